@@ -1,0 +1,121 @@
+"""What an idle consumer waits on: a token in a queue's bell, until a time that the client keeps.
+
+An idle Redis notices that a blocked client's time is up only at its next tick, up to 100 ms late. So the timeout is
+kept here, on the socket of the blocked connection, which stays blocked across many waits.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis.cluster import RedisCluster
+from redis.exceptions import RedisError
+
+from delayq.connection import Client
+from delayq.server import translate
+
+# A connection that a firewall has dropped in silence would never ring: ask anew from time to time.
+_BLOCK_SECONDS = 30
+_POLL_SECONDS = 0.01
+_SELECT_LIMIT = 1024
+
+
+class Bell:
+    """One blocked connection on one bell.
+
+    Args:
+        client: whose pool lends the connection.
+        key: the bell's.
+    """
+
+    def __init__(self, client: Client, key: str) -> None:
+        self._client = client
+        self._key = key
+        self._node: Any = None
+        self._connection: Any = None
+        self._client_id = 0
+        self._asked_at = 0.0
+        self._listening = False
+
+    def listen(self) -> None:
+        """Be woken by the next token, if not listening already."""
+        if self._listening and time.monotonic() > self._asked_at + 2 * _BLOCK_SECONDS:
+            self.close()
+        if self._listening:
+            return
+        try:
+            if self._connection is None:
+                self._connect()
+            self._connection.send_command("BLPOP", self._key, _BLOCK_SECONDS)
+        except RedisError as error:
+            self.close()
+            raise translate(error) from error
+        self._listening, self._asked_at = True, time.monotonic()
+
+    def fileno(self) -> int:
+        """The socket's descriptor; -1 when there is none (not connected, or a server in this process)."""
+        sock = getattr(self._connection, "_sock", None)
+        return sock.fileno() if sock is not None else -1
+
+    def rang(self) -> bool:
+        """Take the token, if one has come."""
+        if not self._listening:
+            return False
+        try:
+            if not self._connection.can_read(timeout=0):
+                return False
+            reply = self._connection.read_response(disable_decoding=True)
+        except RedisError as error:
+            self.close()
+            raise translate(error) from error
+        self._listening = False
+        return reply is not None
+
+    def hush(self) -> bool:
+        """Stop listening; True when a token came all the same, which the caller must use or pass on."""
+        if not self._listening:
+            return False
+        try:
+            self._node.execute_command("CLIENT UNBLOCK", self._client_id)
+            reply = self._connection.read_response(disable_decoding=True)
+        except RedisError:  # no right to unblock, or no connection: a token may be lost, which the fallback poll heals
+            self.close()
+            return False
+        self._listening = False
+        return reply is not None
+
+    def close(self) -> None:
+        """Give the connection up."""
+        connection, self._connection, self._listening = self._connection, None, False
+        if connection is not None:
+            connection.disconnect()
+            self._node.connection_pool.release(connection)
+
+    def _connect(self) -> None:
+        client: Any = self._client
+        self._node = client
+        if isinstance(client, RedisCluster):
+            self._node = client.get_redis_connection(client.get_node_from_key(self._key))
+        self._connection = self._node.connection_pool.get_connection()
+        self._connection.send_command("CLIENT", "ID")
+        self._client_id = self._connection.read_response()
+
+
+def wait(bells: Sequence[Bell], seconds: float, wake: int = -1) -> None:
+    """Return when a bell may have rung, when `wake` (a descriptor) is readable, or after `seconds`."""
+    sockets = [bell.fileno() for bell in bells]
+    if -1 in sockets:  # a server within this process (fakeredis) has no socket to wait on
+        sockets = [fd for fd in sockets if fd != -1]
+        seconds = min(seconds, _POLL_SECONDS)
+    if wake >= 0:
+        sockets.append(wake)
+    if max(sockets, default=0) < _SELECT_LIMIT:  # select keeps microseconds, poll only milliseconds
+        select.select(sockets, [], [], max(0.0, seconds))
+        return
+    poll = select.poll()
+    for fd in sockets:
+        poll.register(fd, select.POLLIN)
+    poll.poll(max(0.0, seconds) * 1000)

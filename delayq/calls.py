@@ -1,0 +1,110 @@
+"""A command for Redis, and how its reply is read: what the sync and the async face share.
+
+Nothing here does I/O. A `Call` is built by `delayq.scripts`, run by a connection, and its reply read by the call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Generic, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Raw: TypeAlias = str | bytes | int | float
+
+
+class Script:
+    """A Lua script of this package: its name, its text, and the digest by which Redis knows it."""
+
+    def __init__(self, name: str) -> None:
+        folder = files("delayq.lua")
+        self.name = name
+        self.text = (folder / "prelude.lua").read_text() + (folder / f"{name}.lua").read_text()
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+script = cache(Script)
+"""Return the script of a name; each is read once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One command.
+
+    Attributes:
+        key: a key of the command; it decides the server of a cluster.
+        args: the command's words; for a script, those that follow its digest.
+        read: turns the reply into the result.
+        script: the script to run, or None for a plain command.
+        whole: send the script's text, not its digest, where no second round trip may come between.
+    """
+
+    key: str
+    args: tuple[Raw, ...]
+    read: Callable[[Any], T]
+    script: Script | None = None
+    whole: bool = False
+
+    def words(self, whole: bool = False) -> tuple[Raw, ...]:
+        """Return the command as it is sent."""
+        if self.script is None:
+            return self.args
+        if whole or self.whole:
+            return ("EVAL", self.script.text, *self.args)
+        return ("EVALSHA", self.script.sha, *self.args)
+
+
+Steps: TypeAlias = Generator[list[Call[Any]], list[Any], T]
+"""An operation: it yields calls that go out in one round trip, is sent their results, and returns its own.
+
+A result is what the call reads, or the DelayqError that the server answered with.
+"""
+
+
+def one(call: Call[T]) -> Steps[T]:
+    """Run one call: return its result, or raise its error."""
+    (result,) = yield [call]
+    return expect(result)
+
+
+def expect(result: T | Exception) -> T:
+    """Return a result that is no error; raise one that is."""
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def as_is(reply: Any) -> Any:
+    """Read a reply as it came."""
+    return reply
+
+
+def text(reply: bytes | None) -> str | None:
+    """Read a string, or None."""
+    return None if reply is None else reply.decode(errors="replace")
+
+
+def together(*operations: Steps[Any]) -> Steps[list[Any]]:
+    """Run several operations side by side, their calls sharing round trips; return their results."""
+    results: list[Any] = [None] * len(operations)
+    waiting: dict[int, list[Call[Any]]] = {}
+
+    def advance(number: int, replies: list[Any] | None) -> None:
+        try:
+            waiting[number] = operations[number].send(replies)  # type: ignore[arg-type]  # None starts a generator
+        except StopIteration as stop:
+            waiting.pop(number, None)
+            results[number] = stop.value
+
+    for number in range(len(operations)):
+        advance(number, None)
+    while waiting:
+        groups = list(waiting.items())
+        replies = yield [call for _, calls in groups for call in calls]
+        for number, calls in groups:
+            advance(number, replies[: len(calls)])
+            replies = replies[len(calls) :]
+    return results

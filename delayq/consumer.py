@@ -1,0 +1,149 @@
+"""The consumer: runs a queue's handler on its messages, as they fall due."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from delayq.errors import HandlerMissing, InvalidInput
+from delayq.loop import Loop
+from delayq.message import Message
+from delayq.operations.inspecting import check_limit
+from delayq.queue import Queue
+from delayq.times import Seconds, milliseconds
+
+log = structlog.get_logger("delayq")
+
+
+class Consumer:
+    """Takes a queue's messages as they fall due, and runs a handler on each.
+
+    It outlives the handler's exceptions and the server's restarts. Leases are renewed while handlers run.
+
+    Args:
+        queue: whose messages to take.
+        handler: is called with each `Message`; the one registered with `Queue.handler` when None.
+        concurrency: handlers that run at the same time, each on a thread: 1 to 10,000.
+        shutdown_timeout: seconds or a timedelta that running handlers are given in the end.
+        name: of this consumer, as the queue's timer knows it; host, process and a random part when None.
+
+    Attributes:
+        handled: messages whose handling has ended, so far.
+        failed: of these, deliveries that did not end in an ack.
+
+    Raises:
+        HandlerMissing: neither `handler` nor a registered one.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        handler: Callable[[Message], Any] | None = None,
+        *,
+        concurrency: int = 8,
+        shutdown_timeout: Seconds = 30,
+        name: str | None = None,
+    ) -> None:
+        chosen = handler or queue.registered_handler
+        if chosen is None:
+            raise HandlerMissing(
+                f"queue {queue.name} has no handler: decorate a function with @queue.handler, or pass one"
+            )
+        if not callable(chosen):
+            raise InvalidInput(f"handler {chosen!r} is not callable")
+        check_limit(concurrency, "concurrency", most=10_000)
+        self.queue = queue
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._handler = chosen
+        self._concurrency = concurrency
+        self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
+        self._loop: Loop | None = None
+        self._thread: threading.Thread | None = None
+        self._handled = self._failed = 0  # in earlier runs
+
+    @property
+    def handled(self) -> int:
+        return self._handled + (self._loop.handled if self._loop else 0)
+
+    @property
+    def failed(self) -> int:
+        return self._failed + (self._loop.failed if self._loop else 0)
+
+    def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
+        """Consume until `stop`, SIGTERM or SIGINT; then finish what runs, and hand back what has not started.
+
+        A second signal ends it at once: what ran is delivered again when its lease ends. (Signals are watched for
+        in the main thread only.)
+
+        Args:
+            burst: return when nothing is due.
+            max_messages: return after so many, 1 or more.
+
+        Returns:
+            the number of messages handled.
+
+        Raises:
+            ServerError: there was no connection to begin with; a later loss is waited out.
+        """
+        if max_messages is not None:
+            check_limit(max_messages, "max_messages", most=10**12)
+        loop = self._new_loop(burst, max_messages)
+        previous: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            return self._consume(loop)
+        finally:
+            for number, old in previous.items():
+                signal.signal(number, old)
+
+    def start(self) -> None:
+        """Consume on a thread of its own until `stop`."""
+        loop = self._new_loop()
+        self._thread = threading.Thread(target=self._consume, args=(loop,), name="delayq-consumer", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: Seconds | None = None) -> None:
+        """End `start` or `run`, and wait for the former: finish what runs, hand back what has not started.
+
+        Args:
+            timeout: what running handlers are given; the shutdown timeout when None.
+        """
+        if timeout is not None:
+            self._grace = milliseconds(timeout, "timeout") / 1000
+        if self._loop is not None:
+            self._loop.stop()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def drain(self) -> int:
+        """Handle all that is due, and what becomes due meanwhile; return how many deliveries that took."""
+        return self.run(burst=True)
+
+    def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop:
+        if self._loop is not None:
+            raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
+        self._loop = Loop(self.queue, self._handler, self._concurrency, self.name, burst, most)
+        return self._loop
+
+    def _consume(self, loop: Loop) -> int:
+        log.info("consumer started", queue=self.queue.name, consumer=self.name, concurrency=self._concurrency)
+        try:
+            return loop.run(lambda: self._grace)
+        finally:
+            self._handled, self._failed = self.handled, self.failed
+            self._loop = None
+            log.info("consumer stopped", queue=self.queue.name, consumer=self.name, handled=loop.handled)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._loop is not None:
+            self._loop.stop(at_once=self._loop.is_stopping)

@@ -1,0 +1,130 @@
+"""What Redis stores of a message: 13 digits of server time at the send, then a MessagePack array.
+
+The send script writes the digits: the time of creation is the server's, and an expiry counts from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge, UnreadableEnvelope
+
+FORMAT = 1
+"""The version of the stored data, keys and envelopes. A newer one is refused."""
+
+MAX_PAYLOAD_BYTES = 1024 * 1024
+MAX_HEADERS_BYTES = 64 * 1024
+
+RAW, JSON = 0, 1
+_STAMP = 13
+
+Headers = Mapping[str, str | bytes | int | float | bool | None]
+
+
+class Envelope(msgspec.Struct, array_like=True, frozen=True):
+    """A message as it is stored.
+
+    Attributes:
+        version: of the format.
+        kind: RAW when the body is the bytes that were sent, JSON when it is their encoding.
+        body: the payload.
+        max_retries: deliveries after the first one.
+        expires_ms: milliseconds from the send after which no delivery is started, or None.
+        headers: what the sender added, or None.
+    """
+
+    version: int
+    kind: int
+    body: bytes
+    max_retries: int
+    expires_ms: int | None = None
+    headers: dict[str, Any] | None = None
+
+
+_encode_envelope = msgspec.msgpack.Encoder().encode
+_decode_envelope = msgspec.msgpack.Decoder(Envelope).decode
+_encode_json = msgspec.json.Encoder().encode
+_decode_json = msgspec.json.Decoder().decode
+
+
+def seal(
+    payload: Any,
+    max_retries: int,
+    expires_ms: int | None = None,
+    headers: Headers | None = None,
+    limit: int = MAX_PAYLOAD_BYTES,
+) -> bytes:
+    """Return the envelope of a payload, without its stamp.
+
+    Args:
+        payload: bytes are stored as they are; anything else as JSON (dataclasses, datetimes, UUIDs and msgspec
+            Structs included; a float that is no number becomes null, as JSON has none).
+        limit: the most bytes that the payload may take.
+
+    Raises:
+        PayloadTooLarge, PayloadNotSerializable, InvalidInput
+    """
+    if isinstance(payload, bytes | bytearray | memoryview):
+        kind, body = RAW, bytes(payload)
+    else:
+        kind, body = JSON, _json(payload)
+    if len(body) > limit:
+        raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
+    return _encode_envelope(Envelope(FORMAT, kind, body, max_retries, expires_ms, _checked(headers)))
+
+
+def parse(stored: bytes) -> tuple[int, Envelope]:
+    """Return the time of the send, ms since 1970, and the envelope.
+
+    Raises:
+        UnreadableEnvelope: the bytes are no envelope, or one of a newer version.
+    """
+    try:
+        created_ms = int(stored[:_STAMP])
+        envelope = _decode_envelope(memoryview(stored)[_STAMP:])
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise UnreadableEnvelope(f"these {len(stored)} bytes are no envelope: {error}") from error
+    if envelope.version > FORMAT or envelope.kind not in (RAW, JSON):
+        raise UnreadableEnvelope(f"the envelope has version {envelope.version}: this delayq reads up to {FORMAT}")
+    return created_ms, envelope
+
+
+def open_body(envelope: Envelope) -> Any:
+    """Return the payload as it was sent: bytes, or what the JSON holds; raises UnreadableEnvelope."""
+    if envelope.kind == RAW:
+        return envelope.body
+    try:
+        return _decode_json(envelope.body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise UnreadableEnvelope(f"the payload is not the JSON that it says it is: {error}") from error
+
+
+def _json(payload: Any) -> bytes:
+    try:
+        return _encode_json(payload)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise PayloadNotSerializable(
+            f"a payload of type {type(payload).__name__} is neither bytes nor JSON: {error}"
+        ) from error
+
+
+def _checked(headers: Headers | None) -> dict[str, Any] | None:
+    if not headers:
+        return None
+    for name, value in headers.items():
+        if not isinstance(name, str):
+            raise InvalidInput(f"header name {name!r} is not a string")
+        if not isinstance(value, str | bytes | int | float | bool | None):
+            raise InvalidInput(f"header {name!r} is a {type(value).__name__}: strings, bytes and numbers are allowed")
+    checked = dict(headers)
+    try:
+        size = len(_encode_envelope(Envelope(FORMAT, RAW, b"", 0, None, checked)))
+    except (OverflowError, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidInput(f"the headers cannot be stored: {error}") from error
+    if size > MAX_HEADERS_BYTES:
+        raise InvalidInput(f"the headers take {size} bytes: at most {MAX_HEADERS_BYTES} are allowed")
+    return checked
+

@@ -1,0 +1,169 @@
+"""Everything that delayq raises.
+
+    DelayqError
+    ├── InvalidInput (ValueError)          the caller's argument; nothing was changed
+    │   ├── InvalidName                    a queue's name, a prefix or a message id
+    │   ├── InvalidTime                    a delay, a due time, a lease
+    │   ├── InvalidURL                     a connection URL
+    │   ├── PayloadTooLarge                over the queue's limit
+    │   └── PayloadNotSerializable         neither bytes nor something that JSON can hold
+    ├── DuplicateMessage                   on_conflict="error", and the id exists
+    ├── StaleReceipt                       the delivery is no longer the caller's            code STALE
+    ├── UnreadableEnvelope                 the stored bytes are not an envelope that this version reads
+    ├── NotReplicated                      fewer replicas than asked for confirmed in time; the message is stored
+    ├── QueueMismatch                      the stored queue is not the one that was opened
+    │   ├── FormatTooNew                   written by a newer delayq                         code FORMAT
+    │   └── ShardsMismatch                 recorded with another number of shards            code SHARDS
+    ├── ServerError                        the Redis server, or the way to it
+    │   ├── ServerUnreachable (ConnectionError)
+    │   ├── LoginRefused
+    │   ├── ServerTooOld
+    │   ├── ServerOutOfMemory              maxmemory reached: nothing was stored
+    │   └── ServerNotReady                 loading, read-only, busy, cluster down: try again later
+    ├── StoreError                         the embedded store
+    │   ├── NoEmbeddedServer               no wheel and no redis-server fit this machine
+    │   └── StoreTooNew                    the folder was written by a newer server
+    ├── HandlerMissing                     a consumer without a handler
+    └── Verdict                            raised by a handler, to decide
+        ├── Reject                         → dead
+        └── RetryAfter                     → retry, then
+
+An error that a script reports begins with a code; ``code`` names it here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import ClassVar
+
+
+class DelayqError(Exception):
+    """The root of all errors of delayq."""
+
+    code: ClassVar[str | None] = None
+
+
+class InvalidInput(DelayqError, ValueError):
+    """An argument is outside what the call accepts; nothing was changed."""
+
+
+class InvalidName(InvalidInput):
+    """A queue's name, a prefix or a message id is empty, too long or holds a forbidden character."""
+
+
+class InvalidTime(InvalidInput):
+    """A delay, a due time or a lease is negative, naive, not a number or out of range."""
+
+
+class InvalidURL(InvalidInput):
+    """A connection URL has an unknown scheme, or lacks a part."""
+
+
+class PayloadTooLarge(InvalidInput):
+    """A payload is over the queue's limit."""
+
+
+class PayloadNotSerializable(InvalidInput):
+    """A payload is neither bytes nor something that JSON can hold."""
+
+
+class DuplicateMessage(DelayqError):
+    """A message with this id exists, and ``on_conflict="error"`` was asked for."""
+
+
+class StaleReceipt(DelayqError):
+    """The delivery is no longer the caller's: it was settled, or its lease ran out and it moved on."""
+
+    code = "STALE"
+
+
+class UnreadableEnvelope(DelayqError):
+    """The stored bytes are not an envelope that this version reads."""
+
+
+class NotReplicated(DelayqError):
+    """Fewer replicas than asked for confirmed the send in time. The message is stored on the master."""
+
+
+class QueueMismatch(DelayqError):
+    """The queue that Redis holds is not the one that was opened."""
+
+
+class FormatTooNew(QueueMismatch):
+    """The queue's data was written by a newer format version than this delayq reads."""
+
+    code = "FORMAT"
+
+
+class ShardsMismatch(QueueMismatch):
+    """The queue was created with another number of shards."""
+
+    code = "SHARDS"
+
+
+class ServerError(DelayqError):
+    """The Redis server, or the way to it, does not serve."""
+
+
+class ServerUnreachable(ServerError, ConnectionError):
+    """No connection, or it broke. A call that was under way may or may not have happened."""
+
+
+class LoginRefused(ServerError):
+    """The server refuses the user name or the password, or the user lacks a right."""
+
+
+class ServerTooOld(ServerError):
+    """The server is older than Redis 6.2."""
+
+
+class ServerOutOfMemory(ServerError):
+    """The server has reached its maxmemory; nothing was stored."""
+
+
+class ServerNotReady(ServerError):
+    """The server is loading, read-only, busy with a script, or its cluster is down; try again later."""
+
+
+class StoreError(DelayqError):
+    """The embedded store does not serve."""
+
+
+class NoEmbeddedServer(StoreError):
+    """No redis-server for the embedded store: neither in a wheel that fits this machine nor on the path."""
+
+
+class StoreTooNew(StoreError):
+    """The embedded store's folder was written by a newer server than the one at hand."""
+
+
+class HandlerMissing(DelayqError):
+    """A consumer was started for a queue that has no handler."""
+
+
+class Verdict(DelayqError):
+    """Raised by a handler to decide what becomes of its message."""
+
+
+class Reject(Verdict):
+    """The message goes to the dead letters at once, whatever retries are left.
+
+    Args:
+        reason: kept with the dead letter.
+    """
+
+    def __init__(self, reason: str = "rejected") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RetryAfter(Verdict):
+    """The message is tried again after a delay that the handler chooses, while retries are left.
+
+    Args:
+        delay: seconds (0 or more) or a timedelta.
+    """
+
+    def __init__(self, delay: float | dt.timedelta, reason: str = "") -> None:
+        super().__init__(reason or f"retry after {delay}")
+        self.delay = delay

@@ -1,0 +1,282 @@
+"""One run of a consumer: claim, hand to the workers, settle; sleep only when there is nothing to do."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from delayq import bell, pace
+from delayq import outcome as oc
+from delayq.calls import together
+from delayq.errors import ServerError
+from delayq.message import Message
+from delayq.operations import delivering, managing
+from delayq.queue import FALLBACK_MS, Queue
+from delayq.scripts import MAX_IDS
+from delayq.times import lease_ms
+from delayq.workers import Workers
+
+log = structlog.get_logger("delayq")
+
+GARBAGE_AT_ONCE = 5000  # payload keys, ten round trips of about a millisecond each
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between tries while the server is away
+BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only for the others
+
+Settled = tuple[Message, oc.Outcome]
+
+
+class Loop:
+    """The state of a run.
+
+    Args:
+        most: return after so many messages, or None.
+        burst: return when nothing is due.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        handler: Callable[[Message], Any],
+        concurrency: int,
+        name: str,
+        burst: bool = False,
+        most: int | None = None,
+    ) -> None:
+        self.handled = self.failed = 0
+        self._queue = queue
+        self._core = queue.core
+        self._do = queue.connection.do
+        self._concurrency = concurrency
+        self._name = name
+        self._burst = burst
+        self._most = most
+        self._lease = lease_ms(queue.core.settings.lease)
+        self._workers = Workers(handler, concurrency, self._may_start, self._nudge)
+        self._held: dict[int, Message] = {}  # claimed and not settled, by identity
+        self._unsettled: list[Settled] = []
+        self._unfinished = 0  # with the workers
+        self._exhausted = True  # the last claim left nothing that is due
+        self._sleep_until = 0.0
+        self._offset_ms = 0.0  # of the server's clock to the monotonic one
+        self._pause = FIRST_PAUSE
+        self._stopping = self._at_once = self._sleeping = False
+        self._bells: list[bell.Bell] = []
+        self._upkeep = pace.Every(FALLBACK_MS / 1000)
+        self._cleaning = pace.Every(60)
+        self._heartbeat = pace.Every(self._lease / 6000)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+
+    def run(self, grace: Callable[[], float]) -> int:
+        """Turn until stopped; return the number of messages handled.
+
+        Args:
+            grace: how many seconds running handlers are given in the end.
+
+        Raises:
+            ServerError: there was no connection to begin with.
+        """
+        self._do(self._core.opened(create=True))
+        self._bells = [bell.Bell(self._queue.connection.client, scripts.keys.bell) for scripts in self._core.shards]
+        self._workers.start()
+        try:
+            while not self._stopping:
+                self._patiently(self._turn)
+            self._finish(time.monotonic() + grace())
+        finally:
+            self._workers.stop()
+            for each in self._bells:
+                each.close()
+        return self.handled
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
+    def stop(self, at_once: bool = False) -> None:
+        """End the run soon; may be called from any thread, and from a signal handler."""
+        self._stopping = True
+        self._at_once = self._at_once or at_once
+        self._write_wake()
+
+    def _turn(self) -> None:
+        self._gather()
+        left = None if self._most is None else self._most - self.handled - len(self._unsettled) - self._unfinished
+        limit = min(pace.room(self._concurrency, self._unfinished, self._workers.handler_seconds), MAX_IDS)
+        limit = limit if left is None else min(limit, left)
+        settled = len(self._unsettled)
+        claimed = self._exchange(None if settled and not limit else limit)
+        self._look_after()
+        if self._most is not None and self.handled >= self._most:
+            self._stopping = True
+        elif self._burst and limit and not claimed and not settled and not self._unfinished:
+            self._stopping = True
+        elif not settled and (self._exhausted or not limit):
+            self._sleep(has_room=limit > 0)
+
+    def _exchange(self, limit: int | None) -> int:
+        """Settle what is done and, unless `limit` is None, claim: in the same round trips. Return the number claimed."""
+        settled = self._unsettled
+        steps: list[Any] = [delivering.settle(self._core, settled)]
+        if limit is not None:
+            steps.append(delivering.claim(self._core, Message, limit, self._lease))
+            if self._exhausted or not limit:
+                steps.append(delivering.rest(self._core, self._name, FALLBACK_MS))
+        outcomes, *rest = self._do(together(*steps))
+        self._unsettled = []
+        self._note(settled, outcomes)
+        if not rest:
+            return 0
+        batch: delivering.Batch = rest[0]
+        self._sleep_until = rest[1] if len(rest) > 1 else 0.0
+        self._exhausted = limit is not None and batch.claimed < max(limit, 1)
+        self._take(batch.messages)
+        return batch.claimed
+
+    def _settle(self) -> None:
+        self._exchange(None)
+
+    def _gather(self) -> None:
+        for message, outcome in self._workers.outcomes():
+            self._unfinished -= 1
+            if message.settled:  # the handler has done so itself
+                self._note([(message, oc.DONE)], [True])
+            else:
+                self._unsettled.append((message, outcome))
+
+    def _take(self, messages: list[Message]) -> None:
+        if messages:
+            self._offset_ms = messages[0].handed_ms - time.monotonic() * 1000
+            self._held.update((id(message), message) for message in messages)
+            self._unfinished += len(messages)
+            self._workers.submit(messages)
+
+    def _note(self, settled: list[Settled], results: list[bool]) -> None:
+        for (message, outcome), ours in zip(settled, results, strict=True):
+            self._held.pop(id(message), None)
+            if isinstance(outcome, oc.HandedBack):
+                continue
+            self.handled += 1
+            if not ours:
+                _log(message).warning("outcome refused: the delivery is no longer ours", outcome=type(outcome).__name__)
+            elif isinstance(outcome, oc.Failed | oc.Dead):
+                self.failed += 1
+                _log(message).warning("delivery failed", outcome=type(outcome).__name__, error=outcome.error)
+
+    def _look_after(self) -> None:
+        """Each duty when it is due: renew leases, take lost deliveries back, delete garbage, purge old dead letters."""
+        if self._heartbeat.due():
+            self._renew()
+        if self._upkeep.due():
+            if self._do(delivering.recover(self._core)):
+                self._exhausted = False
+            self._do(managing.collect(self._core, GARBAGE_AT_ONCE))
+        if self._cleaning.due():
+            self._do(managing.bury_old(self._core))
+
+    def _renew(self) -> None:
+        horizon = self._server_ms() + self._lease * 2 / 3
+        waning = [m for m in self._held.values() if 0 < m.lease_ms < horizon and not m.settled]
+        if waning:
+            for message in self._do(delivering.renew(self._core, waning, self._lease)):
+                message.leased_until(0)
+                _log(message).warning("lease lost: the message is delivered again")
+
+    def _server_ms(self) -> float:
+        return time.monotonic() * 1000 + self._offset_ms
+
+    def _may_start(self, message: Message) -> bool:
+        """Whether the lease still stands: this process may have been stopped for longer than that."""
+        return message.lease_ms > self._server_ms()
+
+    # -- sleeping --------------------------------------------------------------------------------------------------
+
+    def _sleep(self, has_room: bool) -> None:
+        """Wait for the bell, the timer, an outcome, or the next duty."""
+        if has_room:
+            for each in self._bells:
+                each.listen()
+        seconds = self._sleep_until - time.monotonic()
+        if not has_room:
+            seconds = max(seconds, BUSY_KEEPER_SECONDS)
+        self._wait(min(seconds, self._heartbeat.left(), self._upkeep.left() + 0.001))
+        for each in self._bells:
+            if each.rang():
+                self._exhausted = False
+
+    def _wait(self, seconds: float) -> None:
+        self._sleeping = True
+        if not (self._workers.has_outcomes or self._stopping):
+            bell.wait(self._bells, seconds, self._wake_read)
+        self._sleeping = False
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
+
+    def _nudge(self) -> None:
+        if self._sleeping:
+            self._write_wake()
+
+    def _write_wake(self) -> None:
+        try:
+            os.write(self._wake_write, b".")
+        except BlockingIOError:  # full of wake-ups that nobody has read yet: one is enough
+            return
+
+    # -- trouble, and the end --------------------------------------------------------------------------------------
+
+    def _patiently(self, step: Callable[[], None]) -> None:
+        """Do a step; when the server is away, wait a little, longer each time."""
+        try:
+            step()
+        except ServerError as error:
+            if self._pause == FIRST_PAUSE:
+                log.warning("server away: trying again until it is back", queue=self._queue.name, error=str(error))
+            for each in self._bells:
+                each.close()
+            self._exhausted = True
+            time.sleep(self._pause)
+            self._pause = min(LONGEST_PAUSE, self._pause * 2)
+        else:
+            if self._pause != FIRST_PAUSE:
+                log.info("server is back", queue=self._queue.name)
+            self._pause = FIRST_PAUSE
+
+    def _finish(self, deadline: float) -> None:
+        """Hand back what has not started, wait for what runs, give up what does not end in time."""
+        self._pass_bell_on()
+        unstarted = self._workers.unstarted()
+        self._unfinished -= len(unstarted)
+        self._unsettled += [(message, oc.HANDED_BACK) for message in unstarted]
+        while True:
+            self._gather()
+            if self._unsettled:
+                self._patiently(self._settle)
+            late = self._at_once or time.monotonic() >= deadline
+            if late or not (self._unfinished or self._unsettled):
+                break
+            if self._heartbeat.due():
+                self._patiently(self._renew)
+            self._wait(min(deadline - time.monotonic(), self._heartbeat.left()))
+        running = [m for m in self._held.values() if not m.settled]
+        if running and not self._at_once:
+            error = "ShutdownTimeout: the consumer stopped before the handler was done"
+            self._unsettled = [(message, oc.Failed(error=error)) for message in running]
+            self._patiently(self._settle)
+
+    def _pass_bell_on(self) -> None:
+        try:
+            if any([each.hush() for each in self._bells]):
+                self._do(delivering.pass_on(self._core))
+        except ServerError:  # the fallback poll of the others makes up for a lost token
+            log.debug("bell not passed on", queue=self._queue.name)
+
+
+def _log(message: Message) -> Any:
+    return log.bind(queue=message.queue, id=message.id, attempt=message.attempt)

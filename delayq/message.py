@@ -1,0 +1,284 @@
+"""Messages: what a producer hands over, what it gets back, and what a consumer receives."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import msgspec
+
+from delayq.envelope import Envelope, Headers, open_body
+from delayq.keys import State
+from delayq.outcome import DONE, HANDED_BACK, Dead, Failed, error_text
+from delayq.times import Seconds, from_ms
+
+OnConflict = Literal["ignore", "replace", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to send, with the options that `Queue.send` takes.
+
+    Args:
+        payload: bytes, or anything that JSON can hold.
+        delay: seconds (0 or more) or a timedelta until it is due; without `delay` and `at` it is due at once.
+        at: an aware datetime at which it is due, instead of `delay`.
+        id: 1 to 256 bytes; a random one when None.
+        on_conflict: when the id exists: "ignore" leaves that message, "replace" puts this one in its place with
+            its retries reset, "error" raises DuplicateMessage.
+        expires_in: seconds or a timedelta from now after which it is no longer to be started.
+        max_retries: deliveries after the first one; the queue's own number when None.
+        headers: names to strings, bytes, numbers, booleans or None.
+    """
+
+    payload: Any
+    _: KW_ONLY
+    delay: Seconds | None = None
+    at: dt.datetime | None = None
+    id: str | None = None
+    on_conflict: OnConflict = "ignore"
+    expires_in: Seconds | None = None
+    max_retries: int | None = None
+    headers: Headers | None = None
+
+
+class SentMessage(NamedTuple):
+    """What became of a send.
+
+    Attributes:
+        id: the message's id.
+        due_at: when it is due. Where an existing message was left as it is: its own due time while it waits,
+            else the time that was asked for.
+        created: False when a message with this id existed and was left, or replaced.
+    """
+
+    id: str
+    due_at: dt.datetime
+    created: bool
+
+
+class Deliveries(NamedTuple):
+    """What is known of a message's deliveries before the running one.
+
+    Attributes:
+        past: those that ended otherwise than by an ack and counted as attempts.
+        released: those that were handed back unstarted.
+        forgiven: of the past ones, those before the last requeue.
+    """
+
+    past: int = 0
+    released: int = 0
+    forgiven: int = 0
+
+    @classmethod
+    def read(cls, stored: str | None) -> Deliveries:
+        """Read ``past.released.forgiven``; None stands for none."""
+        return cls(*map(int, stored.split("."))) if stored else cls()
+
+
+_NONE_BEFORE = Deliveries()
+
+
+class Delivery:
+    """One delivery of a message, as data; `Message` adds what may be done with it.
+
+    Attributes:
+        id: the message's id.
+        body: the payload as bytes.
+        headers: what the sender added.
+        queue: the queue's name.
+        attempt: 1 for the first; it only rises, so that it can serve as a fencing token.
+        max_retries: deliveries after the first one that the message may have.
+        receipt: proves that this delivery is the running one.
+        lease_until: when the lease ends; a consumer renews it while the handler runs.
+        lateness: seconds from the due time to the hand-out.
+        settled: True once this delivery was acked, nacked, released or rejected through this object.
+    """
+
+    __slots__ = ("_created_ms", "_due_ms", "_envelope", "_lease_ms", "_owner", "_payload", "_before", "_handed_ms")
+    __slots__ += ("attempt", "id", "receipt", "settled")
+    _UNREAD: ClassVar[object] = object()
+
+    def __init__(
+        self,
+        owner: Any,
+        message_id: str,
+        created_ms: int,
+        envelope: Envelope,
+        due_ms: int,
+        deliveries: str | None,
+        handed_ms: float,
+        micros: int,
+        lease_ms: int,
+    ) -> None:
+        self._owner = owner
+        self.id = message_id
+        self._created_ms = created_ms
+        self._envelope = envelope
+        self._due_ms = due_ms
+        self._handed_ms = handed_ms
+        self._lease_ms = int(handed_ms) + lease_ms
+        self._payload = self._UNREAD
+        self._before = Deliveries.read(deliveries) if deliveries else _NONE_BEFORE
+        self.attempt = self._before.past + 1
+        self.receipt = f"{deliveries or '0.0.0'}-{micros}"
+        self.settled = False
+
+    @property
+    def payload(self) -> Any:
+        """The payload as it was sent: bytes, or what the JSON holds.
+
+        Raises:
+            UnreadableEnvelope: the body is not the JSON that it says it is.
+        """
+        if self._payload is self._UNREAD:
+            self._payload = open_body(self._envelope)
+        return self._payload
+
+    @property
+    def body(self) -> bytes:
+        return self._envelope.body
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return self._envelope.headers or {}
+
+    @property
+    def queue(self) -> str:
+        return str(self._owner.name)
+
+    @property
+    def created_at(self) -> dt.datetime:
+        return from_ms(self._created_ms)
+
+    @property
+    def due_at(self) -> dt.datetime:
+        return from_ms(self._due_ms)
+
+    @property
+    def lease_until(self) -> dt.datetime:
+        return from_ms(self._lease_ms)
+
+    @property
+    def max_retries(self) -> int:
+        return self._envelope.max_retries
+
+    @property
+    def lateness(self) -> float:
+        return max(0.0, (self._handed_ms - self._due_ms) / 1000)
+
+    @property
+    def due_ms(self) -> int:
+        """The due time as the scripts take it."""
+        return self._due_ms
+
+    @property
+    def retries_used(self) -> int:
+        """Attempts before this one, since the last requeue."""
+        return self._before.past - self._before.forgiven
+
+    @property
+    def handed_ms(self) -> float:
+        """When it was handed out, by the server's clock."""
+        return self._handed_ms
+
+    @property
+    def lease_ms(self) -> int:
+        """When the lease ends, by the server's clock; 0 once it is known to be lost."""
+        return self._lease_ms
+
+    def leased_until(self, lease_ms: int) -> None:
+        """Note the end of the lease, ms, that the server has set."""
+        self._lease_ms = lease_ms
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a failure of this delivery leaves no retry."""
+        return self.retries_used >= self.max_retries
+
+    @property
+    def is_past_its_limit(self) -> bool:
+        """Whether the message has had all its deliveries before this one: the last of them was lost."""
+        return self.retries_used > self.max_retries
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether this delivery was handed out after the message's expiry, by the server's clock."""
+        expires = self._envelope.expires_ms
+        return expires is not None and self._handed_ms >= self._created_ms + expires
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"
+
+
+class Message(Delivery):
+    """A delivery, and what may be done with it. Each method raises StaleReceipt when it is no longer ours."""
+
+    __slots__ = ()
+
+    def ack(self) -> None:
+        """Settle the message as done."""
+        self._owner.settle(self, DONE)
+
+    def nack(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
+        """Give the delivery up as failed: the message is retried, or dead when no retry is left.
+
+        Args:
+            delay: seconds (0 or more) or a timedelta until the next attempt; the queue's backoff when None.
+            error: kept with the message.
+        """
+        self._owner.settle(self, Failed(delay, error_text(error)))
+
+    def extend(self, seconds: Seconds) -> None:
+        """Let the lease end `seconds` (0.001 to 86,400) from now."""
+        self._owner.extend(self, seconds)
+
+    def release(self) -> None:
+        """Hand the message back unstarted; it costs no retry."""
+        self._owner.settle(self, HANDED_BACK)
+
+    def reject(self, reason: str = "rejected", error: BaseException | str | None = None) -> None:
+        """Send the message to the dead letters, whatever retries are left."""
+        self._owner.settle(self, Dead(reason, error_text(error)))
+
+
+class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a message, at one instant.
+
+    Attributes:
+        due_at: when it is or was due for its next delivery; None in unack, dead and garbage.
+        lease_until: when the running delivery's lease ends, or None.
+        died_at: when it died, or None.
+        attempts: deliveries that counted, the running one included.
+        error: the last one, or None.
+        reason: why it died, or None.
+        cancelled: True for a message in flight that will not be retried.
+        created_at, expires_at, max_retries, headers, body: None where the payload is gone or unreadable.
+    """
+
+    id: str
+    queue: str
+    state: State
+    due_at: dt.datetime | None = None
+    lease_until: dt.datetime | None = None
+    died_at: dt.datetime | None = None
+    attempts: int = 0
+    error: str | None = None
+    reason: str | None = None
+    cancelled: bool = False
+    created_at: dt.datetime | None = None
+    expires_at: dt.datetime | None = None
+    max_retries: int | None = None
+    headers: dict[str, Any] | None = None
+    envelope: Envelope | None = None
+
+    @property
+    def body(self) -> bytes | None:
+        """The payload as bytes, or None where it is gone."""
+        return self.envelope.body if self.envelope else None
+
+    @property
+    def payload(self) -> Any:
+        """The payload as it was sent, or None where it is gone."""
+        return open_body(self.envelope) if self.envelope else None

@@ -1,0 +1,103 @@
+"""A queue as the operations see it: its settings and its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from delayq.backoff import Backoff, exponential
+from delayq.calls import Steps, expect
+from delayq.envelope import MAX_PAYLOAD_BYTES
+from delayq.errors import InvalidInput
+from delayq.keys import QueueKeys, shard_of
+from delayq.scripts import Scripts
+from delayq.times import Seconds, lease_ms, milliseconds
+
+MAX_SHARDS = 1024
+MAX_RETRIES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a client of a queue may choose for itself.
+
+    Attributes:
+        lease: how long a delivery may go without a sign of life.
+        max_retries: deliveries after the first one, for messages that don't say.
+        backoff: the waits before them.
+        max_payload: bytes.
+        dead_retention: how long dead letters are kept, or None for ever.
+    """
+
+    lease: Seconds = 30
+    max_retries: int = 3
+    backoff: Backoff = exponential()
+    max_payload: int = MAX_PAYLOAD_BYTES
+    dead_retention: Seconds | None = 90 * 86400
+
+    def __post_init__(self) -> None:
+        lease_ms(self.lease)
+        check_retries(self.max_retries)
+        if not callable(self.backoff):
+            raise InvalidInput(f"backoff {self.backoff!r} is not callable: see delayq.backoff")
+        if not isinstance(self.max_payload, int) or self.max_payload < 1:
+            raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
+        if self.dead_retention is not None:
+            milliseconds(self.dead_retention, "dead_retention")
+
+
+class Core:
+    """One queue: its shards, and the check that they are what this client believes.
+
+    Args:
+        shards: 1 to 1,024, or None to take what Redis has recorded.
+        clock: the time, ms, that scripts are to go by, or '' for the server's own.
+
+    Attributes:
+        owner: the queue to which its messages turn.
+        turn: the shard that the last claim began with.
+    """
+
+    def __init__(
+        self, name: str, prefix: str, shards: int | None, settings: Settings, clock: Callable[[], float | str] = str
+    ) -> None:
+        if shards is not None and not (isinstance(shards, int) and 1 <= shards <= MAX_SHARDS):
+            raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
+        self.name = name
+        self.prefix = prefix
+        self.settings = settings
+        self._expected = shards
+        self._clock = clock
+        self._checked = self._recorded = False
+        self.owner: Any = None
+        self.turn = 0
+        self.shards = [Scripts(QueueKeys(prefix, name), clock)]
+
+    def opened(self, create: bool = False) -> Steps[list[Scripts]]:
+        """Return the shards, after a look, once, at what Redis has recorded of the queue.
+
+        Args:
+            create: record a queue that is new.
+
+        Raises:
+            FormatTooNew, ShardsMismatch
+        """
+        if not (self._recorded or (self._checked and not create)):
+            (result,) = yield [self.shards[0].open(self._expected, create)]
+            count = expect(result)
+            if count != len(self.shards):
+                self.shards = [Scripts(QueueKeys(self.prefix, self.name, i), self._clock) for i in range(count)]
+            self._checked, self._recorded = True, create
+        return self.shards
+
+    def shard(self, message_id: str) -> Scripts:
+        """Return the shard that holds a message."""
+        return self.shards[shard_of(message_id, len(self.shards))]
+
+
+def check_retries(max_retries: int) -> int:
+    """Return a number of retries, 0 to 1,000,000, or raise InvalidInput."""
+    if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= MAX_RETRIES:
+        raise InvalidInput(f"max_retries {max_retries!r} is not a whole number from 0 to {MAX_RETRIES}")
+    return max_retries

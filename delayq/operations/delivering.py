@@ -1,0 +1,169 @@
+"""Delivering: from due to handed out, and from there to what the handler decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from delayq import outcome as oc
+from delayq.calls import Call, Steps, expect, one
+from delayq.envelope import parse
+from delayq.errors import StaleReceipt, UnreadableEnvelope
+from delayq.message import Delivery
+from delayq.operations.core import Core
+from delayq.scripts import MAX_IDS, Claimed, Scripts
+from delayq.times import Seconds, lease_ms, milliseconds
+
+D = TypeVar("D", bound=Delivery)
+
+
+class Batch(NamedTuple):
+    """What a claim brought: messages to handle, and how many there were with those that must not be handled."""
+
+    messages: list[Any]
+    claimed: int
+
+
+def claim(core: Core, make: Callable[..., D], limit: int, lease: int) -> Steps[Batch]:
+    """Promote what is due, hand out up to `limit` messages of all shards under a lease of `lease` ms.
+
+    Deliveries that must not reach a handler are settled on the way: payload gone or unreadable → dead, expired →
+    counted as expired, past its limit (its last consumer was lost) → dead.
+    """
+    shards = yield from core.opened()
+    messages: list[Any] = []
+    claimed = 0
+    for scripts in _rotated(shards, core):
+        share = limit - len(messages)
+        if share <= 0 < limit:
+            break
+        _, result = yield [scripts.pending_to_ready(), scripts.ready_to_unack(min(share, MAX_IDS), lease)]
+        found: Claimed = expect(result)
+        claimed += len(found.ids)
+        if found.ids:
+            messages += yield from _received(core, scripts, make, found, lease)
+    return Batch(messages, claimed)
+
+
+def recover(core: Core) -> Steps[int]:
+    """Take back deliveries whose lease ran out, of all shards, a bounded number; return how many."""
+    shards = yield from core.opened()
+    results = yield [scripts.unack_to_retry() for scripts in shards]
+    return sum(map(expect, results))
+
+
+def _rotated(shards: list[Scripts], core: Core) -> list[Scripts]:
+    """Begin with another shard each time, so that none is served last for ever."""
+    if len(shards) == 1:
+        return shards
+    core.turn = (core.turn + 1) % len(shards)
+    return shards[core.turn :] + shards[: core.turn]
+
+
+def _received(core: Core, scripts: Scripts, make: Callable[..., D], found: Claimed, lease: int) -> Steps[list[D]]:
+    (stored,) = yield [scripts.envelopes(found.ids)]
+    messages, calls = [], []
+    handed = found.now_ms + found.micros / 1000
+    for message_id, due, deliveries, envelope in zip(found.ids, found.dues_ms, found.deliveries, expect(stored), strict=True):
+        receipt = f"{deliveries or '0.0.0'}-{found.micros}"
+        if envelope is None:
+            error = "the payload key is gone: evicted, or deleted by another program"
+            calls.append(scripts.reject(message_id, receipt, oc.REASON_PAYLOAD_MISSING, error, counted=False))
+            continue
+        try:
+            created, opened = parse(envelope)
+        except UnreadableEnvelope as unreadable:
+            text = oc.error_text(unreadable)
+            calls.append(scripts.reject(message_id, receipt, oc.REASON_UNREADABLE, text, counted=False))
+            continue
+        message = make(core.owner, message_id, created, opened, due, deliveries, handed, found.micros, lease)
+        if message.is_expired:
+            calls.append(scripts.expire(message_id, receipt))
+        elif message.is_past_its_limit:
+            calls.append(scripts.reject(message_id, receipt, oc.REASON_CONSUMER_LOST, counted=False))
+        else:
+            messages.append(message)
+    if calls:
+        yield calls  # a stale receipt here means that the message has moved on already
+    return messages
+
+
+def settle(core: Core, settled: Sequence[tuple[Delivery, oc.Outcome]]) -> Steps[list[bool]]:
+    """Settle deliveries in one round trip; False where the receipt was stale. Acks share calls."""
+    results = [False] * len(settled)
+    calls: list[Call[Any]] = []
+    targets: list[list[int]] = []
+    for call, positions in _settlements(core, settled):
+        calls.append(call)
+        targets.append(positions)
+    for positions, reply in zip(targets, (yield calls) if calls else [], strict=True):
+        if isinstance(reply, StaleReceipt):
+            continue
+        reply = expect(reply)
+        for index, position in enumerate(positions):
+            results[position] = bool(reply[index]) if isinstance(reply, list) else True
+            settled[position][0].settled = True
+    return results
+
+
+def _settlements(core: Core, settled: Sequence[tuple[Delivery, oc.Outcome]]) -> Iterator[tuple[Call[Any], list[int]]]:
+    acks: dict[int, tuple[Scripts, list[int]]] = {}
+    for position, (message, outcome) in enumerate(settled):
+        scripts = core.shard(message.id)
+        if isinstance(outcome, oc.Done):
+            acks.setdefault(id(scripts), (scripts, []))[1].append(position)
+        else:
+            yield _settlement(core, scripts, message, outcome), [position]
+    for scripts, positions in acks.values():
+        for start in range(0, len(positions), MAX_IDS):
+            chunk = positions[start : start + MAX_IDS]
+            yield scripts.ack([(settled[i][0].id, settled[i][0].receipt) for i in chunk]), chunk
+
+
+def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Outcome) -> Call[Any]:
+    match outcome:
+        case oc.Failed(delay, error) if not message.is_last:
+            wait = _backoff_ms(core, message) if delay is None else milliseconds(delay)
+            return scripts.nack(message.id, message.receipt, wait, error)
+        case oc.Failed(_, error):
+            return scripts.reject(message.id, message.receipt, oc.REASON_EXHAUSTED, error)
+        case oc.Dead(reason, error, counted):
+            return scripts.reject(message.id, message.receipt, reason, error, counted)
+        case oc.HandedBack():
+            return scripts.release(message.id, message.receipt, message.due_ms)
+        case _:
+            return scripts.expire(message.id, message.receipt)
+
+
+def _backoff_ms(core: Core, message: Delivery) -> int:
+    return milliseconds(core.settings.backoff(message.retries_used + 1), "backoff")
+
+
+def extend(core: Core, message: Delivery, seconds: Seconds) -> Steps[None]:
+    """Let the lease end `seconds` from now; raises StaleReceipt."""
+    call = core.shard(message.id).extend(message.id, message.receipt, lease_ms(seconds))
+    message.leased_until((yield from one(call)))
+
+
+def renew(core: Core, messages: Sequence[Delivery], lease: int) -> Steps[list[Delivery]]:
+    """Let each lease end `lease` ms from now; return the messages that are no longer ours."""
+    calls = [core.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]
+    lost = []
+    for message, result in zip(messages, (yield calls), strict=True):
+        if isinstance(result, StaleReceipt):
+            lost.append(message)
+        else:
+            message.leased_until(expect(result))
+    return lost
+
+
+def rest(core: Core, name: str, most_ms: int) -> Steps[float]:
+    """Return until when an idle consumer may sleep, on the monotonic clock, in seconds."""
+    results = yield [scripts.rest(name, most_ms) for scripts in core.shards]
+    return time.monotonic() + min(float(expect(result)) for result in results) / 1_000_000
+
+
+def pass_on(core: Core) -> Steps[None]:
+    """Ring for the others: the caller has taken a token that it cannot use."""
+    yield [scripts.ring() for scripts in core.shards]

@@ -1,0 +1,127 @@
+"""Inspecting: what a queue holds; nothing here changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import get_args
+
+from delayq.calls import Steps, expect, one
+from delayq.envelope import parse
+from delayq.errors import InvalidInput, UnreadableEnvelope
+from delayq.keys import STATES, State
+from delayq.message import Deliveries, MessageInfo
+from delayq.names import check_id
+from delayq.operations.core import Core
+from delayq.scripts import MAX_IDS, Counts, Found, Scripts
+from delayq.stats import QueueStats, lateness_buckets
+from delayq.times import from_ms
+
+
+def stats(core: Core) -> Steps[QueueStats]:
+    """Count everything."""
+    shards = yield from core.opened()
+    results: list[Counts] = [expect(result) for result in (yield [scripts.stats() for scripts in shards])]
+    counters: dict[str, int] = {}
+    for result in results:
+        for name, value in [*result.counts.items(), *result.counters.items()]:
+            counters[name] = counters.get(name, 0) + value
+    paused = [result.paused_ms for result in results if result.paused_ms is not None]
+    heads = [result.heads_ms["pending"] for result in results if "pending" in result.heads_ms]
+    return QueueStats(
+        queue=core.name,
+        paused_since=from_ms(min(paused)) if paused else None,
+        next_due_at=from_ms(min(heads)) if heads else None,
+        lateness=lateness_buckets(counters),
+        **{name: counters.get(name, 0) for name in (*STATES, *QueueStats.COUNTERS)},
+    )
+
+
+def get(core: Core, message_id: str) -> Steps[MessageInfo | None]:
+    """Find a message; None when it is not there, or is garbage."""
+    check_id(message_id)
+    yield from core.opened()
+    found = yield from one(core.shard(message_id).find(message_id))
+    info = describe(core, message_id, found)
+    return None if info is None or info.state == "garbage" else info
+
+
+def peek(core: Core, state: State, limit: int, newest_first: bool = False) -> Steps[list[MessageInfo]]:
+    """Look at up to `limit` messages of a state, lowest score first."""
+    check_state(state)
+    check_limit(limit)
+    shards = yield from core.opened()
+    found: list[MessageInfo] = []
+    for scripts in shards:
+        found += yield from _page(core, scripts, state, limit)
+    return sorted(found, key=_when)[:limit]
+
+
+def _page(core: Core, scripts: Scripts, state: State, limit: int) -> Steps[list[MessageInfo]]:
+    infos: list[MessageInfo] = []
+    for skip in range(0, limit, MAX_IDS):
+        ids = yield from one(scripts.page(state, min(MAX_IDS, limit - skip), skip=skip))
+        if not ids:
+            break
+        infos += yield from describe_all(core, scripts, ids, state)
+    return infos
+
+
+def describe_all(core: Core, scripts: Scripts, ids: Iterable[str], state: State) -> Steps[list[MessageInfo]]:
+    """Describe the messages of `ids` that are still in `state`."""
+    ids = list(ids)
+    results = yield [scripts.find(message_id) for message_id in ids]
+    infos = (describe(core, message_id, expect(found)) for message_id, found in zip(ids, results, strict=True))
+    return [info for info in infos if info is not None and info.state == state]
+
+
+def describe(core: Core, message_id: str, found: Found) -> MessageInfo | None:
+    """Put together what find knows; None when the message is in no structure."""
+    if not found.scores:
+        return None
+    state, score = next(iter(found.scores.items()))
+    past = Deliveries.read(found.deliveries).past
+    at = from_ms(score)
+    known = dict(
+        id=message_id,
+        queue=core.name,
+        state=state,
+        due_at=at if state in ("pending", "ready", "retry") else None,
+        lease_until=at if state == "unack" else None,
+        died_at=at if state == "dead" else None,
+        attempts=past + (state == "unack"),
+        error=found.error or None,
+        reason=found.reason,
+        cancelled=found.cancelled,
+    )
+    return MessageInfo(**known, **_unsealed(found.stored))  # type: ignore[arg-type]  # fields by name
+
+
+def _unsealed(stored: bytes | None) -> dict[str, object]:
+    try:
+        created_ms, envelope = parse(stored or b"")
+    except UnreadableEnvelope:
+        return {}
+    return dict(
+        created_at=from_ms(created_ms),
+        expires_at=None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
+        max_retries=envelope.max_retries,
+        headers=envelope.headers or {},
+        envelope=envelope,
+    )
+
+
+def _when(info: MessageInfo) -> float:
+    at = info.due_at or info.lease_until or info.died_at
+    return at.timestamp() if at else 0.0
+
+
+def check_state(state: str, allowed: Iterable[str] = get_args(State)) -> None:
+    """Raise InvalidInput when `state` is none of the allowed ones."""
+    if state not in (names := tuple(allowed)):
+        raise InvalidInput(f"state {state!r} is none of {', '.join(names)}")
+
+
+def check_limit(limit: int, what: str = "limit", most: int = 1_000_000) -> None:
+    """Raise InvalidInput when `limit` is no number from 1 to `most`."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidInput(f"{what} {limit!r} is not a whole number from 1 to {most}")

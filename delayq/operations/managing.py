@@ -1,0 +1,132 @@
+"""Managing: cancel, reschedule, pause, requeue, purge, and the garbage collector."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from delayq.calls import Steps, expect, one
+from delayq.errors import InvalidInput
+from delayq.keys import State
+from delayq.names import check_id
+from delayq.operations.core import Core
+from delayq.operations.inspecting import check_state
+from delayq.operations.sending import due_word
+from delayq.scripts import MAX_IDS, Scripts
+from delayq.times import Seconds, milliseconds
+
+Cancelled = Literal["cancelled", "in_flight", "unknown"]
+Rescheduled = Literal["rescheduled", "in_flight", "dead", "unknown"]
+
+PURGEABLE: tuple[State, ...] = ("pending", "ready", "retry", "dead")
+
+
+def cancel(core: Core, message_id: str) -> Steps[Any]:
+    """Withdraw a message."""
+    check_id(message_id)
+    yield from core.opened()
+    return (yield from one(core.shard(message_id).cancel(message_id)))
+
+
+def reschedule(core: Core, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Steps[Any]:
+    """Give a waiting message another due time."""
+    check_id(message_id)
+    if delay is None and at is None:
+        raise InvalidInput("reschedule needs delay= or at=: give one of them")
+    due = due_word(delay, at)
+    yield from core.opened()
+    return (yield from one(core.shard(message_id).reschedule(message_id, due)))
+
+
+def pause(core: Core) -> Steps[None]:
+    """Hand out nothing until resume."""
+    shards = yield from core.opened(create=True)
+    for result in (yield [scripts.pause() for scripts in shards]):
+        expect(result)
+
+
+def resume(core: Core) -> Steps[None]:
+    """Hand out messages again."""
+    shards = yield from core.opened()
+    for result in (yield [scripts.resume() for scripts in shards]):
+        expect(result)
+
+
+def requeue(core: Core, ids: Sequence[str], delay: Seconds = 0) -> Steps[int]:
+    """Bring dead letters back by their ids; return how many there were."""
+    for message_id in ids:
+        check_id(message_id)
+    due = due_word(delay, None)
+    yield from core.opened()
+    count = 0
+    for start in range(0, len(ids), MAX_IDS):
+        by_shard: dict[int, tuple[Scripts, list[str]]] = {}
+        for message_id in ids[start : start + MAX_IDS]:
+            scripts = core.shard(message_id)
+            by_shard.setdefault(id(scripts), (scripts, []))[1].append(message_id)
+        replies = yield [scripts.requeue(part, due) for scripts, part in by_shard.values()]
+        count += sum(sum(expect(reply)) for reply in replies)
+    return count
+
+
+def requeue_all(core: Core, delay: Seconds = 0) -> Steps[int]:
+    """Bring back all that is dead now, but for those without a payload; return how many there were."""
+    due = due_word(delay, None)
+    shards = yield from core.opened()
+    count = 0
+    for scripts in shards:
+        started = (yield from one(scripts.stats())).now_ms
+        stuck = 0  # dead letters without a payload stay where they are: go on behind them
+        while ids := (yield from one(scripts.page("dead", MAX_IDS, up_to=started, skip=stuck))):
+            results = yield from one(scripts.requeue(ids, due))
+            count += sum(results)
+            stuck += len(ids) - sum(results)
+    return count
+
+
+def purge(core: Core, states: Iterable[State], older_than: Seconds | None = None) -> Steps[int]:
+    """Discard what is in these states now, at most as many as there are at the start; return how many."""
+    chosen = list(states)
+    for state in chosen:
+        check_state(state, PURGEABLE)
+    age = None if older_than is None else milliseconds(older_than, "older_than")
+    shards = yield from core.opened()
+    count = 0
+    for scripts in shards:
+        now = yield from one(scripts.stats())
+        for state in chosen:
+            up_to = "+inf" if age is None else now.now_ms - age
+            left = now.counts[state]
+            while left > 0:
+                purged = yield from one(scripts.purge(state, up_to, min(left, MAX_IDS)))
+                count += purged
+                left = left - purged if purged else 0
+    yield from collect(core)
+    return count
+
+
+def bury_old(core: Core) -> Steps[int]:
+    """Purge the dead letters that are past the queue's retention, a bounded number."""
+    if core.settings.dead_retention is None:
+        return 0
+    age = milliseconds(core.settings.dead_retention)
+    shards = yield from core.opened()
+    count = 0
+    for scripts in shards:
+        now = yield from one(scripts.stats())
+        if now.heads_ms.get("dead", now.now_ms) <= now.now_ms - age:
+            count += yield from one(scripts.purge("dead", now.now_ms - age))
+    return count
+
+
+def collect(core: Core, limit: int | None = None) -> Steps[int]:
+    """Delete the payloads of garbage, up to about `limit` of them; return how many."""
+    shards = yield from core.opened()
+    count = 0
+    for scripts in shards:
+        while ids := (yield from one(scripts.page("garbage", MAX_IDS))):
+            count += yield from one(scripts.collect(ids))
+            if limit is not None and count >= limit:
+                return count
+    return count

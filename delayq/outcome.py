@@ -1,0 +1,80 @@
+"""What becomes of a delivery: the verdicts of a handler, and the transitions that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from delayq.errors import Reject, RetryAfter, UnreadableEnvelope
+from delayq.times import Seconds
+
+MAX_ERROR_CHARS = 2000
+
+REASON_EXHAUSTED = "retries-exhausted"
+REASON_CONSUMER_LOST = "consumer-lost"
+REASON_PAYLOAD_MISSING = "payload-missing"
+REASON_UNREADABLE = "unreadable-envelope"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """→ gone, counted as acked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """→ retry after `delay`, or the queue's backoff when None; → dead when no retry is left."""
+
+    delay: Seconds | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """→ dead; `counted` says whether the delivery was an attempt."""
+
+    reason: str
+    error: str = ""
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """→ ready, at no cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """→ garbage, counted as expired."""
+
+
+Outcome: TypeAlias = Done | Failed | Dead | HandedBack | Expired
+
+DONE = Done()
+HANDED_BACK = HandedBack()
+
+
+def of_return(value: Any) -> Outcome:
+    """Return the outcome of a handler that returned `value`."""
+    return Failed(error="the handler returned False") if value is False else DONE
+
+
+def of_error(error: BaseException) -> Outcome:
+    """Return the outcome of a handler that raised `error`."""
+    if isinstance(error, Reject):
+        return Dead(error.reason, error_text(error))
+    if isinstance(error, UnreadableEnvelope):
+        return Dead(REASON_UNREADABLE, error_text(error))
+    if isinstance(error, RetryAfter):
+        return Failed(error.delay, error_text(error))
+    return Failed(error=error_text(error))
+
+
+def error_text(error: BaseException | str | None) -> str:
+    """Return an error's type and message, at most 2,000 characters of it."""
+    if isinstance(error, BaseException):
+        try:
+            error = f"{type(error).__name__}: {error}"
+        except Exception:  # a __str__ that raises must not take the consumer down
+            error = type(error).__name__
+    return (error or "")[:MAX_ERROR_CHARS]

@@ -1,0 +1,50 @@
+"""How much a consumer takes, and when it looks after what: decisions without I/O, for both faces."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+AHEAD_SECONDS = 0.05  # what is fetched beyond the free workers should start within this time
+MOST_AHEAD = 1000
+
+
+def room(concurrency: int, unfinished: int, handler_seconds: float | None) -> int:
+    """Return how many messages to claim now.
+
+    With free workers that is at least one each; when all are busy, nothing until half of what was fetched ahead is
+    done, so that claims stay large. A handler of unknown duration gets nothing ahead.
+    """
+    ahead = 0
+    if handler_seconds is not None:
+        ahead = min(MOST_AHEAD, int(concurrency * AHEAD_SECONDS / max(handler_seconds, 1e-6)))
+    free = concurrency + ahead - unfinished
+    if unfinished >= concurrency and free <= (concurrency + ahead) // 2:
+        return 0
+    return max(0, free)
+
+
+class Every:
+    """Says when a recurring duty is due.
+
+    Args:
+        seconds: between two turns; the first is due at once.
+        clock: a monotonic one, in seconds.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._next = clock()
+
+    def due(self) -> bool:
+        """Return whether the duty is due; if so, its next turn is `seconds` from now."""
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + self._seconds
+        return True
+
+    def left(self) -> float:
+        """Return the seconds until it is due, 0 or more."""
+        return max(0.0, self._next - self._clock())

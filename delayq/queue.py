@@ -1,0 +1,274 @@
+"""A queue: sending, pull-style receiving, and the calls of its keepers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from delayq import bell, urls
+from delayq.backoff import Backoff, exponential
+from delayq.connection import Client, Connection
+from delayq.dead import DeadLetters
+from delayq.embedded import open_store
+from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
+from delayq.errors import InvalidInput, StaleReceipt
+from delayq.keys import State
+from delayq.message import Message, MessageInfo, OnConflict, Outgoing, SentMessage
+from delayq.operations import delivering, inspecting, managing, sending
+from delayq.operations.core import Core, Settings
+from delayq.outcome import DONE, Outcome
+from delayq.stats import QueueStats
+from delayq.times import Seconds, lease_ms, milliseconds
+
+Handler = TypeVar("Handler", bound=Callable[[Message], Any])
+
+FALLBACK_MS = 1000
+"""The longest that work can go unnoticed when a bell is lost."""
+
+
+class Queue:
+    """A queue of messages, each delivered at its time to at least one consumer.
+
+    Nothing is connected before the first call. A queue may be used by several threads.
+
+    Args:
+        name: 1 to 128 bytes, printable, without braces and ``#``.
+        url: of the server; DELAYQ_URL, or the embedded store, when neither it nor `redis` is given.
+        redis: a client to use as it is, instead of `url`.
+        prefix: what all keys begin with.
+        lease: seconds or a timedelta, 0.001 s to a day: how long a delivery may go without a sign of life.
+        max_retries: deliveries after the first one, for messages that don't say.
+        backoff: the waits before them; see `delayq.backoff`.
+        shards: over how many hash slots the queue is spread, 1 to 1,024; None takes what Redis has recorded.
+        max_payload: bytes.
+        dead_retention: how long dead letters are kept; None for ever.
+
+    Raises:
+        InvalidInput: naming the argument. Calls raise it, too, for theirs, and ServerError for the server's troubles.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: str | None = None,
+        redis: Client | None = None,
+        prefix: str = "delayq",
+        lease: Seconds = 30,
+        max_retries: int = 3,
+        backoff: Backoff | None = None,
+        shards: int | None = 1,
+        max_payload: int = MAX_PAYLOAD_BYTES,
+        dead_retention: Seconds | None = 90 * 86400,
+        clock: Callable[[], float | str] = str,
+    ) -> None:
+        if url is not None and redis is not None:
+            raise InvalidInput("url= and redis= were given: give one of them")
+        settings = Settings(lease, max_retries, backoff or exponential(), max_payload, dead_retention)
+        self.name = name
+        self.core = Core(name, prefix, shards, settings, clock)
+        self.core.owner = self
+        self._owns_client = redis is None
+        self.connection = Connection((lambda: redis) if redis is not None else lambda: connect(url))
+        self.dead = DeadLetters(self.core, self.connection)
+        self.registered_handler: Callable[[Message], Any] | None = None
+        self._waiters = threading.local()
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name}>"
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that this queue has made; a client that was passed in stays open."""
+        waiter = self._waiters.__dict__.pop("waiter", None)
+        if waiter is not None:
+            waiter.close()
+        if self._owns_client:
+            self.connection.close()
+
+    def send(
+        self,
+        payload: Any,
+        delay: Seconds | None = None,
+        at: dt.datetime | None = None,
+        *,
+        id: str | None = None,
+        on_conflict: OnConflict = "ignore",
+        expires_in: Seconds | None = None,
+        max_retries: int | None = None,
+        headers: Headers | None = None,
+        wait_replicas: int = 0,
+    ) -> SentMessage:
+        """Send a message; the options are those of `Outgoing`.
+
+        Args:
+            wait_replicas: return once so many replicas have confirmed it, within 5 seconds.
+
+        Raises:
+            InvalidInput: an argument is out of range; nothing was stored.
+            DuplicateMessage: on_conflict="error", and the id exists.
+            NotReplicated: the message is stored, but not on as many replicas.
+        """
+        message = Outgoing(
+            payload,
+            delay=delay,
+            at=at,
+            id=id,
+            on_conflict=on_conflict,
+            expires_in=expires_in,
+            max_retries=max_retries,
+            headers=headers,
+        )
+        return self.send_many([message], wait_replicas=wait_replicas)[0]
+
+    def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
+        """Send any number of messages, in batches; the results stand in their order.
+
+        All are checked before the first is stored. A failure of the server in the middle leaves earlier batches in.
+        """
+        return self.connection.do(sending.send_many(self.core, messages, wait_replicas))
+
+    def send_delay_msg(self, payload: Any, delay: Seconds, retry_count: int | None = None, **options: Any) -> SentMessage:
+        """Send a message that is due after `delay`: `send` under its classic name."""
+        return self.send(payload, delay=delay, max_retries=retry_count, **options)
+
+    def send_schedule_msg(
+        self, payload: Any, at: dt.datetime, retry_count: int | None = None, **options: Any
+    ) -> SentMessage:
+        """Send a message that is due at an aware datetime: `send` under its classic name."""
+        return self.send(payload, at=at, max_retries=retry_count, **options)
+
+    def receive(self, max_messages: int = 10, wait: Seconds = 0, lease: Seconds | None = None) -> list[Message]:
+        """Take messages that are due; settle each with its `ack`, `nack`, `release` or `reject`.
+
+        Args:
+            max_messages: 1 to 500.
+            wait: seconds (0 or more) or a timedelta to wait for the first one.
+            lease: how long they are ours; the queue's own lease when None. `Message.extend` makes it longer.
+
+        Returns:
+            retries first, each side earliest due first; empty when nothing came in time.
+        """
+        inspecting.check_limit(max_messages, "max_messages", most=500)
+        leased = lease_ms(self.core.settings.lease if lease is None else lease)
+        deadline = time.monotonic() + milliseconds(wait, "wait") / 1000
+        while True:
+            self.connection.do(delivering.recover(self.core))
+            batch = self.connection.do(delivering.claim(self.core, Message, max_messages, leased))
+            left = deadline - time.monotonic()
+            if batch.messages or left <= 0:
+                return batch.messages
+            if not batch.claimed:
+                self._waiter().wait(left)
+
+    def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
+        """Settle messages as done, in one round trip; False where the receipt was stale."""
+        batch = [messages] if isinstance(messages, Message) else list(messages)
+        return self.connection.do(delivering.settle(self.core, [(message, DONE) for message in batch]))
+
+    def settle(self, message: Message, outcome: Outcome) -> None:
+        """Settle one delivery; raises StaleReceipt when it is no longer ours."""
+        if not self.connection.do(delivering.settle(self.core, [(message, outcome)]))[0]:
+            raise StaleReceipt(f"message {message.id}, attempt {message.attempt}, is no longer ours: nothing was changed")
+
+    def extend(self, message: Message, seconds: Seconds) -> None:
+        """Let a delivery's lease end `seconds` from now; raises StaleReceipt when it is no longer ours."""
+        self.connection.do(delivering.extend(self.core, message, seconds))
+
+    def handler(self, function: Handler) -> Handler:
+        """Register the function that a `Consumer` of this queue calls for each message (a decorator).
+
+        Returning acks; returning False or raising nacks with the queue's backoff; `Reject` buries the message;
+        `RetryAfter` retries it then.
+        """
+        self.registered_handler = function
+        return function
+
+    def cancel(self, id: str) -> managing.Cancelled:
+        """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
+        return self.connection.do(managing.cancel(self.core, id))  # type: ignore[no-any-return]
+
+    def reschedule(
+        self, id: str, delay: Seconds | None = None, at: dt.datetime | None = None
+    ) -> managing.Rescheduled:
+        """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
+        return self.connection.do(managing.reschedule(self.core, id, delay, at))  # type: ignore[no-any-return]
+
+    def get(self, id: str) -> MessageInfo | None:
+        """Return what is known of a message; None when there is none (any more)."""
+        return self.connection.do(inspecting.get(self.core, id))
+
+    def peek(self, state: State = "pending", limit: int = 10) -> list[MessageInfo]:
+        """Look at up to `limit` (1 to 1,000,000) messages of a state, lowest score first, without taking them."""
+        return self.connection.do(inspecting.peek(self.core, state, limit))
+
+    def pause(self) -> None:
+        """Hand out nothing until `resume`; sending goes on, and what runs is finished."""
+        self.connection.do(managing.pause(self.core))
+
+    def resume(self) -> None:
+        """Hand out messages again."""
+        self.connection.do(managing.resume(self.core))
+
+    def purge(self, state: State | None = None) -> int:
+        """Discard what is in a state now (pending, ready, retry or dead; all of these when None); return how many."""
+        return self.connection.do(managing.purge(self.core, managing.PURGEABLE if state is None else [state]))
+
+    def collect_garbage(self) -> int:
+        """Delete the payloads of discarded messages, as consumers do all the time; return how many."""
+        return self.connection.do(managing.collect(self.core))
+
+    def stats(self) -> QueueStats:
+        """Count everything."""
+        return self.connection.do(inspecting.stats(self.core))
+
+    def _waiter(self) -> Waiter:
+        waiter: Waiter | None = getattr(self._waiters, "waiter", None)
+        if waiter is None:
+            waiter = self._waiters.waiter = Waiter(self.core, self.connection)
+        return waiter
+
+
+class Waiter:
+    """Waits for a queue's next message, as one of all that wait for it."""
+
+    def __init__(self, core: Core, connection: Connection) -> None:
+        self._core = core
+        self._connection = connection
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._bells: list[bell.Bell] = []
+
+    def wait(self, seconds: float) -> None:
+        """Return when there may be work, after at most `seconds` or the fallback time."""
+        if not self._bells:
+            self._bells = [bell.Bell(self._connection.client, scripts.keys.bell) for scripts in self._core.shards]
+        for each in self._bells:
+            each.listen()
+        until = self._connection.do(delivering.rest(self._core, self._name, FALLBACK_MS))
+        bell.wait(self._bells, min(until - time.monotonic(), seconds))
+        for each in self._bells:
+            each.hush()
+
+    def close(self) -> None:
+        """Give the blocked connections up."""
+        for each in self._bells:
+            each.close()
+
+
+def connect(url: str | None = None) -> Client:
+    """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder."""
+    url = url or os.environ.get("DELAYQ_URL")
+    return urls.connect(url) if url else open_store()

@@ -1,0 +1,218 @@
+"""One typed method a script: which keys it touches, what it is told, and how its reply reads.
+
+The scripts' own headers, in ``lua/``, say what each does, its units, its errors and its cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from delayq.calls import Call, Raw, as_is, script, text
+from delayq.envelope import FORMAT
+from delayq.keys import STATES, QueueKeys, State
+
+T = TypeVar("T")
+
+MAX_IDS = 500
+"""The most messages that one call touches: no call holds the server for more than a few milliseconds."""
+
+
+class Claimed(NamedTuple):
+    """What ready_to_unack handed out."""
+
+    now_ms: int
+    micros: int
+    ids: list[str]
+    dues_ms: list[int]
+    deliveries: list[str | None]
+
+
+class Found(NamedTuple):
+    """What find knows of a message."""
+
+    scores: dict[State, float]
+    deliveries: str | None
+    error: str | None
+    reason: str | None
+    cancelled: bool
+    stored: bytes | None
+
+
+class Counts(NamedTuple):
+    """What stats read."""
+
+    now_ms: int
+    paused_ms: int | None
+    counts: dict[State, int]
+    heads_ms: dict[State, float]
+    counters: dict[str, int]
+
+
+class Scripts:
+    """The calls of one shard of a queue.
+
+    Args:
+        keys: of the shard.
+        clock: returns the time, ms, that the scripts are to go by, or '' for the server's own.
+    """
+
+    def __init__(self, keys: QueueKeys, clock: Callable[[], float | str] = str) -> None:
+        self.keys = keys
+        self._clock = clock
+
+    def open(self, shards: int | None, create: bool) -> Call[int]:
+        k = self.keys
+        return self._call("open", [k.meta], [FORMAT, shards or "", 1 if create else ""], int)
+
+    def send(self, messages: Sequence[tuple[str, Raw, bytes]], whole: bool = False) -> Call[list[int]]:
+        """Each message is an id, a due time ('+delay_ms' or ms) and an envelope."""
+        k = self.keys
+        keys = [k.pending, k.garbage, k.stats, k.bell]
+        args: list[Raw] = [self._clock()]
+        for message in messages:
+            keys.append(k.message_prefix + message[0])
+            args += message
+        return self._call("send", keys, args, as_is, whole)
+
+    def replace(self, message_id: str, due: Raw, envelope: bytes, whole: bool = False) -> Call[list[int]]:
+        k = self.keys
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
+        keys += [k.reasons, k.cancelled, k.message(message_id)]
+        return self._call("replace", keys, [self._clock(), message_id, due, envelope], as_is, whole)
+
+    def pending_to_ready(self, limit: int = MAX_IDS) -> Call[int]:
+        k = self.keys
+        return self._call("pending_to_ready", [k.pending, k.ready, k.stats], [self._clock(), limit], int)
+
+    def ready_to_unack(self, limit: int, lease_ms: int) -> Call[Claimed]:
+        k = self.keys
+        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell]
+        return self._call("ready_to_unack", keys, [self._clock(), limit, lease_ms], _read_claimed)
+
+    def unack_to_retry(self, limit: int = MAX_IDS) -> Call[int]:
+        k = self.keys
+        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell]
+        return self._call("unack_to_retry", keys, [self._clock(), limit], int)
+
+    def ack(self, receipts: Sequence[tuple[str, str]]) -> Call[list[int]]:
+        """Each is an id and its receipt."""
+        k = self.keys
+        keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats]
+        args: list[Raw] = []
+        for message_id, receipt in receipts:
+            keys.append(k.message_prefix + message_id)
+            args += (message_id, receipt)
+        return self._call("ack", keys, args, as_is)
+
+    def nack(self, message_id: str, receipt: str, delay_ms: int, error: str = "") -> Call[int]:
+        k = self.keys
+        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell]
+        return self._call("nack", keys, [self._clock(), message_id, receipt, f"+{delay_ms}", error], int)
+
+    def extend(self, message_id: str, receipt: str, lease_ms: int) -> Call[int]:
+        k = self.keys
+        return self._call("extend", [k.unack, k.attempts], [self._clock(), message_id, receipt, lease_ms], int)
+
+    def release(self, message_id: str, receipt: str, due_ms: int) -> Call[int]:
+        k = self.keys
+        keys = [k.unack, k.ready, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell]
+        return self._call("release", keys, [self._clock(), message_id, receipt, due_ms], int)
+
+    def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Call[int]:
+        k = self.keys
+        keys = [k.unack, k.dead, k.attempts, k.errors, k.reasons, k.cancelled, k.stats]
+        return self._call("reject", keys, [self._clock(), message_id, receipt, reason, error, int(counted)], int)
+
+    def expire(self, message_id: str, receipt: str) -> Call[int]:
+        k = self.keys
+        keys = [k.unack, k.garbage, k.attempts, k.errors, k.cancelled, k.stats]
+        return self._call("expire", keys, [self._clock(), message_id, receipt], int)
+
+    def cancel(self, message_id: str) -> Call[str]:
+        k = self.keys
+        keys = [k.pending, k.ready, k.retry, k.dead, k.unack, k.garbage, k.attempts, k.errors, k.reasons]
+        return self._call("cancel", [*keys, k.cancelled, k.stats], [self._clock(), message_id], bytes.decode)
+
+    def reschedule(self, message_id: str, due: Raw) -> Call[str]:
+        k = self.keys
+        keys = [k.pending, k.ready, k.retry, k.unack, k.dead, k.stats, k.bell]
+        return self._call("reschedule", keys, [self._clock(), message_id, due], bytes.decode)
+
+    def requeue(self, ids: Sequence[str], due: Raw = "+0") -> Call[list[int]]:
+        k = self.keys
+        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, *map(k.message, ids)]
+        return self._call("requeue", keys, [self._clock(), due, *ids], as_is)
+
+    def purge(self, source: State, up_to: Raw = "+inf", limit: int = MAX_IDS) -> Call[int]:
+        k = self.keys
+        keys = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats]
+        return self._call("purge", keys, [self._clock(), up_to, limit], int)
+
+    def collect(self, ids: Sequence[str]) -> Call[int]:
+        k = self.keys
+        return self._call("collect", [k.garbage, k.stats, *map(k.message, ids)], ids, int)
+
+    def pause(self) -> Call[int]:
+        return self._call("pause", [self.keys.meta], [self._clock()], int)
+
+    def resume(self) -> Call[int]:
+        return self._call("resume", [self.keys.meta, self.keys.bell], [], int)
+
+    def rest(self, name: str, most_ms: int) -> Call[int]:
+        k = self.keys
+        return self._call("rest", [k.pending, k.retry, k.unack, k.timer], [self._clock(), name, most_ms], int)
+
+    def find(self, message_id: str) -> Call[Found]:
+        k = self.keys
+        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, k.message(message_id)]
+        return self._call("find", keys, [message_id], _read_found)
+
+    def stats(self) -> Call[Counts]:
+        k = self.keys
+        return self._call("stats", [*map(k.state, STATES), k.stats, k.meta], [self._clock()], _read_counts)
+
+    def envelopes(self, ids: Sequence[str]) -> Call[list[bytes | None]]:
+        """Read the stored envelopes, None where one is gone. (A plain command, as are those below.)"""
+        keys = [self.keys.message_prefix + message_id for message_id in ids]
+        return Call(keys[0], ("MGET", *keys), as_is)
+
+    def page(self, state: State, limit: int, after_ms: Raw = "-inf", up_to: Raw = "+inf", skip: int = 0) -> Call[list[str]]:
+        """Read up to `limit` ids of a state with scores between the bounds, lowest first."""
+        key = self.keys.state(state)
+        words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", skip, limit)
+        return Call(key, words, lambda reply: [message_id.decode() for message_id in reply])
+
+    def ring(self) -> Call[int]:
+        """Pass a token on that one who cannot use it has taken."""
+        return Call(self.keys.bell, ("LPUSH", self.keys.bell, 1), int)
+
+    def _call(
+        self, name: str, keys: Sequence[str], args: Sequence[Raw], read: Callable[[Any], T], whole: bool = False
+    ) -> Call[T]:
+        return Call(keys[0], (len(keys), *keys, *args), read, script(name), whole)
+
+
+def _read_claimed(reply: list[Any]) -> Claimed:
+    now_ms, micros, flat, deliveries = reply
+    ids = [message_id.decode() for message_id in flat[::2]]
+    dues = [int(float(due)) for due in flat[1::2]]
+    return Claimed(now_ms, micros, ids, dues, [text(each) for each in deliveries])
+
+
+def _read_found(reply: list[Any]) -> Found:
+    scores, deliveries, error, reason, cancelled, stored = reply
+    where = {state: float(score) for state, score in zip(STATES, scores, strict=False) if score is not None}
+    return Found(where, text(deliveries), text(error), text(reason), bool(cancelled), stored)
+
+
+def _read_counts(reply: list[Any]) -> Counts:
+    now_ms, paused, counts, heads, flat = reply
+    values = (int(value) for value in flat[1::2])
+    return Counts(
+        now_ms,
+        None if paused is None else int(paused),
+        dict(zip(STATES, counts, strict=True)),
+        {state: float(score) for state, score in zip(STATES, heads, strict=False) if score is not None},
+        dict(zip((name.decode() for name in flat[::2]), values, strict=True)),
+    )

@@ -1,0 +1,83 @@
+"""A queue's counts, and what can be read off them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a queue at one instant (with several shards: of each at one instant).
+
+    The first six are messages that are there now, the others have been counted since the queue was made.
+
+    Attributes:
+        sent: new messages; one that replaced another is counted as `replaced` instead.
+        promoted: moves from pending to ready.
+        delivered: hand-outs, repeated ones included.
+        released: hand-outs that came back unstarted.
+        lease_lost: hand-outs whose lease ran out.
+        died: moves to dead.
+        collected: payload keys deleted by the garbage collector.
+        paused_since: or None.
+        next_due_at: the earliest due time in pending, or None.
+        lateness: milliseconds (the upper end, exclusive, of a bucket) to the number of hand-outs in it.
+    """
+
+    queue: str
+    pending: int = 0
+    ready: int = 0
+    unack: int = 0
+    retry: int = 0
+    dead: int = 0
+    garbage: int = 0
+    sent: int = 0
+    replaced: int = 0
+    promoted: int = 0
+    delivered: int = 0
+    acked: int = 0
+    nacked: int = 0
+    released: int = 0
+    lease_lost: int = 0
+    died: int = 0
+    requeued: int = 0
+    rescheduled: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    purged: int = 0
+    collected: int = 0
+    paused_since: dt.datetime | None = None
+    next_due_at: dt.datetime | None = None
+    lateness: dict[int, int] = {}
+
+    COUNTERS: ClassVar[tuple[str, ...]] = (
+        *("sent", "replaced", "promoted", "delivered", "acked", "nacked", "released", "lease_lost", "died"),
+        *("requeued", "rescheduled", "expired", "cancelled", "purged", "collected"),
+    )
+
+    @property
+    def inside(self) -> int:
+        """Messages that wait, run or are dead."""
+        return self.pending + self.ready + self.unack + self.retry + self.dead
+
+    @property
+    def missing(self) -> int:
+        """Messages that the books do not account for: 0, or something is wrong."""
+        return self.sent - self.acked - self.cancelled - self.expired - self.purged - self.inside
+
+    def lateness_quantile(self, share: float) -> float | None:
+        """Return an upper bound, in seconds, on the lateness of `share` (0 to 1) of all hand-outs; None without any."""
+        left = share * sum(self.lateness.values())
+        for upper, count in sorted(self.lateness.items()):
+            left -= count
+            if left <= 0:
+                return upper / 1000
+        return None
+
+
+def lateness_buckets(counters: Mapping[str, int]) -> dict[int, int]:
+    """Read the histogram that ready_to_unack keeps: bucket b holds 2^(b-1) up to 2^b ms."""
+    return {2 ** int(name[5:]): count for name, count in counters.items() if name.startswith("late:")}

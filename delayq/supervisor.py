@@ -1,0 +1,149 @@
+"""Several consumer processes under one supervisor, which restarts those that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+import structlog
+
+from delayq.errors import InvalidInput
+
+log = structlog.get_logger("delayq")
+
+USAGE_ERROR = 2  # an exit code: the command line is wrong, and would be wrong again
+FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies young
+LONG_LIFE = 30.0  # seconds after which a child counts as having started well
+KILL_MARGIN = 5.0  # seconds beyond the shutdown timeout before a child that does not end is killed
+SUPERVISOR_ENV = "DELAYQ_SUPERVISOR"
+"""In a child's environment: the supervisor's process id. A child whose parent is another one is an orphan."""
+
+
+class Supervisor:
+    """Runs a command in several processes until SIGTERM or SIGINT, which it hands on to them.
+
+    Args:
+        command: the program and its arguments.
+        processes: 1 to 1,000.
+        shutdown_timeout: seconds that the processes take at most to finish what they run.
+    """
+
+    def __init__(self, command: Sequence[str], processes: int, shutdown_timeout: float = 30.0) -> None:
+        if not 1 <= processes <= 1000:
+            raise InvalidInput(f"processes {processes!r} is not a number from 1 to 1000")
+        self._command = list(command)
+        self._count = processes
+        self._patience = shutdown_timeout + KILL_MARGIN
+        self._children: list[Child] = []
+        self._wake = threading.Event()
+        self._stopping: int | None = None
+
+    def run(self) -> int:
+        """Supervise until a signal, or until all children have ended by themselves with 0.
+
+        Returns:
+            an exit code: 0; 2 when a child reported a wrong command line; 1 when a child had to be killed.
+        """
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self._children = [Child(self._command, number) for number in range(self._count)]
+            while self._stopping is None:
+                code = self._look()
+                if code is not None:
+                    return max(code, self._end())
+                self._wake.wait(0.1)
+            return self._end()
+        finally:
+            for number, old in previous.items():
+                signal.signal(number, old)
+
+    def _look(self) -> int | None:
+        """Start what is to be started; return an exit code when the whole is at its end."""
+        for child in self._children:
+            child.look()
+        if any(child.code == USAGE_ERROR for child in self._children):
+            return USAGE_ERROR
+        return 0 if all(child.code == 0 for child in self._children) else None
+
+    def _end(self) -> int:
+        deadline = time.monotonic() + self._patience
+        for child in self._children:
+            child.signal(self._stopping or signal.SIGTERM)
+        return 0 if all([child.end(deadline) for child in self._children]) else 1
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._stopping is not None:  # the second one: hand it on, and the children end at once
+            for child in self._children:
+                child.signal(number)
+        self._stopping = number
+        self._wake.set()
+
+
+class Child:
+    """One process, and when to start it again. `code` is that of its last end, None while it is to run."""
+
+    def __init__(self, command: Sequence[str], number: int) -> None:
+        self._command = command
+        self._number = number
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._start_at = 0.0
+        self._wait = FIRST_WAIT
+        self.code: int | None = None
+
+    def look(self) -> None:
+        """Start the process when it is time, and note its end."""
+        if self._process is None:
+            if self.code is None and time.monotonic() >= self._start_at:
+                self._start()
+            return
+        code = self._process.poll()
+        if code is not None:
+            self._process = None
+            self._note(code)
+
+    def signal(self, number: int) -> None:
+        """Hand a signal on."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def end(self, deadline: float) -> bool:
+        """Wait for the end until `deadline` (monotonic), then kill; return whether that was not needed."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            log.error("consumer process did not end in time: killed", pid=self._process.pid)
+            self._process.kill()
+            self._process.wait()
+            return False
+        return True
+
+    def _start(self) -> None:
+        # A group of its own: Ctrl-C in a terminal reaches the supervisor alone, which hands it on once.
+        environment = {**os.environ, SUPERVISOR_ENV: str(os.getpid())}
+        self._process = subprocess.Popen(self._command, env=environment, process_group=0)
+        self._started = time.monotonic()
+        log.info("consumer process started", number=self._number, pid=self._process.pid)
+
+    def _note(self, code: int) -> None:
+        lived = time.monotonic() - self._started
+        if code in (0, USAGE_ERROR):
+            self.code = code
+            return
+        self._wait = FIRST_WAIT if lived >= LONG_LIFE else min(LONGEST_WAIT, self._wait * 2)
+        self._start_at = time.monotonic() + self._wait
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        log.warning("consumer process died: it is restarted", number=self._number, how=how, wait=round(self._wait, 1))
+
+
+def is_orphan() -> bool:
+    """Return whether this process was started by a supervisor that is gone."""
+    supervisor = os.environ.get(SUPERVISOR_ENV)
+    return supervisor is not None and supervisor.isdigit() and os.getppid() != int(supervisor)

@@ -1,0 +1,78 @@
+"""Seconds, timedeltas and datetimes on the public face; whole milliseconds inside."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import time
+from typing import TypeAlias
+
+from delayq.errors import InvalidTime
+
+Seconds: TypeAlias = float | dt.timedelta
+"""A length of time: a number of seconds, or a timedelta."""
+
+MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of the year 9999, the last that a datetime can hold
+MAX_LEASE_MS = 86_400_000  # a day: a longer lease would leave a crash unnoticed for longer
+
+
+def milliseconds(seconds: Seconds, what: str = "delay") -> int:
+    """Return `seconds` (0 or more) as whole milliseconds, rounded up: a delay is never cut short.
+
+    Raises:
+        InvalidTime: negative, NaN, not a number, or past the year 9999.
+    """
+    value = seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidTime(f"{what} {seconds!r} is not a time: give seconds as a number, or a timedelta")
+    if not value >= 0:
+        raise InvalidTime(f"{what} {seconds!r} is not 0 or more seconds")
+    if value * 1000 > MAX_TIME_MS:
+        raise InvalidTime(f"{what} {seconds!r} leads past the year 9999")
+    # A float such as 0.07 is 70.00000000000001 ms: less than a nanosecond is noise, not a part of a millisecond.
+    return math.ceil(round(value * 1000, 6))
+
+
+def delay_ms(delay: Seconds, what: str = "delay") -> int:
+    """Return a delay from now as milliseconds; raises InvalidTime as `milliseconds` does."""
+    ms = milliseconds(delay, what)
+    if ms + time.time() * 1000 > MAX_TIME_MS:
+        raise InvalidTime(f"{what} {delay!r} leads past the year 9999")
+    return ms
+
+
+def lease_ms(lease: Seconds, what: str = "lease") -> int:
+    """Return the length of a lease, 1 ms to a day, as milliseconds.
+
+    Raises:
+        InvalidTime: outside that range.
+    """
+    ms = milliseconds(lease, what)
+    if not 1 <= ms <= MAX_LEASE_MS:
+        raise InvalidTime(f"{what} {lease!r} is not between 0.001 and {MAX_LEASE_MS // 1000} seconds")
+    return ms
+
+
+def timestamp_ms(at: dt.datetime) -> int:
+    """Return an aware datetime as milliseconds since 1970, rounded up; a time in the past is due at once.
+
+    Raises:
+        InvalidTime: not a datetime, naive, or before 1970.
+    """
+    if not isinstance(at, dt.datetime):
+        raise InvalidTime(f"at={at!r} is not a datetime")
+    if at.utcoffset() is None:
+        raise InvalidTime(f"at={at.isoformat()} is naive: add a time zone, as in at.replace(tzinfo=timezone.utc)")
+    ms = -((_EPOCH - at) // _MILLISECOND)
+    if not 0 <= ms <= MAX_TIME_MS:
+        raise InvalidTime(f"at={at.isoformat()} is not between 1970 and the year 9999")
+    return ms
+
+
+def from_ms(ms: float) -> dt.datetime:
+    """Return milliseconds since 1970 as an aware datetime, in UTC."""
+    return _EPOCH + dt.timedelta(milliseconds=math.floor(ms))
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)

@@ -1,0 +1,1 @@
+"""The Lua scripts, one state transition each; ``delayq.scripts`` has a typed method for every one."""

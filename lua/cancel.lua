@@ -1,0 +1,30 @@
+-- cancel: withdraw a message that is not running; one that runs is not stopped, but will not be retried.
+--
+-- State    pending, ready, retry, dead -> garbage
+-- KEYS[1]  pending    zset
+-- KEYS[2]  ready      zset
+-- KEYS[3]  retry      zset
+-- KEYS[4]  dead       zset
+-- KEYS[5]  unack      zset
+-- KEYS[6]  garbage    zset  id -> since, ms
+-- KEYS[7]  attempts   hash
+-- KEYS[8]  errors     hash
+-- KEYS[9]  reasons    hash
+-- KEYS[10] cancelled  set   ids in flight that must not be retried
+-- KEYS[11] stats      hash
+-- ARGV[1]  now_ms     '' for the server's time
+-- ARGV[2]  id
+-- Returns  'cancelled', 'in_flight' or 'unknown'
+-- Cost     O(log n)
+local id = ARGV[2]
+for i = 1, 4 do
+  if redis.call('ZREM', KEYS[i], id) == 1 then
+    for field = 7, 9 do redis.call('HDEL', KEYS[field], id) end
+    redis.call('ZADD', KEYS[6], clock(ARGV[1]), id)
+    redis.call('HINCRBY', KEYS[11], 'cancelled', 1)
+    return 'cancelled'
+  end
+end
+if not redis.call('ZSCORE', KEYS[5], id) then return 'unknown' end
+redis.call('SADD', KEYS[10], id)
+return 'in_flight'

@@ -1,0 +1,39 @@
+-- nack: give a delivery up as failed; the message is tried again after a delay.
+--
+-- State    unack -> retry, or garbage when it was cancelled meanwhile
+-- KEYS[1]  unack      zset  id -> end of the lease, ms
+-- KEYS[2]  retry      zset  id -> time of the next attempt, ms
+-- KEYS[3]  garbage    zset
+-- KEYS[4]  attempts   hash  id -> past.released.forgiven
+-- KEYS[5]  errors     hash  id -> the last error
+-- KEYS[6]  cancelled  set   ids in flight that must not be retried
+-- KEYS[7]  stats      hash
+-- KEYS[8]  bell       list
+-- ARGV[1]  now_ms     '' for the server's time
+-- ARGV[2]  id
+-- ARGV[3]  receipt
+-- ARGV[4]  delay      '+delay_ms', 0 or more
+-- ARGV[5]  error      text, '' to keep what is known
+-- Returns  the time of the next attempt, ms; -1 when the message was cancelled and is gone
+-- Errors   STALE      the receipt is not that of the running delivery
+-- Cost     O(log n)
+local now, micros = clock(ARGV[1])
+local id = ARGV[2]
+local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
+if not ours then return redis.error_reply('STALE ' .. id) end
+redis.call('ZREM', KEYS[1], id)
+redis.call('HINCRBY', KEYS[7], 'nacked', 1)
+if redis.call('SREM', KEYS[6], id) == 1 then
+  redis.call('HDEL', KEYS[4], id)
+  redis.call('HDEL', KEYS[5], id)
+  redis.call('ZADD', KEYS[3], now, id)
+  redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
+  return -1
+end
+local past, released, forgiven = deliveries(stored)
+local due, before = due_time(ARGV[4], now, micros), head(KEYS[2])
+redis.call('HSET', KEYS[4], id, past + 1 .. '.' .. released .. '.' .. forgiven)
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
+redis.call('ZADD', KEYS[2], due, id)
+if due < before then ring(KEYS[8]) end
+return due

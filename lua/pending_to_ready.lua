@@ -1,0 +1,20 @@
+-- pending_to_ready: promote messages that have become due, earliest first.
+--
+-- It does not ring: whoever promotes claims next, and the claim rings for what it leaves.
+--
+-- State    pending -> ready
+-- KEYS[1]  pending  zset  id -> due, ms
+-- KEYS[2]  ready    zset  id -> due, ms
+-- KEYS[3]  stats    hash
+-- ARGV[1]  now_ms   '' for the server's time
+-- ARGV[2]  limit    1..1000 messages
+-- Returns  the number of messages promoted; `limit` says that more may be due
+-- Cost     O(limit log n)
+local now = clock(ARGV[1])
+local due = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', now), tonumber(ARGV[2]))
+if due == 0 then return 0 end
+local popped = redis.call('ZPOPMIN', KEYS[1], due)
+for i = 1, #popped, 2 do popped[i], popped[i + 1] = popped[i + 1], popped[i] end
+redis.call('ZADD', KEYS[2], unpack(popped))
+redis.call('HINCRBY', KEYS[3], 'promoted', due)
+return due

@@ -1,0 +1,53 @@
+-- prelude: what the scripts share; the loader puts it in front of each of them.
+
+-- The time as whole milliseconds and the microseconds (0..999) past them: the server's, or what a test gives.
+local function clock(given)
+  if given ~= '' then
+    local now = tonumber(given)
+    return math.floor(now), math.floor((now % 1) * 1000 + 0.5)
+  end
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000
+end
+
+-- A due time, ms, from '+delay_ms' or an absolute 'ms'. Part of a millisecond counts as a whole one, so that a
+-- delay is never cut short.
+local function due_time(given, now, micros)
+  if string.sub(given, 1, 1) ~= '+' then return tonumber(given) end
+  local delay = tonumber(string.sub(given, 2))
+  if delay > 0 and micros > 0 then delay = delay + 1 end
+  return now + delay
+end
+
+-- The lowest score of a sorted set; infinity when it is empty.
+local function head(zset)
+  return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2] or math.huge)
+end
+
+-- One token is enough: whoever takes it looks at everything, and rings again when it leaves work behind.
+local function ring(bell)
+  if redis.call('EXISTS', bell) == 0 then redis.call('LPUSH', bell, 1) end
+end
+
+-- What is known of a message's earlier deliveries: how many counted, how many were handed back uncounted, and how
+-- many of the counted ones a requeue has forgiven. It is stored only once there is something to tell.
+local FRESH = '0.0.0'
+
+local function deliveries(stored)
+  local past, released, forgiven = string.match(stored or FRESH, '^(%d+)%.(%d+)%.(%d+)$')
+  return tonumber(past), tonumber(released), tonumber(forgiven)
+end
+
+-- The receipt of the running delivery. The fraction of a lease's end is the microsecond of its hand-out: it tells
+-- the deliveries of two messages apart that had the same id one after the other.
+local function receipt(lease_end, stored)
+  return (stored or FRESH) .. '-' .. math.floor((lease_end % 1) * 1000 + 0.5)
+end
+
+-- Whether `given` is the receipt of the running delivery of `id`, and what is stored of the earlier ones.
+local function held(unack, attempts, id, given)
+  local lease_end = redis.call('ZSCORE', unack, id)
+  local stored = redis.call('HGET', attempts, id)
+  return lease_end and receipt(lease_end, stored) == given, stored
+end
+

@@ -1,0 +1,26 @@
+-- purge: discard messages of one structure, those with the lowest scores first.
+--
+-- State    pending, ready, retry or dead -> garbage
+-- KEYS[1]  source    zset  one of pending, ready, retry, dead
+-- KEYS[2]  garbage   zset  id -> since, ms
+-- KEYS[3]  attempts  hash
+-- KEYS[4]  errors    hash
+-- KEYS[5]  reasons   hash
+-- KEYS[6]  stats     hash
+-- ARGV[1]  now_ms    '' for the server's time
+-- ARGV[2]  up_to     highest score, ms, or '+inf'
+-- ARGV[3]  limit     1..1000 messages
+-- Returns  the number of messages discarded; `limit` says that there may be more
+-- Cost     O(limit log n)
+local now = clock(ARGV[1])
+local count = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2]), tonumber(ARGV[3]))
+if count == 0 then return 0 end
+local popped, ids = redis.call('ZPOPMIN', KEYS[1], count), {}
+for i = 1, #popped, 2 do
+  ids[#ids + 1] = popped[i]
+  popped[i], popped[i + 1] = now, popped[i]
+end
+redis.call('ZADD', KEYS[2], unpack(popped))
+for field = 3, 5 do redis.call('HDEL', KEYS[field], unpack(ids)) end
+redis.call('HINCRBY', KEYS[6], 'purged', count)
+return count

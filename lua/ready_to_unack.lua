@@ -1,0 +1,42 @@
+-- ready_to_unack: hand out messages that are due, new ones and retries, each under a lease.
+--
+-- When both wait, each gets half of the claim, and the odd one goes to either side in turn; what one side leaves
+-- the other takes.
+--
+-- State    ready, retry -> unack
+-- KEYS[1]  ready     zset  id -> due, ms
+-- KEYS[2]  retry     zset  id -> time of the next attempt, ms
+-- KEYS[3]  unack     zset  id -> end of the lease, ms; its fraction is the microsecond of the hand-out
+-- KEYS[4]  attempts  hash  id -> past.released.forgiven
+-- KEYS[5]  meta      hash
+-- KEYS[6]  stats     hash
+-- KEYS[7]  bell      list
+-- ARGV[1]  now_ms    '' for the server's time
+-- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
+-- ARGV[3]  lease_ms  1..86400000
+-- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.forgiven or nil, …}}, retries first, each side
+--          earliest first; empty lists when nothing is due or the queue is paused
+-- Cost     O(limit log n)
+local now, micros = clock(ARGV[1])
+if redis.call('HEXISTS', KEYS[5], 'paused') == 1 then return {now, micros, {}, {}} end
+local limit = tonumber(ARGV[2])
+local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2], '-inf', now)
+local turn = limit % 2 == 1 and tonumber(redis.call('HGET', KEYS[6], 'delivered') or 0) % 2 or 0
+local retries = math.min(due, math.max(limit - waiting, math.floor((limit + turn) / 2)))
+local fresh = math.min(waiting, limit - retries)
+if waiting + due > retries + fresh then ring(KEYS[7]) end
+if retries + fresh == 0 then return {now, micros, {}, {}} end
+local claimed = retries > 0 and redis.call('ZPOPMIN', KEYS[2], retries) or {}
+for _, field in ipairs(fresh > 0 and redis.call('ZPOPMIN', KEYS[1], fresh) or {}) do claimed[#claimed + 1] = field end
+local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) + micros / 1000)
+local ids, leases, late = {}, {}, {}
+for i = 1, #claimed, 2 do
+  ids[#ids + 1] = claimed[i]
+  leases[#leases + 1], leases[#leases + 2] = lease_end, claimed[i]
+  local _, bucket = math.frexp(math.max(0, now - claimed[i + 1]))
+  late[bucket] = (late[bucket] or 0) + 1
+end
+redis.call('ZADD', KEYS[3], unpack(leases))
+redis.call('HINCRBY', KEYS[6], 'delivered', #ids)
+for bucket, count in pairs(late) do redis.call('HINCRBY', KEYS[6], 'late:' .. bucket, count) end
+return {now, micros, claimed, redis.call('HMGET', KEYS[4], unpack(ids))}

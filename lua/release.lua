@@ -1,0 +1,36 @@
+-- release: hand a delivery back unstarted; it costs no retry.
+--
+-- State    unack -> ready, or garbage when it was cancelled meanwhile
+-- KEYS[1]  unack      zset  id -> end of the lease, ms
+-- KEYS[2]  ready      zset  id -> due, ms
+-- KEYS[3]  garbage    zset
+-- KEYS[4]  attempts   hash  id -> past.released.forgiven
+-- KEYS[5]  errors     hash  id -> the last error
+-- KEYS[6]  cancelled  set   ids in flight that must not be retried
+-- KEYS[7]  stats      hash
+-- KEYS[8]  bell       list
+-- ARGV[1]  now_ms     '' for the server's time
+-- ARGV[2]  id
+-- ARGV[3]  receipt
+-- ARGV[4]  due        ms, as the delivery named it: the message keeps its place
+-- Returns  1; 0 when the message was cancelled and is gone
+-- Errors   STALE      the receipt is not that of the running delivery
+-- Cost     O(log n)
+local now = clock(ARGV[1])
+local id = ARGV[2]
+local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
+if not ours then return redis.error_reply('STALE ' .. id) end
+redis.call('ZREM', KEYS[1], id)
+redis.call('HINCRBY', KEYS[7], 'released', 1)
+if redis.call('SREM', KEYS[6], id) == 1 then
+  redis.call('HDEL', KEYS[4], id)
+  redis.call('HDEL', KEYS[5], id)
+  redis.call('ZADD', KEYS[3], now, id)
+  redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
+  return 0
+end
+local past, released, forgiven = deliveries(stored)
+redis.call('HSET', KEYS[4], id, past .. '.' .. released + 1 .. '.' .. forgiven)
+redis.call('ZADD', KEYS[2], math.min(now, tonumber(ARGV[4])), id)
+ring(KEYS[8])
+return 1

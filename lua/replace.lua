@@ -1,0 +1,44 @@
+-- replace: send a message anew under its id, whatever state it is in; its retries start again.
+--
+-- A delivery that runs meanwhile loses its lease: its receipt becomes stale.
+--
+-- State    pending, ready, unack, retry, dead -> pending (a new id: as send does)
+-- KEYS[1]  pending   zset
+-- KEYS[2]  garbage   zset
+-- KEYS[3]  stats     hash
+-- KEYS[4]  bell      list
+-- KEYS[5]  ready     zset
+-- KEYS[6]  unack     zset
+-- KEYS[7]  retry     zset
+-- KEYS[8]  dead      zset
+-- KEYS[9]  attempts  hash
+-- KEYS[10] errors    hash
+-- KEYS[11] reasons   hash
+-- KEYS[12] cancelled set
+-- KEYS[13] payload   string
+-- ARGV[1]  now_ms    '' for the server's time
+-- ARGV[2]  id
+-- ARGV[3]  due       '+delay_ms' or ms
+-- ARGV[4]  envelope
+-- Returns  {due, ms; 1 when the id was new, else 0}
+-- Cost     O(log n)
+local now, micros = clock(ARGV[1])
+local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
+local running = redis.call('ZREM', KEYS[6], id)
+local found = running + redis.call('ZREM', KEYS[1], id)
+for _, i in ipairs({5, 7, 8}) do found = found + redis.call('ZREM', KEYS[i], id) end
+local stored = redis.call('HGET', KEYS[9], id)
+if running == 1 or (stored and found > 0) then
+  local past, released = deliveries(stored)
+  past = past + running
+  redis.call('HSET', KEYS[9], id, past .. '.' .. released .. '.' .. past)
+end
+redis.call('ZREM', KEYS[2], id)
+redis.call('HDEL', KEYS[10], id)
+redis.call('HDEL', KEYS[11], id)
+redis.call('SREM', KEYS[12], id)
+redis.call('SET', KEYS[13], string.format('%013.0f', now) .. ARGV[4])
+redis.call('ZADD', KEYS[1], due, id)
+redis.call('HINCRBY', KEYS[3], found > 0 and 'replaced' or 'sent', 1)
+if due < before then ring(KEYS[4]) end
+return {due, found > 0 and 0 or 1}

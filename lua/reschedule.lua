@@ -1,0 +1,26 @@
+-- reschedule: give a waiting message another due time; its attempts stay counted.
+--
+-- State    pending, ready, retry -> pending
+-- KEYS[1]  pending  zset  id -> due, ms
+-- KEYS[2]  ready    zset
+-- KEYS[3]  retry    zset
+-- KEYS[4]  unack    zset
+-- KEYS[5]  dead     zset
+-- KEYS[6]  stats    hash
+-- KEYS[7]  bell     list
+-- ARGV[1]  now_ms   '' for the server's time
+-- ARGV[2]  id
+-- ARGV[3]  due      '+delay_ms' or ms
+-- Returns  'rescheduled', or why not: 'in_flight', 'dead', 'unknown'
+-- Cost     O(log n)
+local id = ARGV[2]
+local found = redis.call('ZREM', KEYS[1], id) + redis.call('ZREM', KEYS[2], id) + redis.call('ZREM', KEYS[3], id)
+if found == 0 then
+  if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
+  return redis.call('ZSCORE', KEYS[5], id) and 'dead' or 'unknown'
+end
+local due, before = due_time(ARGV[3], clock(ARGV[1])), head(KEYS[1])
+redis.call('ZADD', KEYS[1], due, id)
+redis.call('HINCRBY', KEYS[6], 'rescheduled', 1)
+if due < before then ring(KEYS[7]) end
+return 'rescheduled'

@@ -1,0 +1,28 @@
+-- rest: tell an idle consumer how long it may sleep.
+--
+-- Of all that rest, one wakes for the next event: the timer names who, and when. The others sleep as long as they
+-- may, so that a fleet does not rise for one message; should the timer's holder die, they find the work themselves.
+--
+-- Reads    pending, retry, unack
+-- KEYS[1]  pending  zset    id -> due, ms
+-- KEYS[2]  retry    zset    id -> time of the next attempt, ms
+-- KEYS[3]  unack    zset    id -> end of the lease, ms
+-- KEYS[4]  timer    string  when its holder wakes, ms, and the holder's name
+-- ARGV[1]  now_ms   '' for the server's time
+-- ARGV[2]  name     of the consumer
+-- ARGV[3]  most_ms  1..60000, the longest sleep
+-- Returns  microseconds to sleep, 0..most_ms * 1000
+-- Cost     O(log n)
+local now, micros = clock(ARGV[1])
+local name, most = ARGV[2], tonumber(ARGV[3])
+local wake = now + most
+for i = 1, 3 do
+  local first = redis.call('ZRANGE', KEYS[i], '(' .. now, wake, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  wake = math.min(wake, math.ceil(tonumber(first[2] or wake)))
+end
+if wake >= now + most then return most * 1000 end
+local wakes, holder = string.match(redis.call('GET', KEYS[4]) or '', '^(%d+) (.*)$')
+wakes = tonumber(wakes or 0)
+if holder ~= name and wakes > now and wakes <= wake then return most * 1000 end
+redis.call('SET', KEYS[4], wake .. ' ' .. name, 'PX', wake - now + most)
+return (wake - now) * 1000 - micros

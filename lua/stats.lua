@@ -1,0 +1,22 @@
+-- stats: the queue's counts at one instant.
+--
+-- Reads    every structure
+-- KEYS[1]  pending  zset
+-- KEYS[2]  ready    zset
+-- KEYS[3]  unack    zset
+-- KEYS[4]  retry    zset
+-- KEYS[5]  dead     zset
+-- KEYS[6]  garbage  zset
+-- KEYS[7]  stats    hash
+-- KEYS[8]  meta     hash
+-- ARGV[1]  now_ms   '' for the server's time
+-- Returns  {now, ms; since when it is paused, ms, or nil; {ids in pending, ready, unack, retry, dead, garbage};
+--          {lowest score in each of them or nil}; {counter, value, …}}
+-- Cost     O(log n)
+local counts, heads = {}, {}
+for i = 1, 6 do
+  counts[i] = redis.call('ZCARD', KEYS[i])
+  heads[i] = redis.call('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or false
+end
+local now = clock(ARGV[1])
+return {now, redis.call('HGET', KEYS[8], 'paused'), counts, heads, redis.call('HGETALL', KEYS[7])}
