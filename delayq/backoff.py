@@ -18,7 +18,7 @@ Backoff: TypeAlias = Callable[[int], float]
 def fixed(seconds: Seconds) -> Backoff:
     """Wait the same time before each attempt."""
     wait = _seconds(seconds, "seconds")
-    return lambda attempt: wait
+    return lambda _: wait
 
 
 def linear(base: Seconds = 1, step: Seconds = 1, maximum: Seconds = 3600) -> Backoff:

@@ -66,8 +66,9 @@ A result is what the call reads, or the DelayqError that the server answered wit
 
 def one(call: Call[T]) -> Steps[T]:
     """Run one call: return its result, or raise its error."""
-    (result,) = yield [call]
-    return expect(result)
+    (reply,) = yield [call]
+    result: T = expect(reply)
+    return result
 
 
 def expect(result: T | Exception) -> T:

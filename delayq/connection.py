@@ -58,7 +58,7 @@ class Connection:
             while True:
                 try:
                     results = self.run(calls)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001  # it is the operation's to handle
                     calls = steps.throw(error)
                 else:
                     calls = steps.send(results)

@@ -144,6 +144,6 @@ class Consumer:
             self._loop = None
             log.info("consumer stopped", queue=self.queue.name, consumer=self.name, handled=loop.handled)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._loop is not None:
             self._loop.stop(at_once=self._loop.is_stopping)

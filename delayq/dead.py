@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from delayq.connection import Connection
 from delayq.message import MessageInfo
@@ -23,7 +22,7 @@ class DeadLetters:
         """Return up to `limit` (1 to 1,000,000) dead letters, the longest dead first."""
         return self._connection.do(inspecting.peek(self._core, "dead", limit))
 
-    def requeue(self, ids: str | Iterable[str] | Literal["all"] = "all", delay: Seconds = 0) -> int:
+    def requeue(self, ids: str | Iterable[str] = "all", delay: Seconds = 0) -> int:
         """Bring dead letters back to pending with their retries reset.
 
         Args:

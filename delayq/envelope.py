@@ -127,4 +127,3 @@ def _checked(headers: Headers | None) -> dict[str, Any] | None:
     if size > MAX_HEADERS_BYTES:
         raise InvalidInput(f"the headers take {size} bytes: at most {MAX_HEADERS_BYTES} are allowed")
     return checked
-

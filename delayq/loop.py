@@ -114,13 +114,13 @@ class Loop:
         self._look_after()
         if self._most is not None and self.handled >= self._most:
             self._stopping = True
-        elif self._burst and limit and not claimed and not settled and not self._unfinished:
-            self._stopping = True
+        elif self._burst and limit and not (claimed or settled or self._unfinished):
+            self._stopping = True  # nothing is due
         elif not settled and (self._exhausted or not limit):
             self._sleep(has_room=limit > 0)
 
     def _exchange(self, limit: int | None) -> int:
-        """Settle what is done and, unless `limit` is None, claim: in the same round trips. Return the number claimed."""
+        """Settle what is done and claim (not when `limit` is None) in the same round trips; return the number claimed."""
         settled = self._unsettled
         steps: list[Any] = [delivering.settle(self._core, settled)]
         if limit is not None:
@@ -272,7 +272,8 @@ class Loop:
 
     def _pass_bell_on(self) -> None:
         try:
-            if any([each.hush() for each in self._bells]):
+            tokens = [each.hush() for each in self._bells]
+            if any(tokens):
                 self._do(delivering.pass_on(self._core))
         except ServerError:  # the fallback poll of the others makes up for a lost token
             log.debug("bell not passed on", queue=self._queue.name)

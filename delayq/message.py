@@ -96,8 +96,20 @@ class Delivery:
         settled: True once this delivery was acked, nacked, released or rejected through this object.
     """
 
-    __slots__ = ("_created_ms", "_due_ms", "_envelope", "_lease_ms", "_owner", "_payload", "_before", "_handed_ms")
-    __slots__ += ("attempt", "id", "receipt", "settled")
+    __slots__ = (
+        "_before",
+        "_created_ms",
+        "_due_ms",
+        "_envelope",
+        "_handed_ms",
+        "_lease_ms",
+        "_owner",
+        "_payload",
+        "attempt",
+        "id",
+        "receipt",
+        "settled",
+    )
     _UNREAD: ClassVar[object] = object()
 
     def __init__(

@@ -53,10 +53,7 @@ def _check(what: str, name: str, most: int, forbidden: str) -> str:
         raise InvalidName(f"a {what} is a string, not {name!r}")
     if not name or name.isspace():
         raise InvalidName(f"a {what} must not be empty: give it at least one character")
-    if name.isascii() and name.isprintable():
-        size = len(name)
-    else:
-        size = _unicode_size(what, name)
+    size = len(name) if name.isascii() and name.isprintable() else _unicode_size(what, name)
     if size > most:
         raise InvalidName(f"{what} {name[:32]!r}… is {size} bytes long: at most {most} are allowed")
     for char in forbidden:

@@ -75,6 +75,6 @@ def error_text(error: BaseException | str | None) -> str:
     if isinstance(error, BaseException):
         try:
             error = f"{type(error).__name__}: {error}"
-        except Exception:  # a __str__ that raises must not take the consumer down
+        except Exception:  # noqa: BLE001  # a __str__ that raises must not take the consumer down
             error = type(error).__name__
     return (error or "")[:MAX_ERROR_CHARS]

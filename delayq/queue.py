@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from delayq import bell, urls
 from delayq.backoff import Backoff, exponential
@@ -83,7 +83,7 @@ class Queue:
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
 
-    def __enter__(self) -> Queue:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -105,7 +105,7 @@ class Queue:
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
         *,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002  # the public name
         on_conflict: OnConflict = "ignore",
         expires_in: Seconds | None = None,
         max_retries: int | None = None,
@@ -141,7 +141,9 @@ class Queue:
         """
         return self.connection.do(sending.send_many(self.core, messages, wait_replicas))
 
-    def send_delay_msg(self, payload: Any, delay: Seconds, retry_count: int | None = None, **options: Any) -> SentMessage:
+    def send_delay_msg(
+        self, payload: Any, delay: Seconds, retry_count: int | None = None, **options: Any
+    ) -> SentMessage:
         """Send a message that is due after `delay`: `send` under its classic name."""
         return self.send(payload, delay=delay, max_retries=retry_count, **options)
 
@@ -182,7 +184,9 @@ class Queue:
     def settle(self, message: Message, outcome: Outcome) -> None:
         """Settle one delivery; raises StaleReceipt when it is no longer ours."""
         if not self.connection.do(delivering.settle(self.core, [(message, outcome)]))[0]:
-            raise StaleReceipt(f"message {message.id}, attempt {message.attempt}, is no longer ours: nothing was changed")
+            raise StaleReceipt(
+                f"{message!r} is no longer ours: it was settled, or its lease ran out; nothing was changed"
+            )
 
     def extend(self, message: Message, seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raises StaleReceipt when it is no longer ours."""
@@ -197,17 +201,20 @@ class Queue:
         self.registered_handler = function
         return function
 
-    def cancel(self, id: str) -> managing.Cancelled:
+    def cancel(self, id: str) -> managing.Cancelled:  # noqa: A002
         """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
-        return self.connection.do(managing.cancel(self.core, id))  # type: ignore[no-any-return]
+        return self.connection.do(managing.cancel(self.core, id))
 
     def reschedule(
-        self, id: str, delay: Seconds | None = None, at: dt.datetime | None = None
+        self,
+        id: str,  # noqa: A002
+        delay: Seconds | None = None,
+        at: dt.datetime | None = None,
     ) -> managing.Rescheduled:
         """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
-        return self.connection.do(managing.reschedule(self.core, id, delay, at))  # type: ignore[no-any-return]
+        return self.connection.do(managing.reschedule(self.core, id, delay, at))
 
-    def get(self, id: str) -> MessageInfo | None:
+    def get(self, id: str) -> MessageInfo | None:  # noqa: A002
         """Return what is known of a message; None when there is none (any more)."""
         return self.connection.do(inspecting.get(self.core, id))
 

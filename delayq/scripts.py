@@ -66,7 +66,7 @@ class Scripts:
         return self._call("open", [k.meta], [FORMAT, shards or "", 1 if create else ""], int)
 
     def send(self, messages: Sequence[tuple[str, Raw, bytes]], whole: bool = False) -> Call[list[int]]:
-        """Each message is an id, a due time ('+delay_ms' or ms) and an envelope."""
+        """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell]
         args: list[Raw] = [self._clock()]
@@ -96,7 +96,7 @@ class Scripts:
         return self._call("unack_to_retry", keys, [self._clock(), limit], int)
 
     def ack(self, receipts: Sequence[tuple[str, str]]) -> Call[list[int]]:
-        """Each is an id and its receipt."""
+        """Take deliveries as pairs: id, receipt."""
         k = self.keys
         keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats]
         args: list[Raw] = []
@@ -173,11 +173,13 @@ class Scripts:
         return self._call("stats", [*map(k.state, STATES), k.stats, k.meta], [self._clock()], _read_counts)
 
     def envelopes(self, ids: Sequence[str]) -> Call[list[bytes | None]]:
-        """Read the stored envelopes, None where one is gone. (A plain command, as are those below.)"""
+        """Read the stored envelopes, None where one is gone; a plain command, as are those below."""
         keys = [self.keys.message_prefix + message_id for message_id in ids]
         return Call(keys[0], ("MGET", *keys), as_is)
 
-    def page(self, state: State, limit: int, after_ms: Raw = "-inf", up_to: Raw = "+inf", skip: int = 0) -> Call[list[str]]:
+    def page(
+        self, state: State, limit: int, after_ms: Raw = "-inf", up_to: Raw = "+inf", skip: int = 0
+    ) -> Call[list[str]]:
         """Read up to `limit` ids of a state with scores between the bounds, lowest first."""
         key = self.keys.state(state)
         words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", skip, limit)

@@ -1,18 +1,214 @@
-"""What is known of a server, and what its errors mean."""
+"""What is known of a server, and what the errors on the way to it mean."""
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import redis
 import structlog
 from redis import exceptions
 from redis.cluster import RedisCluster
+from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 
-from delayq import errors
-from delayq.errors import DelayqError
+from delayq.errors import (
+    DelayqError,
+    LoginRefused,
+    ServerError,
+    ServerNotReady,
+    ServerOutOfMemory,
+    ServerTooOld,
+    ServerUnreachable,
+)
 
 Client: TypeAlias = "redis.Redis | RedisCluster"
+
+OLDEST = (6, 2)  # ZRANGE … BYSCORE, ZMSCORE, LMOVE, and ACLs that can name them
+
+log = structlog.get_logger("delayq")
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server tells of itself; None where it does not.
+
+    ``save_points`` is the setting ``save``, empty when none is set; it is asked for when ``append_only`` is false.
+    """
+
+    address: str
+    version: tuple[int, ...] | None = None
+    maxmemory_policy: str | None = None
+    append_only: bool | None = None
+    save_points: str | None = None
+    cluster: bool = False
+
+
+def check_server(client: Client) -> ServerInfo:
+    """Refuse a server that is too old, warn of settings that may lose messages, and return what is known.
+
+    Of a cluster, all primaries are checked, and the one with the oldest version is returned. Each warning is logged once
+    per server and process.
+
+    Raises:
+        ServerTooOld, LoginRefused, ServerUnreachable, ServerNotReady
+    """
+    found = [_inspect(server, address) for address, server in _servers(client)]
+    for info in found:
+        if info.version is not None and info.version < OLDEST:
+            version = ".".join(map(str, info.version))
+            raise ServerTooOld(f"{info.address} is Redis {version}: delayq needs 6.2 or newer, upgrade the server")
+        _warn(info)
+    return min(found, key=lambda info: info.version or ())
+
+
+def address(client: Client) -> str:
+    """Return where `client` connects to, for logs and errors: host:port, a path, or the service of sentinels."""
+    if isinstance(client, RedisCluster):
+        return ", ".join(node.name for node in client.get_nodes())
+    pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        return f"the master of {pool.service_name}"
+    given = pool.connection_kwargs
+    return str(given["path"]) if "path" in given else f"{given.get('host', 'localhost')}:{given.get('port', 6379)}"
+
+
+def _servers(client: Client) -> Iterator[tuple[str, redis.Redis]]:
+    if isinstance(client, RedisCluster):
+        for node in client.get_primaries():
+            yield node.name, client.get_redis_connection(node)
+    else:
+        yield address(client), client
+
+
+def _inspect(server: redis.Redis, address: str) -> ServerInfo:
+    told = _ask(server, "INFO", address)
+    version = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(told.get("redis_version", "")))
+    append_only = bool(told["aof_enabled"]) if "aof_enabled" in told else None
+    save_points = _ask(server, "CONFIG GET", address, "save").get("save") if append_only is False else None
+    return ServerInfo(
+        address=address,
+        version=tuple(int(part) for part in version.groups(default="0")) if version else None,
+        maxmemory_policy=told.get("maxmemory_policy"),
+        append_only=append_only,
+        save_points=save_points,
+        cluster=bool(told.get("cluster_enabled")),
+    )
+
+
+def _ask(server: redis.Redis, command: str, address: str, *words: str) -> dict[str, Any]:
+    """The reply to INFO or CONFIG GET; empty where it is forbidden, renamed or, as in a fake server, missing."""
+    try:
+        reply: dict[str, Any] = server.execute_command(command, *words)
+    except exceptions.ResponseError:
+        return {}
+    except exceptions.RedisError as error:
+        raise translate(error, address) from error
+    return {redis.utils.str_if_bytes(name): redis.utils.str_if_bytes(value) for name, value in reply.items()}
+
+
+_warned: set[tuple[str, str]] = set()
+_warned_lock = threading.Lock()
+
+
+def _warn(info: ServerInfo) -> None:
+    if info.maxmemory_policy not in {None, "noeviction"}:
+        _warn_once(
+            "the server may evict messages when its memory is full: set maxmemory-policy to noeviction",
+            info.address,
+            maxmemory_policy=info.maxmemory_policy,
+        )
+    if info.append_only is False and info.save_points == "":
+        _warn_once("the server keeps nothing on disk, and a restart loses all: set appendonly to yes", info.address)
+
+
+def _warn_once(warning: str, server: str, **details: object) -> None:
+    with _warned_lock:
+        if (warning, server) in _warned:
+            return
+        _warned.add((warning, server))
+    log.warning(warning, server=server, **details)
+
+
+def translate(error: Exception, address: str = "") -> DelayqError:
+    """Return what an error of redis-py means, as an error of delayq; its text begins with `address`, if given.
+
+    An error whose text begins with a code of a class in `delayq.errors` comes from a script, and is of that class.
+    """
+    if isinstance(error, exceptions.RedisClusterException) and isinstance(error.__cause__, exceptions.RedisError):
+        return translate(error.__cause__, address)  # the client found no node, and this is why
+    kind, text, remedy = _meaning(error)
+    if kind.code is not None:
+        return kind(text)
+    where = f"{address}: " if address else ""
+    return kind(f"{where}{text.rstrip('.')}{'; ' if remedy else ''}{remedy}")
+
+
+_WAIT = "try again later"
+_LOGIN = "check the user, the password, and what the server's ACL lets this user do"
+_CONNECT = "check that the server runs, and the URL"
+_MEMORY = "nothing was stored: raise maxmemory, or let consumers drain the queues"
+_CLUSTER = "the server belongs to a cluster: use a redis+cluster:// URL"
+_NO_CLUSTER = "check that the URL's nodes make up a whole cluster; redis:// is for a server that stands alone"
+_POOL = "raise max_connections in the URL, or use fewer threads"
+
+_BY_CLASS: tuple[tuple[type[Exception], type[DelayqError], str], ...] = (  # the first that fits
+    (exceptions.AuthenticationError, LoginRefused, _LOGIN),
+    (exceptions.AuthorizationError, LoginRefused, _LOGIN),
+    (exceptions.AuthenticationWrongNumberOfArgsError, LoginRefused, _LOGIN),
+    (exceptions.NoPermissionError, LoginRefused, _LOGIN),
+    (exceptions.BusyLoadingError, ServerNotReady, _WAIT),
+    (exceptions.ReadOnlyError, ServerNotReady, _WAIT),
+    (exceptions.TryAgainError, ServerNotReady, _WAIT),
+    (exceptions.ClusterError, ServerNotReady, _WAIT),
+    (exceptions.SlotNotCoveredError, ServerNotReady, _WAIT),
+    (exceptions.RedisClusterException, ServerError, _NO_CLUSTER),
+    (exceptions.AskError, ServerError, _CLUSTER),  # and MovedError
+    (exceptions.OutOfMemoryError, ServerOutOfMemory, _MEMORY),
+    (exceptions.MaxConnectionsError, ServerError, _POOL),
+    (exceptions.ConnectionError, ServerUnreachable, _CONNECT),
+    (exceptions.TimeoutError, ServerUnreachable, _CONNECT),
+)
+_NOT_READY = ("BUSY", "LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "UNBLOCKED")
+_BY_CODE: dict[str, tuple[type[DelayqError], str]] = {
+    "OOM": (ServerOutOfMemory, _MEMORY),
+    **dict.fromkeys(("NOAUTH", "NOPERM", "WRONGPASS"), (LoginRefused, _LOGIN)),
+    **dict.fromkeys(_NOT_READY, (ServerNotReady, _WAIT)),
+}
+
+# The command that a pipeline names holds the payload, which is nobody's business.
+_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
+# Redis 6.2 wraps what a command in a script replied: "Error running script (call to f_…): @user_script: 1: -OOM …"
+_CODED = re.compile(r"(?:Error running script .*: -)?(?P<code>[A-Z]{2,}) (?P<text>.*)", re.DOTALL)
+_FORBIDDEN_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't run")
+
+
+def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
+    text = _PIPELINE.sub("", str(error), count=1)
+    if isinstance(error, MasterNotFoundError):
+        text = text.partition(" : ")[0]  # what follows prints every sentinel's client
+    for cls, kind, remedy in _BY_CLASS:
+        if isinstance(error, cls):
+            return kind, text, remedy
+    coded = _CODED.fullmatch(text)
+    if coded and coded["code"] in _scripted():
+        return _scripted()[coded["code"]], coded["text"], ""
+    if coded and coded["code"] in _BY_CODE:
+        kind, remedy = _BY_CODE[coded["code"]]
+        return kind, coded["text"], remedy
+    return (LoginRefused, text, _LOGIN) if _FORBIDDEN_IN_SCRIPT.search(text) else (ServerError, text, "")
+
+
+@functools.cache
+def _scripted() -> dict[str, type[DelayqError]]:
+    """The classes that a script's error may have, by code."""
+    classes, found = [DelayqError], {}
+    while classes:
+        cls = classes.pop()
+        classes += cls.__subclasses__()
+        if cls.code is not None:
+            found[cls.code] = cls
+    return found

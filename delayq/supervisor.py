@@ -74,9 +74,10 @@ class Supervisor:
         deadline = time.monotonic() + self._patience
         for child in self._children:
             child.signal(self._stopping or signal.SIGTERM)
-        return 0 if all([child.end(deadline) for child in self._children]) else 1
+        ended = [child.end(deadline) for child in self._children]
+        return 0 if all(ended) else 1
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._stopping is not None:  # the second one: hand it on, and the children end at once
             for child in self._children:
                 child.signal(number)
@@ -119,7 +120,7 @@ class Child:
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            log.error("consumer process did not end in time: killed", pid=self._process.pid)
+            log.warning("consumer process did not end in time: killed", pid=self._process.pid)
             self._process.kill()
             self._process.wait()
             return False

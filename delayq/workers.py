@@ -93,7 +93,7 @@ class Workers:
         started = time.perf_counter()
         try:
             outcome = oc.of_return(self._handler(message))
-        except BaseException as error:  # SystemExit, too: a handler must not end its worker
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its worker
             outcome = oc.of_error(error)
         self._measure(time.perf_counter() - started)
         return outcome

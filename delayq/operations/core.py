@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from delayq.backoff import Backoff, exponential
@@ -32,7 +32,7 @@ class Settings:
 
     lease: Seconds = 30
     max_retries: int = 3
-    backoff: Backoff = exponential()
+    backoff: Backoff = field(default_factory=exponential)
     max_payload: int = MAX_PAYLOAD_BYTES
     dead_retention: Seconds | None = 90 * 86400
 

@@ -65,7 +65,8 @@ def _received(core: Core, scripts: Scripts, make: Callable[..., D], found: Claim
     (stored,) = yield [scripts.envelopes(found.ids)]
     messages, calls = [], []
     handed = found.now_ms + found.micros / 1000
-    for message_id, due, deliveries, envelope in zip(found.ids, found.dues_ms, found.deliveries, expect(stored), strict=True):
+    rows = zip(found.ids, found.dues_ms, found.deliveries, expect(stored), strict=True)
+    for message_id, due, deliveries, envelope in rows:
         receipt = f"{deliveries or '0.0.0'}-{found.micros}"
         if envelope is None:
             error = "the payload key is gone: evicted, or deleted by another program"
@@ -89,7 +90,7 @@ def _received(core: Core, scripts: Scripts, make: Callable[..., D], found: Claim
     return messages
 
 
-def settle(core: Core, settled: Sequence[tuple[Delivery, oc.Outcome]]) -> Steps[list[bool]]:
+def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bool]]:
     """Settle deliveries in one round trip; False where the receipt was stale. Acks share calls."""
     results = [False] * len(settled)
     calls: list[Call[Any]] = []
@@ -100,14 +101,14 @@ def settle(core: Core, settled: Sequence[tuple[Delivery, oc.Outcome]]) -> Steps[
     for positions, reply in zip(targets, (yield calls) if calls else [], strict=True):
         if isinstance(reply, StaleReceipt):
             continue
-        reply = expect(reply)
-        for index, position in enumerate(positions):
-            results[position] = bool(reply[index]) if isinstance(reply, list) else True
+        each = expect(reply)
+        for position, ours in zip(positions, each if isinstance(each, list) else [True], strict=True):
+            results[position] = bool(ours)
             settled[position][0].settled = True
     return results
 
 
-def _settlements(core: Core, settled: Sequence[tuple[Delivery, oc.Outcome]]) -> Iterator[tuple[Call[Any], list[int]]]:
+def _settlements(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Iterator[tuple[Call[Any], list[int]]]:
     acks: dict[int, tuple[Scripts, list[int]]] = {}
     for position, (message, outcome) in enumerate(settled):
         scripts = core.shard(message.id)
@@ -146,7 +147,7 @@ def extend(core: Core, message: Delivery, seconds: Seconds) -> Steps[None]:
     message.leased_until((yield from one(call)))
 
 
-def renew(core: Core, messages: Sequence[Delivery], lease: int) -> Steps[list[Delivery]]:
+def renew(core: Core, messages: Sequence[D], lease: int) -> Steps[list[D]]:
     """Let each lease end `lease` ms from now; return the messages that are no longer ours."""
     calls = [core.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]
     lost = []

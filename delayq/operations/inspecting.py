@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import get_args
+from typing import Any, get_args
 
 from delayq.calls import Steps, expect, one
 from delayq.envelope import parse
@@ -45,7 +45,7 @@ def get(core: Core, message_id: str) -> Steps[MessageInfo | None]:
     return None if info is None or info.state == "garbage" else info
 
 
-def peek(core: Core, state: State, limit: int, newest_first: bool = False) -> Steps[list[MessageInfo]]:
+def peek(core: Core, state: State, limit: int) -> Steps[list[MessageInfo]]:
     """Look at up to `limit` messages of a state, lowest score first."""
     check_state(state)
     check_limit(limit)
@@ -81,7 +81,7 @@ def describe(core: Core, message_id: str, found: Found) -> MessageInfo | None:
     state, score = next(iter(found.scores.items()))
     past = Deliveries.read(found.deliveries).past
     at = from_ms(score)
-    known = dict(
+    return MessageInfo(
         id=message_id,
         queue=core.name,
         state=state,
@@ -92,22 +92,22 @@ def describe(core: Core, message_id: str, found: Found) -> MessageInfo | None:
         error=found.error or None,
         reason=found.reason,
         cancelled=found.cancelled,
+        **_unsealed(found.stored),
     )
-    return MessageInfo(**known, **_unsealed(found.stored))  # type: ignore[arg-type]  # fields by name
 
 
-def _unsealed(stored: bytes | None) -> dict[str, object]:
+def _unsealed(stored: bytes | None) -> dict[str, Any]:
     try:
         created_ms, envelope = parse(stored or b"")
     except UnreadableEnvelope:
         return {}
-    return dict(
-        created_at=from_ms(created_ms),
-        expires_at=None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
-        max_retries=envelope.max_retries,
-        headers=envelope.headers or {},
-        envelope=envelope,
-    )
+    return {
+        "created_at": from_ms(created_ms),
+        "expires_at": None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
+        "max_retries": envelope.max_retries,
+        "headers": envelope.headers or {},
+        "envelope": envelope,
+    }
 
 
 def _when(info: MessageInfo) -> float:

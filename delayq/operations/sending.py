@@ -84,8 +84,8 @@ def _seal(core: Core, position: int, message: Outgoing, fresh: str) -> Sealed:
     retries = settings.max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
     envelope = seal(message.payload, retries, expires, message.headers, settings.max_payload)
-    named = message.id is not None
-    return Sealed(position, check_id(message.id) if message.id is not None else fresh, due, envelope, message.on_conflict, named)
+    message_id = fresh if message.id is None else check_id(message.id)
+    return Sealed(position, message_id, due, envelope, message.on_conflict, named=message.id is not None)
 
 
 def due_word(delay: object, at: dt.datetime | None) -> Raw:

@@ -1,0 +1,108 @@
+"""redis-py clients whose settings let no call hang for ever, one function for each way to reach a server.
+
+``settings`` go to each connection: those of `DEFAULTS`, and what the caller adds or changes.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import redis
+from redis.backoff import EqualJitterBackoff, NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.exceptions import AuthenticationError, AuthorizationError
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+T = TypeVar("T")
+Client: TypeAlias = "redis.Redis | RedisCluster"
+Address: TypeAlias = tuple[str, int]
+
+RETRIES = 3  # after 0.1–0.2, 0.2–0.4 and 0.4–0.8 s: a restart goes unnoticed, an outage is told within seconds
+DEFAULTS: Mapping[str, Any] = {
+    # A host that drops packets would hold a caller for the kernel's two minutes; 3 s let one lost SYN be sent again.
+    "socket_connect_timeout": 3.0,
+    # A server that froze, or a cable that was cut, would hold a call for ever; no script of ours takes a second.
+    "socket_timeout": 10.0,
+    # A firewall forgets idle connections, and the next call would wait for its timeout: a PING finds out first.
+    "health_check_interval": 30.0,
+    # redis-py's cap of 100 turns the 101st thread away with an error; a server's own default is 10,000.
+    "max_connections": 10_000,
+    # Without a name, CLIENT LIST does not tell whose the connections are.
+    "client_name": "delayq",
+    # RESP3 gives some replies another shape, and mixes in messages that nobody asked for.
+    "protocol": 2,
+}
+KEEPALIVE: Mapping[str, Any] = {
+    "socket_keepalive": True,
+    # A peer that is gone is found out after 30 + 3 × 5 s; with the kernel's own settings, after two hours.
+    "socket_keepalive_options": {
+        getattr(socket, name): value
+        for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}.items()
+        if hasattr(socket, name)
+    },
+}
+
+
+def single(address: Address, settings: Mapping[str, Any], tls: bool = False) -> redis.Redis:
+    """Return a client of the server at `address`."""
+    host, port = address
+    kind = redis.SSLConnection if tls else redis.Connection
+    options = {"host": host, "port": port, "retry": retry()} | DEFAULTS | KEEPALIVE | settings
+    return redis.Redis.from_pool(redis.ConnectionPool(connection_class=kind, **options))
+
+
+def unix(path: str, settings: Mapping[str, Any]) -> redis.Redis:
+    """Return a client of the server that listens on the socket at `path`."""
+    options = {"path": path, "retry": retry()} | DEFAULTS | settings
+    return redis.Redis.from_pool(redis.ConnectionPool(connection_class=redis.UnixDomainSocketConnection, **options))
+
+
+def sentinel(
+    addresses: Sequence[Address], service: str, settings: Mapping[str, Any], login: Mapping[str, Any], tls: bool = False
+) -> redis.Redis:
+    """Return a client of the master that the sentinels at `addresses` name for `service`; `login` is for them."""
+    options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
+    # A dead sentinel would hold up every new connection: without a retry, the next one is asked at once.
+    own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
+    sentinels = Sentinel(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
+    client: redis.Redis = sentinels.master_for(service, retry=retry(), **options)
+    return client
+
+
+def cluster(addresses: Sequence[Address], settings: Mapping[str, Any], tls: bool = False) -> RedisCluster:
+    """Return a client of the cluster that nodes at `addresses` belong to; asks them for its shape at once.
+
+    Raises:
+        redis.exceptions.RedisClusterException: none of them answers, or they are no cluster.
+    """
+    nodes = [ClusterNode(host, port) for host, port in addresses]
+    options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
+    return RedisCluster(startup_nodes=nodes, retry=retry(), **options)
+
+
+def retry(base: float = 0.1) -> Retry:
+    """Return the rule by which a call is repeated when its connection failed: `base` seconds first, then doubling."""
+    return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES)
+
+
+class _Retry(Retry):
+    """As redis-py's, but a refused login is not repeated: it stays refused, and some servers lock the user out."""
+
+    def call_with_retry(self, do: Callable[[], T], *args: Any, **kwargs: Any) -> T:
+        def once() -> T | _Refused:
+            try:
+                return do()
+            except (AuthenticationError, AuthorizationError) as error:
+                return _Refused(error)
+
+        result = super().call_with_retry(once, *args, **kwargs)
+        if isinstance(result, _Refused):
+            raise result.error
+        return result
+
+
+class _Refused(NamedTuple):
+    error: Exception

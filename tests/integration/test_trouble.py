@@ -1,0 +1,112 @@
+"""What a running consumer outlives: the server's end, its forgetting, and what others do to its keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from delayq import Consumer, Message, Outgoing, Queue, backoff
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def handled() -> list[Message]:
+    return []
+
+
+@pytest.fixture
+def queue(own_server: RedisServer) -> Iterator[Queue]:
+    with Queue("jobs", url=own_server.url, backoff=backoff.fixed(0), lease=2) as queue:
+        yield queue
+
+
+@pytest.fixture
+def consumer(queue: Queue, handled: list[Message]) -> Iterator[Consumer]:
+    consumer = Consumer(queue, handled.append, concurrency=2)
+    consumer.start()
+    yield consumer
+    consumer.stop(timeout=5)
+
+
+@pytest.mark.usefixtures("consumer")
+def test_consumer_resumes_after_the_server_was_killed(own_server: RedisServer, queue: Queue, handled: list[Message]) -> None:
+    sents = queue.send_many([Outgoing(n, delay=0.5) for n in range(100)])
+    own_server.kill()
+    time.sleep(1)
+    own_server.start()
+    assert eventually(lambda: {message.id for message in handled} >= {sent.id for sent in sents})
+    assert eventually(lambda: queue.stats().inside == 0)
+    assert queue.stats().missing == 0
+
+
+@pytest.mark.usefixtures("consumer")
+def test_consumer_survives_script_flush(own_server: RedisServer, queue: Queue, handled: list[Message]) -> None:
+    with own_server.client() as client:
+        for n in range(5):
+            client.script_flush()
+            queue.send(n)
+            assert eventually(lambda n=n: len(handled) == n + 1)
+
+
+@pytest.mark.usefixtures("consumer")
+def test_lost_bell_costs_at_most_the_fallback(own_server: RedisServer, queue: Queue, handled: list[Message]) -> None:
+    with own_server.client() as client:
+        eventually(lambda: bool(client.client_list()))
+        time.sleep(0.2)
+        # A message planted as a send would, but without the ring.
+        sent = queue.send("x", delay=3600)
+        time.sleep(0.1)
+        client.zadd("delayq:{jobs}:pending", {sent.id: 1})
+        client.delete("delayq:{jobs}:bell")
+        assert eventually(lambda: len(handled) == 1)
+
+
+def test_message_whose_payload_is_gone_ends_in_dead(queue: Queue, own_server: RedisServer, handled: list[Message]) -> None:
+    sent = queue.send("x")
+    with own_server.client() as client:
+        client.delete(f"delayq:{{jobs}}:msg:{sent.id}")
+    assert Consumer(queue, handled.append).drain() == 0
+    (dead,) = queue.dead.list()
+    assert (dead.id, dead.reason, dead.attempts, handled) == (sent.id, "payload-missing", 0, [])
+    assert queue.stats().missing == 0
+
+
+@pytest.mark.parametrize("stored", [b"", b"garbage", b"1234567890123", b"1234567890123\x93\x01\x00\xa1x", b"x" * 100])
+def test_unreadable_envelope_ends_in_dead_and_the_next_ones_are_handled(
+    queue: Queue, own_server: RedisServer, handled: list[Message], stored: bytes
+) -> None:
+    sent = queue.send("broken")
+    queue.send("fine")
+    with own_server.client() as client:
+        client.set(f"delayq:{{jobs}}:msg:{sent.id}", stored)
+    assert Consumer(queue, handled.append).drain() == 1
+    assert [message.payload for message in handled] == ["fine"]
+    assert [(dead.id, dead.reason) for dead in queue.dead.list()] == [(sent.id, "unreadable-envelope")]
+
+
+def test_consumer_that_was_away_for_longer_than_its_lease_cannot_settle(own_server: RedisServer) -> None:
+    """As after SIGSTOP and SIGCONT: the message has moved on, and the late outcome changes nothing."""
+    with Queue("jobs", url=own_server.url, lease=0.05) as queue:
+        queue.send("x")
+        (first,) = queue.receive()
+        time.sleep(0.1)
+        (second,) = queue.receive()
+        assert (first.attempt, second.attempt) == (1, 2)
+        assert queue.ack(first) == [False]
+        assert queue.ack(second) == [True]
+        assert queue.stats().missing == 0
+
+
+def test_lone_message_is_not_lost_when_its_consumer_dies_before_settling(own_server: RedisServer) -> None:
+    with Queue("jobs", url=own_server.url, lease=0.05, max_retries=2) as queue:
+        sent = queue.send("x")
+        for attempt in (1, 2, 3):
+            (message,) = queue.receive(wait=2)
+            assert message.attempt == attempt
+            time.sleep(0.06)
+        assert queue.receive(wait=0.2) == []
+        (dead,) = queue.dead.list()
+        assert (dead.id, dead.reason, dead.attempts) == (sent.id, "consumer-lost", 3)
