@@ -85,7 +85,7 @@ class Connection:
             for call, reply in zip(calls, replies, strict=True)
         ]
 
-    def _send(self, client: Client, calls: Sequence[Call[Any]], whole: bool = False) -> list[Any]:
+    def _send(self, client: Any, calls: Sequence[Call[Any]], whole: bool = False) -> list[Any]:
         options: dict[str, Any] = {NEVER_DECODE: True}  # bytes, also from a client that decodes replies
         if len(calls) == 1:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from delayq.connection import Connection
+from delayq.errors import InvalidInput
 from delayq.message import MessageInfo
 from delayq.operations import inspecting, managing
 from delayq.operations.core import Core
@@ -34,6 +35,8 @@ class DeadLetters:
         """
         if ids == "all":
             return self._connection.do(managing.requeue_all(self._core, delay))
+        if not isinstance(ids, Iterable):
+            raise InvalidInput(f"ids {ids!r} are neither an id, nor several, nor 'all'")
         chosen = [ids] if isinstance(ids, str) else list(ids)
         return self._connection.do(managing.requeue(self._core, chosen, delay))
 

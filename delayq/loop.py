@@ -59,6 +59,9 @@ class Loop:
         self._held: dict[int, Message] = {}  # claimed and not settled, by identity
         self._unsettled: list[Settled] = []
         self._unfinished = 0  # with the workers
+        self._suspect: Message | None = None  # waits for the others to end, then runs alone
+        self._suspect_runs = False
+        self._careful = False  # the last claim held a suspect: more may follow
         self._exhausted = True  # the last claim left nothing that is due
         self._sleep_until = 0.0
         self._offset_ms = 0.0  # of the server's clock to the monotonic one
@@ -107,20 +110,26 @@ class Loop:
     def _turn(self) -> None:
         self._gather()
         left = None if self._most is None else self._most - self.handled - len(self._unsettled) - self._unfinished
-        limit = min(pace.room(self._concurrency, self._unfinished, self._workers.handler_seconds), MAX_IDS)
-        limit = limit if left is None else min(limit, left)
+        limit = self._room() if left is None else min(self._room(), left)
         settled = len(self._unsettled)
         claimed = self._exchange(None if settled and not limit else limit)
         self._look_after()
+        self._attend_suspect()
         if self._most is not None and self.handled >= self._most:
             self._stopping = True
         elif self._burst and limit and not (claimed or settled or self._unfinished):
             self._stopping = True  # nothing is due
-        elif not settled and (self._exhausted or not limit):
+        elif not (settled or self._unsettled) and (self._exhausted or not limit):
             self._sleep(has_room=limit > 0)
 
+    def _room(self) -> int:
+        if self._suspect is not None:
+            return 0
+        room = min(pace.room(self._concurrency, self._unfinished, self._workers.handler_seconds), MAX_IDS)
+        return min(room, 1) if self._careful else room
+
     def _exchange(self, limit: int | None) -> int:
-        """Settle what is done and claim (not when `limit` is None) in the same round trips; return the number claimed."""
+        """Settle what is done and claim (unless `limit` is None) in the same round trips; return the number claimed."""
         settled = self._unsettled
         steps: list[Any] = [delivering.settle(self._core, settled)]
         if limit is not None:
@@ -150,11 +159,32 @@ class Loop:
                 self._unsettled.append((message, outcome))
 
     def _take(self, messages: list[Message]) -> None:
-        if messages:
-            self._offset_ms = messages[0].handed_ms - time.monotonic() * 1000
-            self._held.update((id(message), message) for message in messages)
-            self._unfinished += len(messages)
-            self._workers.submit(messages)
+        if not messages:
+            return
+        self._offset_ms = messages[0].handed_ms - time.monotonic() * 1000
+        self._held.update((id(message), message) for message in messages)
+        suspects = [message for message in messages if message.is_suspect]
+        self._careful = bool(suspects)
+        if suspects:
+            self._suspect = suspects[0]
+            self._unsettled += [(message, oc.HANDED_BACK) for message in suspects[1:]]
+            messages = [message for message in messages if not message.is_suspect]
+        self._submit(messages)
+
+    def _submit(self, messages: list[Message]) -> None:
+        self._unfinished += len(messages)
+        self._workers.submit(messages)
+
+    def _attend_suspect(self) -> None:
+        """Run the suspect once nothing else is held: if it takes this process down, it takes no other along."""
+        if self._suspect is None:
+            return
+        if id(self._suspect) not in self._held:
+            self._suspect, self._suspect_runs = None, False
+        elif len(self._held) == 1 and not self._suspect_runs:
+            self._suspect_runs = True
+            _log(self._suspect).warning("runs alone: earlier deliveries ended with their consumers")
+            self._submit([self._suspect])
 
     def _note(self, settled: list[Settled], results: list[bool]) -> None:
         for (message, outcome), ours in zip(settled, results, strict=True):
@@ -253,6 +283,8 @@ class Loop:
         self._pass_bell_on()
         unstarted = self._workers.unstarted()
         self._unfinished -= len(unstarted)
+        if self._suspect is not None and not self._suspect_runs:
+            unstarted.append(self._suspect)
         self._unsettled += [(message, oc.HANDED_BACK) for message in unstarted]
         while True:
             self._gather()

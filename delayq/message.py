@@ -11,7 +11,7 @@ import msgspec
 from delayq.envelope import Envelope, Headers, open_body
 from delayq.keys import State
 from delayq.outcome import DONE, HANDED_BACK, Dead, Failed, error_text
-from delayq.times import Seconds, from_ms
+from delayq.times import Seconds, delay_ms, from_ms
 
 OnConflict = Literal["ignore", "replace", "error"]
 
@@ -65,15 +65,17 @@ class Deliveries(NamedTuple):
         past: those that ended otherwise than by an ack and counted as attempts.
         released: those that were handed back unstarted.
         forgiven: of the past ones, those before the last requeue.
+        lost: of those since then, the ones whose lease ran out.
     """
 
     past: int = 0
     released: int = 0
     forgiven: int = 0
+    lost: int = 0
 
     @classmethod
     def read(cls, stored: str | None) -> Deliveries:
-        """Read ``past.released.forgiven``; None stands for none."""
+        """Read ``past.released.forgiven.lost``; None stands for none."""
         return cls(*map(int, stored.split("."))) if stored else cls()
 
 
@@ -134,7 +136,7 @@ class Delivery:
         self._payload = self._UNREAD
         self._before = Deliveries.read(deliveries) if deliveries else _NONE_BEFORE
         self.attempt = self._before.past + 1
-        self.receipt = f"{deliveries or '0.0.0'}-{micros}"
+        self.receipt = f"{deliveries or '0.0.0.0'}-{micros}"
         self.settled = False
 
     @property
@@ -215,6 +217,11 @@ class Delivery:
         return self.retries_used > self.max_retries
 
     @property
+    def is_suspect(self) -> bool:
+        """Whether earlier deliveries seem to have taken their consumers down, and this one had better run alone."""
+        return self._before.lost >= 2 or (self._before.lost == 1 and self.is_last)
+
+    @property
     def is_expired(self) -> bool:
         """Whether this delivery was handed out after the message's expiry, by the server's clock."""
         expires = self._envelope.expires_ms
@@ -240,7 +247,7 @@ class Message(Delivery):
             delay: seconds (0 or more) or a timedelta until the next attempt; the queue's backoff when None.
             error: kept with the message.
         """
-        self._owner.settle(self, Failed(delay, error_text(error)))
+        self._owner.settle(self, Failed(None if delay is None else delay_ms(delay), error_text(error)))
 
     def extend(self, seconds: Seconds) -> None:
         """Let the lease end `seconds` (0.001 to 86,400) from now."""
@@ -252,7 +259,7 @@ class Message(Delivery):
 
     def reject(self, reason: str = "rejected", error: BaseException | str | None = None) -> None:
         """Send the message to the dead letters, whatever retries are left."""
-        self._owner.settle(self, Dead(reason, error_text(error)))
+        self._owner.settle(self, Dead(error_text(reason) or "rejected", error_text(error)))
 
 
 class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):

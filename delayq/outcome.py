@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from delayq.errors import Reject, RetryAfter, UnreadableEnvelope
-from delayq.times import Seconds
+from delayq.errors import InvalidTime, Reject, RetryAfter, UnreadableEnvelope
+from delayq.times import delay_ms
 
 MAX_ERROR_CHARS = 2000
 
@@ -23,9 +23,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """→ retry after `delay`, or the queue's backoff when None; → dead when no retry is left."""
+    """→ retry after `delay_ms`, or the queue's backoff when None; → dead when no retry is left."""
 
-    delay: Seconds | None = None
+    delay_ms: int | None = None
     error: str = ""
 
 
@@ -62,19 +62,26 @@ def of_return(value: Any) -> Outcome:
 def of_error(error: BaseException) -> Outcome:
     """Return the outcome of a handler that raised `error`."""
     if isinstance(error, Reject):
-        return Dead(error.reason, error_text(error))
+        return Dead(error_text(error.reason) or "rejected", error_text(error))
     if isinstance(error, UnreadableEnvelope):
         return Dead(REASON_UNREADABLE, error_text(error))
     if isinstance(error, RetryAfter):
-        return Failed(error.delay, error_text(error))
+        return _retry_after(error)
     return Failed(error=error_text(error))
 
 
-def error_text(error: BaseException | str | None) -> str:
-    """Return an error's type and message, at most 2,000 characters of it."""
+def _retry_after(error: RetryAfter) -> Outcome:
+    try:
+        return Failed(delay_ms(error.delay), error_text(error))
+    except InvalidTime as invalid:
+        return Failed(error=error_text(invalid))
+
+
+def error_text(error: object) -> str:
+    """Return an error's type and message, or a text, at most 2,000 characters of it; '' for None."""
     if isinstance(error, BaseException):
         try:
             error = f"{type(error).__name__}: {error}"
         except Exception:  # noqa: BLE001  # a __str__ that raises must not take the consumer down
             error = type(error).__name__
-    return (error or "")[:MAX_ERROR_CHARS]
+    return "" if error is None else str(error)[:MAX_ERROR_CHARS]

@@ -105,7 +105,7 @@ class Queue:
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
         *,
-        id: str | None = None,  # noqa: A002  # the public name
+        id: str | None = None,  # the public name
         on_conflict: OnConflict = "ignore",
         expires_in: Seconds | None = None,
         max_retries: int | None = None,
@@ -171,7 +171,7 @@ class Queue:
             self.connection.do(delivering.recover(self.core))
             batch = self.connection.do(delivering.claim(self.core, Message, max_messages, leased))
             left = deadline - time.monotonic()
-            if batch.messages or left <= 0:
+            if batch.messages or (left <= 0 and not batch.claimed):
                 return batch.messages
             if not batch.claimed:
                 self._waiter().wait(left)
@@ -201,20 +201,20 @@ class Queue:
         self.registered_handler = function
         return function
 
-    def cancel(self, id: str) -> managing.Cancelled:  # noqa: A002
+    def cancel(self, id: str) -> managing.Cancelled:
         """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
         return self.connection.do(managing.cancel(self.core, id))
 
     def reschedule(
         self,
-        id: str,  # noqa: A002
+        id: str,
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
     ) -> managing.Rescheduled:
         """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
         return self.connection.do(managing.reschedule(self.core, id, delay, at))
 
-    def get(self, id: str) -> MessageInfo | None:  # noqa: A002
+    def get(self, id: str) -> MessageInfo | None:
         """Return what is known of a message; None when there is none (any more)."""
         return self.connection.do(inspecting.get(self.core, id))
 
@@ -260,7 +260,8 @@ class Waiter:
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
-        if not self._bells:
+        if len(self._bells) != len(self._core.shards):
+            self.close()
             self._bells = [bell.Bell(self._connection.client, scripts.keys.bell) for scripts in self._core.shards]
         for each in self._bells:
             each.listen()

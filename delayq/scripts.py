@@ -61,15 +61,17 @@ class Scripts:
         self.keys = keys
         self._clock = clock
 
-    def open(self, shards: int | None, create: bool) -> Call[int]:
+    def open(self, shards: int | None, create: bool) -> Call[list[int]]:
         k = self.keys
-        return self._call("open", [k.meta], [FORMAT, shards or "", 1 if create else ""], int)
+        return self._call("open", [k.meta], [FORMAT, shards or "", 1 if create else ""], as_is)
 
-    def send(self, messages: Sequence[tuple[str, Raw, bytes]], whole: bool = False) -> Call[list[int]]:
+    def send(
+        self, messages: Sequence[tuple[str, Raw, bytes]], named: bool = True, whole: bool = False
+    ) -> Call[list[int]]:
         """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
         k = self.keys
-        keys = [k.pending, k.garbage, k.stats, k.bell]
-        args: list[Raw] = [self._clock()]
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead]
+        args: list[Raw] = [self._clock(), 1 if named else ""]
         for message in messages:
             keys.append(k.message_prefix + message[0])
             args += message
@@ -121,7 +123,7 @@ class Scripts:
 
     def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Call[int]:
         k = self.keys
-        keys = [k.unack, k.dead, k.attempts, k.errors, k.reasons, k.cancelled, k.stats]
+        keys = [k.unack, k.dead, k.garbage, k.attempts, k.errors, k.reasons, k.cancelled, k.stats]
         return self._call("reject", keys, [self._clock(), message_id, receipt, reason, error, int(counted)], int)
 
     def expire(self, message_id: str, receipt: str) -> Call[int]:

@@ -50,8 +50,7 @@ class ServerInfo:
 def check_server(client: Client) -> ServerInfo:
     """Refuse a server that is too old, warn of settings that may lose messages, and return what is known.
 
-    Of a cluster, all primaries are checked, and the one with the oldest version is returned. Each warning is logged once
-    per server and process.
+    Of a cluster, all primaries are checked, and the oldest is returned. A warning is logged once per server and process.
 
     Raises:
         ServerTooOld, LoginRefused, ServerUnreachable, ServerNotReady
@@ -172,7 +171,17 @@ _BY_CLASS: tuple[tuple[type[Exception], type[DelayqError], str], ...] = (  # the
     (exceptions.ConnectionError, ServerUnreachable, _CONNECT),
     (exceptions.TimeoutError, ServerUnreachable, _CONNECT),
 )
-_NOT_READY = ("BUSY", "LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "UNBLOCKED")
+_NOT_READY = (
+    "BUSY",
+    "LOADING",
+    "READONLY",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "TRYAGAIN",
+    "NOREPLICAS",
+    "MISCONF",
+    "UNBLOCKED",
+)
 _BY_CODE: dict[str, tuple[type[DelayqError], str]] = {
     "OOM": (ServerOutOfMemory, _MEMORY),
     **dict.fromkeys(("NOAUTH", "NOPERM", "WRONGPASS"), (LoginRefused, _LOGIN)),

@@ -22,6 +22,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         lease_lost: hand-outs whose lease ran out.
         died: moves to dead.
         collected: payload keys deleted by the garbage collector.
+        adjusted: what the doctor's repairs have struck off the books (or added to them, when negative).
         paused_since: or None.
         next_due_at: the earliest due time in pending, or None.
         lateness: milliseconds (the upper end, exclusive, of a bucket) to the number of hand-outs in it.
@@ -49,13 +50,14 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
     purged: int = 0
     collected: int = 0
+    adjusted: int = 0
     paused_since: dt.datetime | None = None
     next_due_at: dt.datetime | None = None
     lateness: dict[int, int] = {}
 
     COUNTERS: ClassVar[tuple[str, ...]] = (
         *("sent", "replaced", "promoted", "delivered", "acked", "nacked", "released", "lease_lost", "died"),
-        *("requeued", "rescheduled", "expired", "cancelled", "purged", "collected"),
+        *("requeued", "rescheduled", "expired", "cancelled", "purged", "collected", "adjusted"),
     )
 
     @property
@@ -66,7 +68,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def missing(self) -> int:
         """Messages that the books do not account for: 0, or something is wrong."""
-        return self.sent - self.acked - self.cancelled - self.expired - self.purged - self.inside
+        return self.sent - self.acked - self.cancelled - self.expired - self.purged - self.adjusted - self.inside
 
     def lateness_quantile(self, share: float) -> float | None:
         """Return an upper bound, in seconds, on the lateness of `share` (0 to 1) of all hand-outs; None without any."""

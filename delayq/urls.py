@@ -6,8 +6,8 @@
     unix://[[user]:password@]/path/of/socket
     embedded:///path/of/folder                                             see `delayq.embedded`
 
-Settings follow a ``?``, as in ``?socket_timeout=5&client_name=billing``: those of `SETTINGS`, times in seconds. In a user
-name, a password or a setting ``/ ? # @ : & = %`` are percent-encoded. An IPv6 address stands in brackets.
+Settings follow a ``?``, as in ``?socket_timeout=5&client_name=billing``: those of `SETTINGS`, times in seconds.
+In a user name, a password or a setting ``/ ? # @ : & = %`` are percent-encoded. An IPv6 address stands in brackets.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ class _URL:
         self.scheme: str = match["scheme"]
         self.kind = _KINDS[self.scheme]
         self.tls = self.scheme.startswith("rediss")
-        login, _, self._netloc = match["netloc"].rpartition("@")
+        login, _, netloc = match["netloc"].rpartition("@")
+        self._netloc: str = netloc
         self.path = unquote(match["path"])
         self.settings = self._read(login, match["query"])
 

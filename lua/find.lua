@@ -13,7 +13,7 @@
 -- KEYS[10] cancelled  set
 -- KEYS[11] payload    string
 -- ARGV[1]  id
--- Returns  {{score or nil in pending, ready, unack, retry, dead, garbage}; past.released.forgiven or nil;
+-- Returns  {{score or nil in pending, ready, unack, retry, dead, garbage}; past.released.forgiven.lost or nil;
 --          last error or nil; reason of death or nil; 1 when cancelled in flight, else 0; stored envelope or nil}
 -- Cost     O(1)
 local id, scores = ARGV[1], {}

@@ -4,7 +4,7 @@
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  retry      zset  id -> time of the next attempt, ms
 -- KEYS[3]  garbage    zset
--- KEYS[4]  attempts   hash  id -> past.released.forgiven
+-- KEYS[4]  attempts   hash  id -> past.released.forgiven.lost
 -- KEYS[5]  errors     hash  id -> the last error
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
@@ -30,9 +30,9 @@ if redis.call('SREM', KEYS[6], id) == 1 then
   redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
   return -1
 end
-local past, released, forgiven = deliveries(stored)
+local past, released, forgiven, lost = deliveries(stored)
 local due, before = due_time(ARGV[4], now, micros), head(KEYS[2])
-redis.call('HSET', KEYS[4], id, past + 1 .. '.' .. released .. '.' .. forgiven)
+keep_deliveries(KEYS[4], id, past + 1, released, forgiven, lost)
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
 redis.call('ZADD', KEYS[2], due, id)
 if due < before then ring(KEYS[8]) end

@@ -29,13 +29,18 @@ local function ring(bell)
   if redis.call('EXISTS', bell) == 0 then redis.call('LPUSH', bell, 1) end
 end
 
--- What is known of a message's earlier deliveries: how many counted, how many were handed back uncounted, and how
--- many of the counted ones a requeue has forgiven. It is stored only once there is something to tell.
-local FRESH = '0.0.0'
+-- What is known of a message's earlier deliveries: how many counted, how many were handed back uncounted, how many
+-- of the counted ones a requeue has forgiven, and how many of those since then lost their lease. It is stored only
+-- once there is something to tell.
+local FRESH = '0.0.0.0'
 
 local function deliveries(stored)
-  local past, released, forgiven = string.match(stored or FRESH, '^(%d+)%.(%d+)%.(%d+)$')
-  return tonumber(past), tonumber(released), tonumber(forgiven)
+  local past, released, forgiven, lost = string.match(stored or FRESH, '^(%d+)%.(%d+)%.(%d+)%.(%d+)$')
+  return tonumber(past), tonumber(released), tonumber(forgiven), tonumber(lost)
+end
+
+local function keep_deliveries(attempts, id, ...)
+  redis.call('HSET', attempts, id, table.concat({...}, '.'))
 end
 
 -- The receipt of the running delivery. The fraction of a lease's end is the microsecond of its hand-out: it tells

@@ -7,14 +7,14 @@
 -- KEYS[1]  ready     zset  id -> due, ms
 -- KEYS[2]  retry     zset  id -> time of the next attempt, ms
 -- KEYS[3]  unack     zset  id -> end of the lease, ms; its fraction is the microsecond of the hand-out
--- KEYS[4]  attempts  hash  id -> past.released.forgiven
+-- KEYS[4]  attempts  hash  id -> past.released.forgiven.lost
 -- KEYS[5]  meta      hash
 -- KEYS[6]  stats     hash
 -- KEYS[7]  bell      list
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
 -- ARGV[3]  lease_ms  1..86400000
--- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.forgiven or nil, …}}, retries first, each side
+-- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.forgiven.lost or nil, …}}, retries first, each side
 --          earliest first; empty lists when nothing is due or the queue is paused
 -- Cost     O(limit log n)
 local now, micros = clock(ARGV[1])

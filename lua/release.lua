@@ -4,7 +4,7 @@
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  ready      zset  id -> due, ms
 -- KEYS[3]  garbage    zset
--- KEYS[4]  attempts   hash  id -> past.released.forgiven
+-- KEYS[4]  attempts   hash  id -> past.released.forgiven.lost
 -- KEYS[5]  errors     hash  id -> the last error
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
@@ -29,8 +29,8 @@ if redis.call('SREM', KEYS[6], id) == 1 then
   redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
   return 0
 end
-local past, released, forgiven = deliveries(stored)
-redis.call('HSET', KEYS[4], id, past .. '.' .. released + 1 .. '.' .. forgiven)
+local past, released, forgiven, lost = deliveries(stored)
+keep_deliveries(KEYS[4], id, past, released + 1, forgiven, lost)
 redis.call('ZADD', KEYS[2], math.min(now, tonumber(ARGV[4])), id)
 ring(KEYS[8])
 return 1

@@ -30,8 +30,7 @@ for _, i in ipairs({5, 7, 8}) do found = found + redis.call('ZREM', KEYS[i], id)
 local stored = redis.call('HGET', KEYS[9], id)
 if running == 1 or (stored and found > 0) then
   local past, released = deliveries(stored)
-  past = past + running
-  redis.call('HSET', KEYS[9], id, past .. '.' .. released .. '.' .. past)
+  keep_deliveries(KEYS[9], id, past + running, released, past + running, 0)
 end
 redis.call('ZREM', KEYS[2], id)
 redis.call('HDEL', KEYS[10], id)

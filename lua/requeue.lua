@@ -5,7 +5,7 @@
 -- State    dead -> pending
 -- KEYS[1]  dead      zset
 -- KEYS[2]  pending   zset  id -> due, ms
--- KEYS[3]  attempts  hash  id -> past.released.forgiven
+-- KEYS[3]  attempts  hash  id -> past.released.forgiven.lost
 -- KEYS[4]  reasons   hash
 -- KEYS[5]  stats     hash
 -- KEYS[6]  bell      list
@@ -22,7 +22,7 @@ for i = 3, #ARGV do
   local found = redis.call('EXISTS', KEYS[i + 4]) == 1 and redis.call('ZREM', KEYS[1], id) or 0
   if found == 1 then
     local past, released = deliveries(redis.call('HGET', KEYS[3], id))
-    redis.call('HSET', KEYS[3], id, past .. '.' .. released .. '.' .. past)
+    keep_deliveries(KEYS[3], id, past, released, past, 0)
     redis.call('HDEL', KEYS[4], id)
     redis.call('ZADD', KEYS[2], due, id)
   end

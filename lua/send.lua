@@ -1,26 +1,40 @@
 -- send: put new messages into pending; an id that exists is left as it is.
 --
+-- An id exists when its payload does, unless it is garbage. An id that a caller has chosen also exists while any
+-- structure holds it, payload or not; a random one needs no such look.
+--
 -- State    (none), garbage -> pending
 -- KEYS[1]  pending  zset  id -> due, ms
 -- KEYS[2]  garbage  zset  id -> since, ms
 -- KEYS[3]  stats    hash
 -- KEYS[4]  bell     list
--- KEYS[5..]         strings, the payload keys of the messages, in their order
+-- KEYS[5]  ready    zset
+-- KEYS[6]  unack    zset
+-- KEYS[7]  retry    zset
+-- KEYS[8]  dead     zset
+-- KEYS[9..]         strings, the payload keys of the messages, in their order
 -- ARGV[1]  now_ms   '' for the server's time
--- ARGV[2..]         three a message: id, due ('+delay_ms' or ms), envelope; ids all different, 1..1000 of them
+-- ARGV[2]  named    '1' when callers have chosen the ids, '' when they are random
+-- ARGV[3..]         three a message: id, due ('+delay_ms' or ms), envelope; ids all different, 1..1000 of them
 -- Returns  the due times, ms, in the messages' order; -1 for an id that existed
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
-local stamp = string.format('%013.0f', now)
-local before = head(KEYS[1])
-local exist = redis.call('EXISTS', unpack(KEYS, 5)) > 0
+local stamp, before = string.format('%013.0f', now), head(KEYS[1])
+local look = ARGV[2] == '1' or redis.call('EXISTS', unpack(KEYS, 9)) > 0
+local function exists(id, payload)
+  if redis.call('ZREM', KEYS[2], id) == 1 then return false end
+  for _, i in ipairs({1, 5, 6, 7, 8}) do
+    if redis.call('ZSCORE', KEYS[i], id) then return true end
+  end
+  return redis.call('EXISTS', payload) == 1
+end
 local values, members, dues, first = {}, {}, {}, math.huge
-for i = 2, #ARGV, 3 do
-  local key, id, due = KEYS[4 + (i + 1) / 3], ARGV[i], due_time(ARGV[i + 1], now, micros)
-  if exist and redis.call('EXISTS', key) == 1 and redis.call('ZREM', KEYS[2], id) == 0 then
+for i = 3, #ARGV, 3 do
+  local payload, id, due = KEYS[8 + i / 3], ARGV[i], due_time(ARGV[i + 1], now, micros)
+  if look and exists(id, payload) then
     due = -1
   else
-    values[#values + 1], values[#values + 2] = key, stamp .. ARGV[i + 2]
+    values[#values + 1], values[#values + 2] = payload, stamp .. ARGV[i + 2]
     members[#members + 1], members[#members + 2] = due, id
     first = math.min(first, due)
   end

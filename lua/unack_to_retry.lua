@@ -6,7 +6,7 @@
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  retry      zset  id -> time of the next attempt, ms
 -- KEYS[3]  garbage    zset
--- KEYS[4]  attempts   hash  id -> past.released.forgiven
+-- KEYS[4]  attempts   hash  id -> past.released.forgiven.lost
 -- KEYS[5]  errors     hash  id -> the last error
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
@@ -27,8 +27,8 @@ for i = 1, #lost, 2 do
     redis.call('ZADD', KEYS[3], now, id)
     cancelled = cancelled + 1
   else
-    local past, released, forgiven = deliveries(redis.call('HGET', KEYS[4], id))
-    redis.call('HSET', KEYS[4], id, past + 1 .. '.' .. released .. '.' .. forgiven)
+    local past, released, forgiven, times = deliveries(redis.call('HGET', KEYS[4], id))
+    keep_deliveries(KEYS[4], id, past + 1, released, forgiven, times + 1)
     redis.call('HSET', KEYS[5], id, 'LeaseLost: the consumer did not settle the message before its lease ended')
     redis.call('ZADD', KEYS[2], lease_end, id)
   end

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from delayq.backoff import Backoff, exponential
-from delayq.calls import Steps, expect
+from delayq.calls import Steps, one
 from delayq.envelope import MAX_PAYLOAD_BYTES
 from delayq.errors import InvalidInput
 from delayq.keys import QueueKeys, shard_of
@@ -41,7 +41,7 @@ class Settings:
         check_retries(self.max_retries)
         if not callable(self.backoff):
             raise InvalidInput(f"backoff {self.backoff!r} is not callable: see delayq.backoff")
-        if not isinstance(self.max_payload, int) or self.max_payload < 1:
+        if not is_whole(self.max_payload) or self.max_payload < 1:
             raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
         if self.dead_retention is not None:
             milliseconds(self.dead_retention, "dead_retention")
@@ -62,20 +62,20 @@ class Core:
     def __init__(
         self, name: str, prefix: str, shards: int | None, settings: Settings, clock: Callable[[], float | str] = str
     ) -> None:
-        if shards is not None and not (isinstance(shards, int) and 1 <= shards <= MAX_SHARDS):
+        if shards is not None and not (is_whole(shards) and 1 <= shards <= MAX_SHARDS):
             raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
         self.name = name
         self.prefix = prefix
         self.settings = settings
         self._expected = shards
-        self._clock = clock
-        self._checked = self._recorded = False
+        self.clock = clock
+        self._recorded = False
         self.owner: Any = None
         self.turn = 0
         self.shards = [Scripts(QueueKeys(prefix, name), clock)]
 
     def opened(self, create: bool = False) -> Steps[list[Scripts]]:
-        """Return the shards, after a look, once, at what Redis has recorded of the queue.
+        """Return the shards, after a look at what Redis has recorded of the queue, until it has.
 
         Args:
             create: record a queue that is new.
@@ -83,12 +83,11 @@ class Core:
         Raises:
             FormatTooNew, ShardsMismatch
         """
-        if not (self._recorded or (self._checked and not create)):
-            (result,) = yield [self.shards[0].open(self._expected, create)]
-            count = expect(result)
+        if not self._recorded:
+            count, recorded = yield from one(self.shards[0].open(self._expected, create))
             if count != len(self.shards):
-                self.shards = [Scripts(QueueKeys(self.prefix, self.name, i), self._clock) for i in range(count)]
-            self._checked, self._recorded = True, create
+                self.shards = [Scripts(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
+            self._recorded = bool(recorded)
         return self.shards
 
     def shard(self, message_id: str) -> Scripts:
@@ -98,6 +97,11 @@ class Core:
 
 def check_retries(max_retries: int) -> int:
     """Return a number of retries, 0 to 1,000,000, or raise InvalidInput."""
-    if isinstance(max_retries, bool) or not isinstance(max_retries, int) or not 0 <= max_retries <= MAX_RETRIES:
+    if not is_whole(max_retries) or not 0 <= max_retries <= MAX_RETRIES:
         raise InvalidInput(f"max_retries {max_retries!r} is not a whole number from 0 to {MAX_RETRIES}")
     return max_retries
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a value is an int, and not True or False."""
+    return isinstance(value, int) and not isinstance(value, bool)

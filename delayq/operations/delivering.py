@@ -6,14 +6,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import structlog
+
 from delayq import outcome as oc
+from delayq.backoff import exponential
 from delayq.calls import Call, Steps, expect, one
 from delayq.envelope import parse
 from delayq.errors import StaleReceipt, UnreadableEnvelope
 from delayq.message import Delivery
 from delayq.operations.core import Core
 from delayq.scripts import MAX_IDS, Claimed, Scripts
-from delayq.times import Seconds, lease_ms, milliseconds
+from delayq.times import Seconds, delay_ms, lease_ms
+
+log = structlog.get_logger("delayq")
+
+DEFAULT_BACKOFF = exponential()
 
 D = TypeVar("D", bound=Delivery)
 
@@ -67,7 +74,7 @@ def _received(core: Core, scripts: Scripts, make: Callable[..., D], found: Claim
     handed = found.now_ms + found.micros / 1000
     rows = zip(found.ids, found.dues_ms, found.deliveries, expect(stored), strict=True)
     for message_id, due, deliveries, envelope in rows:
-        receipt = f"{deliveries or '0.0.0'}-{found.micros}"
+        receipt = f"{deliveries or '0.0.0.0'}-{found.micros}"
         if envelope is None:
             error = "the payload key is gone: evicted, or deleted by another program"
             calls.append(scripts.reject(message_id, receipt, oc.REASON_PAYLOAD_MISSING, error, counted=False))
@@ -102,9 +109,8 @@ def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bo
         if isinstance(reply, StaleReceipt):
             continue
         each = expect(reply)
-        for position, ours in zip(positions, each if isinstance(each, list) else [True], strict=True):
-            results[position] = bool(ours)
-            settled[position][0].settled = True
+        for position, ours in zip(positions, each if isinstance(each, list) else [1], strict=True):
+            results[position] = settled[position][0].settled = bool(ours)
     return results
 
 
@@ -124,8 +130,8 @@ def _settlements(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Iterato
 
 def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Outcome) -> Call[Any]:
     match outcome:
-        case oc.Failed(delay, error) if not message.is_last:
-            wait = _backoff_ms(core, message) if delay is None else milliseconds(delay)
+        case oc.Failed(delay_ms, error) if not message.is_last:
+            wait = _backoff_ms(core, message) if delay_ms is None else delay_ms
             return scripts.nack(message.id, message.receipt, wait, error)
         case oc.Failed(_, error):
             return scripts.reject(message.id, message.receipt, oc.REASON_EXHAUSTED, error)
@@ -138,7 +144,11 @@ def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Out
 
 
 def _backoff_ms(core: Core, message: Delivery) -> int:
-    return milliseconds(core.settings.backoff(message.retries_used + 1), "backoff")
+    try:
+        return delay_ms(core.settings.backoff(message.retries_used + 1), "backoff")
+    except Exception:
+        log.exception("the backoff failed: the default one is used", queue=core.name, id=message.id)
+        return delay_ms(DEFAULT_BACKOFF(message.retries_used + 1))
 
 
 def extend(core: Core, message: Delivery, seconds: Seconds) -> Steps[None]:

@@ -56,7 +56,7 @@ def resume(core: Core) -> Steps[None]:
 def requeue(core: Core, ids: Sequence[str], delay: Seconds = 0) -> Steps[int]:
     """Bring dead letters back by their ids; return how many there were."""
     for message_id in ids:
-        check_id(message_id)
+        check_id(message_id)  # all of them, before anything is changed
     due = due_word(delay, None)
     yield from core.opened()
     count = 0

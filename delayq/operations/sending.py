@@ -12,7 +12,7 @@ from delayq.envelope import seal
 from delayq.errors import DuplicateMessage, InvalidInput, InvalidTime, NotReplicated
 from delayq.message import OnConflict, Outgoing, SentMessage
 from delayq.names import check_id, new_ids
-from delayq.operations.core import Core, check_retries
+from delayq.operations.core import Core, check_retries, is_whole
 from delayq.scripts import MAX_IDS, Scripts
 from delayq.times import delay_ms, from_ms, timestamp_ms
 
@@ -44,7 +44,7 @@ def send_many(core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0) 
         DuplicateMessage: on_conflict="error" and an id existed; all others were sent.
         NotReplicated
     """
-    if isinstance(wait_replicas, bool) or not isinstance(wait_replicas, int) or wait_replicas < 0:
+    if not is_whole(wait_replicas) or wait_replicas < 0:
         raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a number, 0 or more")
     sealed = _seal_all(core, outgoing)
     if not sealed:
@@ -77,6 +77,8 @@ def _seal_all(core: Core, outgoing: Iterable[Outgoing]) -> list[Sealed]:
 
 
 def _seal(core: Core, position: int, message: Outgoing, fresh: str) -> Sealed:
+    if not isinstance(message, Outgoing):
+        raise InvalidInput(f"{message!r} is not an Outgoing: give send_many a list of Outgoing(payload, …)")
     settings = core.settings
     if message.on_conflict not in get_args(OnConflict):
         raise InvalidInput(f"on_conflict {message.on_conflict!r} is none of {', '.join(get_args(OnConflict))}")
@@ -104,10 +106,8 @@ def due_word(delay: object, at: dt.datetime | None) -> Raw:
 def _expiry(message: Outgoing) -> int:
     assert message.expires_in is not None
     expires = delay_ms(message.expires_in, "expires_in")
-    due_in = delay_ms(message.delay) if message.delay is not None else 0
-    if message.at is not None:
-        due_in = timestamp_ms(message.at) - int(time.time() * 1000)
-    if expires <= max(due_in, 0):
+    # Whether `at` comes before the expiry is the server's clock to say: it will, when the message is due.
+    if expires <= (0 if message.delay is None else delay_ms(message.delay)):
         raise InvalidTime(f"expires_in={message.expires_in!r} is over before the message is due: give a longer one")
     return expires
 
@@ -117,10 +117,10 @@ def _calls(core: Core, sealed: list[Sealed], whole: bool) -> Iterator[tuple[Call
     open_groups: dict[int, _Group] = {}
     for message in sealed:
         scripts = core.shard(message.id)
-        group = open_groups.setdefault(id(scripts), _Group(scripts))
+        group = open_groups.setdefault(id(scripts), _Group(scripts, message.named))
         if not group.takes(message):
             yield group.call(whole), group.messages
-            group = open_groups[id(scripts)] = _Group(scripts)
+            group = open_groups[id(scripts)] = _Group(scripts, message.named)
         if message.on_conflict == "replace":
             if group.messages:  # what was sent before it under the same id must be there before it
                 yield group.call(whole), group.messages
@@ -136,15 +136,16 @@ def _calls(core: Core, sealed: list[Sealed], whole: bool) -> Iterator[tuple[Call
 class _Group:
     """The messages of one send call."""
 
-    def __init__(self, scripts: Scripts) -> None:
+    def __init__(self, scripts: Scripts, named: bool) -> None:
         self._scripts = scripts
+        self._named = named
         self._ids: set[str] = set()
         self._bytes = 0
         self.messages: list[Sealed] = []
 
     def takes(self, message: Sealed) -> bool:
         full = len(self.messages) >= MAX_IDS or self._bytes + len(message.envelope) > MAX_CALL_BYTES
-        return not self.messages or not (full or message.id in self._ids)
+        return not self.messages or not (full or message.id in self._ids or message.named != self._named)
 
     def add(self, message: Sealed) -> None:
         self.messages.append(message)
@@ -152,7 +153,8 @@ class _Group:
         self._bytes += len(message.envelope)
 
     def call(self, whole: bool) -> Call[list[int]]:
-        return self._scripts.send([(message.id, message.due, message.envelope) for message in self.messages], whole)
+        messages = [(message.id, message.due, message.envelope) for message in self.messages]
+        return self._scripts.send(messages, self._named, whole)
 
 
 def _wait(key: str, replicas: int) -> Call[list[int]]:
@@ -180,11 +182,14 @@ def _read_existing(core: Core, existing: list[Sealed], results: list[SentMessage
         scores = expect(result).scores
         due = next((scores[state] for state in ("pending", "ready", "retry") if state in scores), None)
         # A random id that exists can only be our own: the connection broke after an earlier try had gone through.
-        results[message.position] = SentMessage(message.id, from_ms(due or _asked(message.due)), not message.named)
+        results[message.position] = SentMessage(
+            message.id, from_ms(due or _asked(core, message.due)), not message.named
+        )
 
 
-def _asked(due: Raw) -> float:
-    return time.time() * 1000 + int(due) if isinstance(due, str) else float(due)
+def _asked(core: Core, due: Raw) -> float:
+    now = core.clock() or time.time() * 1000
+    return float(now) + int(due) if isinstance(due, str) else float(due)
 
 
 def _raise_duplicates(sealed: list[Sealed], results: list[SentMessage | None]) -> None:

@@ -1,0 +1,54 @@
+# Everything runs from .venv, which is made at need. `make PYTHON=/path/to/python3` chooses the Python that makes it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ARGS   ?=
+
+.PHONY: help demo test lint types wheel-test
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@echo "make TARGET [ARGS='…']"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: $(VENV)/.installed  ## show the life of messages, live, on the embedded store (ARGS: of `delayq demo`)
+	@$(BIN)/delayq demo $(ARGS)
+
+test: $(VENV)/.installed-dev  ## run the tests (ARGS: of pytest)
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 $(ARGS)
+
+lint: $(VENV)/.installed-dev  ## ruff: rules and format (ARGS: of both, such as paths)
+	$(BIN)/ruff check $(ARGS)
+	$(BIN)/ruff format --check $(ARGS)
+
+types: $(VENV)/.installed-dev  ## mypy, strict
+	$(BIN)/mypy $(ARGS)
+
+wheel-test: $(VENV)/.installed-dev  ## build the wheel and run the tests on it, outside the checkout (ARGS: of pytest)
+	$(BIN)/python tests/wheel/run.py $(ARGS)
+
+# The stamps below make a second call quick: pip runs again only when pyproject.toml has changed.
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/.made
+	@echo "installing delayq into $(VENV) …"
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/.made
+	@echo "installing delayq and what its tests need into $(VENV) …"
+	@$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "no $(PYTHON) here: install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "delayq needs Python 3.11 or newer, $(PYTHON) is `$(PYTHON) --version 2>&1`:" \
+	    "name a newer one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) lacks the venv module: install it (Debian, Ubuntu: apt install python3-venv)," \
+	    "or name another Python: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@

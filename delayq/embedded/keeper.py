@@ -1,0 +1,258 @@
+"""The process that keeps the server of an embedded store: starts it, restarts it, and stops it after the last user.
+
+    python -I -S keeper.py FOLDER SERVER VERSION STALE_SOCKET
+
+It is run as a plain file, without delayq on its path, so it imports the standard library alone. In the store's folder are
+
+    users.lock    locked, shared, by every process that has the store open; the kernel unlocks for one that is killed
+    keeper.lock   locked by the keeper; it inherits the lock from the process that starts it, so there is never a second
+    server.lock   locked by the keeper, and inherited by its server: no two servers ever write the same files
+    server.json   where the server listens that is ready
+    server.log    what server and keeper have to say
+
+The keeper waits for a lock on users.lock that it need not share. When it gets it, the last user is gone. Whoever comes
+now waits until the server has ended in good order, and starts another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+USERS_LOCK = "users.lock"
+KEEPER_LOCK = "keeper.lock"
+SERVER_LOCK = "server.lock"
+ADDRESS = "server.json"
+LOG = "server.log"
+
+CONFIG = {
+    "port": "0",
+    "unixsocketperm": "700",
+    "appendonly": "yes",
+    # A kill of the server loses nothing that was answered: a write is in the kernel before its answer leaves. A crash of
+    # the machine may lose the last second or two; "always" closes that, and costs more than half of the throughput.
+    "appendfsync": "everysec",
+    "save": "",
+    "maxmemory": "0",
+    "maxmemory-policy": "noeviction",
+}
+SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
+STRAY_SECONDS = 30.0  # until the server of a keeper that was killed must be gone
+STOP_SECONDS = 30.0  # until the own server must be gone; then it is killed
+STABLE_SECONDS = 1.0  # a server that ends sooner is restarted ever more slowly, so that it does not eat the machine
+LONGEST_PAUSE = 1.0
+LINGER = 10  # times as long as it took to load, a server waits for another user: a loop of commands loads it once
+LONGEST_LINGER = 10.0
+
+
+class Keeper:
+    """One run of the keeper.
+
+    Args:
+        folder: the store.
+        program: the server.
+        version: its version, told to those who open the store.
+        stale: the socket of the server before, when its keeper was killed; or "".
+    """
+
+    def __init__(self, folder: Path, program: str, version: str, stale: str) -> None:
+        self.folder = folder
+        self.program = program
+        self.version = version
+        self.stale = stale
+        self.closing = False
+        self.load_seconds = 0.0
+
+    def run(self) -> None:
+        """Serve until the last user is gone, or until SIGTERM; exit at once when the server does not start."""
+        for number in SIGNALS:  # a signal that has no handler may be dropped before it is waited for
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, SIGNALS)
+        self.lock = self.lock_server()
+        self.socket = self.choose_socket()
+        threading.Thread(target=self.await_last_user, daemon=True).start()
+        try:
+            self.serve()
+        finally:
+            self.withdraw()
+            remove_socket(self.socket, self.folder)
+
+    def lock_server(self) -> int:
+        """Wait until the server of a killed keeper is gone: on Linux the kernel tells it to end, elsewhere we do."""
+        lock = os.open(self.folder / SERVER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        deadline = time.monotonic() + STRAY_SECONDS
+        while not try_lock(lock):
+            ask(self.stale, "SHUTDOWN NOSAVE")
+            if time.monotonic() > deadline:
+                sys.exit(
+                    f"a process that is not ours holds {self.folder / SERVER_LOCK} and does not end: end it by hand"
+                )
+            time.sleep(0.01)
+        if self.stale:
+            remove_socket(Path(self.stale), self.folder)
+        return lock
+
+    def choose_socket(self) -> Path:
+        for place in self.places():
+            path = place / f"server-{os.getpid()}.sock"  # no other keeper's: its end must not remove the next one's
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+                probe.bind(str(path))
+                path.unlink()
+                return path
+        sys.exit(f"no socket can be made in {self.folder}, nor in {tempfile.gettempdir()}")
+
+    def places(self) -> Iterator[Path]:
+        yield self.folder
+        for place in (
+            tempfile.gettempdir(),
+            "/tmp",
+        ):  # the folder's path is too long, or its file system has no sockets
+            private = Path(tempfile.mkdtemp(prefix="delayq-", dir=place))
+            yield private
+            private.rmdir()
+
+    def await_last_user(self) -> None:
+        users = os.open(self.folder / USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        while True:
+            fcntl.flock(users, fcntl.LOCK_EX)
+            fcntl.flock(users, fcntl.LOCK_UN)
+            time.sleep(min(LINGER * self.load_seconds, LONGEST_LINGER))
+            if try_lock(users):
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    def serve(self) -> None:
+        pause = 0.0
+        while not self.is_closing():
+            time.sleep(pause)
+            started = time.monotonic()
+            server = self.start()
+            ready = self.await_ready(server)
+            code = self.await_end(server)
+            self.withdraw()
+            if self.is_closing():
+                return
+            if not ready:
+                sys.exit(f"the server did not start: it ended with {code}")
+            say(f"the server ended with {code}: starting it again")
+            pause = 0.0 if time.monotonic() - started > STABLE_SECONDS else min(2 * pause + 0.05, LONGEST_PAUSE)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        config = CONFIG | {"dir": str(self.folder), "unixsocket": str(self.socket)}
+        words = [word for name, value in config.items() for word in (f"--{name}", value)]
+        return subprocess.Popen(
+            [self.program, *words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[self.lock],
+            preexec_fn=end_with_parent(),  # noqa: PLW1509  # safe: the other thread does nothing but wait in the kernel
+        )
+
+    def await_ready(self, server: subprocess.Popen[bytes]) -> bool:
+        """Return whether the server has loaded what it holds; announce it then."""
+        started = time.monotonic()
+        while server.poll() is None and not self.is_closing():
+            if ask(str(self.socket), "PING").startswith(b"+PONG"):
+                self.load_seconds = time.monotonic() - started
+                self.announce(server.pid)
+                return True
+            time.sleep(min(0.002 + (time.monotonic() - started) / 50, 0.05))
+        return False
+
+    def await_end(self, server: subprocess.Popen[bytes]) -> int:
+        while server.poll() is None and not self.is_closing():
+            self.closing = signal.sigwait(SIGNALS) == signal.SIGTERM
+        if server.poll() is None:
+            ask(str(self.socket), "SHUTDOWN NOSAVE")  # the log is flushed; SIGTERM would be seen up to 100 ms later
+            server.terminate()
+        try:
+            return server.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            say("the server does not end: killing it")
+            server.kill()
+            return server.wait()
+
+    def is_closing(self) -> bool:
+        self.closing = self.closing or signal.SIGTERM in signal.sigpending()
+        return self.closing
+
+    def announce(self, pid: int) -> None:
+        address = {"socket": str(self.socket), "server": self.version, "pid": pid, "keeper": os.getpid()}
+        new = self.folder / f"{ADDRESS}.new"
+        new.write_text(json.dumps(address))
+        new.replace(self.folder / ADDRESS)
+
+    def withdraw(self) -> None:
+        """Remove the address, unless the folder was deleted and made anew, and it is another keeper's."""
+        path = self.folder / ADDRESS
+        with contextlib.suppress(OSError, ValueError):
+            if json.loads(path.read_text())["keeper"] == os.getpid():
+                path.unlink()
+
+
+def try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def ask(path: str, command: str) -> bytes:
+    """The beginning of the server's reply; empty when it gives none."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        connection.connect(path)
+        connection.sendall(f"{command}\r\n".encode())
+        return connection.recv(64)
+    return b""
+
+
+def end_with_parent() -> Callable[[], None]:
+    """What the server does before it starts: on Linux, ask for SIGTERM when the keeper dies, by kill -9 too."""
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+    keeper = os.getpid()
+
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if prctl is not None:
+            prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+        if os.getppid() != keeper:
+            raise ProcessLookupError("the keeper died first")
+
+    return prepare
+
+
+def remove_socket(path: Path, folder: Path) -> None:
+    """Remove a socket, and the private folder that was made for it."""
+    path.unlink(missing_ok=True)
+    if path.parent != folder:
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()
+
+
+def say(what: str) -> None:
+    sys.stdout.write(f"keeper {os.getpid()}: {what}\n")
+    sys.stdout.flush()
+
+
+def main(folder: str, program: str, version: str, stale: str) -> None:
+    """Leave the process that started us, so that it has no child to wait for, and run."""
+    if os.fork() == 0:
+        Keeper(Path(folder), program, version, stale).run()
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    main(*sys.argv[1:])

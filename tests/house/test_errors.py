@@ -1,0 +1,93 @@
+"""The errors' two other places agree with the classes: the codes in lua/, and the tree on top of errors.py."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import NamedTuple
+
+import pytest
+
+from delayq import errors
+from tests.house.tree import lua_scripts
+
+CODE = re.compile(r"error_reply\(\s*(.*?)\)")
+BRANCH = re.compile(r"^(?P<indent>[ │]*)[├└]── (?P<name>\w+)(?: \((?P<base>\w+)\))?(?P<rest>.*)$")
+
+
+class Error(NamedTuple):
+    """What a line of the drawing, or a class, says of an error."""
+
+    parent: str | None
+    builtin: str | None
+    code: str | None
+
+
+def classes() -> dict[str, type[errors.DelayqError]]:
+    return {
+        name: cls
+        for name, cls in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(cls, errors.DelayqError) and cls.__module__ == errors.__name__
+    }
+
+
+def described(cls: type[errors.DelayqError]) -> Error:
+    first, *others = [base.__name__ for base in cls.__bases__]
+    return Error(
+        parent=first if first in classes() else None,
+        builtin=others[0] if others else None,
+        code=vars(cls).get("code"),
+    )
+
+
+def drawn() -> dict[str, Error]:
+    """The tree in the docstring, line by line."""
+    path = ["DelayqError"]
+    found = {}
+    for line in (errors.__doc__ or "").splitlines():
+        match = BRANCH.match(line)
+        if match is None:
+            continue
+        depth = (len(match["indent"]) - len(ROOT_INDENT)) // 4 + 1
+        code = re.search(r"\bcode (\w+)$", match["rest"])
+        assert match["name"] not in found, f"{match['name']} is drawn twice"
+        found[match["name"]] = Error(path[depth - 1], match["base"], code and code[1])
+        path[depth:] = [match["name"]]
+    return found
+
+
+ROOT_INDENT = "    "
+
+
+def codes_in_lua() -> set[str]:
+    codes = set()
+    for script in lua_scripts():
+        for argument in CODE.findall(script.read_text()):
+            code = re.match(r"'([A-Z]+)\b", argument)
+            assert code, f"{script.name}: error_reply({argument}) does not begin with a code in capitals"
+            codes.add(code[1])
+    return codes
+
+
+def test_drawing_starts_at_the_root():
+    assert f"\n{ROOT_INDENT}DelayqError\n" in (errors.__doc__ or "")
+
+
+def test_drawn_tree_is_the_tree_of_the_classes():
+    assert drawn() == {name: described(cls) for name, cls in classes().items() if name != "DelayqError"}
+
+
+def test_every_code_in_lua_has_its_one_class_and_every_coded_class_its_script():
+    coded = [code for cls in classes().values() if (code := vars(cls).get("code"))]
+    assert sorted(coded) == sorted(codes_in_lua())
+
+
+@pytest.mark.parametrize("name", classes())
+def test_error_says_in_a_sentence_what_it_means(name: str):
+    doc = vars(classes()[name])["__doc__"] or ""
+    assert re.match(r"[A-Z][^\n]+\.(\n|$)", doc)
+
+
+def test_every_error_is_of_the_tree():
+    raised = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, BaseException)}
+    assert raised == set(classes().values())

@@ -1,0 +1,100 @@
+"""Imports point one way, and what decides does no I/O.
+
+A module may import those of the layers before its own, and those of its own layer as long as no circle comes of it.
+A new module gets a place in LAYERS; a package stands for all modules in it, unless they have a place of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests.house.tree import modules
+
+LAYERS = (
+    "errors",
+    "lua times names keys backoff envelope outcome message stats pace",
+    "calls scripts",
+    "operations",
+    "urls clients server embedded connection bell",
+    "queue dead workers loop consumer supervisor doctor cron topic",
+    "delayq",  # delayq/__init__.py
+    "aio testing",
+    "cli web spark __main__",
+)
+SANS_IO = {name for layer in LAYERS[:4] for name in layer.split()}
+IO = {"asyncio", "hiredis", "multiprocessing", "redis", "selectors", "signal", "socket", "subprocess", "threading"}
+SERVER = {"urls", "clients", "server", "embedded"}  # of use to one who knows nothing of queues
+SERVER_NEEDS = {"errors", *SERVER}
+
+PLACES = [name for layer in LAYERS for name in layer.split()]
+RANKS = {name: rank for rank, layer in enumerate(LAYERS) for name in layer.split()}
+
+
+def place(module: str) -> str:
+    """The name that LAYERS gives to a module."""
+    return module.removeprefix("delayq.").split(".")[0]
+
+
+def rank(module: str) -> int:
+    """The number of a module's layer; 0 for a module without one, which has a test of its own."""
+    return RANKS.get(place(module), 0)
+
+
+def imports(module: str) -> set[str]:
+    """All modules that ``module`` names in an import, wherever it stands: in functions and for types only, too."""
+    path = modules()[module]
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*parents, *([node.module] if node.module else [])])
+            found.update(
+                name if (name := f"{source}.{alias.name}") in modules() else source  # a module, or something in one
+                for alias in node.names
+            )
+    return found
+
+
+def own_imports(module: str) -> set[str]:
+    return {name for name in imports(module) if name.split(".")[0] == "delayq"}
+
+
+@pytest.mark.parametrize("module", modules())
+def test_module_has_a_layer(module: str):
+    assert place(module) in PLACES, f"give {place(module)!r} a place in LAYERS"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_module_imports_nothing_above_its_layer(module: str):
+    above = {name for name in own_imports(module) if rank(name) > rank(module)}
+    assert not above, f"{module} is of layer {rank(module)}, and imports {above} from above it"
+
+
+def test_imports_make_no_circle():
+    try:
+        TopologicalSorter({module: own_imports(module) - {module} for module in modules()}).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("module", [module for module in modules() if place(module) in SANS_IO])
+def test_what_decides_does_no_io(module: str):
+    assert not {name.split(".")[0] for name in imports(module)} & IO
+
+
+@pytest.mark.parametrize("name", sorted(SERVER))
+def test_what_reaches_a_server_knows_nothing_of_queues(name: str):
+    of_that_name = [module for module in modules() if place(module) == name]
+    assert of_that_name, f"no module {name!r}: strike it from SERVER"
+    assert {place(used) for module in of_that_name for used in own_imports(module)} <= SERVER_NEEDS
+
+
+def test_every_name_in_the_rules_is_in_a_layer():
+    assert len(PLACES) == len(RANKS), "a name stands in two layers"
+    assert set(PLACES) >= SANS_IO | SERVER_NEEDS

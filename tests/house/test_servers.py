@@ -1,0 +1,85 @@
+"""The tests' own servers keep what `tests/servers.py` promises."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.conftest import StartServer
+from tests.servers import RedisServer
+
+
+def test_any_server_is_of_the_version_that_the_test_is_named_for(any_client: redis.Redis, any_server: RedisServer):
+    assert any_client.info("server")["redis_version"].startswith(f"{any_server.version}.")
+
+
+def test_killed_own_server_keeps_what_was_written(own_server: RedisServer):
+    with own_server.client() as client:
+        client.set("key", "value")
+        own_server.kill()
+        with pytest.raises(redis.ConnectionError):
+            client.execute_command("PING")
+        own_server.restart()
+        assert client.get("key") == b"value"
+
+
+def test_server_with_port_is_reached_by_tcp(start_server: StartServer):
+    server = start_server(port=True)
+    assert server.url == f"redis://127.0.0.1:{server.port}/0"
+    assert server.client().ping()
+
+
+def test_frozen_server_is_closed_all_the_same(start_server: StartServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tests.servers.STOP_SECONDS", 0.1)
+    server = start_server()
+    os.kill(server.pid, signal.SIGSTOP)
+    server.stop()
+    assert not listens(server.socket)
+
+
+def test_server_that_does_not_start_says_why(start_server: StartServer):
+    with pytest.raises(RuntimeError, match=r"(?s)did not start.*no-such-setting"):
+        start_server(config={"no-such-setting": "1"})
+
+
+def test_flush_of_a_server_that_another_process_started_is_refused(start_server: StartServer):
+    mine, other = start_server(), start_server()
+    other.client().set("key", "value")
+    mine.socket.unlink()
+    mine.socket.symlink_to(other.socket)
+    with pytest.raises(RuntimeError, match="refused to flush"):
+        mine.flush()
+    assert other.client().get("key") == b"value"
+
+
+def test_server_does_not_outlive_a_killed_test_process(default_version: str):
+    program = """
+import sys, time
+from tests.servers import RedisServer, server_binaries
+server = RedisServer(server_binaries()[sys.argv[1]])
+print(server.directory, flush=True)
+time.sleep(60)
+"""
+    command = [sys.executable, "-c", program, default_version]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+        assert process.stdout is not None
+        directory = Path(process.stdout.readline().strip())
+        assert listens(directory / "s")
+        process.kill()
+    deadline = time.monotonic() + 5
+    while listens(directory / "s") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not listens(directory / "s")
+    shutil.rmtree(directory)
+
+
+def listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0

@@ -1,0 +1,171 @@
+"""Consumers as processes: everything accounted for, poison contained, signals obeyed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from delayq import Outgoing, Queue, backoff
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+PROGRAM = """
+import os, signal, sys, time
+from delayq import Consumer, Queue, backoff
+from delayq.supervisor import Supervisor
+
+queue = Queue("work", url=sys.argv[1], lease=1, backoff=backoff.fixed(0.01), max_retries=2)
+
+def handle(message):
+    what = message.payload
+    if what == "exit":
+        os._exit(7)
+    if what == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if what == "slow":
+        time.sleep(1)
+    if isinstance(what, int) and what % 10 == 0 and message.attempt == 1:
+        raise ValueError("every tenth fails at first")
+
+Consumer(queue, handle, concurrency=4).run()
+"""
+
+SUPERVISED = """
+import sys
+from delayq.supervisor import Supervisor
+sys.exit(Supervisor([sys.executable, sys.argv[1], sys.argv[2]], processes=2, shutdown_timeout=10).run())
+"""
+
+Start = Callable[[str], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def queue(own_server: RedisServer) -> Iterator[Queue]:
+    with Queue("work", url=own_server.url, backoff=backoff.fixed(0.01), max_retries=2) as queue:
+        yield queue
+
+
+@pytest.fixture
+def start(own_server: RedisServer, tmp_path: Path) -> Iterator[Start]:
+    """``start(program)``: a process that runs it with the program above and the server's URL, ended after the test."""
+    consumer = tmp_path / "consumer.py"
+    consumer.write_text(PROGRAM)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(program: str) -> subprocess.Popen[bytes]:
+        arguments = [str(consumer), own_server.url]
+        command = [sys.executable, *arguments] if program == PROGRAM else [sys.executable, "-c", program, *arguments]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.timeout(300)
+def test_20000_messages_through_4_processes_are_all_accounted_for(
+    own_server: RedisServer, queue: Queue, start: Start
+) -> None:
+    queue.send("warm-up")
+    assert [message.ack() for message in queue.receive()] == [None]
+    with own_server.client() as client:
+        before = sorted(client.keys())
+        sents = queue.send_many([Outgoing(n) for n in range(20_000)])
+        assert len({sent.id for sent in sents}) == 20_000
+        processes = [start(PROGRAM) for _ in range(4)]
+        assert eventually(lambda: queue.stats().inside == 0, seconds=200)
+        for process in processes:
+            process.terminate()
+        assert [process.wait(20) for process in processes] == [0, 0, 0, 0]
+        stats = queue.stats()
+        assert (stats.sent, stats.acked, stats.nacked, stats.missing) == (20_001, 20_001, 2_000, 0)
+        assert stats.delivered == stats.acked + stats.nacked + stats.released + stats.lease_lost
+        after = [key for key in sorted(client.keys()) if not key.endswith((b":timer", b":bell"))]
+        assert after == [key for key in before if not key.endswith((b":timer", b":bell"))]
+
+
+@pytest.mark.parametrize("poison", ["exit", "segfault"])
+def test_poison_that_kills_its_process_is_buried_and_the_others_are_handled(
+    queue: Queue, start: Start, poison: str
+) -> None:
+    sent = queue.send(poison)
+    supervisor = start(SUPERVISED)
+    queue.send_many([Outgoing("fine", delay=n * 0.05) for n in range(40)])
+    assert eventually(lambda: [dead.id for dead in queue.dead.list()] == [sent.id], seconds=60)
+    assert eventually(lambda: queue.stats().inside == 1, seconds=60)
+    (dead,) = queue.dead.list()
+    assert (dead.reason, dead.attempts) == ("consumer-lost", 3)
+    stats = queue.stats()
+    assert (stats.acked, stats.missing) == (40, 0)
+    assert supervisor.poll() is None
+
+
+def test_supervisor_restarts_a_child_that_was_killed(queue: Queue, start: Start) -> None:
+    supervisor = start(SUPERVISED)
+    assert eventually(lambda: len(children(supervisor.pid)) == 2)
+    first, other = children(supervisor.pid)
+    os.kill(first, signal.SIGKILL)
+    assert eventually(lambda: len(children(supervisor.pid)) == 2 and first not in children(supervisor.pid))
+    assert other in children(supervisor.pid)
+    queue.send("fine")
+    assert eventually(lambda: queue.stats().acked == 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_supervisor_hands_a_signal_on_and_its_children_finish_what_they_run(
+    queue: Queue, start: Start, number: signal.Signals
+) -> None:
+    supervisor = start(SUPERVISED)
+    queue.send("slow")
+    assert eventually(lambda: queue.stats().unack == 1)
+    pids = children(supervisor.pid)
+    supervisor.send_signal(number)
+    assert supervisor.wait(20) == 0
+    stats = queue.stats()
+    assert (stats.acked, stats.inside) == (1, 0)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_consumer_that_is_stopped_for_longer_than_its_lease_changes_nothing_afterwards(
+    queue: Queue, start: Start
+) -> None:
+    process = start(PROGRAM)
+    sent = queue.send("slow")
+    assert eventually(lambda: queue.stats().unack == 1)
+    process.send_signal(signal.SIGSTOP)
+    assert eventually(lambda: [message.attempt for message in queue.receive(lease=60)] == [2])
+    process.send_signal(signal.SIGCONT)
+    queue.send("fine")
+    assert eventually(lambda: queue.stats().acked == 1)  # the process is at work again, after its late outcome
+    process.terminate()
+    assert process.wait(20) == 0
+    info = queue.get(sent.id)
+    assert info is not None
+    assert (info.state, info.attempts) == ("unack", 2)
+
+
+def children(pid: int) -> list[int]:
+    """The processes whose parent is `pid`."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return sorted(found)
