@@ -3,7 +3,8 @@
 from delayq import backoff
 from delayq.consumer import Consumer
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, Reject, RetryAfter, StaleReceipt
-from delayq.message import Message, MessageInfo, Outgoing, SentMessage
+from delayq.info import MessageInfo
+from delayq.message import Message, Outgoing, SentMessage
 from delayq.queue import Queue
 from delayq.stats import QueueStats
 

@@ -109,3 +109,8 @@ def together(*operations: Steps[Any]) -> Steps[list[Any]]:
             advance(number, replies[: len(calls)])
             replies = replies[len(calls) :]
     return results
+
+
+def nothing() -> Steps[None]:
+    """Do nothing: an operation that takes no round trip."""
+    yield from ()

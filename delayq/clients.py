@@ -50,13 +50,13 @@ def single(address: Address, settings: dict[str, Any], tls: bool = False) -> red
     """Return a client of the server at `address`."""
     host, port = address
     kind = redis.SSLConnection if tls else redis.Connection
-    options = {"host": host, "port": port, "retry": retry()} | DEFAULTS | KEEPALIVE | settings
+    options = DEFAULTS | KEEPALIVE | {"host": host, "port": port, "retry": retry()} | settings
     return redis.Redis.from_pool(redis.ConnectionPool(connection_class=kind, **options))
 
 
 def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
     """Return a client of the server that listens on the socket at `path`."""
-    options = {"path": path, "retry": retry()} | DEFAULTS | settings
+    options = DEFAULTS | {"path": path, "retry": retry()} | settings
     return redis.Redis.from_pool(redis.ConnectionPool(connection_class=redis.UnixDomainSocketConnection, **options))
 
 

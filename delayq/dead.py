@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from delayq.connection import Connection
 from delayq.errors import InvalidInput
-from delayq.message import MessageInfo
+from delayq.info import MessageInfo
 from delayq.operations import inspecting, managing
 from delayq.operations.core import Core
 from delayq.times import Seconds

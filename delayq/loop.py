@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
 
 from delayq import bell, pace
 from delayq import outcome as oc
-from delayq.calls import together
+from delayq.calls import nothing, together
 from delayq.errors import ServerError
 from delayq.message import Message
 from delayq.operations import delivering, managing
-from delayq.queue import FALLBACK_MS, Queue
+from delayq.queue import Queue
 from delayq.scripts import MAX_IDS
 from delayq.times import lease_ms
+from delayq.wakeup import Wakeup
 from delayq.workers import Workers
 
 log = structlog.get_logger("delayq")
@@ -68,12 +68,10 @@ class Loop:
         self._pause = FIRST_PAUSE
         self._stopping = self._at_once = self._sleeping = False
         self._bells: list[bell.Bell] = []
-        self._upkeep = pace.Every(FALLBACK_MS / 1000)
+        self._upkeep = pace.Every(pace.FALLBACK_MS / 1000)
         self._cleaning = pace.Every(60)
         self._heartbeat = pace.Every(self._lease / 6000)
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
+        self._wakeup = Wakeup()
 
     def run(self, grace: Callable[[], float]) -> int:
         """Turn until stopped; return the number of messages handled.
@@ -84,10 +82,11 @@ class Loop:
         Raises:
             ServerError: there was no connection to begin with.
         """
-        self._do(self._core.opened(create=True))
-        self._bells = [bell.Bell(self._queue.connection.client, scripts.keys.bell) for scripts in self._core.shards]
-        self._workers.start()
         try:
+            self._do(self._core.opened(create=True))
+            client = self._queue.connection.client
+            self._bells = [bell.Bell(client, scripts.keys.bell) for scripts in self._core.shards]
+            self._workers.start()
             while not self._stopping:
                 self._patiently(self._turn)
             self._finish(time.monotonic() + grace())
@@ -95,6 +94,7 @@ class Loop:
             self._workers.stop()
             for each in self._bells:
                 each.close()
+            self._wakeup.close()
         return self.handled
 
     @property
@@ -105,12 +105,12 @@ class Loop:
         """End the run soon; may be called from any thread, and from a signal handler."""
         self._stopping = True
         self._at_once = self._at_once or at_once
-        self._write_wake()
+        self._wakeup.ring()
 
     def _turn(self) -> None:
         self._gather()
         left = None if self._most is None else self._most - self.handled - len(self._unsettled) - self._unfinished
-        limit = self._room() if left is None else min(self._room(), left)
+        limit = self._room() if left is None else max(0, min(self._room(), left))
         settled = len(self._unsettled)
         claimed = self._exchange(None if settled and not limit else limit)
         self._look_after()
@@ -133,16 +133,17 @@ class Loop:
         settled = self._unsettled
         steps: list[Any] = [delivering.settle(self._core, settled)]
         if limit is not None:
+            rests = self._exhausted or not limit  # else the next turn comes at once
+            steps.append(delivering.rest(self._core, self._name, pace.FALLBACK_MS) if rests else nothing())
             steps.append(delivering.claim(self._core, Message, limit, self._lease))
-            if self._exhausted or not limit:
-                steps.append(delivering.rest(self._core, self._name, FALLBACK_MS))
-        outcomes, *rest = self._do(together(*steps))
+        outcomes, *replies = self._do(together(*steps))
         self._unsettled = []
         self._note(settled, outcomes)
-        if not rest:
+        if limit is None:
             return 0
-        batch: delivering.Batch = rest[0]
-        self._sleep_until = rest[1] if len(rest) > 1 else 0.0
+        batch: delivering.Batch
+        until, batch = replies
+        self._sleep_until = until or 0.0
         self._exhausted = limit is not None and batch.claimed < max(limit, 1)
         self._take(batch.messages)
         return batch.claimed
@@ -234,30 +235,21 @@ class Loop:
         seconds = self._sleep_until - time.monotonic()
         if not has_room:
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
-        self._wait(min(seconds, self._heartbeat.left(), self._upkeep.left() + 0.001))
+        self._wait(min(seconds, self._heartbeat.left(), self._upkeep.left() + 0.001), self._bells)
         for each in self._bells:
             if each.rang():
                 self._exhausted = False
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float, bells: Sequence[bell.Bell] = ()) -> None:
         self._sleeping = True
-        if not (self._workers.has_outcomes or self._stopping):
-            bell.wait(self._bells, seconds, self._wake_read)
+        if not self._workers.has_outcomes:
+            bell.wait(bells, seconds, self._wakeup.fileno())
         self._sleeping = False
-        try:
-            os.read(self._wake_read, 4096)
-        except BlockingIOError:
-            return
+        self._wakeup.clear()
 
     def _nudge(self) -> None:
         if self._sleeping:
-            self._write_wake()
-
-    def _write_wake(self) -> None:
-        try:
-            os.write(self._wake_write, b".")
-        except BlockingIOError:  # full of wake-ups that nobody has read yet: one is enough
-            return
+            self._wakeup.ring()
 
     # -- trouble, and the end --------------------------------------------------------------------------------------
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+FALLBACK_MS = 1000
+"""The longest that work can go unnoticed when a bell is lost."""
+
 AHEAD_SECONDS = 0.05  # what is fetched beyond the free workers should start within this time
 MOST_AHEAD = 1000
 

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from delayq import bell, urls
+from delayq import urls
 from delayq.backoff import Backoff, exponential
 from delayq.connection import Client, Connection
 from delayq.dead import DeadLetters
 from delayq.embedded import open_store
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.errors import InvalidInput, StaleReceipt
+from delayq.info import MessageInfo
 from delayq.keys import State
-from delayq.message import Message, MessageInfo, OnConflict, Outgoing, SentMessage
+from delayq.message import Message, OnConflict, Outgoing, SentMessage
 from delayq.operations import delivering, inspecting, managing, sending
 from delayq.operations.core import Core, Settings
 from delayq.outcome import DONE, Outcome
 from delayq.stats import QueueStats
 from delayq.times import Seconds, lease_ms, milliseconds
+from delayq.waiter import Waiter
 
 Handler = TypeVar("Handler", bound=Callable[[Message], Any])
 
-FALLBACK_MS = 1000
-"""The longest that work can go unnoticed when a bell is lost."""
 
 
 class Queue:
@@ -167,14 +166,21 @@ class Queue:
         inspecting.check_limit(max_messages, "max_messages", most=500)
         leased = lease_ms(self.core.settings.lease if lease is None else lease)
         deadline = time.monotonic() + milliseconds(wait, "wait") / 1000
+        asked = False
         while True:
             self.connection.do(delivering.recover(self.core))
             batch = self.connection.do(delivering.claim(self.core, Message, max_messages, leased))
             left = deadline - time.monotonic()
             if batch.messages or (left <= 0 and not batch.claimed):
+                self._waiter().end()
                 return batch.messages
-            if not batch.claimed:
+            if batch.claimed:
+                continue
+            if not asked:
+                self._waiter().begin(left)  # and look once more: it counts what falls due from now on
+            else:
                 self._waiter().wait(left)
+            asked = not asked
 
     def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
         """Settle messages as done, in one round trip; False where the receipt was stale."""
@@ -247,33 +253,6 @@ class Queue:
         if waiter is None:
             waiter = self._waiters.waiter = Waiter(self.core, self.connection)
         return waiter
-
-
-class Waiter:
-    """Waits for a queue's next message, as one of all that wait for it."""
-
-    def __init__(self, core: Core, connection: Connection) -> None:
-        self._core = core
-        self._connection = connection
-        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._bells: list[bell.Bell] = []
-
-    def wait(self, seconds: float) -> None:
-        """Return when there may be work, after at most `seconds` or the fallback time."""
-        if len(self._bells) != len(self._core.shards):
-            self.close()
-            self._bells = [bell.Bell(self._connection.client, scripts.keys.bell) for scripts in self._core.shards]
-        for each in self._bells:
-            each.listen()
-        until = self._connection.do(delivering.rest(self._core, self._name, FALLBACK_MS))
-        bell.wait(self._bells, min(until - time.monotonic(), seconds))
-        for each in self._bells:
-            each.hush()
-
-    def close(self) -> None:
-        """Give the blocked connections up."""
-        for each in self._bells:
-            each.close()
 
 
 def connect(url: str | None = None) -> Client:

@@ -50,7 +50,7 @@ class ServerInfo:
 def check_server(client: Client) -> ServerInfo:
     """Refuse a server that is too old, warn of settings that may lose messages, and return what is known.
 
-    Of a cluster, all primaries are checked, and the oldest is returned. A warning is logged once per server and process.
+    Of a cluster, all primaries are checked, and the oldest is returned. A process logs a warning once per server.
 
     Raises:
         ServerTooOld, LoginRefused, ServerUnreachable, ServerNotReady

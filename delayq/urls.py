@@ -48,11 +48,12 @@ def redact(url: str) -> str:
     if match is None or _has_stray_at(match):
         return "***"
     login, at, hosts = match["netloc"].rpartition("@")
+    if not _are_hosts(hosts):
+        return f"{match['start']}***"
     user, colon, _ = login.partition(":")
     login = f"{user}:***" if colon else login and "***"
-    shown = ",".join(host if not host or _HOST.fullmatch(host) else "***" for host in hosts.split(","))
     query = "&".join(_redact_setting(item, match["query"]) for item in match["query"].split("&"))
-    return f"{match['start']}{login}{at}{shown}{match['path']}{'?' if query else ''}{query}"
+    return f"{match['start']}{login}{at}{hosts}{match['path']}{'?' if query else ''}{query}"
 
 
 def _redact_setting(item: str, query: str) -> str:
@@ -68,6 +69,11 @@ def _has_stray_at(match: re.Match[str]) -> bool:
     in_a_name = any("@" in item.partition("=")[0] for item in match["query"].split("&"))
     is_file = match["scheme"] in {"unix", "embedded"} and not match["netloc"]
     return in_a_name or ("@" in match["path"] and not is_file)
+
+
+def _are_hosts(hosts: str) -> bool:
+    """Whether none of the hosts may be a password that lacks its @."""
+    return all(not host or _HOST.fullmatch(host) for host in hosts.split(","))
 
 
 _FORM = re.compile(r"(?P<start>(?:(?P<scheme>[a-z0-9+]+)://)?)(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>[^#]*)")
@@ -93,6 +99,12 @@ def _one_of(choices: Mapping[str, Any]) -> _Setting:
     return _Setting(choices.__getitem__, " or ".join(choices))
 
 
+def _printable(text: str) -> str:
+    if not re.fullmatch(r"[!-~]+", text):
+        raise ValueError
+    return text
+
+
 _TEXT = _Setting(str, "text")
 _FILE = _Setting(lambda text: str(Path(text).resolve(strict=True)), "a path that exists")
 _SECONDS = _number(0.001, 86_400)
@@ -101,7 +113,7 @@ _SWITCH = _one_of({"true": True, "false": False})
 _COMMON = {
     "username": _TEXT,
     "password": _TEXT,
-    "client_name": _TEXT,
+    "client_name": _Setting(_printable, "a word of ASCII characters"),
     "max_connections": _number(1, 1_000_000, int),
     "socket_connect_timeout": _SECONDS,
     "socket_timeout": _SECONDS,
@@ -126,6 +138,8 @@ class _URL:
     """The parts of a URL. Reading a part raises InvalidURL when it is wrong."""
 
     def __init__(self, url: str) -> None:
+        if not isinstance(url, str):
+            raise InvalidURL(f"a URL is text, not {type(url).__name__}: give it as in redis://localhost:6379/0")
         self.shown = redact(url)
         match = _FORM.fullmatch(url)
         if match is None or _has_stray_at(match):
@@ -135,8 +149,10 @@ class _URL:
         self.scheme: str = match["scheme"]
         self.kind = _KINDS[self.scheme]
         self.tls = self.scheme.startswith("rediss")
-        login, _, netloc = match["netloc"].rpartition("@")
-        self._netloc: str = netloc
+        login, _, hosts = match["netloc"].rpartition("@")
+        if not _are_hosts(hosts):
+            raise self.wrong("has a host that is not host, host:port or [IPv6]:port; behind a password belongs an @")
+        self._hosts: list[str] = hosts.split(",")
         self.path = unquote(match["path"])
         self.settings = self._read(login, match["query"])
 
@@ -144,7 +160,7 @@ class _URL:
         return InvalidURL(f"the URL {self.shown} {what}")
 
     def hosts(self, default_port: int = 6379) -> list[tuple[str, int]]:
-        return [self._host(item, default_port) for item in self._netloc.split(",")]
+        return [self._host(item, default_port) for item in self._hosts]
 
     def host(self) -> tuple[str, int]:
         host, *others = self.hosts()
@@ -153,7 +169,7 @@ class _URL:
         return host
 
     def file(self) -> str:
-        if self._netloc or not self.path.strip("/"):
+        if self._hosts != [""] or not self.path.strip("/"):
             raise self.wrong(f"lacks a path, or has a host before it: {self.scheme}:///path/of/it has three slashes")
         return self.path
 
@@ -169,10 +185,8 @@ class _URL:
 
     def _host(self, item: str, default_port: int) -> tuple[str, int]:
         match = _HOST.fullmatch(item)
-        if not item:
+        if match is None:
             raise self.wrong("lacks a host: write host or host:port, as in redis://localhost:6379/0")
-        if match is None:  # which is not shown: it may be a password that lacks its @
-            raise self.wrong("has a host that is not host, host:port or [IPv6]:port; behind a password belongs an @")
         port = int(match["port"] or default_port)
         if not 1 <= port <= 65535:
             raise self.wrong(f"has the port {port}: give one from 1 to 65535")
@@ -230,6 +244,8 @@ def _cluster(url: _URL) -> Client:
 
 
 def _embedded(url: _URL) -> Client:
+    if url.settings:
+        raise url.wrong("has a user name or a password: the embedded store has none, leave them out")
     return open_store(Path(url.file()) if url.path else None)
 
 

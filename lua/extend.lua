@@ -15,5 +15,6 @@ local id, given = ARGV[2], ARGV[3]
 if not held(KEYS[1], KEYS[2], id, given) then return redis.error_reply('STALE ' .. id) end
 local lease_end = now + tonumber(ARGV[4])
 local micros = tonumber(string.match(given, '%d+$'))
+redis.call('ZREM', KEYS[1], id) -- a server at its maxmemory refuses a script that begins with a ZADD
 redis.call('ZADD', KEYS[1], string.format('%.3f', lease_end + micros / 1000), id)
 return lease_end

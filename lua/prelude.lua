@@ -4,7 +4,7 @@
 local function clock(given)
   if given ~= '' then
     local now = tonumber(given)
-    return math.floor(now), math.floor((now % 1) * 1000 + 0.5)
+    return math.floor(now), math.min(999, math.floor((now % 1) * 1000 + 0.5))
   end
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000

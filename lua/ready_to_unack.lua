@@ -24,8 +24,11 @@ local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2],
 local turn = limit % 2 == 1 and tonumber(redis.call('HGET', KEYS[6], 'delivered') or 0) % 2 or 0
 local retries = math.min(due, math.max(limit - waiting, math.floor((limit + turn) / 2)))
 local fresh = math.min(waiting, limit - retries)
-if waiting + due > retries + fresh then ring(KEYS[7]) end
-if retries + fresh == 0 then return {now, micros, {}, {}} end
+local leaves = waiting + due > retries + fresh
+if retries + fresh == 0 then
+  if leaves then ring(KEYS[7]) end
+  return {now, micros, {}, {}}
+end
 local claimed = retries > 0 and redis.call('ZPOPMIN', KEYS[2], retries) or {}
 for _, field in ipairs(fresh > 0 and redis.call('ZPOPMIN', KEYS[1], fresh) or {}) do claimed[#claimed + 1] = field end
 local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) + micros / 1000)
@@ -37,6 +40,7 @@ for i = 1, #claimed, 2 do
   late[bucket] = (late[bucket] or 0) + 1
 end
 redis.call('ZADD', KEYS[3], unpack(leases))
+if leaves then ring(KEYS[7]) end
 redis.call('HINCRBY', KEYS[6], 'delivered', #ids)
 for bucket, count in pairs(late) do redis.call('HINCRBY', KEYS[6], 'late:' .. bucket, count) end
 return {now, micros, claimed, redis.call('HMGET', KEYS[4], unpack(ids))}

@@ -24,6 +24,7 @@
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
+redis.call('SET', KEYS[13], string.format('%013.0f', now) .. ARGV[4]) -- first: at maxmemory this is refused, and nothing changes
 local running = redis.call('ZREM', KEYS[6], id)
 local found = running + redis.call('ZREM', KEYS[1], id)
 for _, i in ipairs({5, 7, 8}) do found = found + redis.call('ZREM', KEYS[i], id) end
@@ -36,7 +37,6 @@ redis.call('ZREM', KEYS[2], id)
 redis.call('HDEL', KEYS[10], id)
 redis.call('HDEL', KEYS[11], id)
 redis.call('SREM', KEYS[12], id)
-redis.call('SET', KEYS[13], string.format('%013.0f', now) .. ARGV[4])
 redis.call('ZADD', KEYS[1], due, id)
 redis.call('HINCRBY', KEYS[3], found > 0 and 'replaced' or 'sent', 1)
 if due < before then ring(KEYS[4]) end

@@ -2,6 +2,7 @@
 --
 -- Of all that rest, one wakes for the next event: the timer names who, and when. The others sleep as long as they
 -- may, so that a fleet does not rise for one message; should the timer's holder die, they find the work themselves.
+-- It counts what is due after now: ask before the claim of the same round trip, which takes what is due until then.
 --
 -- Reads    pending, retry, unack
 -- KEYS[1]  pending  zset    id -> due, ms
@@ -20,9 +21,10 @@ for i = 1, 3 do
   local first = redis.call('ZRANGE', KEYS[i], '(' .. now, wake, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
   wake = math.min(wake, math.ceil(tonumber(first[2] or wake)))
 end
-if wake >= now + most then return most * 1000 end
 local wakes, holder = string.match(redis.call('GET', KEYS[4]) or '', '^(%d+) (.*)$')
 wakes = tonumber(wakes or 0)
-if holder ~= name and wakes > now and wakes <= wake then return most * 1000 end
+if holder == name then redis.call('DEL', KEYS[4]) end
+if wake >= now + most or (holder ~= name and wakes > now and wakes <= wake) then return most * 1000 end
+redis.call('DEL', KEYS[4]) -- a server at its maxmemory refuses a script that begins with a SET
 redis.call('SET', KEYS[4], wake .. ' ' .. name, 'PX', wake - now + most)
 return (wake - now) * 1000 - micros

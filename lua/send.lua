@@ -22,7 +22,7 @@ local now, micros = clock(ARGV[1])
 local stamp, before = string.format('%013.0f', now), head(KEYS[1])
 local look = ARGV[2] == '1' or redis.call('EXISTS', unpack(KEYS, 9)) > 0
 local function exists(id, payload)
-  if redis.call('ZREM', KEYS[2], id) == 1 then return false end
+  if redis.call('ZSCORE', KEYS[2], id) then return redis.call('ZREM', KEYS[2], id) == 0 end
   for _, i in ipairs({1, 5, 6, 7, 8}) do
     if redis.call('ZSCORE', KEYS[i], id) then return true end
   end

@@ -2,7 +2,7 @@
 
     python -I -S keeper.py FOLDER SERVER VERSION STALE_SOCKET
 
-It is run as a plain file, without delayq on its path, so it imports the standard library alone. In the store's folder are
+It is run as a plain file, without delayq on its path, and imports the standard library alone. In the store's folder are
 
     users.lock    locked, shared, by every process that has the store open; the kernel unlocks for one that is killed
     keeper.lock   locked by the keeper; it inherits the lock from the process that starts it, so there is never a second
@@ -41,9 +41,9 @@ CONFIG = {
     "port": "0",
     "unixsocketperm": "700",
     "appendonly": "yes",
-    # A kill of the server loses nothing that was answered: a write is in the kernel before its answer leaves. A crash of
-    # the machine may lose the last second or two; "always" closes that, and costs more than half of the throughput.
-    "appendfsync": "everysec",
+    # What was answered is on the disk. With "everysec", Redis holds writes back while the disk is busy, but answers:
+    # of 25 kills of the server on a busy disk, 2 lost up to 5,624 writes.
+    "appendfsync": "always",
     "save": "",
     "maxmemory": "0",
     "maxmemory-policy": "noeviction",

@@ -153,9 +153,9 @@ class Store:
         try:
             yield
         except OSError as error:
+            where = "a folder on a local disk that you may write"
             raise StoreError(
-                f"the store {self.folder} cannot be used: {error}; name a folder on a local disk that you may write, in "
-                "DELAYQ_HOME or as embedded:///path"
+                f"the store {self.folder} cannot be used: {error}; name {where}, in DELAYQ_HOME or as embedded:///path"
             ) from error
 
 

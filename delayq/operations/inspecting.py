@@ -8,8 +8,9 @@ from typing import Any, get_args
 from delayq.calls import Steps, expect, one
 from delayq.envelope import parse
 from delayq.errors import InvalidInput, UnreadableEnvelope
+from delayq.info import MessageInfo
 from delayq.keys import STATES, State
-from delayq.message import Deliveries, MessageInfo
+from delayq.message import Deliveries
 from delayq.names import check_id
 from delayq.operations.core import Core
 from delayq.scripts import MAX_IDS, Counts, Found, Scripts
