@@ -63,7 +63,7 @@ class Loop:
         self._suspect_runs = False
         self._careful = False  # the last claim held a suspect: more may follow
         self._exhausted = True  # the last claim left nothing that is due
-        self._sleep_until = 0.0
+        self._sleep_until: float | None = None  # on the monotonic clock, when the server was asked
         self._offset_ms = 0.0  # of the server's clock to the monotonic one
         self._pause = FIRST_PAUSE
         self._stopping = self._at_once = self._sleeping = False
@@ -119,8 +119,8 @@ class Loop:
             self._stopping = True
         elif self._burst and limit and not (claimed or settled or self._unfinished):
             self._stopping = True  # nothing is due
-        elif not (settled or self._unsettled) and (self._exhausted or not limit):
-            self._sleep(has_room=limit > 0)
+        elif not self._unsettled and self._sleep_until is not None and (self._exhausted or not limit):
+            self._sleep(self._sleep_until, has_room=limit > 0)
 
     def _room(self) -> int:
         if self._suspect is not None:
@@ -139,11 +139,11 @@ class Loop:
         outcomes, *replies = self._do(together(*steps))
         self._unsettled = []
         self._note(settled, outcomes)
+        self._sleep_until = None
         if limit is None:
             return 0
         batch: delivering.Batch
-        until, batch = replies
-        self._sleep_until = until or 0.0
+        self._sleep_until, batch = replies
         self._exhausted = limit is not None and batch.claimed < max(limit, 1)
         self._take(batch.messages)
         return batch.claimed
@@ -227,18 +227,17 @@ class Loop:
 
     # -- sleeping --------------------------------------------------------------------------------------------------
 
-    def _sleep(self, has_room: bool) -> None:
+    def _sleep(self, until: float, has_room: bool) -> None:
         """Wait for the bell, the timer, an outcome, or the next duty."""
         if has_room:
             for each in self._bells:
                 each.listen()
-        seconds = self._sleep_until - time.monotonic()
+        seconds = until - time.monotonic()
         if not has_room:
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
         self._wait(min(seconds, self._heartbeat.left(), self._upkeep.left() + 0.001), self._bells)
         for each in self._bells:
-            if each.rang():
-                self._exhausted = False
+            each.rang()
 
     def _wait(self, seconds: float, bells: Sequence[bell.Bell] = ()) -> None:
         self._sleeping = True

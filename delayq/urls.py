@@ -66,9 +66,8 @@ def _redact_setting(item: str, query: str) -> str:
 
 def _has_stray_at(match: re.Match[str]) -> bool:
     """Whether a password may go on in the path or the query, because its ``/`` or ``?`` was not percent-encoded."""
-    in_a_name = any("@" in item.partition("=")[0] for item in match["query"].split("&"))
     is_file = match["scheme"] in {"unix", "embedded"} and not match["netloc"]
-    return in_a_name or ("@" in match["path"] and not is_file)
+    return "@" in match["query"] or ("@" in match["path"] and not is_file)
 
 
 def _are_hosts(hosts: str) -> bool:
