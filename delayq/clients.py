@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Any] = {
     # A host that drops packets would hold a caller for the kernel's two minutes; 3 s let one lost SYN be sent again.
     "socket_connect_timeout": 3.0,
     # A server that froze, or a cable that was cut, would hold a call for ever; no script of ours takes a second.
-    "socket_timeout": 10.0,
+    "socket_timeout": 5.0,
     # A firewall forgets idle connections, and the next call would wait for its timeout: a PING finds out first.
     "health_check_interval": 30.0,
     # redis-py's cap of 100 turns the 101st thread away with an error; a server's own default is 10,000.
@@ -89,14 +89,21 @@ def retry(base: float = 0.1) -> Retry:
 
 
 class _Retry(Retry):
-    """As redis-py's, but a refused login is not repeated: it stays refused, and some servers lock the user out."""
+    """As redis-py's, but for two cases.
+
+    A call repeats to connect within its own repetitions, so that a server which froze would be waited for 13 times.
+    A refused login stays refused, and some servers lock out a user who insists.
+    """
 
     def call_with_retry(self, do: Callable[[], T], *args: Any, **kwargs: Any) -> T:
         def once() -> T | _Refused:
+            retries, self._retries = self._retries, 0
             try:
                 return do()
             except (AuthenticationError, AuthorizationError) as error:
                 return _Refused(error)
+            finally:
+                self._retries = retries
 
         result = super().call_with_retry(once, *args, **kwargs)
         if isinstance(result, _Refused):

@@ -14,6 +14,7 @@ from delayq.calls import nothing, together
 from delayq.errors import ServerError
 from delayq.message import Message
 from delayq.operations import delivering, managing
+from delayq.quarantine import Quarantine
 from delayq.queue import Queue
 from delayq.scripts import MAX_IDS
 from delayq.times import lease_ms
@@ -59,9 +60,7 @@ class Loop:
         self._held: dict[int, Message] = {}  # claimed and not settled, by identity
         self._unsettled: list[Settled] = []
         self._unfinished = 0  # with the workers
-        self._suspect: Message | None = None  # waits for the others to end, then runs alone
-        self._suspect_runs = False
-        self._careful = False  # the last claim held a suspect: more may follow
+        self._quarantine: Quarantine[Message] = Quarantine()
         self._exhausted = True  # the last claim left nothing that is due
         self._sleep_until: float | None = None  # on the monotonic clock, when the server was asked
         self._offset_ms = 0.0  # of the server's clock to the monotonic one
@@ -114,7 +113,10 @@ class Loop:
         settled = len(self._unsettled)
         claimed = self._exchange(None if settled and not limit else limit)
         self._look_after()
-        self._attend_suspect()
+        suspect = self._quarantine.released(self._held.values())
+        if suspect is not None:
+            _log(suspect).warning("runs alone: earlier deliveries ended with their consumers")
+            self._submit([suspect])
         if self._most is not None and self.handled >= self._most:
             self._stopping = True
         elif self._burst and limit and not (claimed or settled or self._unfinished):
@@ -123,10 +125,8 @@ class Loop:
             self._sleep(self._sleep_until, has_room=limit > 0)
 
     def _room(self) -> int:
-        if self._suspect is not None:
-            return 0
-        room = min(pace.room(self._concurrency, self._unfinished, self._workers.handler_seconds), MAX_IDS)
-        return min(room, 1) if self._careful else room
+        room = pace.room(self._concurrency, self._unfinished, self._workers.handler_seconds)
+        return self._quarantine.limit(min(room, MAX_IDS))
 
     def _exchange(self, limit: int | None) -> int:
         """Settle what is done and claim (unless `limit` is None) in the same round trips; return the number claimed."""
@@ -164,28 +164,13 @@ class Loop:
             return
         self._offset_ms = messages[0].handed_ms - time.monotonic() * 1000
         self._held.update((id(message), message) for message in messages)
-        suspects = [message for message in messages if message.is_suspect]
-        self._careful = bool(suspects)
-        if suspects:
-            self._suspect = suspects[0]
-            self._unsettled += [(message, oc.HANDED_BACK) for message in suspects[1:]]
-            messages = [message for message in messages if not message.is_suspect]
-        self._submit(messages)
+        admitted, refused = self._quarantine.admit(messages)
+        self._unsettled += [(message, oc.HANDED_BACK) for message in refused]
+        self._submit(admitted)
 
     def _submit(self, messages: list[Message]) -> None:
         self._unfinished += len(messages)
         self._workers.submit(messages)
-
-    def _attend_suspect(self) -> None:
-        """Run the suspect once nothing else is held: if it takes this process down, it takes no other along."""
-        if self._suspect is None:
-            return
-        if id(self._suspect) not in self._held:
-            self._suspect, self._suspect_runs = None, False
-        elif len(self._held) == 1 and not self._suspect_runs:
-            self._suspect_runs = True
-            _log(self._suspect).warning("runs alone: earlier deliveries ended with their consumers")
-            self._submit([self._suspect])
 
     def _note(self, settled: list[Settled], results: list[bool]) -> None:
         for (message, outcome), ours in zip(settled, results, strict=True):
@@ -274,9 +259,7 @@ class Loop:
         self._pass_bell_on()
         unstarted = self._workers.unstarted()
         self._unfinished -= len(unstarted)
-        if self._suspect is not None and not self._suspect_runs:
-            unstarted.append(self._suspect)
-        self._unsettled += [(message, oc.HANDED_BACK) for message in unstarted]
+        self._unsettled += [(message, oc.HANDED_BACK) for message in unstarted + self._quarantine.waiting()]
         while True:
             self._gather()
             if self._unsettled:
