@@ -23,13 +23,7 @@ local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE ' .. id) end
 redis.call('ZREM', KEYS[1], id)
 redis.call('HINCRBY', KEYS[7], 'nacked', 1)
-if redis.call('SREM', KEYS[6], id) == 1 then
-  redis.call('HDEL', KEYS[4], id)
-  redis.call('HDEL', KEYS[5], id)
-  redis.call('ZADD', KEYS[3], now, id)
-  redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
-  return -1
-end
+if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7]) then return -1 end
 local past, released, forgiven, lost = deliveries(stored)
 local due, before = due_time(ARGV[4], now, micros), head(KEYS[2])
 keep_deliveries(KEYS[4], id, past + 1, released, forgiven, lost)

@@ -56,3 +56,13 @@ local function held(unack, attempts, id, given)
   return lease_end and receipt(lease_end, stored) == given, stored
 end
 
+-- A message that was cancelled in flight and has left unack is garbage; return whether it was.
+local function discard_cancelled(id, now, cancelled, garbage, attempts, errors, stats)
+  if redis.call('SREM', cancelled, id) == 0 then return false end
+  redis.call('HDEL', attempts, id)
+  redis.call('HDEL', errors, id)
+  redis.call('ZADD', garbage, now, id)
+  redis.call('HINCRBY', stats, 'cancelled', 1)
+  return true
+end
+

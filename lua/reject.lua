@@ -23,13 +23,7 @@ local id, counted = ARGV[2], tonumber(ARGV[6])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE ' .. id) end
 redis.call('ZREM', KEYS[1], id)
-if redis.call('SREM', KEYS[7], id) == 1 then
-  redis.call('HDEL', KEYS[4], id)
-  redis.call('HDEL', KEYS[5], id)
-  redis.call('ZADD', KEYS[3], now, id)
-  redis.call('HINCRBY', KEYS[8], 'cancelled', 1)
-  return -1
-end
+if discard_cancelled(id, now, KEYS[7], KEYS[3], KEYS[4], KEYS[5], KEYS[8]) then return -1 end
 local past, released, forgiven, lost = deliveries(stored)
 keep_deliveries(KEYS[4], id, past + counted, released + 1 - counted, forgiven, lost)
 redis.call('HSET', KEYS[6], id, ARGV[4])

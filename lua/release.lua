@@ -22,13 +22,7 @@ local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE ' .. id) end
 redis.call('ZREM', KEYS[1], id)
 redis.call('HINCRBY', KEYS[7], 'released', 1)
-if redis.call('SREM', KEYS[6], id) == 1 then
-  redis.call('HDEL', KEYS[4], id)
-  redis.call('HDEL', KEYS[5], id)
-  redis.call('ZADD', KEYS[3], now, id)
-  redis.call('HINCRBY', KEYS[7], 'cancelled', 1)
-  return 0
-end
+if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7]) then return 0 end
 local past, released, forgiven, lost = deliveries(stored)
 keep_deliveries(KEYS[4], id, past, released + 1, forgiven, lost)
 redis.call('ZADD', KEYS[2], math.min(now, tonumber(ARGV[4])), id)

@@ -17,16 +17,10 @@
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
 local lost = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, tonumber(ARGV[2]), 'WITHSCORES')
-local cancelled = 0
 for i = 1, #lost, 2 do
   local id, lease_end = lost[i], math.floor(tonumber(lost[i + 1]))
   redis.call('ZREM', KEYS[1], id)
-  if redis.call('SREM', KEYS[6], id) == 1 then
-    redis.call('HDEL', KEYS[4], id)
-    redis.call('HDEL', KEYS[5], id)
-    redis.call('ZADD', KEYS[3], now, id)
-    cancelled = cancelled + 1
-  else
+  if not discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7]) then
     local past, released, forgiven, times = deliveries(redis.call('HGET', KEYS[4], id))
     keep_deliveries(KEYS[4], id, past + 1, released, forgiven, times + 1)
     redis.call('HSET', KEYS[5], id, 'LeaseLost: the consumer did not settle the message before its lease ended')
@@ -35,7 +29,6 @@ for i = 1, #lost, 2 do
 end
 if #lost > 0 then
   redis.call('HINCRBY', KEYS[7], 'lease_lost', #lost / 2)
-  redis.call('HINCRBY', KEYS[7], 'cancelled', cancelled)
   ring(KEYS[8])
 end
 return #lost / 2
