@@ -6,6 +6,7 @@ kept here, on the socket of the blocked connection, which stays blocked across m
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
 from collections.abc import Sequence
@@ -93,6 +94,11 @@ class Bell:
         if connection is not None:
             connection.disconnect()
             self._node.connection_pool.release(connection)
+
+    def __del__(self) -> None:
+        # A thread that has waited and ended leaves its bell to the garbage collector: the pool gets its connection back.
+        with contextlib.suppress(Exception):
+            self.close()
 
     def _connect(self) -> None:
         client: Any = self._client

@@ -182,7 +182,8 @@ class Loop:
                 _log(message).warning("outcome refused: the delivery is no longer ours", outcome=type(outcome).__name__)
             elif isinstance(outcome, oc.Failed | oc.Dead):
                 self.failed += 1
-                _log(message).warning("delivery failed", outcome=type(outcome).__name__, error=outcome.error)
+                dead = isinstance(outcome, oc.Dead) or message.is_last
+                _log(message).warning("delivery failed", next="dead" if dead else "retry", error=outcome.error)
 
     def _look_after(self) -> None:
         """Each duty when it is due: renew leases, take lost deliveries back, delete garbage, purge old dead letters."""
@@ -279,8 +280,8 @@ class Loop:
     def _pass_bell_on(self) -> None:
         try:
             tokens = [each.hush() for each in self._bells]
-            if any(tokens):
-                self._do(delivering.pass_on(self._core))
+            if any(tokens) or self._sleep_until is not None:
+                self._do(delivering.pass_on(self._core, self._name))
         except ServerError:  # the fallback poll of the others makes up for a lost token
             log.debug("bell not passed on", queue=self._queue.name)
 

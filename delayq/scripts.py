@@ -161,6 +161,9 @@ class Scripts:
     def resume(self) -> Call[int]:
         return self._call("resume", [self.keys.meta, self.keys.bell], [], int)
 
+    def ring(self) -> Call[int]:
+        return self._call("ring", [self.keys.bell], [], int)
+
     def rest(self, name: str, most_ms: int) -> Call[int]:
         k = self.keys
         return self._call("rest", [k.pending, k.retry, k.unack, k.timer], [self._clock(), name, most_ms], int)
@@ -174,6 +177,16 @@ class Scripts:
         k = self.keys
         return self._call("stats", [*map(k.state, STATES), k.stats, k.meta], [self._clock()], _read_counts)
 
+    def repair(self, message_id: str, latest_ms: int, lease_ms: int) -> Call[list[str]]:
+        k = self.keys
+        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, k.message(message_id), k.stats]
+        args = [self._clock(), message_id, latest_ms, lease_ms]
+        return self._call("repair", keys, args, lambda reply: [words.decode() for words in reply])
+
+    def balance(self) -> Call[int]:
+        k = self.keys
+        return self._call("balance", [k.pending, k.ready, k.unack, k.retry, k.dead, k.stats], [], int)
+
     def envelopes(self, ids: Sequence[str]) -> Call[list[bytes | None]]:
         """Read the stored envelopes, None where one is gone; a plain command, as are those below."""
         keys = [self.keys.message_prefix + message_id for message_id in ids]
@@ -186,10 +199,6 @@ class Scripts:
         key = self.keys.state(state)
         words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", skip, limit)
         return Call(key, words, lambda reply: [message_id.decode() for message_id in reply])
-
-    def ring(self) -> Call[int]:
-        """Pass a token on that one who cannot use it has taken."""
-        return Call(self.keys.bell, ("LPUSH", self.keys.bell, 1), int)
 
     def _call(
         self, name: str, keys: Sequence[str], args: Sequence[Raw], read: Callable[[Any], T], whole: bool = False

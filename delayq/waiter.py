@@ -22,6 +22,7 @@ class Waiter:
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._bells: list[bell.Bell] = []
         self._until = 0.0
+        self._promised = False
 
     def begin(self, seconds: float) -> None:
         """Listen, and ask for the time of the next event within `seconds`."""
@@ -31,7 +32,9 @@ class Waiter:
         for each in self._bells:
             each.listen()
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
+        asked = time.monotonic()
         self._until = self._connection.do(delivering.rest(self._core, self._name, most))
+        self._promised = self._until < asked + most / 1000
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
@@ -40,10 +43,11 @@ class Waiter:
             each.rang()
 
     def end(self) -> None:
-        """Stop listening."""
+        """Stop listening, and let others know of what this receiver will not look after."""
         tokens = [each.hush() for each in self._bells]
-        if any(tokens):
-            self._connection.do(delivering.pass_on(self._core))
+        if any(tokens) or (self._promised and time.monotonic() < self._until):
+            self._connection.do(delivering.pass_on(self._core, self._name))
+        self._promised = False
 
     def close(self) -> None:
         """Give the blocked connections up."""

@@ -24,9 +24,10 @@ local function head(zset)
   return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2] or math.huge)
 end
 
--- One token is enough: whoever takes it looks at everything, and rings again when it leaves work behind.
+-- One token is enough: whoever takes it looks at everything, and rings again when it leaves work behind. A server at
+-- its maxmemory may refuse the token; that must not undo the script, and the fallback poll makes up for it.
 local function ring(bell)
-  if redis.call('EXISTS', bell) == 0 then redis.call('LPUSH', bell, 1) end
+  if redis.call('EXISTS', bell) == 0 then redis.pcall('LPUSH', bell, 1) end
 end
 
 -- What is known of a message's earlier deliveries: how many counted, how many were handed back uncounted, how many

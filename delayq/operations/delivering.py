@@ -175,6 +175,6 @@ def rest(core: Core, name: str, most_ms: int) -> Steps[float]:
     return time.monotonic() + min(float(expect(result)) for result in results) / 1_000_000
 
 
-def pass_on(core: Core) -> Steps[None]:
-    """Ring for the others: the caller has taken a token that it cannot use."""
-    yield [scripts.ring() for scripts in core.shards]
+def pass_on(core: Core, name: str) -> Steps[None]:
+    """Ring for the others: the caller has a token that it cannot use, or has promised to be awake and will not be."""
+    yield [call for scripts in core.shards for call in (scripts.rest(name, 1), scripts.ring())]

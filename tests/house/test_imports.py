@@ -15,11 +15,11 @@ from tests.house.tree import modules
 
 LAYERS = (
     "errors",
-    "lua times names keys backoff envelope outcome message stats pace",
+    "lua times names keys backoff envelope outcome message info stats pace",
     "calls scripts",
     "operations",
-    "urls clients server embedded connection bell",
-    "queue dead workers loop consumer supervisor doctor cron topic",
+    "urls clients server embedded connection wakeup bell",
+    "waiter queue dead workers quarantine loop consumer supervisor doctor cron topic",
     "delayq",  # delayq/__init__.py
     "aio testing",
     "cli web spark __main__",

@@ -1,14 +1,17 @@
-"""The checkout as the house tests see it: its folders, and the modules in them."""
+"""The checkout as the house tests see it: its folders, and what is in them."""
 
 from __future__ import annotations
 
 import tomllib
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE_FOLDERS = {"delayq": ROOT / "delayq", "delayq.cli": ROOT / "cli", "delayq.lua": ROOT / "lua"}
+# The scripts' own tests also run against the wheel, where there is no checkout.
+LUA = ROOT / "lua" if (ROOT / "lua").is_dir() else Path(str(files("delayq.lua")))
 
 
 @cache
@@ -30,4 +33,4 @@ def modules() -> dict[str, Path]:
 @cache
 def lua_scripts() -> list[Path]:
     """The scripts; the prelude is no script of its own."""
-    return [path for path in sorted((ROOT / "lua").glob("*.lua")) if path.stem != "prelude"]
+    return [path for path in sorted(LUA.glob("*.lua")) if path.stem != "prelude"]

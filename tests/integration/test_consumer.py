@@ -95,7 +95,12 @@ def test_handler_that_keeps_failing_ends_in_dead_with_its_last_error(queue: Queu
     assert Consumer(queue, fail).drain() == 4
     assert attempts == [1, 2, 3, 4]
     (dead,) = queue.dead.list()
-    assert (dead.id, dead.reason, dead.error, dead.attempts) == (sent.id, "retries-exhausted", "ValueError: attempt 4", 4)
+    assert (dead.id, dead.reason, dead.error, dead.attempts) == (
+        sent.id,
+        "retries-exhausted",
+        "ValueError: attempt 4",
+        4,
+    )
 
 
 def test_handler_may_settle_its_message_itself(queue: Queue) -> None:
@@ -258,7 +263,9 @@ def test_all_shards_are_served(any_client: redis.Redis) -> None:
     assert queue.stats().missing == 0
 
 
-def test_garbage_is_collected_by_consumers(queue: Queue, running: Callable[..., Consumer], any_client: redis.Redis) -> None:
+def test_garbage_is_collected_by_consumers(
+    queue: Queue, running: Callable[..., Consumer], any_client: redis.Redis
+) -> None:
     sents = queue.send_many([Outgoing(n, delay=3600) for n in range(50)])
     assert {queue.cancel(sent.id) for sent in sents} == {"cancelled"}
     running(queue, lambda message: None)

@@ -32,7 +32,9 @@ def consumer(queue: Queue, handled: list[Message]) -> Iterator[Consumer]:
 
 
 @pytest.mark.usefixtures("consumer")
-def test_consumer_resumes_after_the_server_was_killed(own_server: RedisServer, queue: Queue, handled: list[Message]) -> None:
+def test_consumer_resumes_after_the_server_was_killed(
+    own_server: RedisServer, queue: Queue, handled: list[Message]
+) -> None:
     sents = queue.send_many([Outgoing(n, delay=0.5) for n in range(100)])
     own_server.kill()
     time.sleep(1)
@@ -64,7 +66,9 @@ def test_lost_bell_costs_at_most_the_fallback(own_server: RedisServer, queue: Qu
         assert eventually(lambda: len(handled) == 1)
 
 
-def test_message_whose_payload_is_gone_ends_in_dead(queue: Queue, own_server: RedisServer, handled: list[Message]) -> None:
+def test_message_whose_payload_is_gone_ends_in_dead(
+    queue: Queue, own_server: RedisServer, handled: list[Message]
+) -> None:
     sent = queue.send("x")
     with own_server.client() as client:
         client.delete(f"delayq:{{jobs}}:msg:{sent.id}")

@@ -1,0 +1,62 @@
+-- repair: bring one message back to what must hold; what is in order stays as it is.
+--
+-- It is to be in one structure only (kept is the first of unack, retry, ready, pending, dead, garbage), with a score
+-- that is a time, and a payload unless it is dead or runs; and nothing is to be known of it that its state rules out.
+--
+-- State    any -> the same, dead or (gone)
+-- KEYS[1]  pending    zset    id -> due, ms
+-- KEYS[2]  ready      zset    id -> due, ms
+-- KEYS[3]  unack      zset    id -> end of the lease, ms
+-- KEYS[4]  retry      zset    id -> time of the next attempt, ms
+-- KEYS[5]  dead       zset    id -> time of death, ms
+-- KEYS[6]  garbage    zset    id -> since, ms
+-- KEYS[7]  attempts   hash    id -> past.released.forgiven.lost
+-- KEYS[8]  errors     hash    id -> the last error
+-- KEYS[9]  reasons    hash    id -> why it died
+-- KEYS[10] cancelled  set     ids in flight that must not be retried
+-- KEYS[11] payload    string
+-- KEYS[12] stats      hash
+-- ARGV[1]  now_ms     '' for the server's time
+-- ARGV[2]  id
+-- ARGV[3]  latest_ms  the last time that there is
+-- ARGV[4]  lease_ms   the longest lease
+-- Returns  what was done, in words, in order; empty when nothing was wrong
+-- Cost     O(log n)
+local now, id, done = clock(ARGV[1]), ARGV[2], {}
+local function say(count, ...)
+  if count ~= 0 then done[#done + 1] = string.format(...) end
+end
+local names, kept, zset = {'pending', 'ready', 'unack', 'retry', 'dead', 'garbage'}, '', false
+for _, i in ipairs({3, 4, 2, 1, 5, 6}) do
+  if zset then
+    say(redis.call('ZREM', KEYS[i], id), 'struck from %s, kept in %s', names[i], kept)
+  elseif redis.call('ZSCORE', KEYS[i], id) then
+    kept, zset = names[i], KEYS[i]
+  end
+end
+local payload, waits = redis.call('EXISTS', KEYS[11]) == 1, kept == 'pending' or kept == 'ready' or kept == 'retry'
+local reason = not zset and payload and 'orphan' or waits and not payload and 'payload-missing'
+if reason then
+  if zset then redis.call('ZREM', zset, id) end
+  kept, zset = 'dead', KEYS[5]
+  redis.call('ZADD', zset, now, id)
+  redis.call('HINCRBY', KEYS[12], 'died', 1)
+elseif kept == 'dead' and not payload and redis.call('HGET', KEYS[9], id) ~= 'payload-missing' then
+  reason = 'payload-missing'
+end
+if reason then say(redis.call('HSET', KEYS[9], id, reason) + 1, 'put among the dead letters: %s', reason) end
+local score = zset and (tonumber(redis.call('ZSCORE', zset, id)) or math.huge)
+local latest = kept == 'unack' and now + ARGV[4] or tonumber(ARGV[3])
+if score and (score < 0 or score >= latest + 1) then
+  score = kept == 'unack' and now or math.min(math.max(score, 0), latest) -- a lease that cannot be one ends now
+  say(redis.call('ZADD', zset, score, id) + 1, 'score set to %.0f', score)
+end
+if kept ~= 'dead' then say(redis.call('HDEL', KEYS[9], id), 'reason of death forgotten') end
+if kept ~= 'unack' then say(redis.call('SREM', KEYS[10], id), 'cancellation forgotten') end
+local stored = redis.call('HGET', KEYS[7], id)
+local readable = stored and string.match(stored, '^%d+%.%d+%.%d+%.%d+$')
+if stored and not (readable and zset and kept ~= 'garbage') then
+  say(redis.call('HDEL', KEYS[7], id), 'attempts forgotten')
+end
+if not zset or kept == 'garbage' then say(redis.call('HDEL', KEYS[8], id), 'last error forgotten') end
+return done

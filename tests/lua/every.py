@@ -1,0 +1,66 @@
+"""A call of every script, and a state in which each of them has something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delayq.calls import Call
+from delayq.scripts import Scripts
+from tests.lua.raw import LEASE, NOW
+
+STATE: dict[str, Any] = {
+    "pending": {"p": NOW, "q": NOW + 10},
+    "ready": {"r1": NOW, "r2": NOW},
+    "unack": {"u": NOW + LEASE, "lost": NOW - 1, "withdrawn": NOW - 1},
+    "retry": {"t": NOW},
+    "dead": {"d": NOW},
+    "garbage": {"g": NOW},
+    "attempts": {"u": "1.0.0.0", "withdrawn": "1.0.0.0", "t": "1.0.0.0", "d": "4.0.0.0"},
+    "errors": {"u": "E", "withdrawn": "E", "t": "E", "d": "E"},
+    "reasons": {"d": "exhausted"},
+    "cancelled": {"withdrawn"},
+    "messages": dict.fromkeys(["p", "q", "r1", "r2", "u", "lost", "withdrawn", "t", "d", "g", "stray"], "{}"),
+    "stats": {"sent": 10},
+}
+
+HELD = ("u", "1.0.0.0-0")
+
+CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
+    "ack": lambda scripts: scripts.ack([HELD]),
+    "balance": lambda scripts: scripts.balance(),
+    "cancel": lambda scripts: scripts.cancel("t"),
+    "collect": lambda scripts: scripts.collect(["g"]),
+    "expire": lambda scripts: scripts.expire(*HELD),
+    "extend": lambda scripts: scripts.extend(*HELD, 2 * LEASE),
+    "find": lambda scripts: scripts.find("u"),
+    "nack": lambda scripts: scripts.nack(*HELD, 0, "E"),
+    "open": lambda scripts: scripts.open(1, create=True),
+    "pause": lambda scripts: scripts.pause(),
+    "pending_to_ready": lambda scripts: scripts.pending_to_ready(),
+    "purge": lambda scripts: scripts.purge("dead"),
+    "ready_to_unack": lambda scripts: scripts.ready_to_unack(2, LEASE),
+    "reject": lambda scripts: scripts.reject(*HELD, "unwanted", "E"),
+    "release": lambda scripts: scripts.release(*HELD, NOW),
+    "repair": lambda scripts: scripts.repair("stray", 2 * NOW, LEASE),
+    "replace": lambda scripts: scripts.replace("u", "+0", b"{}"),
+    "requeue": lambda scripts: scripts.requeue(["d"], NOW - 1),
+    "reschedule": lambda scripts: scripts.reschedule("t", NOW - 1),
+    "rest": lambda scripts: scripts.rest("me", 1000),
+    "resume": lambda scripts: scripts.resume(),
+    "ring": lambda scripts: scripts.ring(),
+    "send": lambda scripts: scripts.send([("new", NOW - 1, b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
+    "stats": lambda scripts: scripts.stats(),
+    "unack_to_retry": lambda scripts: scripts.unack_to_retry(),
+}
+
+READ_ONLY = {"find", "stats"}
+
+each_script = pytest.mark.parametrize("script", CALLS)
+
+
+def state_for(script: str) -> dict[str, Any]:
+    """The state; for resume, of a paused queue."""
+    return STATE | ({"meta": {"paused": NOW}} if script == "resume" else {})

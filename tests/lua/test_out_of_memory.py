@@ -1,0 +1,73 @@
+"""A server that has reached its maxmemory takes no new message, and everything that frees memory goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from delayq.errors import ServerOutOfMemory
+from tests.lua.every import CALLS, state_for
+from tests.lua.raw import FRESH, LEASE, NOW, RawQueue
+
+REFUSED = {"balance", "open", "pause", "repair", "replace", "send"}  # nothing waits for them
+
+
+@pytest.fixture
+def full(queue: RawQueue) -> Iterator[RawQueue]:
+    """A queue that holds the state of `CALLS`; the server takes nothing any more."""
+    queue.given(**state_for("resume"))
+    queue.redis.hdel(queue.keys.meta, "paused")
+    queue.redis.config_set("maxmemory", 1)
+    yield queue
+    queue.redis.config_set("maxmemory", 0)
+
+
+@pytest.mark.parametrize("script", sorted(CALLS.keys() - REFUSED))
+def test_consumers_go_on(full, script):
+    full.run(CALLS[script](full.scripts))
+
+
+@pytest.mark.parametrize("messages", [["new"], ["new", "g"], ["g"]])
+def test_refused_message_leaves_nothing_behind(full, messages):
+    before = full.state()
+    try:
+        full.send([(message_id, "+0", b"{}") for message_id in messages])
+    except ServerOutOfMemory:
+        assert full.state() == before
+    else:
+        assert all(message_id in full.state()["pending"] for message_id in messages)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_new_message_is_refused(full, named):
+    before = full.state()
+    with pytest.raises(ServerOutOfMemory):
+        full.send([("new", "+0", b"{}"), ("p", "+0", b"{}")], named)
+    assert full.state() == before
+
+
+@pytest.mark.parametrize("message_id", ["new", "p", "u", "d", "g"])
+def test_replacement_is_refused(full, message_id):
+    before = full.state()
+    with pytest.raises(ServerOutOfMemory):
+        full.replace(message_id, "+0", b"{}")
+    assert full.state() == before
+
+
+def test_claim_without_room_goes_on(full):
+    assert full.ready_to_unack(0, LEASE).ids == []
+
+
+def test_queue_is_drained(full):
+    handled = set()
+    for _ in range(8):
+        full.redis.delete(full.keys.bell)  # as a consumer does that takes the token
+        full.pending_to_ready(1)
+        full.unack_to_retry(1)
+        claimed = full.ready_to_unack(1, LEASE)
+        for message_id, earlier in zip(claimed.ids, claimed.deliveries, strict=True):
+            assert full.ack([(message_id, f"{earlier or FRESH}-0")]) == [1]
+            handled.add(message_id)
+    assert handled == {"p", "r1", "r2", "lost", "t"}
+    assert full.state()["pending"] == {"q": NOW + 10}

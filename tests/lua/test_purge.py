@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.lua.raw import NOW, SERVER_TIME
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "retry", "dead"])
+def test_messages_are_discarded_with_all_that_is_known_of_them(queue, state):
+    queue.given(
+        unack={"u": NOW},
+        attempts={"a": "1.0.0.0", "u": "1.0.0.0"},
+        errors={"a": "A", "u": "U"},
+        reasons={"a": "A", "u": "U"},
+        messages={"a": "A", "b": "B"},
+        **{state: {"a": NOW + 7, "b": NOW + 8}},
+    )
+    assert queue.purge(state) == 2
+    assert queue.state() == {
+        "garbage": {"a": NOW, "b": NOW},
+        "unack": {"u": NOW},
+        "attempts": {"u": "1.0.0.0"},
+        "errors": {"u": "U"},
+        "reasons": {"u": "U"},
+        "messages": {"a": "A", "b": "B"},
+        "stats": {"purged": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("up_to", "limit", "left"),
+    [
+        ("+inf", 500, []),
+        (NOW + 3, 500, []),
+        (NOW + 2, 500, ["c"]),
+        (NOW + 1, 500, ["b", "c"]),
+        (NOW, 500, ["a", "b", "c"]),
+        ("+inf", 1, ["b", "c"]),
+        (NOW + 1, 2, ["b", "c"]),
+    ],
+)
+def test_lowest_scores_go_first_up_to_the_bound_and_the_limit(queue, up_to, limit, left):
+    dead = {"b": NOW + 2, "a": NOW + 1, "c": NOW + 3}
+    queue.given(dead=dead)
+    assert queue.purge("dead", up_to, limit) == 3 - len(left)
+    after = queue.state()
+    assert after.get("dead", {}) == {message_id: dead[message_id] for message_id in left}
+    assert after.get("garbage", {}) == {message_id: NOW for message_id in dead if message_id not in left}
+
+
+def test_nothing_to_discard_changes_nothing(queue):
+    queue.given(ready={"a": NOW}, garbage={"g": NOW - 1}, stats={"purged": 1})
+    before = queue.state()
+    assert queue.purge("pending") == 0
+    assert queue.state() == before
+
+
+def test_call_is_bounded_by_its_limit(queue):
+    queue.given(pending={f"m{i}": NOW - i for i in range(1001)})
+    assert queue.purge("pending", "+inf", 1000) == 1000
+    assert queue.state()["pending"] == {"m0": NOW}
+    assert queue.purge("pending", "+inf", 1000) == 1
+    after = queue.state()
+    assert after == {"garbage": {f"m{i}": NOW for i in range(1001)}, "stats": {"purged": 1001}}
+
+
+def test_server_time_counts_by_default(queue):
+    queue.now = SERVER_TIME
+    queue.given(pending={"a": NOW})
+    before = queue.server_ms()
+    queue.purge("pending")
+    assert before <= queue.state()["garbage"]["a"] <= queue.server_ms()

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, receipts
+
+
+def many(prefix: str, count: int) -> dict[str, int]:
+    """Ids and their due times, the earliest first."""
+    return {f"{prefix}{i:04}": NOW - count + i for i in range(count)}
+
+
+def test_ready_message_is_handed_out_under_a_lease(queue):
+    queue.given(ready={"a": NOW})
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, ["a"], [NOW], [None])
+    assert queue.state() == {"unack": {"a": NOW + LEASE}, "stats": {"delivered": 1, "late:0": 1}}
+
+
+def test_due_retry_is_handed_out_with_what_is_known_of_it(queue):
+    queue.given(retry={"a": NOW - 5}, attempts={"a": "2.1.1.0"}, errors={"a": "ValueError"})
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, ["a"], [NOW - 5], ["2.1.1.0"])
+    assert queue.state() == {
+        "unack": {"a": NOW + LEASE},
+        "attempts": {"a": "2.1.1.0"},
+        "errors": {"a": "ValueError"},
+        "stats": {"delivered": 1, "late:3": 1},
+    }
+
+
+def test_retries_come_first_and_each_side_earliest_first(queue):
+    queue.given(
+        ready={"r1": NOW - 1, "r3": NOW - 3, "r2": NOW - 2},
+        retry={"t1": NOW - 1, "t2": NOW - 2},
+        attempts={"t1": "1.0.0.0", "t2": "2.0.0.0", "r2": "0.1.0.0"},
+    )
+    claimed = queue.ready_to_unack(10, LEASE)
+    assert claimed.ids == ["t2", "t1", "r3", "r2", "r1"]
+    assert claimed.dues_ms == [NOW - 2, NOW - 1, NOW - 3, NOW - 2, NOW - 1]
+    assert claimed.deliveries == ["2.0.0.0", "1.0.0.0", None, "0.1.0.0", None]
+
+
+@pytest.mark.parametrize(("due", "handed_out"), [(NOW - 1, 1), (NOW, 1), (NOW + 1, 0)])
+def test_retry_is_not_handed_out_before_its_time(queue, due, handed_out):
+    queue.now = NOW + 0.999
+    queue.given(retry={"a": due})
+    assert len(queue.ready_to_unack(10, LEASE).ids) == handed_out
+    assert ("retry" in queue.state()) is not bool(handed_out)
+
+
+def test_nothing_to_hand_out_changes_nothing(queue):
+    queue.given(retry={"later": NOW + 1}, pending={"p": NOW})
+    before = queue.state()
+    queue.now = NOW + 0.25
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 250, [], [], [])
+    assert queue.state() == before
+
+
+def test_paused_queue_hands_out_nothing(queue):
+    queue.given(ready={"a": NOW}, retry={"b": NOW}, meta={"paused": NOW - 1})
+    before = queue.state()
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, [], [], [])
+    assert queue.state() == before
+
+
+# -- fairness --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ready", "retry", "limit", "delivered", "taken"),
+    [  # taken: new ones, retries
+        (9, 9, 4, 0, (2, 2)),
+        (9, 9, 4, 1, (2, 2)),
+        (9, 9, 5, 0, (3, 2)),
+        (9, 9, 5, 1, (2, 3)),
+        (9, 9, 1, 0, (1, 0)),
+        (9, 9, 1, 1, (0, 1)),
+        (9, 1, 4, 0, (3, 1)),
+        (1, 9, 4, 0, (1, 3)),
+        (9, 1, 5, 1, (4, 1)),
+        (1, 9, 5, 0, (1, 4)),
+        (9, 0, 4, 0, (4, 0)),
+        (0, 9, 4, 0, (0, 4)),
+        (1, 0, 1, 1, (1, 0)),
+        (0, 1, 1, 0, (0, 1)),
+        (2, 1, 9, 0, (2, 1)),
+    ],
+)
+def test_new_messages_and_retries_share_a_claim(queue, ready, retry, limit, delivered, taken):
+    queue.given(
+        **{name: value for name, value in {"ready": many("new", ready), "retry": many("old", retry)}.items() if value}
+    )
+    if delivered:
+        queue.given(stats={"delivered": delivered})
+    ids = queue.ready_to_unack(limit, LEASE).ids
+    assert (sum(i.startswith("new") for i in ids), sum(i.startswith("old") for i in ids)) == taken
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_odd_claims_favour_either_side_in_turn(queue, limit):
+    queue.given(ready=many("new", 30), retry=many("old", 30))
+    ids = [each for _ in range(6) for each in queue.ready_to_unack(limit, LEASE).ids]
+    assert sum(i.startswith("old") for i in ids) == sum(i.startswith("new") for i in ids) == 3 * limit
+
+
+# -- the bell --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "limit", "bell"),
+    [
+        ({"ready": {"a": NOW, "b": NOW}}, 1, RUNG),
+        ({"ready": {"a": NOW, "b": NOW}}, 2, None),
+        ({"retry": {"a": NOW, "b": NOW}}, 1, RUNG),
+        ({"retry": {"a": NOW, "b": NOW}}, 2, None),
+        ({"retry": {"a": NOW, "b": NOW + 1}}, 1, None),
+        ({"ready": {"a": NOW}, "retry": {"b": NOW}}, 1, RUNG),
+        ({"ready": {"a": NOW}, "retry": {"b": NOW}}, 2, None),
+        ({"ready": {"a": NOW}}, 0, RUNG),
+        ({"retry": {"a": NOW}}, 0, RUNG),
+        ({"retry": {"a": NOW + 1}}, 0, None),
+        ({"pending": {"a": NOW}}, 0, None),
+        ({"ready": {"a": NOW}, "bell": RUNG}, 0, RUNG),
+        ({"ready": {"a": NOW, "b": NOW}, "bell": RUNG}, 1, RUNG),
+    ],
+)
+def test_bell_rings_once_for_what_a_claim_leaves(queue, state, limit, bell):
+    queue.given(**state)
+    queue.ready_to_unack(limit, LEASE)
+    assert queue.state().get("bell") == bell
+
+
+def test_claim_without_room_only_passes_the_bell_on(queue):
+    queue.given(ready={"a": NOW}, retry={"b": NOW})
+    assert queue.ready_to_unack(0, LEASE) == (NOW, 0, [], [], [])
+    assert queue.state() == {"ready": {"a": NOW}, "retry": {"b": NOW}, "bell": RUNG}
+
+
+# -- lateness --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("late", "bucket"),
+    [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (7, 3), (8, 4), (1000, 10), (1023, 10), (1024, 11), (-1, 0)],
+)
+def test_lateness_is_counted_in_powers_of_two(queue, late, bucket):
+    queue.given(ready={"a": NOW - late})
+    queue.ready_to_unack(1, LEASE)
+    assert queue.state()["stats"] == {"delivered": 1, f"late:{bucket}": 1}
+
+
+def test_lateness_of_new_messages_and_retries_adds_up(queue):
+    queue.given(ready={"a": NOW, "b": NOW - 1}, retry={"c": NOW - 1}, stats={"delivered": 5, "late:1": 5})
+    queue.ready_to_unack(10, LEASE)
+    assert queue.state()["stats"] == {"delivered": 8, "late:0": 1, "late:1": 7}
+
+
+# -- lease and receipt -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("now", "lease_end"), [(NOW, NOW + 1), (NOW + 0.25, NOW + 1.25), (NOW + 0.007, NOW + 1.007)])
+def test_lease_ends_its_length_after_the_hand_out(queue, now, lease_end):
+    queue.now = now
+    queue.given(ready={"a": NOW})
+    claimed = queue.ready_to_unack(1, 1)
+    assert claimed.now_ms == NOW
+    assert claimed.micros == round(now % 1 * 1000)
+    assert queue.state()["unack"] == {"a": lease_end}
+
+
+def test_microsecond_of_the_hand_out_survives_in_every_receipt(queue):
+    sampled = range(0, 1000, 13)
+    for micros in sampled:
+        queue.now = f"1790000000000.{micros:03}"
+        queue.given(ready={f"m{micros}": NOW})
+        claimed = queue.ready_to_unack(1, LEASE)
+        assert claimed.micros == micros
+        queue.extend(f"m{micros}", f"0.0.0.0-{micros}", 2 * LEASE)
+        assert queue.ack([(f"m{micros}", f"0.0.0.0-{micros}")]) == [1]
+    assert queue.state()["stats"]["acked"] == len(sampled)
+
+
+def test_receipt_holds_when_a_given_time_is_just_short_of_the_next_millisecond(queue):
+    queue.now = NOW + 0.9996
+    queue.given(ready={"a": NOW})
+    claimed = queue.ready_to_unack(1, LEASE)
+    assert queue.ack([("a", receipts(claimed)["a"])]) == [1]
+
+
+def test_receipts_of_one_message_all_differ(queue):
+    queue.send([("a", "+0", b"{}")])
+    seen = []
+    for _ in range(3):
+        seen.append(queue.deliver("a"))
+        queue.nack("a", seen[-1], 0)
+        seen.append(queue.deliver("a"))
+        queue.release("a", seen[-1], NOW)
+        seen.append(queue.deliver("a"))
+        queue.reject("a", seen[-1], "unwanted", counted=False)
+        queue.requeue(["a"])
+        seen.append(queue.deliver("a"))
+        queue.replace("a", "+0", b"{}")
+    assert len(set(seen)) == len(seen)
+
+
+def test_claim_is_bounded_by_its_limit(queue):
+    queue.given(ready=many("new", 600), retry=many("old", 401))
+    claimed = queue.ready_to_unack(1000, LEASE)
+    assert len(claimed.ids) == len(set(claimed.ids)) == 1000
+    after = queue.state()
+    assert after["unack"] == dict.fromkeys(claimed.ids, NOW + LEASE)
+    assert len(after["ready"]) == 1
+    assert "retry" not in after
+    assert after["stats"]["delivered"] == 1000
+
+
+def test_server_time_counts_by_default(queue):
+    queue.now = SERVER_TIME
+    before = queue.server_ms()
+    queue.given(ready={"a": before})
+    claimed = queue.ready_to_unack(1, LEASE)
+    assert before <= claimed.now_ms <= queue.server_ms()
+    assert queue.state()["unack"]["a"] == pytest.approx(claimed.now_ms + LEASE + claimed.micros / 1000, abs=0.0005)

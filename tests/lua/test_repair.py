@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from delayq.keys import STATES
+from delayq.operations.findings import PRECEDENCE
+from delayq.times import MAX_TIME_MS
+from tests.lua.raw import LEASE, NOW
+
+WAITING = ("pending", "ready", "retry")
+ORDERLY = {
+    **{state: {state: {"a": NOW - 5}, "attempts": {"a": "2.1.0.1"}, "errors": {"a": "E"}} for state in WAITING},
+    "unack": {
+        "unack": {"a": NOW + LEASE + 0.25},
+        "attempts": {"a": "2.1.0.1"},
+        "errors": {"a": "E"},
+        "cancelled": {"a"},
+    },
+    "dead": {"dead": {"a": NOW}, "attempts": {"a": "2.1.0.1"}, "errors": {"a": "E"}, "reasons": {"a": "rejected"}},
+    "garbage": {"garbage": {"a": NOW}},
+}
+
+
+def repair(queue, message_id="a"):
+    return queue.repair(message_id, MAX_TIME_MS, LEASE)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_message_in_order_is_left_as_it_is(queue, state):
+    queue.given(messages={"a": "{}"}, **ORDERLY[state])
+    before = queue.state()
+    assert repair(queue) == []
+    assert queue.state() == before
+
+
+def test_unknown_message_leaves_no_trace(queue):
+    assert repair(queue) == []
+    assert queue.state() == {}
+
+
+@pytest.mark.parametrize(("kept", "struck"), list(itertools.combinations(PRECEDENCE, 2)))
+def test_message_in_two_structures_is_kept_in_the_first_of_the_precedence(queue, kept, struck):
+    queue.given(messages={"a": "{}", "b": "{}"}, **{kept: {"a": NOW + 1}, struck: {"a": NOW + 2, "b": NOW}})
+    assert repair(queue) == [f"struck from {struck}, kept in {kept}"]
+    assert queue.state() == {kept: {"a": NOW + 1}, struck: {"b": NOW}, "messages": {"a": "{}", "b": "{}"}}
+
+
+def test_message_in_all_structures_is_kept_where_it_runs(queue):
+    queue.given(messages={"a": "{}"}, **{state: {"a": NOW} for state in STATES})
+    assert len(repair(queue)) == 5
+    assert queue.state() == {"unack": {"a": NOW}, "messages": {"a": "{}"}}
+
+
+@pytest.mark.parametrize("state", WAITING)
+def test_waiting_message_without_payload_is_put_among_the_dead_letters(queue, state):
+    queue.given(**{state: {"a": NOW - 5, "b": NOW}}, attempts={"a": "1.0.0.0"}, errors={"a": "E"})
+    assert repair(queue) == ["put among the dead letters: payload-missing"]
+    assert queue.state() == {
+        state: {"b": NOW},
+        "dead": {"a": NOW},
+        "attempts": {"a": "1.0.0.0"},
+        "errors": {"a": "E"},
+        "reasons": {"a": "payload-missing"},
+        "stats": {"died": 1},
+    }
+
+
+@pytest.mark.parametrize("state", ["unack", "garbage"])
+def test_message_that_runs_or_is_garbage_needs_no_payload(queue, state):
+    queue.given(**{state: {"a": NOW}})
+    assert repair(queue) == []
+    assert queue.state() == {state: {"a": NOW}}
+
+
+def test_dead_letter_without_payload_has_that_for_its_reason(queue):
+    queue.given(dead={"a": NOW - 5}, reasons={"a": "rejected"}, errors={"a": "E"})
+    assert repair(queue) == ["put among the dead letters: payload-missing"]
+    assert queue.state() == {"dead": {"a": NOW - 5}, "reasons": {"a": "payload-missing"}, "errors": {"a": "E"}}
+    assert repair(queue) == []
+
+
+def test_payload_of_no_message_is_put_among_the_dead_letters(queue):
+    queue.given(messages={"a": "{}", "b": "{}"}, attempts={"a": "1.0.0.0"}, cancelled={"a"}, reasons={"a": "old"})
+    assert repair(queue) == ["put among the dead letters: orphan", "cancellation forgotten"]
+    assert queue.state() == {
+        "dead": {"a": NOW},
+        "messages": {"a": "{}", "b": "{}"},
+        "attempts": {"a": "1.0.0.0"},
+        "reasons": {"a": "orphan"},
+        "stats": {"died": 1},
+    }
+
+
+LEFT = {"attempts": {"a": "1.0.0.0"}, "errors": {"a": "E"}, "reasons": {"a": "R"}, "cancelled": {"a"}}
+FORGOTTEN = {
+    "attempts": "attempts forgotten",
+    "errors": "last error forgotten",
+    "reasons": "reason of death forgotten",
+    "cancelled": "cancellation forgotten",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_known_of_no_message_is_forgotten(queue, name):
+    queue.given(**{name: LEFT[name]})
+    assert repair(queue) == [FORGOTTEN[name]]
+    assert queue.state() == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "name"),
+    [
+        *(("garbage", name) for name in LEFT),
+        *((state, "cancelled") for state in STATES if state not in ("unack", "garbage")),
+        *((state, "reasons") for state in STATES if state not in ("dead", "garbage")),
+    ],
+)
+def test_what_a_state_rules_out_is_forgotten(queue, state, name):
+    queue.given(messages={"a": "{}"}, **{state: {"a": NOW}, name: LEFT[name]})
+    assert repair(queue) == [FORGOTTEN[name]]
+    assert queue.state() == {"messages": {"a": "{}"}, state: {"a": NOW}}
+
+
+@pytest.mark.parametrize("stored", ["", "1.0.0", "1.0.0.0.0", "1.0.0.x", "-1.0.0.0"])
+def test_unreadable_attempts_are_forgotten(queue, stored):
+    queue.given(messages={"a": "{}"}, retry={"a": NOW}, attempts={"a": stored}, errors={"a": "E"})
+    assert repair(queue) == ["attempts forgotten"]
+    assert queue.state() == {"messages": {"a": "{}"}, "retry": {"a": NOW}, "errors": {"a": "E"}}
+
+
+@pytest.mark.parametrize(
+    ("state", "score", "repaired"),
+    [
+        *((state, "-inf", 0) for state in STATES if state != "unack"),
+        *((state, "inf", MAX_TIME_MS) for state in STATES if state != "unack"),
+        ("pending", -1, 0),
+        ("pending", MAX_TIME_MS + 1, MAX_TIME_MS),
+        ("unack", -1, NOW),
+        ("unack", NOW + LEASE + 1, NOW),
+        ("unack", "inf", NOW),
+    ],
+)
+def test_score_that_is_no_time_becomes_the_nearest_that_is_one(queue, state, score, repaired):
+    queue.given(messages={"a": "{}"}, **{state: {"a": score}})
+    assert repair(queue) == [f"score set to {repaired}"]
+    assert queue.state() == {"messages": {"a": "{}"}, state: {"a": repaired}}
+
+
+@pytest.mark.parametrize(
+    ("state", "score"), [("pending", 0), ("pending", MAX_TIME_MS), ("unack", 0), ("unack", NOW + LEASE)]
+)
+def test_score_at_a_bound_is_left(queue, state, score):
+    queue.given(messages={"a": "{}"}, **{state: {"a": score}})
+    assert repair(queue) == []
+    assert queue.state() == {"messages": {"a": "{}"}, state: {"a": score}}
+
+
+def test_all_that_is_wrong_is_repaired_at_once(queue):
+    queue.given(retry={"a": -1}, dead={"a": NOW}, attempts={"a": "?"}, reasons={"a": "R"}, cancelled={"a"})
+    assert repair(queue) == [
+        "struck from dead, kept in retry",
+        "put among the dead letters: payload-missing",
+        "cancellation forgotten",
+        "attempts forgotten",
+    ]
+    assert queue.state() == {"dead": {"a": NOW}, "reasons": {"a": "payload-missing"}, "stats": {"died": 1}}
+    assert repair(queue) == []

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.lua.raw import LEASE, NOW, RUNG
+
+
+@pytest.mark.parametrize("bell", [[], RUNG])
+def test_resumed_queue_rings_once(queue, bell):
+    queue.given(meta={"format": "1", "paused": NOW}, bell=bell)
+    assert queue.resume() == 1
+    assert queue.state() == {"meta": {"format": "1"}, "bell": RUNG}
+
+
+def test_queue_that_was_not_paused_is_left_alone(queue):
+    queue.given(meta={"format": "1"})
+    assert queue.resume() == 0
+    assert queue.state() == {"meta": {"format": "1"}}
+
+
+def test_resumed_queue_hands_out_again(queue):
+    queue.given(ready={"a": NOW})
+    queue.pause()
+    queue.resume()
+    assert queue.ready_to_unack(10, LEASE).ids == ["a"]

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from delayq.keys import STATES
+from tests.lua.raw import NOW, SERVER_TIME
+
+
+def test_counts_heads_and_counters_are_read(queue):
+    for size, state in enumerate(STATES, start=1):
+        queue.given(**{state: {f"{state}{i}": NOW + size + i + 0.25 for i in range(size)}})
+    queue.given(stats={"sent": 21, "acked": 3, "late:10": 4}, meta={"format": "1", "paused": NOW - 5}, bell=["1"])
+    before = queue.state()
+    assert queue.stats() == (
+        NOW,
+        NOW - 5,
+        {state: size for size, state in enumerate(STATES, start=1)},
+        {state: NOW + size + 0.25 for size, state in enumerate(STATES, start=1)},
+        {"sent": 21, "acked": 3, "late:10": 4},
+    )
+    assert queue.state() == before
+
+
+def test_heads_are_those_of_their_structures_where_some_are_empty(queue):
+    queue.given(ready={"a": NOW}, dead={"b": NOW + 1})
+    found = queue.stats()
+    assert found.heads_ms == {"ready": NOW, "dead": NOW + 1}
+    assert found.counts == {state: int(state in {"ready", "dead"}) for state in STATES}
+
+
+def test_empty_queue_counts_nothing_and_stays_empty(queue):
+    assert queue.stats() == (NOW, None, dict.fromkeys(STATES, 0), {}, {})
+    assert queue.state() == {}
+
+
+def test_server_time_counts_by_default(queue):
+    queue.now = SERVER_TIME
+    before = queue.server_ms()
+    assert before <= queue.stats().now_ms <= queue.server_ms()

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.lua.raw import NOW, RUNG, SERVER_TIME
+
+LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
+
+
+def test_expired_lease_returns_message_to_retry(queue):
+    queue.given(unack={"a": NOW - 3.75}, messages={"a": "{}"})
+    assert queue.unack_to_retry() == 1
+    assert queue.state() == {
+        "retry": {"a": NOW - 4},
+        "messages": {"a": "{}"},
+        "attempts": {"a": "1.0.0.1"},
+        "errors": {"a": LOST},
+        "stats": {"lease_lost": 1},
+        "bell": RUNG,
+    }
+
+
+@pytest.mark.parametrize(
+    ("lease_end", "now", "lost"),
+    [
+        (NOW - 1, NOW, True),
+        (NOW, NOW, True),
+        (NOW + 1, NOW, False),
+        (NOW, NOW - 0.001, False),
+        (NOW + 0.001, NOW, False),
+        (NOW + 0.25, NOW + 0.75, False),  # by less than a millisecond: the holder has the benefit
+        (NOW + 0.25, NOW + 1, True),
+    ],
+)
+def test_lease_is_lost_once_its_end_has_come(queue, lease_end, now, lost):
+    queue.given(unack={"a": lease_end})
+    queue.now = now
+    assert queue.unack_to_retry() == int(lost)
+    assert ("retry" in queue.state()) is lost
+
+
+def test_lost_delivery_counts_as_an_attempt_and_its_error_is_kept(queue):
+    queue.given(unack={"a": NOW, "b": NOW}, attempts={"a": "2.3.1.1", "b": "9.0.0.0"}, errors={"a": "ValueError"})
+    queue.unack_to_retry()
+    after = queue.state()
+    assert after["attempts"] == {"a": "3.3.1.2", "b": "10.0.0.1"}
+    assert after["errors"] == {"a": LOST, "b": LOST}
+
+
+def test_cancelled_delivery_is_not_retried(queue):
+    queue.given(
+        unack={"a": NOW - 1, "b": NOW - 1, "c": NOW + 1},
+        attempts={"a": "1.0.0.0", "c": "1.0.0.0"},
+        errors={"a": "ValueError", "c": "ValueError"},
+        cancelled={"a", "c"},
+        messages={"a": "A", "b": "B", "c": "C"},
+    )
+    assert queue.unack_to_retry() == 2
+    assert queue.state() == {
+        "retry": {"b": NOW - 1},
+        "unack": {"c": NOW + 1},
+        "garbage": {"a": NOW},
+        "attempts": {"b": "1.0.0.1", "c": "1.0.0.0"},
+        "errors": {"b": LOST, "c": "ValueError"},
+        "cancelled": {"c"},
+        "messages": {"a": "A", "b": "B", "c": "C"},
+        "stats": {"lease_lost": 2, "cancelled": 1},
+        "bell": RUNG,
+    }
+
+
+def test_leases_that_run_change_nothing(queue):
+    queue.given(unack={"a": NOW + 1}, stats={"lease_lost": 4})
+    before = queue.state()
+    assert queue.unack_to_retry() == 0
+    assert queue.state() == before
+
+
+def test_earliest_end_goes_first_up_to_the_limit(queue):
+    queue.given(unack={"a": NOW - 1, "b": NOW - 3, "c": NOW - 2})
+    assert queue.unack_to_retry(2) == 2
+    after = queue.state()
+    assert after["retry"] == {"b": NOW - 3, "c": NOW - 2}
+    assert after["unack"] == {"a": NOW - 1}
+
+
+def test_call_is_bounded_by_its_limit(queue):
+    queue.given(unack={f"m{i}": NOW - i for i in range(1001)})
+    assert queue.unack_to_retry(1000) == 1000
+    assert queue.state()["unack"] == {"m0": NOW}
+    assert queue.unack_to_retry(1000) == 1
+    after = queue.state()
+    assert after["retry"] == {f"m{i}": NOW - i for i in range(1001)}
+    assert after["stats"]["lease_lost"] == 1001
+
+
+def test_bell_never_rings_twice(queue):
+    queue.given(unack={"a": NOW}, bell=RUNG)
+    queue.unack_to_retry()
+    assert queue.state()["bell"] == RUNG
+
+
+def test_server_time_counts_by_default(queue):
+    queue.now = SERVER_TIME
+    hour = 3_600_000
+    queue.given(unack={"a": queue.server_ms(), "b": queue.server_ms() + hour})
+    assert queue.unack_to_retry() == 1
+    assert list(queue.state()["retry"]) == ["a"]
