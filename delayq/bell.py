@@ -96,7 +96,7 @@ class Bell:
             self._node.connection_pool.release(connection)
 
     def __del__(self) -> None:
-        # A thread that has waited and ended leaves its bell to the garbage collector: the pool gets its connection back.
+        # A thread that has waited and ended leaves its bell to the garbage collector: the pool wants its connection.
         with contextlib.suppress(Exception):
             self.close()
 

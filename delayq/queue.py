@@ -30,7 +30,6 @@ from delayq.waiter import Waiter
 Handler = TypeVar("Handler", bound=Callable[[Message], Any])
 
 
-
 class Queue:
     """A queue of messages, each delivered at its time to at least one consumer.
 

@@ -41,7 +41,7 @@ def running() -> Iterator[Callable[..., Consumer]]:
 
 def test_returning_acks_and_leaves_nothing(queue: Queue) -> None:
     queue.send({"n": 1})
-    assert Consumer(queue, lambda message: None).drain() == 1
+    assert Consumer(queue, lambda _: None).drain() == 1
     stats = queue.stats()
     assert (stats.acked, stats.inside, stats.garbage, stats.missing) == (1, 0, 0, 0)
 
@@ -80,7 +80,8 @@ def test_retry_after_sets_the_time_of_the_next_attempt(any_client: redis.Redis) 
     sent = queue.send("x")
     Consumer(queue, raising(RetryAfter(60))).drain()
     info = queue.get(sent.id)
-    assert info is not None and info.due_at is not None
+    assert info is not None
+    assert info.due_at is not None
     assert info.due_at.timestamp() == 1060
 
 
@@ -210,7 +211,8 @@ def test_handler_that_outlasts_the_shutdown_timeout_is_retried(any_client: redis
     end.set()
     assert info is not None
     assert (info.state, info.attempts) == ("retry", 1)
-    assert info.error is not None and info.error.startswith("ShutdownTimeout")
+    assert info.error is not None
+    assert info.error.startswith("ShutdownTimeout")
 
 
 def test_paused_queue_hands_out_nothing_until_resumed(queue: Queue, running: Callable[..., Consumer]) -> None:
@@ -226,7 +228,7 @@ def test_paused_queue_hands_out_nothing_until_resumed(queue: Queue, running: Cal
 
 def test_max_messages_ends_the_run(queue: Queue) -> None:
     queue.send_many([Outgoing(n) for n in range(100)])
-    assert Consumer(queue, lambda message: None, concurrency=4).run(max_messages=30) == 30
+    assert Consumer(queue, lambda _: None, concurrency=4).run(max_messages=30) == 30
     stats = queue.stats()
     assert (stats.acked, stats.inside, stats.unack) == (30, 70, 0)
 
@@ -268,7 +270,7 @@ def test_garbage_is_collected_by_consumers(
 ) -> None:
     sents = queue.send_many([Outgoing(n, delay=3600) for n in range(50)])
     assert {queue.cancel(sent.id) for sent in sents} == {"cancelled"}
-    running(queue, lambda message: None)
+    running(queue, lambda _: None)
     assert eventually(lambda: not list(any_client.scan_iter("*:msg:*")))
     stats = queue.stats()
     assert (stats.garbage, stats.collected, stats.missing) == (0, 50, 0)
@@ -282,4 +284,4 @@ def test_consumer_needs_a_handler(queue: Queue) -> None:
 @pytest.mark.parametrize("concurrency", [0, -1, 10_001, 1.5])
 def test_concurrency_out_of_range_is_refused(queue: Queue, concurrency: Any) -> None:
     with pytest.raises(InvalidInput, match="concurrency"):
-        Consumer(queue, lambda message: None, concurrency=concurrency)
+        Consumer(queue, lambda _: None, concurrency=concurrency)
