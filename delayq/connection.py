@@ -17,6 +17,9 @@ from delayq.server import check_server, translate
 T = TypeVar("T")
 Client: TypeAlias = "Redis | RedisCluster"
 
+KEYLESS = frozenset({"WAIT", "SCAN", "INFO", "TIME", "CONFIG GET"})
+"""Commands that a cluster cannot route by their words: they go to the server of the call's key."""
+
 
 class Connection:
     """Runs operations on a client, which it makes when it is first needed.
@@ -87,13 +90,13 @@ class Connection:
 
     def _send(self, client: Any, calls: Sequence[Call[Any]], whole: bool = False) -> list[Any]:
         options: dict[str, Any] = {NEVER_DECODE: True}  # bytes, also from a client that decodes replies
+        if isinstance(client, RedisCluster) and any(call.words()[0] in KEYLESS for call in calls):
+            client = client.get_redis_connection(client.get_node_from_key(calls[0].key))
         if len(calls) == 1:
             try:
                 return [client.execute_command(*calls[0].words(whole), **options)]
             except ResponseError as error:
                 return [error]
-        if isinstance(client, RedisCluster) and any(call.words()[0] == "WAIT" for call in calls):
-            client = client.get_redis_connection(client.get_node_from_key(calls[0].key))
         pipe = client.pipeline(transaction=False) if isinstance(client, Redis) else client.pipeline()
         for call in calls:
             pipe.execute_command(*call.words(whole), **options)

@@ -84,4 +84,7 @@ def error_text(error: object) -> str:
             error = f"{type(error).__name__}: {error}"
         except Exception:  # noqa: BLE001  # a __str__ that raises must not take the consumer down
             error = type(error).__name__
-    return "" if error is None else str(error)[:MAX_ERROR_CHARS]
+    if error is None:
+        return ""
+    # A lone surrogate, as in the name of a Latin-1 file, has no encoding that Redis could store.
+    return str(error)[:MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()[:MAX_ERROR_CHARS]

@@ -184,13 +184,15 @@ class Queue:
     def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
         """Settle messages as done, in one round trip; False where the receipt was stale."""
         batch = [messages] if isinstance(messages, Message) else list(messages)
+        if not all(isinstance(message, Message) for message in batch):
+            raise InvalidInput("ack takes messages as receive returned them, not their ids")
         return self.connection.do(delivering.settle(self.core, [(message, DONE) for message in batch]))
 
     def settle(self, message: Message, outcome: Outcome) -> None:
         """Settle one delivery; raises StaleReceipt when it is no longer ours."""
         if not self.connection.do(delivering.settle(self.core, [(message, outcome)]))[0]:
             raise StaleReceipt(
-                f"{message!r} is no longer ours: it was settled, or its lease ran out; nothing was changed"
+                f"message {message.id} is no longer ours: it was settled, or its lease ran out; nothing was changed"
             )
 
     def extend(self, message: Message, seconds: Seconds) -> None:

@@ -70,8 +70,8 @@ def timestamp_ms(at: dt.datetime) -> int:
 
 
 def from_ms(ms: float) -> dt.datetime:
-    """Return milliseconds since 1970 as an aware datetime, in UTC."""
-    return _EPOCH + dt.timedelta(milliseconds=math.floor(ms))
+    """Return milliseconds since 1970 as an aware datetime, in UTC; what is outside of the calendar, as its end."""
+    return _EPOCH + dt.timedelta(milliseconds=math.floor(min(max(ms, 0), MAX_TIME_MS)))
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -15,7 +15,7 @@
 -- Cost     O(log n)
 local now = clock(ARGV[1])
 local id = ARGV[2]
-if not held(KEYS[1], KEYS[3], id, ARGV[3]) then return redis.error_reply('STALE ' .. id) end
+if not held(KEYS[1], KEYS[3], id, ARGV[3]) then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 redis.call('ZREM', KEYS[1], id)
 redis.call('HDEL', KEYS[3], id)
 redis.call('HDEL', KEYS[4], id)

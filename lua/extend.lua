@@ -12,7 +12,7 @@
 -- Cost     O(log n)
 local now = clock(ARGV[1])
 local id, given = ARGV[2], ARGV[3]
-if not held(KEYS[1], KEYS[2], id, given) then return redis.error_reply('STALE ' .. id) end
+if not held(KEYS[1], KEYS[2], id, given) then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local lease_end = now + tonumber(ARGV[4])
 local micros = tonumber(string.match(given, '%d+$'))
 redis.call('ZREM', KEYS[1], id) -- a server at its maxmemory refuses a script that begins with a ZADD

@@ -50,6 +50,8 @@ local function receipt(lease_end, stored)
   return (stored or FRESH) .. '-' .. math.floor((lease_end % 1) * 1000 + 0.5)
 end
 
+local NO_LONGER_OURS = ' is no longer ours: it was settled, or its lease ran out; nothing was changed'
+
 -- Whether `given` is the receipt of the running delivery of `id`, and what is stored of the earlier ones.
 local function held(unack, attempts, id, given)
   local lease_end = redis.call('ZSCORE', unack, id)

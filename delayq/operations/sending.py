@@ -71,6 +71,8 @@ def send_many(core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0) 
 
 
 def _seal_all(core: Core, outgoing: Iterable[Outgoing]) -> list[Sealed]:
+    if not isinstance(outgoing, Iterable):
+        raise InvalidInput(f"{outgoing!r} is not a list: give send_many a list of Outgoing(payload, …)")
     messages = list(outgoing)
     fresh = iter(new_ids(len(messages)))
     return [_seal(core, position, message, next(fresh)) for position, message in enumerate(messages)]

@@ -15,11 +15,11 @@ from tests.house.tree import modules
 
 LAYERS = (
     "errors",
-    "lua times names keys backoff envelope outcome message info stats pace",
+    "lua times names keys backoff envelope outcome message info stats pace quarantine",
     "calls scripts",
     "operations",
     "urls clients server embedded connection wakeup bell",
-    "waiter queue dead workers quarantine loop consumer supervisor doctor cron topic",
+    "waiter queue dead workers loop consumer supervisor doctor cron topic",
     "delayq",  # delayq/__init__.py
     "aio testing",
     "cli web spark __main__",

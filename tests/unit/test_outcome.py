@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from delayq.errors import Reject, RetryAfter, Verdict
+from delayq.outcome import MAX_ERROR_CHARS, Dead, Done, Failed, error_text, of_error, of_return
+
+
+@pytest.mark.parametrize("value", [None, True, 0, "", [], {"a": 1}])
+def test_returning_is_done(value: Any):
+    assert of_return(value) == Done()
+
+
+def test_returning_false_is_a_failure():
+    assert of_return(False) == Failed(error="the handler returned False")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (ValueError("boom"), Failed(error="ValueError: boom")),
+        (SystemExit(3), Failed(error="SystemExit: 3")),
+        (Mute(), Failed(error="Mute")),
+        (Reject("bad address"), Dead("bad address", "Reject: bad address")),
+        (Reject(), Dead("rejected", "Reject: rejected")),
+        (Reject(""), Dead("rejected", "Reject: ")),
+        (Reject(None), Dead("rejected", "Reject: None")),  # type: ignore[arg-type]
+        (Reject("x" * 5000), Dead("x" * MAX_ERROR_CHARS, ("Reject: " + "x" * 5000)[:MAX_ERROR_CHARS])),
+        (RetryAfter(1.5), Failed(1500, "RetryAfter: retry after 1.5")),
+        (RetryAfter(dt.timedelta(minutes=1), "busy"), Failed(60_000, "RetryAfter: busy")),
+    ],
+)
+def test_error_of_a_handler_decides(error: BaseException, outcome: Any):
+    assert of_error(error) == outcome
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), "soon", None])
+def test_retry_after_a_time_that_is_none_is_a_failure_that_says_so(delay: Any):
+    outcome = of_error(RetryAfter(delay))
+    assert isinstance(outcome, Failed)
+    assert outcome.delay_ms is None
+    assert outcome.error.startswith(f"InvalidTime: delay {delay!r} is not")
+
+
+def test_verdicts_are_of_one_kind():
+    assert issubclass(Reject, Verdict)
+    assert issubclass(RetryAfter, Verdict)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(None, ""), ("", ""), ("it broke", "it broke"), (5, "5"), (KeyError("k"), "KeyError: 'k'")]
+)
+def test_error_is_told_by_type_and_message(error: Any, text: str):
+    assert error_text(error) == text
+
+
+def test_long_error_is_cut():
+    assert len(error_text("x" * 5000)) == len(error_text(ValueError("x" * 5000))) == MAX_ERROR_CHARS
+
+
+@pytest.mark.parametrize("error", ["caf\udce9", FileNotFoundError("caf\udce9")])
+def test_error_can_be_stored_whatever_is_in_it(error: Any):
+    """A file name that is no UTF-8 has such signs in Python."""
+    assert error_text(error).endswith(r"caf\udce9")
+    assert len(error_text("\udce9" * MAX_ERROR_CHARS).encode()) == MAX_ERROR_CHARS
