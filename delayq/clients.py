@@ -13,6 +13,8 @@ import redis
 from redis.backoff import EqualJitterBackoff, NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import AuthenticationError, AuthorizationError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -85,7 +87,8 @@ def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = 
 
 def retry(base: float = 0.1) -> Retry:
     """Return the rule by which a call is repeated when its connection failed: `base` seconds first, then doubling."""
-    return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES)
+    failures = (RedisConnectionError, RedisTimeoutError, OSError)  # OSError: a refused connection, for redis-py 6
+    return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES, failures)
 
 
 class _Retry(Retry):

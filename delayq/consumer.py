@@ -11,16 +11,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import structlog
-
 from delayq.errors import HandlerMissing, InvalidInput
+from delayq.log import log
 from delayq.loop import Loop
 from delayq.message import Message
 from delayq.operations.inspecting import check_limit
 from delayq.queue import Queue
 from delayq.times import Seconds, milliseconds
-
-log = structlog.get_logger("delayq")
 
 
 class Consumer:

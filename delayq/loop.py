@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import structlog
-
 from delayq import bell, pace
 from delayq import outcome as oc
 from delayq.calls import nothing, together
 from delayq.errors import ServerError
+from delayq.log import log
 from delayq.message import Message
 from delayq.operations import delivering, managing
 from delayq.quarantine import Quarantine
@@ -20,8 +19,6 @@ from delayq.scripts import MAX_IDS
 from delayq.times import lease_ms
 from delayq.wakeup import Wakeup
 from delayq.workers import Workers
-
-log = structlog.get_logger("delayq")
 
 GARBAGE_AT_ONCE = 5000  # payload keys, ten round trips of about a millisecond each
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between tries while the server is away
@@ -119,7 +116,7 @@ class Loop:
             self._submit([suspect])
         if self._most is not None and self.handled >= self._most:
             self._stopping = True
-        elif self._burst and limit and not (claimed or settled or self._unfinished):
+        elif self._burst and limit and not (claimed or self._unsettled or self._unfinished):
             self._stopping = True  # nothing is due
         elif not self._unsettled and self._sleep_until is not None and (self._exhausted or not limit):
             self._sleep(self._sleep_until, has_room=limit > 0)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import redis
-import structlog
 from redis import exceptions
 from redis.cluster import RedisCluster
 from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
@@ -24,12 +23,11 @@ from delayq.errors import (
     ServerTooOld,
     ServerUnreachable,
 )
+from delayq.log import log
 
 Client: TypeAlias = "redis.Redis | RedisCluster"
 
 OLDEST = (6, 2)  # ZRANGE … BYSCORE, ZMSCORE, LMOVE, and ACLs that can name them
-
-log = structlog.get_logger("delayq")
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,8 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-import structlog
-
 from delayq.errors import InvalidInput
-
-log = structlog.get_logger("delayq")
+from delayq.log import log
 
 USAGE_ERROR = 2  # an exit code: the command line is wrong, and would be wrong again
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies young

@@ -9,12 +9,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import structlog
-
 from delayq import outcome as oc
 from delayq.message import Message
-
-log = structlog.get_logger("delayq")
 
 
 class Workers:

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import redis
-import structlog
 
 from delayq.clients import DEFAULTS, retry
 from delayq.embedded.store import Address, Store
-
-log = structlog.get_logger("delayq")
+from delayq.log import log
 
 
 class StoreConnection(redis.UnixDomainSocketConnection):

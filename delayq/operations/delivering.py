@@ -6,19 +6,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import structlog
-
 from delayq import outcome as oc
 from delayq.backoff import exponential
 from delayq.calls import Call, Steps, expect, one
 from delayq.envelope import parse
 from delayq.errors import StaleReceipt, UnreadableEnvelope
+from delayq.log import log
 from delayq.message import Delivery
 from delayq.operations.core import Core
 from delayq.scripts import MAX_IDS, Claimed, Scripts
 from delayq.times import Seconds, delay_ms, lease_ms
-
-log = structlog.get_logger("delayq")
 
 DEFAULT_BACKOFF = exponential()
 
@@ -146,7 +143,7 @@ def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Out
 def _backoff_ms(core: Core, message: Delivery) -> int:
     try:
         return delay_ms(core.settings.backoff(message.retries_used + 1), "backoff")
-    except Exception:
+    except Exception:  # noqa: BLE001  # it is the user's function: the message must not hang on it
         log.exception("the backoff failed: the default one is used", queue=core.name, id=message.id)
         return delay_ms(DEFAULT_BACKOFF(message.retries_used + 1))
 

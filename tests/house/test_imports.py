@@ -14,7 +14,7 @@ import pytest
 from tests.house.tree import modules
 
 LAYERS = (
-    "errors",
+    "errors log",
     "lua times names keys backoff envelope outcome message info stats pace quarantine",
     "calls scripts",
     "operations",
@@ -27,7 +27,7 @@ LAYERS = (
 SANS_IO = {name for layer in LAYERS[:4] for name in layer.split()}
 IO = {"asyncio", "hiredis", "multiprocessing", "redis", "selectors", "signal", "socket", "subprocess", "threading"}
 SERVER = {"urls", "clients", "server", "embedded"}  # of use to one who knows nothing of queues
-SERVER_NEEDS = {"errors", *SERVER}
+SERVER_NEEDS = {"errors", "log", *SERVER}
 
 PLACES = [name for layer in LAYERS for name in layer.split()]
 RANKS = {name: rank for rank, layer in enumerate(LAYERS) for name in layer.split()}

@@ -1,0 +1,31 @@
+"""The library's logger: structlog as the application has configured it, else readable lines on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import structlog
+
+
+class _Stderr:
+    """Whatever `sys.stderr` is when a line is written."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+class _Log:
+    """Stands for the logger; an application may configure structlog after it has imported delayq."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(structlog.get_logger("delayq") if structlog.is_configured() else _unconfigured, name)
+
+
+# structlog's own default is stdout, where a library's lines would stand among a program's output.
+_unconfigured = structlog.wrap_logger(structlog.PrintLogger(_Stderr()))  # type: ignore[arg-type]  # it needs no more
+
+log: Any = _Log()

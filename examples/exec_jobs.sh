@@ -1,0 +1,45 @@
+#!/bin/sh
+# Run a program, in any language, for each message. Its exit code says what becomes of the message:
+#
+#    0                acked: it is done
+#   75 (EX_TEMPFAIL)  nacked, as by any other code: it is tried again, until no retry is left
+#   65 (EX_DATAERR)   rejected: a dead letter at once, for it would fail again
+#
+#   sh examples/exec_jobs.sh
+#
+# The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
+# job ended as it should.
+set -eu
+
+DELAYQ_HOME=$(mktemp -d)
+export DELAYQ_HOME
+trap 'rm -rf "$DELAYQ_HOME"' EXIT
+
+# The payload is on the program's stdin; the id and the number of the attempt are in its environment.
+resize='
+  read -r picture size
+  case $picture in
+    *.jpg) ;;
+    *) echo "$picture is no picture" >&2; exit 65 ;;
+  esac
+  if [ "$size" = huge ] && [ "$DELAYQ_ATTEMPT" -eq 1 ]; then
+    echo "no memory for that just now" >&2
+    exit 75
+  fi
+  echo "$DELAYQ_ID: made $picture $size in attempt $DELAYQ_ATTEMPT"
+'
+
+delayq send example-pictures 'cat.jpg small' --as raw --id cat
+delayq send example-pictures 'dog.jpg huge' --as raw --id dog
+delayq send example-pictures 'notes.txt small' --as raw --id notes
+
+echo "-- the first attempts"
+delayq consume example-pictures --exec "$resize" --burst
+
+echo "-- a second later, the retry of the one that failed"
+sleep 1.5
+delayq consume example-pictures --exec "$resize" --burst
+
+echo "-- what cannot be done is kept, until somebody requeues or cancels it"
+delayq dead show example-pictures notes
+delayq cancel example-pictures notes

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Cancel the orders that nobody has paid after 30 minutes.
+
+Placing an order sends a message that is due when the time to pay is over; its id is the order's. Paying cancels the
+message. When one falls due all the same, the consumer cancels the order.
+
+What an order ends as is decided by the shop's database, in an UPDATE that only an open order passes: a customer may pay
+in the very moment in which the message is handed out, and a queue that never loses a message may deliver one twice.
+
+    python examples/order_timeout.py                 a customer has 2 seconds here
+    python examples/order_timeout.py --after 1800    and half an hour in a shop
+
+The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
+order ended as it should.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sqlite3
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+
+from delayq import Consumer, Message, Queue
+
+BEGIN = time.monotonic()
+
+
+class Shop:
+    """Orders in SQLite, and the messages that see to their end."""
+
+    def __init__(self, database: Path, timeouts: Queue, time_to_pay: float) -> None:
+        self.database = database
+        self.timeouts = timeouts
+        self.time_to_pay = time_to_pay
+        self.execute("CREATE TABLE orders (id TEXT PRIMARY KEY, state TEXT NOT NULL)")
+
+    def place(self, order: str) -> None:
+        # The message first: one without an order does no harm, an order without a message would stay open for ever.
+        sent = self.timeouts.send({"order": order}, delay=self.time_to_pay, id=order)
+        self.execute("INSERT OR IGNORE INTO orders VALUES (?, 'open')", order)
+        say(
+            f"{order} is placed, to be paid in {self.time_to_pay:g} s" if sent.created else f"{order} is placed already"
+        )
+
+    def pay(self, order: str) -> None:
+        if self.close(order, "paid"):
+            say(f"{order} is paid: its message is {self.timeouts.cancel(order)}")
+        else:
+            say(f"{order} is refused: too late to pay")
+
+    def time_out(self, message: Message) -> None:
+        """Handle a message that has fallen due."""
+        order = message.payload["order"]
+        if self.close(order, "cancelled"):
+            say(f"{order} is cancelled: nobody has paid, {message.lateness * 1000:.0f} ms after its time")
+
+    def close(self, order: str, state: str) -> bool:
+        """Give an open order its last state; False when it has one."""
+        return self.execute("UPDATE orders SET state = ? WHERE id = ? AND state = 'open'", state, order) == 1
+
+    def states(self) -> dict[str, str]:
+        with closing(sqlite3.connect(self.database)) as db:
+            return dict(db.execute("SELECT id, state FROM orders"))
+
+    def execute(self, statement: str, *values: str) -> int:
+        """Run a statement in a transaction of its own; return the number of rows that it changed."""
+        with closing(sqlite3.connect(self.database)) as db, db:
+            return db.execute(statement, values).rowcount
+
+
+def trade(shop: Shop) -> dict[str, str]:
+    """Play a few customers; return how their orders ended."""
+    for order in ("order-1", "order-2", "order-3", "order-3"):  # the last customer clicks twice
+        shop.place(order)
+    shop.pay("order-1")
+    while "open" in shop.states().values():
+        time.sleep(0.05)
+    shop.pay("order-3")
+    return shop.states()
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # in one piece: threads speak at once
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Cancel the orders that nobody has paid in time.")
+    parser.add_argument("--after", type=float, default=2, metavar="SECONDS", help="the time to pay (default: 2)")
+    after = parser.parse_args().after
+    if not after >= 0.1:
+        parser.error("--after is to be 0.1 or more: nobody pays faster")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DELAYQ_HOME"] = folder
+        with Queue("example-order-timeouts") as timeouts:
+            shop = Shop(Path(folder, "shop.db"), timeouts, after)
+            consumer = Consumer(timeouts, shop.time_out)  # in life a process of its own: delayq consume MODULE:QUEUE
+            consumer.start()
+            states = trade(shop)
+            consumer.stop()
+    print(*(f"{order}: {state}" for order, state in states.items()), sep="\n")
+    return int(states != {"order-1": "paid", "order-2": "cancelled", "order-3": "cancelled"})
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

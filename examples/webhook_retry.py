@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Deliver webhooks to receivers that fail, time out, ask for patience, or are gone.
+
+What the receiver answers decides what becomes of the message:
+
+    2xx                         done
+    429 or 503 with Retry-After tried again when the receiver says (RetryAfter)
+    404 or 410                  a dead letter at once: it would be refused again (Reject)
+    anything else, or silence   tried again with the queue's backoff; a dead letter when no retry is left
+
+A message may be delivered twice, so each request carries its id as the Idempotency-Key, by which a receiver knows it.
+
+    python examples/webhook_retry.py
+
+The receiver is a real HTTP server, on a thread of this program. The queue is on the Redis of DELAYQ_URL, or else in an
+embedded store that is thrown away. The exit code is 0 when every webhook ended as it should.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Sequence
+from email.message import Message as Headers
+from email.utils import parsedate_to_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.error import HTTPError
+
+from delayq import Consumer, Message, Queue, Reject, RetryAfter, backoff
+
+TIMEOUT = 1  # seconds that a receiver has to answer; 10 would be usual
+BEGIN = time.monotonic()
+
+http = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: the receiver is on this machine
+webhooks = Queue("example-webhooks", max_retries=3, backoff=backoff.exponential(base=0.2, factor=2, maximum=60))
+
+# -- the dispatcher ----------------------------------------------------------------------------------------------------
+
+
+@webhooks.handler
+def dispatch(message: Message) -> None:
+    hook = message.payload
+    request = urllib.request.Request(
+        hook["url"],
+        data=json.dumps(hook["event"]).encode(),
+        headers={"Content-Type": "application/json", "Idempotency-Key": message.id},
+    )
+    try:
+        http.open(request, timeout=TIMEOUT).close()
+    except HTTPError as error:
+        if error.code in (404, 410):
+            raise Reject(f"{error.code} {error.reason}") from error
+        if error.code in (429, 503) and "Retry-After" in error.headers:
+            raise RetryAfter(patience(error.headers), f"{error.code} {error.reason}") from error
+        raise
+
+
+def patience(headers: Headers) -> float:
+    """Return the seconds that a Retry-After asks for: it holds either their number or a date."""
+    asked = headers["Retry-After"]
+    if asked.isdigit():
+        return float(asked)
+    return max(0.0, (parsedate_to_datetime(asked) - dt.datetime.now(dt.UTC)).total_seconds())
+
+
+# -- the receiver, with its moods --------------------------------------------------------------------------------------
+
+MOODS: dict[str, Sequence[int | None]] = {  # the answers, in turn, the last one from then on; None: none in time
+    "/fine": [200],
+    "/flaky": [500, 500, 200],
+    "/slow": [None, 200],
+    "/busy": [429, 200],
+    "/gone": [410],
+    "/broken": [500],
+}
+requests: Counter[str] = Counter()
+
+
+class Receiver(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        requests[self.path] += 1
+        status = MOODS[self.path][: requests[self.path]][-1]
+        say(f"{self.path:8} request {requests[self.path]}: {status or 'no answer'}")
+        if status is None:
+            time.sleep(2 * TIMEOUT)
+            return
+        self.send_response(status)
+        if status == 429:
+            self.send_header("Retry-After", "1")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Be silent: `say` tells all."""
+
+
+# -- the show ----------------------------------------------------------------------------------------------------------
+
+
+def deliver(paths: Sequence[str], receiver: str) -> dict[str, str]:
+    """Send a webhook to each path, and wait until nothing is left to be tried; return how each ended."""
+    sent = {path: webhooks.send({"url": receiver + path, "event": {"paid": "order-42"}}).id for path in paths}
+    consumer = Consumer(webhooks, concurrency=4)
+    consumer.start()
+    while any((known := webhooks.get(id)) and known.state != "dead" for id in sent.values()):
+        time.sleep(0.05)
+    consumer.stop()
+    return {path: ending(id) for path, id in sent.items()}
+
+
+def ending(id: str) -> str:
+    known = webhooks.get(id)
+    return "delivered" if known is None else f"dead: {known.reason}"
+
+
+def say(text: str) -> None:
+    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # in one piece: threads speak at once
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder, ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        os.environ["DELAYQ_HOME"] = folder
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with webhooks:
+            endings = deliver(list(MOODS), f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    for path, end in endings.items():
+        print(f"{path:8} {end}, {requests[path]} request{'s' * (requests[path] > 1)}")
+    delivered = dict.fromkeys(("/fine", "/flaky", "/slow", "/busy"), "delivered")
+    expected = delivered | {"/gone": "dead: 410 Gone", "/broken": "dead: retries-exhausted"}
+    return int(endings != expected)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,89 @@
+"""The pages are true: what they say to run runs, from top to bottom, and prints what they show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delayq.embedded import open_store
+from tests.docs.pages import PAGES, Block, blocks, name, without_variables
+
+RUNNABLE = {"python", "console"}
+SHOWN = {"", "sh", "toml"}  # pictures, and what a reader runs in a checkout: see test_references
+SECONDS = 60
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A reader's, in an empty folder: delayq on the PATH, the embedded store, and a terminal's prompt output."""
+    outside = {"DELAYQ_URL", "DELAYQ_HOME"}
+    kept = {key: value for key, value in os.environ.items() if key not in outside}
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with open_store(tmp_path / ".delayq"):  # one server for all commands, or each would start one
+        yield kept | {"PATH": programs, "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(b.language in RUNNABLE for b in blocks(page))], ids=name
+)
+def test_page_runs_from_top_to_bottom_and_shows_what_it_prints(page: Path, tmp_path: Path, environment: dict[str, str]):
+    for block in blocks(page):
+        if block.language == "python":
+            run_python(block, tmp_path, environment)
+        elif block.language == "console":
+            for command, output in block.commands:
+                printed = run(["sh", "-c", command], tmp_path, environment)
+                assert without_variables(printed) == without_variables(output), f"{name(page)}: $ {command}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_block_of_a_page_is_of_a_kind_that_is_tested(page: Path):
+    assert {block.language for block in blocks(page)} <= RUNNABLE | SHOWN
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_console_block_holds_commands_and_their_output_alone(page: Path):
+    for block in blocks(page):
+        if block.language == "console":
+            assert block.text.startswith("$ "), f"{name(page)}:{block.line}"
+
+
+def test_only_what_differs_from_run_to_run_is_made_equal():
+    shown = "N79lEQCLUr1Izyh6  2026-11-20 17:07:50.040+00:00 (2.5s ago)  1  Reject: nobody is no address"
+    printed = "AyiC3s4UWXEXNZgc  2031-01-02 03:04:05.678+01:00 (1h 20m ago)    1  Reject: nobody is no address"
+    assert without_variables(shown) == without_variables(printed)
+    for lie in (shown.replace("  1  ", "  2  "), shown.replace("ago", "from now"), shown.replace("Reject", "Retry")):
+        assert without_variables(lie) != without_variables(printed)
+
+
+def test_there_are_blocks_of_each_kind():
+    assert {block.language for page in PAGES for block in blocks(page)} >= RUNNABLE
+
+
+def run_python(block: Block, folder: Path, environment: dict[str, str]) -> None:
+    """Save a block as the file that its first line names, or else run it."""
+    if block.file:
+        (folder / block.file).write_text(block.text)
+    else:
+        run([sys.executable, "-c", block.text], folder, environment)
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """Run a command, and return what a terminal would show of it."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stdout}"
+    return done.stdout

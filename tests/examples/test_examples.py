@@ -1,0 +1,115 @@
+"""The examples run as they stand, on either kind of store, end as they say, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.house.tree import ROOT
+from tests.servers import RedisServer
+
+EXAMPLES = ROOT / "examples"
+SECONDS = 60  # far more than an example takes, on a machine that does much else
+ROUNDING = 0.01  # of the seconds that the examples print
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(params=["embedded store", "server"])
+def run(request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServer) -> Run:
+    """``run(name, *arguments)``: run an example to its good end, and return what it has printed."""
+
+    def run(name: str, *arguments: str) -> str:
+        store = {} if request.param == "embedded store" else {"DELAYQ_URL": redis_server.url}
+        done = execute(name, *arguments, folder=tmp_path, **store)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert [path.name for path in tmp_path.iterdir()] == []
+        assert (queues_on(redis_server) != []) == (request.param == "server")
+        return done.stdout
+
+    return run
+
+
+def execute(name: str, *arguments: str, folder: Path, **store: str) -> subprocess.CompletedProcess[str]:
+    """Run an example in `folder`, where its temporary files go, too."""
+    path = EXAMPLES / name
+    runner = sys.executable if path.suffix == ".py" else "sh"
+    kept = {key: value for key, value in os.environ.items() if key not in {"DELAYQ_URL", "DELAYQ_HOME"}}
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        [runner, str(path), *arguments],
+        cwd=folder,
+        env=kept | {"PATH": programs, "TMPDIR": str(folder)} | store,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def queues_on(server: RedisServer) -> list[bytes]:
+    with server.client() as client:
+        return list(client.scan_iter(match="*:stats"))
+
+
+def second(line: str, printed: str) -> float:
+    """Return when an example has printed a line that begins so."""
+    match = re.search(rf"^ *(\d+\.\d+)s  {re.escape(line)}", printed, re.MULTILINE)
+    assert match, f"no line {line!r} in:\n{printed}"
+    return float(match[1])
+
+
+def test_unpaid_orders_are_cancelled_when_their_time_is_up(run: Run):
+    printed = run("order_timeout.py", "--after", "1.5")
+    assert second("order-1 is paid: its message is cancelled", printed) < second("order-2 is cancelled", printed)
+    for before, order in (("order-1", "order-2"), ("order-2", "order-3")):  # an order is placed after the one before
+        gap = second(f"{order} is cancelled: nobody has paid", printed) - second(f"{before} is placed, to be", printed)
+        assert gap >= 1.5 - ROUNDING
+    assert second("order-3 is placed already", printed) < second("order-3 is refused: too late to pay", printed)
+    assert printed.count("is cancelled: nobody has paid") == 2
+    assert "order-1: paid\norder-2: cancelled\norder-3: cancelled\n" in printed
+
+
+def test_time_to_pay_that_is_too_short_is_refused(tmp_path: Path):
+    done = execute("order_timeout.py", "--after", "0", folder=tmp_path)
+    assert done.returncode == 2
+    assert "0.1 or more" in done.stderr
+
+
+def test_each_webhook_ends_as_its_receiver_answers(run: Run):
+    printed = run("webhook_retry.py")
+    assert re.findall(r"^(/\S+) +(.*), \d+ requests?$", printed, re.MULTILINE) == [
+        ("/fine", "delivered"),
+        ("/flaky", "delivered"),
+        ("/slow", "delivered"),
+        ("/busy", "delivered"),
+        ("/gone", "dead: 410 Gone"),
+        ("/broken", "dead: retries-exhausted"),
+    ]
+    assert second("/flaky   request 1: 500", printed) < second("/flaky   request 3: 200", printed)
+    assert second("/slow    request 1: no answer", printed) < second("/slow    request 2: 200", printed)
+    assert second("/broken  request 4: 500", printed) > second("/broken  request 3: 500", printed)
+    assert "/gone    request 2" not in printed
+    asked = second("/busy    request 1: 429", printed)
+    assert second("/busy    request 2: 200", printed) - asked >= 1 - ROUNDING  # as its Retry-After said
+
+
+def test_exit_code_of_a_program_decides_about_its_job(run: Run):
+    printed = run("exec_jobs.sh")
+    first, retry, left = re.split(r"^-- .*\n", printed, flags=re.MULTILINE)[1:]
+    # On a machine that is busy, the retry falls due while the first attempts are made.
+    assert first + retry == "cat: made cat.jpg small in attempt 1\ndog: made dog.jpg huge in attempt 2\n"
+    assert re.search(r"^state +dead$", left, re.MULTILINE)
+    assert re.search(r"^error +Reject: exit code 65: notes.txt is no picture$", left, re.MULTILINE)
+    assert left.endswith("cancelled notes\n")
+
+
+def test_each_example_is_run_by_a_test():
+    source = Path(__file__).read_text()
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == set(re.findall(r'run\("(.+?)"', source))
