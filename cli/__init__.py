@@ -1,0 +1,5 @@
+"""The command line: ``delayq``, or ``python -m delayq.cli``."""
+
+from .app import main
+
+__all__ = ["main"]

@@ -1,0 +1,113 @@
+"""The ``delayq`` command: which commands there are, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, NoReturn
+
+import click
+from redis.exceptions import RedisError
+
+import delayq
+from delayq.errors import DelayqError, FormatTooNew, HandlerMissing, InvalidInput, LoginRefused, ServerTooOld
+
+from . import logging
+from .options import example
+
+DONE, FAILED, USAGE = 0, 1, 2
+BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew)
+
+SECTIONS = {
+    "See it": {"demo": "demo"},
+    "A message goes in, waits, and is handled": {
+        "send": "sending",
+        "peek": "inspecting",
+        "show": "inspecting",
+        "reschedule": "managing",
+        "cancel": "managing",
+        "consume": "consuming",
+        "dead": "dead",
+    },
+    "The queue": {
+        "stats": "inspecting",
+        "pause": "managing",
+        "resume": "managing",
+        "purge": "managing",
+        "doctor": "doctor",
+    },
+}
+"""Commands as the help groups them, each with the module that has a function of its name."""
+
+MODULES = {name: module for commands in SECTIONS.values() for name, module in commands.items()}
+
+
+class Commands(click.Group):
+    """Imports a command when it is asked for, and turns errors into one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return list(MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
+        if cmd_name not in MODULES:
+            return None
+        module = importlib.import_module(f".{MODULES[cmd_name]}", __package__)
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in SECTIONS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            width = formatter.width - 6 - max(map(len, MODULES))
+            rows = [(name, command.get_short_help_str(width)) for name, command in commands if command]
+            with formatter.section(title):
+                formatter.write_dl(rows, col_spacing=max(map(len, MODULES)) - max(map(len, names)) + 2)
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:  # exits, as click's own does
+        kwargs["standalone_mode"] = False
+        try:
+            sys.exit(super().main(*args, **kwargs) or DONE)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
+            sys.exit(USAGE)
+        except click.UsageError as error:
+            where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
+            _fail(error.format_message() + where, USAGE)
+        except click.ClickException as error:
+            _fail(error.format_message(), error.exit_code)
+        except click.Abort:
+            _fail("aborted", FAILED)
+        except BAD_INPUT as error:
+            _fail(str(error), USAGE)
+        except DelayqError as error:
+            _fail(str(error) or type(error).__name__, FAILED)
+        except RedisError as error:
+            from delayq.server import translate  # noqa: PLC0415  # what reads the server's errors, only on an error
+
+            _fail(str(translate(error)), FAILED)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    click.echo(f"delayq: {' '.join(text.split())}", err=True)
+    sys.exit(code)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=example("delayq demo"),
+)
+@click.version_option(delayq.__version__, prog_name="delayq")
+def main() -> None:
+    """A message queue on Redis that delivers each message at its time, and loses none.
+
+    \b
+    send ─► pending ─► ready ─► unack ── ack ──► done
+               ▲                 │
+               │                 ├─ failed ──► retry ─► unack …
+               └─ requeue ◄─ dead ◄─ rejected, or no retry left
+
+    Every command takes --url, or DELAYQ_URL from the environment; without both, the embedded store in ./.delayq is
+    used. Exit codes: 0 done, 1 failed, 2 bad usage or input.
+    """  # noqa: D301  # click wants the character
+    logging.configure()

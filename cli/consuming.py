@@ -1,0 +1,209 @@
+"""consume: handling messages as they fall due."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
+from typing import Any
+
+import click
+import structlog
+
+from delayq.consumer import Consumer
+from delayq.errors import DelayqError
+from delayq.message import Message
+from delayq.queue import Queue
+from delayq.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
+
+from .logging import LogFormat, configure
+from .options import DURATION, command, server_options
+from .programs import Programs
+from .server import Server
+from .targets import load_queue
+
+ORPHAN_SECONDS = 1.0  # between two looks at whether the supervisor still lives
+
+log = structlog.get_logger("delayq")
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}'
+    delayq consume emails --exec 'cat; echo " attempt $DELAYQ_ATTEMPT of $DELAYQ_ID"' --burst
+    """,
+    "Handle messages as they fall due.",
+)
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@click.option("--exec", "program", metavar="CMD", help="Run this shell command for each message of the queues TARGET.")
+@click.option(
+    "--concurrency", "-c", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Handlers at a time."
+)
+@click.option(
+    "--processes", "-p", default=1, show_default=True, type=click.IntRange(1, 1000), help="Restarted when they die."
+)
+@click.option("--burst", is_flag=True, help="End when nothing is due.")
+@click.option(
+    "--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages (of each TARGET and process)."
+)
+@click.option(
+    "--shutdown-timeout",
+    default="30s",
+    type=DURATION,
+    metavar="TIME",
+    show_default=True,
+    help="For what runs at the end.",
+)
+@click.option(
+    "--lease",
+    default="30s",
+    type=DURATION,
+    metavar="TIME",
+    show_default=True,
+    help="With --exec: how long the message of a consumer that vanished waits for another one.",
+)
+@click.option(
+    "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
+)
+@server_options
+@click.pass_context
+def consume(
+    ctx: click.Context, server: Server, targets: Sequence[str], program: str | None, concurrency: int, processes: int,
+    burst: bool, max_messages: int | None, shutdown_timeout: float, lease: float, log_format: LogFormat,
+) -> int:  # fmt: skip
+    """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
+
+    TARGET is MODULE:QUEUE, a Queue in an importable module with its handler, such as tasks:emails; it connects as the
+    module says, and by --url where the module says nothing. With --exec, TARGET is the name of a queue.
+
+    \b
+    --exec runs CMD with sh for each message:
+      stdin        the payload: JSON as it was sent, or the bytes
+      environment  DELAYQ_ID, DELAYQ_QUEUE, DELAYQ_ATTEMPT (1 for the first), DELAYQ_MAX_RETRIES,
+                   DELAYQ_DUE_AT, and DELAYQ_HEADER_NAME for each header
+      exit code    0 acks; 65 (EX_DATAERR) makes it a dead letter at once;
+                   75 (EX_TEMPFAIL), any other and a signal have it retried later
+      stdout       passes through
+      stderr       is logged, line by line, and its end is kept as the error
+    """  # noqa: D301  # click wants the character
+    configure(log_format)
+    for name in ("lease", "prefix"):
+        if program is None and _is_given(ctx, name):
+            raise click.UsageError(f"--{name} goes with --exec: a queue in a module has the {name} of its Queue(…)")
+    if server.url:
+        os.environ["DELAYQ_URL"] = server.url  # for queues of modules, and never in the arguments of a child
+    if processes > 1:
+        return Supervisor(_alone(ctx), processes, shutdown_timeout).run()
+    programs = Programs(program) if program else None
+    names = dict.fromkeys(targets)
+    queues = [server.queue(name, lease=lease) if programs else load_queue(name) for name in names]
+    consumers = [
+        Consumer(queue, programs or _named(queue), concurrency=concurrency, shutdown_timeout=shutdown_timeout)
+        for queue in queues
+    ]
+    _watch_supervisor()
+    try:
+        return _Fleet(consumers, burst, max_messages).run()
+    finally:
+        if programs:
+            _end(programs)
+
+
+def _end(programs: Programs) -> None:
+    """End what still runs; one signal more must not leave it behind."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    programs.end()
+    for number, old in previous.items():
+        signal.signal(number, old)
+
+
+def _alone(ctx: click.Context) -> list[str]:
+    """Return the command line of one process of several."""
+    words = [sys.executable, "-P", "-m", "delayq.cli", "consume"]  # -P: modules of this folder hide none of Python's
+    for option in ctx.command.params:
+        name = option.name or ""
+        if isinstance(option, click.Option) and _is_given(ctx, name) and name not in ("processes", "url"):
+            words.append(max(option.opts, key=len))
+            words += [] if option.is_flag else [str(ctx.params[name])]
+    return [*words, "--", *ctx.params["targets"]]
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def _named(queue: Queue) -> Callable[[Message], Any]:
+    """Return the queue's handler, whose own log lines carry its message."""
+    handler = queue.registered_handler
+    assert handler is not None
+
+    def handle(message: Message) -> Any:
+        known = {"queue": message.queue, "id": message.id, "attempt": message.attempt}
+        with structlog.contextvars.bound_contextvars(**known):
+            return handler(message)
+
+    return handle
+
+
+def _watch_supervisor() -> None:
+    """End this process in good order when its supervisor was killed."""
+    if SUPERVISOR_ENV not in os.environ:
+        return
+
+    def watch() -> None:
+        while not is_orphan():
+            time.sleep(ORPHAN_SECONDS)
+        log.warning("the supervisor is gone: stopping")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="delayq-supervisor-watch", daemon=True).start()
+
+
+class _Fleet:
+    """Consumers side by side in this process."""
+
+    def __init__(self, consumers: Sequence[Consumer], burst: bool, max_messages: int | None) -> None:
+        self._consumers = consumers
+        self._limits: dict[str, Any] = {"burst": burst, "max_messages": max_messages}
+        self._errors: list[BaseException] = []
+        self._signals = 0
+
+    def run(self) -> int:
+        """Run all until each has ended, or a signal comes; a second one ends them at once."""
+        if len(self._consumers) == 1:
+            self._consumers[0].run(**self._limits)
+            return 0
+        threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._consumers]
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            for thread in threads:
+                thread.start()
+            self._wait(threads)
+        finally:
+            for number, old in previous.items():
+                signal.signal(number, old)
+        if self._errors:
+            raise self._errors[0]
+        return 0
+
+    def _run(self, consumer: Consumer) -> None:
+        try:
+            consumer.run(**self._limits)
+        except DelayqError as error:
+            self._errors.append(error)
+
+    def _wait(self, threads: Iterable[threading.Thread]) -> None:
+        while any(thread.is_alive() for thread in threads) and self._signals < 2:
+            if self._signals or self._errors:  # again and again: one that is only just starting has missed the first
+                for consumer in self._consumers:
+                    consumer.stop()
+            for thread in threads:
+                thread.join(0.05)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._signals += 1

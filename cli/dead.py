@@ -1,0 +1,96 @@
+"""dead list, show, requeue and purge: the messages that were rejected or ran out of retries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from delayq.operations import managing
+from delayq.queue import Queue
+
+from .inspecting import print_messages, show_message
+from .managing import print_count
+from .options import (
+    DURATION,
+    Command,
+    delay_option,
+    example,
+    id_argument,
+    json_option,
+    limit_option,
+    queue_argument,
+    yes_option,
+)
+from .progress import progress, watched
+
+DIES = """\
+delayq send emails hello --id order-42
+delayq consume emails --exec 'exit 65' --burst
+"""
+
+
+@click.group(epilog=example(DIES + "delayq dead list emails"), short_help="Dead letters: list, show, requeue, purge.")
+def dead() -> None:
+    """List, show, requeue or purge dead letters: messages rejected, or out of retries."""
+
+
+dead.command_class = Command
+
+
+@dead.command("list", epilog=example(DIES + "delayq dead list emails"), short_help="List them, those that died first.")
+@queue_argument
+@limit_option
+@json_option
+def list_(queue: Queue, limit: int, as_json: bool) -> None:
+    """List the dead letters of QUEUE, those that died first."""
+    print_messages(queue.dead.list(limit), "dead", as_json)
+
+
+@dead.command(epilog=example(DIES + "delayq dead show emails order-42"), short_help="Show all that is known of one.")
+@queue_argument
+@id_argument
+@json_option
+def show(queue: Queue, message_id: str, as_json: bool) -> None:
+    """Show all that is known of the dead letter ID of QUEUE. Exit code 1 when there is none."""
+    info = queue.get(message_id)
+    if info is not None and info.state != "dead":
+        raise click.ClickException(f"message {message_id!r} is not dead, it is in {info.state}")
+    show_message(queue, message_id, info, as_json)
+
+
+@dead.command(epilog=example(DIES + "delayq dead requeue emails order-42"), short_help="Bring them back to pending.")
+@queue_argument
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All that is dead now, instead of IDs.")
+@delay_option
+@json_option
+def requeue(queue: Queue, ids: Sequence[str], everything: bool, delay: float | None, as_json: bool) -> None:
+    """Bring dead letters of QUEUE back to pending, with their retries reset.
+
+    Exit code 1 when one of the IDs is not dead, or its payload is gone.
+    """
+    if everything == bool(ids):
+        raise click.UsageError("give IDs, or --all for all that is dead: one of the two")
+    dying = queue.stats().dead if everything else len(ids)
+    after = delay or 0
+    steps = managing.requeue_all(queue.core, after) if everything else managing.requeue(queue.core, ids, after)
+    with progress(f"requeueing {queue.name}", dying) as bar:
+        count = queue.connection.do(watched(steps, "requeue", bar.advance))
+    print_count("requeued", count, as_json)
+    left = 0 if everything else len(set(ids)) - count
+    if left:
+        raise click.ClickException(f"left alone {left} of {len(set(ids))}: not dead, or the payload is gone")
+
+
+@dead.command(epilog=example(DIES + "delayq dead purge emails --older-than 30d --yes"), short_help="Discard them.")
+@queue_argument
+@click.option("--older-than", type=DURATION, metavar="TIME", help="Only what died so long ago: 12h, 30d. Default: all.")
+@yes_option("Discard dead letters of queue {name} for good?")
+@json_option
+def purge(queue: Queue, older_than: float | None, as_json: bool) -> None:
+    """Discard dead letters of QUEUE, counted as purged."""
+    with progress(f"purging {queue.name}", queue.stats().dead) as bar:
+        steps = managing.purge(queue.core, ["dead"], older_than)
+        purged = queue.connection.do(watched(steps, "purge", bar.advance))
+    print_count("purged", purged, as_json)

@@ -1,0 +1,66 @@
+"""doctor: does a queue keep its promises?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import click
+
+from delayq.doctor import Report, Step, examine
+
+from .options import command, json_option, server_options
+from .output import note, plural, print_json, printable
+from .progress import Bar, progress
+from .server import Server
+
+
+@command(
+    """
+    delayq send emails hello --delay 1h
+    delayq doctor emails
+    """,
+    "Examine queues, and mend them.",
+)
+@click.argument("names", metavar="[QUEUE]...", nargs=-1)
+@click.option("--repair", is_flag=True, help="Mend what can be mended, and say each step.")
+@server_options
+@json_option
+def doctor(server: Server, names: Sequence[str], repair: bool, as_json: bool) -> int:
+    """Examine QUEUEs, or all: each message in one place, with its payload, counted. Exit code 1 when one is not well.
+
+    Also looks at the server's clock and settings. Works on a live queue.
+    """
+    logging.getLogger("delayq").setLevel(logging.ERROR)  # the report tells what a connection warns of
+    healthy = True
+    chosen = names or server.queue_names()
+    if not chosen:
+        note("no queue here: nothing was ever sent")
+    for name in chosen:
+        with progress(f"examining {name}", None) as bar:
+            report = examine(server.queue(name), repair=repair, on_step=_teller(name, bar))
+        healthy = healthy and report.healthy
+        if as_json:
+            known = {"queue": name, "healthy": report.healthy, "shards": report.shards, "messages": report.messages}
+            print_json(known | {"findings": report.findings})
+        else:
+            _print(name, report)
+    return 0 if healthy else 1
+
+
+def _teller(name: str, bar: Bar) -> Callable[[Step], None]:
+    """Return what tells of the steps: the bar of all, and a line of each repair."""
+
+    def tell(step: Step) -> None:
+        bar.reach(step.done, step.total)
+        if step.finding is not None and step.finding.repaired:
+            note(printable(f"{name}: {step.text}"))
+
+    return tell
+
+
+def _print(name: str, report: Report) -> None:
+    condition = "healthy" if report.healthy else "NOT healthy"
+    click.echo(f"{name}: {condition}, {plural(report.messages, 'message')} examined")
+    for finding in report.findings:
+        click.echo(printable(f"  {'repaired' if finding.repaired else finding.severity}: {finding}"))

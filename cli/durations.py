@@ -1,0 +1,81 @@
+"""Times as people write them: ``1h30m``, ``2026-12-24T18:00+01:00``; and as people read them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from decimal import Decimal
+
+from delayq.errors import InvalidTime
+from delayq.times import MAX_TIME_MS
+
+UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+"""Milliseconds, longest first."""
+
+_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
+_DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in UNITS), re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that ``500ms``, ``10s``, ``1h30m``, ``2d`` or ``1.5`` (seconds) stand for.
+
+    Units are w, d, h, m, s and ms, each at most once, longest first.
+
+    Raises:
+        InvalidTime: anything else, or past the year 9999.
+    """
+    written = text.strip()
+    match = _DURATION.fullmatch(written)
+    if _NUMBER.fullmatch(written):
+        ms = Decimal(written) * 1000
+    elif written and match:
+        ms = sum((Decimal(count) * UNITS[unit] for unit, count in match.groupdict().items() if count), Decimal())
+    else:
+        raise InvalidTime(f"{text!r} is not a length of time, 0 or more: write it as in 500ms, 10s, 1h30m or 2d")
+    if ms > MAX_TIME_MS:
+        raise InvalidTime(f"{text!r} leads past the year 9999")
+    return float(ms / 1000)
+
+
+def parse_moment(text: str) -> dt.datetime:
+    """Return the moment that an ISO 8601 date and time with a zone stands for.
+
+    Raises:
+        InvalidTime: not in that form, or without a zone.
+    """
+    try:
+        moment = dt.datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise InvalidTime(f"{text!r} is not a date and time: write it as in 2026-12-24T18:00+01:00") from error
+    if moment.utcoffset() is None:
+        raise InvalidTime(f"{text!r} names no time zone: add an offset, as in 2026-12-24T18:00+01:00, or Z for UTC")
+    return moment
+
+
+def show_duration(seconds: float) -> str:
+    """Return a length of time in its two longest units: ``1h 30m``, ``9.8s``, ``120ms``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 60:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    left = round(seconds)
+    parts: list[str] = []
+    for unit in ("d", "h", "m", "s"):
+        count, left = divmod(left, UNITS[unit] // 1000)
+        if count or parts:
+            parts.append(f"{count}{unit}")
+    return " ".join(part for part in parts[:2] if not part.startswith("0"))
+
+
+def show_moment(moment: dt.datetime | None, relative: bool = True) -> str:
+    """Return a moment in local time and, when `relative`, how far it is from now; ``-`` for None."""
+    if moment is None:
+        return "-"
+    away = (moment - dt.datetime.now(dt.UTC)).total_seconds()
+    try:
+        shown = moment.astimezone().isoformat(sep=" ", timespec="milliseconds")
+    except OverflowError:  # the last hours of the year 9999, in a zone east of UTC
+        shown = moment.isoformat(sep=" ", timespec="milliseconds")
+    if not relative:
+        return shown
+    return f"{shown} ({f'in {show_duration(away)}' if away > 0 else f'{show_duration(-away)} ago'})"

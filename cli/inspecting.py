@@ -1,0 +1,171 @@
+"""stats, peek and show: what a queue holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from delayq.info import MessageInfo
+from delayq.keys import STATES, State
+from delayq.queue import Queue
+from delayq.stats import QueueStats
+
+from .durations import show_duration, show_moment
+from .options import command, id_argument, json_option, limit_option, queue_argument, server_options, state_option
+from .output import PREVIEW, note, payload_text, plural, print_fields, print_json, print_table, record, shortened
+from .server import Server
+
+LEFT = ("acked", "cancelled", "expired", "purged")
+OTHER_COUNTERS = tuple(name for name in QueueStats.COUNTERS if name not in ("sent", *LEFT))
+
+
+@command(
+    """
+    delayq send emails hello --delay 1h
+    delayq stats emails
+    """,
+    "Count the messages of a queue, or of all queues.",
+)
+@click.argument("name", metavar="[QUEUE]", required=False)
+@server_options
+@json_option
+def stats(server: Server, name: str | None, as_json: bool) -> None:
+    """Count the messages of QUEUE, or of every queue."""
+    if name is None:
+        _all_stats([server.queue(each).stats() for each in server.queue_names()], as_json)
+        return
+    counts = server.queue(name).stats()
+    if as_json:
+        print_json(_stats_record(counts))
+        return
+    if not counts.sent:
+        note(f"nothing was ever sent to queue {name}")
+    _one_stats(counts)
+
+
+def _stats_record(counts: QueueStats) -> dict[str, Any]:
+    record = {name: getattr(counts, name) for name in counts.__struct_fields__}
+    return record | {"inside": counts.inside, "missing": counts.missing}
+
+
+def _all_stats(counts: list[QueueStats], as_json: bool) -> None:
+    if as_json:
+        for each in counts:
+            print_json(_stats_record(each))
+    elif not counts:
+        note("no queue here: nothing was ever sent")
+    else:
+        columns = ["queue", *(f"#{name}" for name in ("pending", "ready", "unack", "retry", "dead", "sent", "acked"))]
+        rows = [[getattr(each, column.lstrip("#")) for column in columns] + [_condition(each)] for each in counts]
+        print_table([*columns, ""], rows)
+
+
+def _condition(counts: QueueStats) -> str:
+    if counts.paused_since:
+        return "paused"
+    return f"next due {show_moment(counts.next_due_at)}" if counts.next_due_at else ""
+
+
+def _one_stats(counts: QueueStats) -> None:
+    fields: list[tuple[str, object]] = [("queue", counts.queue)]
+    if counts.paused_since:
+        fields.append(("paused since", show_moment(counts.paused_since)))
+    fields += [(name, f"{getattr(counts, name):,}") for name in STATES]
+    if counts.next_due_at:
+        fields.append(("next due", show_moment(counts.next_due_at)))
+    fields.append(("balance", balance(counts)))
+    fields += [(name, f"{getattr(counts, name):,}") for name in OTHER_COUNTERS]
+    if counts.lateness:
+        quantiles = [(f"{share:.0%}", counts.lateness_quantile(share)) for share in (0.5, 0.99, 1)]
+        fields.append(("lateness", ", ".join(f"{name} under {show_duration(late or 0)}" for name, late in quantiles)))
+    print_fields(fields)
+
+
+def balance(counts: QueueStats) -> str:
+    """Return the equation that must hold: sent = what has left + what is still inside."""
+    names = LEFT + (("adjusted",) if counts.adjusted else ())
+    left = " + ".join(f"{getattr(counts, name):,} {name}" for name in names)
+    missing = f"; {counts.missing:,} MISSING: run delayq doctor {counts.queue}" if counts.missing else ""
+    return f"{counts.sent:,} sent = {left} + {counts.inside:,} inside{missing}"
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}' --delay 1h
+    delayq peek emails --state pending
+    """,
+    "Look at messages without taking them.",
+)
+@queue_argument
+@state_option
+@limit_option
+@json_option
+def peek(queue: Queue, state: State, limit: int, as_json: bool) -> None:
+    """Look at messages of QUEUE without taking them: those due first."""
+    print_messages(queue.peek(state, limit), state, as_json)
+
+
+def print_messages(messages: list[MessageInfo], state: State, as_json: bool) -> None:
+    """Print messages of one state: a line each."""
+    if as_json:
+        for message in messages:
+            print_json(record(message))
+    elif not messages:
+        note(f"no message in {state}")
+    else:
+        when = {"unack": "lease until", "dead": "died", "garbage": ""}.get(state, "due")
+        columns = ["id", when, "#attempts", "error", "payload"]
+        print_table(columns, map(_row, messages))
+
+
+def _row(info: MessageInfo) -> list[object]:
+    reason = "" if info.reason is None or info.reason in (info.error or "") else info.reason
+    trouble = ": ".join(filter(None, (reason, info.error)))
+    at = info.due_at or info.lease_until or info.died_at
+    return [info.id, show_moment(at), info.attempts, shortened(trouble, PREVIEW), payload_text(info, PREVIEW)]
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}' --id order-42 --delay 1h
+    delayq show emails order-42
+    """,
+    "Show all that is known of a message.",
+)
+@queue_argument
+@id_argument
+@json_option
+def show(queue: Queue, message_id: str, as_json: bool) -> None:
+    """Show all that is known of the message ID of QUEUE. Exit code 1 when there is none."""
+    show_message(queue, message_id, queue.get(message_id), as_json)
+
+
+def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_json: bool) -> None:
+    """Print a message; raise an error for one that is not there."""
+    if info is None:
+        raise click.ClickException(f"queue {queue.name} has no message {message_id!r} (any more)")
+    if as_json:
+        print_json(record(info))
+    else:
+        print_fields(_fields(info))
+
+
+def _fields(info: MessageInfo) -> list[tuple[str, object]]:
+    state = f"{info.state} (in flight, and will not be retried)" if info.cancelled else info.state
+    known: list[tuple[str, object]] = [("id", info.id), ("queue", info.queue), ("state", state)]
+    times = ("due_at", "lease_until", "died_at", "created_at", "expires_at")
+    known += [
+        (name.removesuffix("_at").replace("_", " "), show_moment(getattr(info, name)))
+        for name in times
+        if getattr(info, name) is not None
+    ]
+    known.append(("attempts", info.attempts))
+    further = (("max retries", info.max_retries), ("reason", info.reason), ("error", info.error))
+    known += [(name, value) for name, value in further if value is not None]
+    known += [(f"header {name}", value) for name, value in (info.headers or {}).items()]
+    if info.body is None:
+        known.append(("payload", "gone, or unreadable"))
+    else:
+        known.append(("payload", f"{payload_text(info)} ({plural(len(info.body), 'byte')})"))
+    return known

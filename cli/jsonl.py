@@ -1,0 +1,104 @@
+"""JSON Lines files of messages: one JSON object a line, read line by line."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import IO, NamedTuple
+
+import msgspec
+
+from delayq.errors import InvalidInput
+from delayq.message import OnConflict, Outgoing
+
+from .durations import parse_duration, parse_moment
+from .payloads import checked_json
+
+MAX_LINE_BYTES = 16 * 1024 * 1024  # a payload of a mebibyte takes up to six of them when every character is escaped
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it
+
+
+class Line(NamedTuple):
+    """A line of a file.
+
+    Attributes:
+        file: its name, for errors.
+        number: 1 for the first.
+        end: where the next one begins, in bytes.
+        digest: of all bytes up to there.
+    """
+
+    file: str
+    number: int
+    end: int
+    digest: str
+    text: bytes
+
+    def wrong(self, why: object) -> InvalidInput:
+        """Return an error that names the line."""
+        return InvalidInput(f"{self.file}, line {self.number}: {why}")
+
+
+class Fields(msgspec.Struct, forbid_unknown_fields=True):
+    """What a line may say: the options of `delayq send`."""
+
+    payload: msgspec.Raw
+    delay: float | str | None = None
+    at: str | None = None
+    id: str | None = None
+    on_conflict: OnConflict = "ignore"
+    expires_in: float | str | None = None
+    max_retries: int | None = None
+    headers: dict[str, str | int | float | bool | None] | None = None
+
+
+_decode = msgspec.json.Decoder(Fields).decode
+
+
+def read_lines(stream: IO[bytes], file: str) -> Iterator[Line]:
+    """Yield the lines of a file.
+
+    Raises:
+        InvalidInput: a line is longer than MAX_LINE_BYTES.
+    """
+    hasher = hashlib.blake2b(digest_size=16)
+    number = end = 0
+    while text := stream.readline(MAX_LINE_BYTES + 1):
+        number, end = number + 1, end + len(text)
+        hasher.update(text)
+        line = Line(file, number, end, hasher.hexdigest(), text)
+        if len(text) > MAX_LINE_BYTES:
+            raise line.wrong(f"longer than {MAX_LINE_BYTES:,} bytes: is this a file of JSON lines?")
+        yield line
+
+
+def parse_line(line: Line) -> Outgoing | None:
+    """Return the message of a line, None for a blank one.
+
+    Raises:
+        InvalidInput: the line is malformed, or one of its values is.
+    """
+    text = line.text.removeprefix(BYTE_ORDER_MARK) if line.number == 1 else line.text
+    if not text.strip():
+        return None
+    try:
+        return _outgoing(_decode(text))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput) as error:
+        raise line.wrong(error) from error
+
+
+def _outgoing(fields: Fields) -> Outgoing:
+    return Outgoing(
+        checked_json(bytes(fields.payload)),
+        delay=_seconds(fields.delay),
+        at=None if fields.at is None else parse_moment(fields.at),
+        id=fields.id,
+        on_conflict=fields.on_conflict,
+        expires_in=_seconds(fields.expires_in),
+        max_retries=fields.max_retries,
+        headers=fields.headers,
+    )
+
+
+def _seconds(given: float | str | None) -> float | None:
+    return parse_duration(given) if isinstance(given, str) else given

@@ -1,0 +1,59 @@
+"""What the program says while it runs: to stderr, readable on a terminal, or one JSON document a line."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import sys
+from typing import Literal
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+LogFormat = Literal["console", "json"]
+
+
+def configure(log_format: LogFormat = "console") -> None:
+    """Send the log lines of structlog and of the standard library to stderr, in one form.
+
+    Lines that a handler logs carry the queue, the id and the attempt of its message.
+    """
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper("iso") if log_format == "json" else _stamp,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+    ]
+    handler = logging.StreamHandler(sys.stderr)
+    rendering = _rendering(log_format)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=rendering))
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _stamp(_logger: object, _method: str, event: EventDict) -> EventDict:
+    event["timestamp"] = dt.datetime.now().astimezone().isoformat(sep=" ", timespec="milliseconds")
+    return event
+
+
+def _rendering(log_format: LogFormat) -> list[Processor]:
+    remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    if log_format == "json":
+        return [remove, structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(ensure_ascii=False)]
+    console = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(),
+        pad_event_to=0,
+        pad_level=False,
+        sort_keys=False,
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+    return [remove, console]

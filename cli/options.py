@@ -1,0 +1,168 @@
+"""Options that commands share, each a decorator."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import click
+
+from delayq.errors import InvalidInput
+from delayq.keys import STATES
+from delayq.operations.managing import PURGEABLE
+
+from .durations import parse_duration, parse_moment
+from .server import Server
+
+COMMON = ("as_json", "url", "prefix", "help")
+
+Function: TypeAlias = Callable[..., Any]
+Decorator: TypeAlias = Callable[[Function], Function]
+
+
+class _Parsed(click.ParamType[Any]):
+    """A parameter that a function of delayq's reads."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except InvalidInput as error:
+            self.fail(str(error), param, ctx)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+DURATION = _Parsed("duration", parse_duration)
+MOMENT = _Parsed("moment", parse_moment)
+PAIR = _Parsed("pair", _pair)
+
+
+class Command(click.Command):
+    """A command whose help tells its own options before those that all have."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return sorted(super().get_params(ctx), key=lambda each: COMMON.index(each.name) if each.name in COMMON else -1)
+
+
+def command(lines: str, short: str) -> Callable[[Function], click.Command]:
+    """Make a function a command, `short` in a list, whose help ends in an example: one that runs as it is printed."""
+    return click.command(cls=Command, epilog=example(lines), short_help=short)
+
+
+def example(lines: str) -> str:
+    """Return the end of a help text."""
+    return f"\b\nExample:\n{textwrap.indent(inspect.cleandoc(lines), '  ')}"
+
+
+def server_options(function: Function) -> Function:
+    """--url and --prefix; the function gets a `Server` as `server`, closed when it returns."""
+
+    @click.option(
+        "--url",
+        envvar="DELAYQ_URL",
+        show_envvar=True,
+        metavar="URL",
+        callback=_not_empty,
+        help="redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or embedded:///FOLDER. "
+        "Default: the embedded store in ./.delayq.",
+    )
+    @click.option("--prefix", default="delayq", show_default=True, help="What all keys in Redis begin with.")
+    @functools.wraps(function)
+    def with_server(*args: Any, url: str | None, prefix: str, **kwargs: Any) -> Any:
+        with Server(url, prefix) as server:
+            return function(*args, server=server, **kwargs)
+
+    return with_server
+
+
+def _not_empty(_ctx: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+    if url == "":  # such as "$REDIS_URL" of a variable that is not set: the embedded store is not what was meant
+        raise click.BadParameter("the URL is empty: leave the option out for the embedded store")
+    return url
+
+
+def queue_argument(function: Function) -> Function:
+    """QUEUE and the server's options; the function gets the `Queue` as `queue`."""
+
+    @click.argument("name", metavar="QUEUE")
+    @server_options
+    @functools.wraps(function)
+    def with_queue(*args: Any, server: Server, name: str, **kwargs: Any) -> Any:
+        return function(*args, queue=server.queue(name), **kwargs)
+
+    return with_queue
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; a list as one document a line.")
+
+id_argument = click.argument("message_id", metavar="ID")
+
+limit_option = click.option(
+    "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="The most messages to list."
+)
+
+state_option = click.option(
+    "--state", default="pending", show_default=True, type=click.Choice(STATES), help="Where the messages are."
+)
+
+states_option = click.option(
+    "--state", "states", multiple=True, type=click.Choice(PURGEABLE), help="From here only; repeatable. Default: all."
+)
+
+delay_option: Decorator = click.option(
+    "--delay", type=DURATION, metavar="TIME", help="Due after this time: 500ms, 10s, 1h30m, 2d; a number is seconds."
+)
+
+
+def due_options(function: Function) -> Function:
+    """--delay and --at."""
+    at: Decorator = click.option("--at", type=MOMENT, metavar="ISO8601", help="Due then; with a time zone.")
+    return delay_option(at(function))
+
+
+def yes_option(question: str) -> Decorator:
+    """--yes, without which `question` is asked first; ``{name}`` in it is the queue's."""
+
+    def decorate(function: Function) -> Function:
+        @click.option("--yes", "-y", is_flag=True, help="Do not ask first.")
+        @functools.wraps(function)
+        def asked(*args: Any, yes: bool, **kwargs: Any) -> Any:
+            if not yes:
+                _confirm(question.format(name=kwargs["queue"].name))
+            return function(*args, **kwargs)
+
+        return asked
+
+    return decorate
+
+
+def _confirm(question: str) -> None:
+    if not _can_ask():
+        raise click.UsageError("there is no terminal to ask on: give --yes to go ahead")
+    click.confirm(question, abort=True, err=True)
+
+
+def _can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def one_of(delay: float | None, at: dt.datetime | None) -> None:
+    """Refuse --delay together with --at."""
+    if delay is not None and at is not None:
+        raise click.UsageError("--delay and --at were given: give one of them")

@@ -1,0 +1,102 @@
+"""What commands print: JSON for programs, and text for people that no payload can garble."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from delayq.envelope import JSON
+from delayq.info import MessageInfo
+
+WIDE = 1000  # columns, where no terminal sets a width: a pipe gets whole ids
+PREVIEW = 60  # characters of a payload in a list
+
+_encode = msgspec.json.Encoder().encode
+
+
+def print_json(document: Any) -> None:
+    """Print one document on one line."""
+    click.echo(_encode(document))
+
+
+def note(text: str) -> None:
+    """Say something that is no data, on stderr."""
+    click.echo(text, err=True)
+
+
+def record(info: MessageInfo) -> dict[str, Any]:
+    """Return all that is known of a message, to be printed as JSON.
+
+    The payload stands under `payload` when it was sent as JSON, else its bytes under `payload_base64`.
+    """
+    known = {name: getattr(info, name) for name in info.__struct_fields__ if name != "envelope"}
+    if info.envelope is None:
+        return known
+    if info.envelope.kind == JSON and _is_json(info.envelope.body):
+        return known | {"payload": msgspec.Raw(info.envelope.body)}
+    return known | {"payload_base64": info.envelope.body}
+
+
+def payload_text(info: MessageInfo, most: int | None = None) -> str:
+    """Return the payload in printable characters, at most `most` of them; ``-`` when it is gone."""
+    if info.body is None:
+        return "-"
+    body = info.body if most is None else info.body[: 4 * most]
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = body.decode("latin-1").encode("unicode_escape").decode()
+    return shortened(printable(text), most)
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would obey rather than show."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def shortened(text: str, most: int | None) -> str:
+    """Cut a text to `most` characters, the last of them an ellipsis."""
+    return text if most is None or len(text) <= most else text[: most - 1] + "…"
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows under the names of their columns; a name that begins with ``#`` is one of numbers."""
+    from rich.console import Console  # noqa: PLC0415  # not needed by the programs that read JSON
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(column.lstrip("#"), justify="right" if column.startswith("#") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(str(cell))) for cell in row))
+    console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def print_fields(fields: Iterable[tuple[str, object]]) -> None:
+    """Print names and values, one pair a line."""
+    pairs = [(printable(name), printable(str(value))) for name, value in fields]
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        click.echo(f"{name:<{width}}  {value}")
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return False
+    return True

@@ -1,0 +1,67 @@
+"""TARGETs of ``delayq consume``: from ``module:queue`` to the Queue with its handler."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from delayq.queue import Queue
+
+
+def load_queue(target: str) -> Queue:
+    """Return the queue that ``module:queue`` names, imported as ``python -m`` run here would.
+
+    Raises:
+        click.UsageError: there is no such module or attribute, it is not a queue, or has no handler.
+    """
+    module_name, colon, path = target.partition(":")
+    if not (colon and module_name and path):
+        raise click.UsageError(
+            f"{target!r} is not MODULE:QUEUE: name a queue with a handler, as in tasks:emails, "
+            "or give --exec to run a program on the messages of a queue"
+        )
+    module = _import(module_name)
+    queue: Any = module
+    for name in path.split("."):
+        queue = getattr(queue, name, None)
+    if not isinstance(queue, Queue):
+        what = f"is a {type(queue).__name__}, not a Queue" if queue is not None else "does not exist"
+        raise click.UsageError(f"{target} {what}: {_queues_of(module)}")
+    if queue.registered_handler is None:
+        raise click.UsageError(f"{target} has no handler: decorate a function with @{path}.handler")
+    return queue
+
+
+def _import(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise click.UsageError(f"no module named {error.name!r} in {here}, nor installed") from error
+        raise click.UsageError(f"cannot import {name!r}: {_place(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise click.UsageError(f"cannot import {name!r}: {_place(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Return what went wrong, and in which line of which file."""
+    if isinstance(error, SyntaxError):
+        text, file, line = error.msg, error.filename, error.lineno
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        text, file, line = str(error), last.filename, last.lineno
+    return f"{type(error).__name__}: {text} ({file}, line {line})"
+
+
+def _queues_of(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, Queue)]
+    return f"the queues of {module.__name__} are {', '.join(sorted(names)) or 'none'}"

@@ -1,0 +1,132 @@
+"""Fixtures: the command line as a user runs it, on a private server.
+
+delayq    runs a command to its end, in a process of its own
+start     starts one that goes on: `consume`
+invoke    runs a command in this process: cheaper, for what ends by itself and owns no process
+write     makes a file for send --file
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import structlog
+from click.testing import CliRunner, Result
+from delayq.cli import main
+
+from delayq import Queue
+from tests.cli.lines import Write
+from tests.servers import RedisServer
+
+Run = Callable[..., "subprocess.CompletedProcess[Any]"]
+Start = Callable[..., "subprocess.Popen[str]"]
+Invoke = Callable[..., Result]
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone, or is a zombie that nobody has fetched."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except ProcessLookupError:
+        return True
+    except FileNotFoundError:
+        return Path("/proc/self").exists()  # gone since; or a system without /proc, and alive
+
+
+COMMAND = [sys.executable, "-m", "delayq.cli"]
+SECONDS = 60  # for a command that should take one; the machine may be busy
+
+
+@pytest.fixture
+def server(redis_server: RedisServer, redis_client: redis.Redis) -> Iterator[RedisServer]:
+    """The shared server, with a setting that keeps the warning of a server without persistence away."""
+    redis_client.config_set("save", "3600 1")
+    yield redis_server
+    redis_client.config_set("save", "")
+
+
+@pytest.fixture
+def environment(server: RedisServer, tmp_path: Path) -> dict[str, str]:
+    """The environment of the commands: without what the caller of pytest may have set."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+    return kept | {"DELAYQ_URL": server.url, "DELAYQ_HOME": str(tmp_path / "store"), "COLUMNS": "100", "TZ": "UTC"}
+
+
+@pytest.fixture
+def queue(server: RedisServer) -> Iterator[Queue]:
+    """The queue emails, to which most commands here are given."""
+    with Queue("emails", url=server.url, shards=None) as queue:
+        yield queue
+
+
+@pytest.fixture
+def delayq(environment: dict[str, str], tmp_path: Path) -> Run:
+    """``delayq("send", "emails", "hello", input=…, env=…)``: run in the test's folder, output as text."""
+
+    def run(*words: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[Any]:
+        defaults: dict[str, Any] = {"capture_output": True, "text": True, "timeout": SECONDS, "cwd": tmp_path}
+        defaults["env"] = environment | (env or {})
+        done: subprocess.CompletedProcess[Any] = subprocess.run([*COMMAND, *words], check=False, **defaults | options)
+        return done
+
+    return run
+
+
+@pytest.fixture
+def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """``start("consume", …)``: a Popen, killed after the test if it still runs."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*words: str, program: Sequence[str] = COMMAND, **options: Any) -> subprocess.Popen[str]:
+        defaults: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
+        process: subprocess.Popen[str] = subprocess.Popen(
+            [*program, *words], **defaults | {"env": environment} | options
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
+            stream.close()
+
+
+@pytest.fixture
+def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Invoke]:
+    """``invoke("send", "emails", "hello")``: click's Result, with stdout, stderr and exit_code."""
+    root, own = logging.getLogger(), logging.getLogger("delayq")
+    handlers, level, own_level = list(root.handlers), root.level, own.level
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str, **options: Any) -> Result:
+        return CliRunner().invoke(main, words, env=environment, prog_name="delayq", **options)
+
+    yield call
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    own.setLevel(own_level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """``write(lines)``: emails.jsonl, of objects or of lines as they are."""
+
+    def make(lines: list[Any]) -> Path:
+        path = tmp_path / "emails.jsonl"
+        path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+        return path
+
+    return make

@@ -1,0 +1,20 @@
+"""JSON Lines files for the tests of ``send --file``, and what has come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from delayq import Queue
+
+Write = Callable[[list[Any]], Path]
+
+
+def numbers(queue: Queue) -> list[int]:
+    """The payloads in the queue, in their order of sending."""
+    return sorted(info.payload for info in queue.peek("pending", limit=100_000))
+
+
+def numbered(count: int, first: int = 0, **options: Any) -> list[Any]:
+    return [{"payload": number, **options} for number in range(first, first + count)]

@@ -1,0 +1,155 @@
+"""Bad input gets one line on stderr that names it, exit code 2, and nothing is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import redis
+
+from delayq import Queue
+from tests.cli.conftest import Invoke, Run
+from tests.conftest import StartServer
+
+LONG = "q" * 129
+
+BAD = [
+    (["nope"], "No such command 'nope'"),
+    (["send"], "Missing argument 'QUEUE'"),
+    (["send", "emails"], "give PAYLOAD"),
+    (["send", "emails", "hello", "--resume"], "--resume goes with --file"),
+    (["send", "emails", "hello", "--delay", "-5s"], "'-5s' is not a length of time"),
+    (["send", "emails", "hello", "--delay", "-5"], "'-5' is not a length of time"),
+    (["send", "emails", "hello", "--delay", "nan"], "'nan' is not a length of time"),
+    (["send", "emails", "hello", "--delay", "9999999w"], "past the year 9999"),
+    (["send", "emails", "hello", "--delay", "253402300799s"], "past the year 9999"),
+    (["send", "emails", "hello", "--at", "2026-12-24T18:00"], "no time zone"),
+    (["send", "emails", "hello", "--at", "tomorrow"], "'tomorrow' is not a date and time"),
+    (["send", "emails", "hello", "--at", "1969-12-31T23:00Z"], "1970"),
+    (["send", "emails", "hello", "--at", "2026-12-24T18:00Z", "--delay", "1s"], "give one of them"),
+    (["send", "emails", "hello", "--id", ""], "message id must not be empty"),
+    (["send", "emails", "hello", "--id", "a\x1bb"], "control characters"),
+    (["send", "emails", "hello", "--id", "i" * 257], "257 bytes"),
+    (["send", "emails", "hello", "--max-retries", "-1"], "-1"),
+    (["send", "emails", "hello", "--on-conflict", "merge"], "'merge' is not one of"),
+    (["send", "emails", "hello", "--expires-in", "1s", "--delay", "2s"], "over before the message is due"),
+    (["send", "emails", "hello", "--header", "A"], "'A' is not NAME=VALUE"),
+    (["send", "emails", "hello", "--header", "=A"], "'=A' is not NAME=VALUE"),
+    (["send", "emails", "{", "--as", "json"], "the payload is no JSON"),
+    (["send", "emails", "x" * 1024 * 1024], "at most 1048576 are allowed"),
+    (["send", "emails", "hello", "--file", "messages.jsonl"], "do not go with --file"),
+    (["send", "emails", "--file", "messages.jsonl", "--delay", "1s"], "do not go with --file"),
+    (["send", "emails", "--file", "none.jsonl"], "'none.jsonl' does not exist"),
+    (["send", "emails", "--file", "."], "is a directory"),
+    (["send", "emails", "--file", "-", "--resume"], "stdin cannot"),
+    (["send", "", "hello"], "queue name must not be empty"),
+    (["send", LONG, "hello"], "129 bytes"),
+    (["send", "a{b", "hello"], "'a{b' contains '{'"),
+    (["send", "a\nb", "hello"], "control characters"),
+    (["send", "emails", "hello", "--prefix", "a}b"], "prefix 'a}b' contains '}'"),
+    (["send", "emails", "hello", "--url", "http://localhost"], "begins with none of redis://"),
+    (["send", "emails", "hello", "--url", "redis://"], "redis://"),
+    (["send", "emails", "hello", "--url", ""], "the URL is empty"),
+    (["stats", "a{b"], "'a{b' contains '{'"),
+    (["peek", "emails", "--state", "lost"], "'lost' is not one of"),
+    (["peek", "emails", "--limit", "0"], "0"),
+    (["show", "emails", ""], "message id must not be empty"),
+    (["cancel", "emails", ""], "message id must not be empty"),
+    (["reschedule", "emails", "order-1"], "give --delay or --at"),
+    (["reschedule", "emails", "order-1", "--delay", "x"], "'x' is not a length of time"),
+    (["purge", "emails"], "give --yes"),
+    (["purge", "emails", "--yes", "--state", "unack"], "'unack' is not one of"),
+    (["dead", "purge", "emails"], "give --yes"),
+    (["dead", "purge", "emails", "--yes", "--older-than", "-1d"], "'-1d' is not a length of time"),
+    (["dead", "requeue", "emails"], "give IDs, or --all"),
+    (["dead", "requeue", "emails", "order-1", "--all"], "give IDs, or --all"),
+    (["dead", "requeue", "emails", ""], "message id must not be empty"),
+    (["consume"], "Missing argument 'TARGET...'"),
+    (["consume", "emails"], "'emails' is not MODULE:QUEUE"),
+    (["consume", "emails:"], "'emails:' is not MODULE:QUEUE"),
+    (["consume", "nowhere:emails"], "no module named 'nowhere'"),
+    (["consume", "json:nothing"], "json:nothing does not exist: the queues of json are none"),
+    (["consume", "json:dumps"], "json:dumps is a function, not a Queue"),
+    (["consume", "json:dumps", "--lease", "5s"], "--lease goes with --exec"),
+    (["consume", "json:dumps", "--prefix", "p"], "--prefix goes with --exec"),
+    (["consume", "emails", "--exec", "cat", "--concurrency", "0"], "0"),
+    (["consume", "emails", "--exec", "cat", "--processes", "0"], "0"),
+    (["consume", "emails", "--exec", "cat", "--lease", "2d"], "lease"),
+    (["consume", "emails", "--exec", "cat", "--max-messages", "0"], "0"),
+    (["consume", "a{b", "--exec", "cat"], "'a{b' contains '{'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"), BAD, ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else ""
+)
+def test_bad_input_is_named_in_one_line(
+    words: list[str], named: str, invoke: Invoke, redis_client: redis.Redis, tmp_path: Path
+):
+    (tmp_path / "messages.jsonl").write_text('{"payload": 1}\n')
+    result = invoke(*words)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("delayq: ")
+    assert result.stderr.count("\n") == 1
+    assert named in result.stderr
+    assert result.stdout == ""
+    assert redis_client.dbsize() == 0
+
+
+def test_bad_input_ends_a_real_process_likewise(delayq: Run, redis_client: redis.Redis):
+    done = delayq("send", "emails", "hello", "--delay", "-5s")
+    assert (done.returncode, done.stdout, redis_client.dbsize()) == (2, "", 0)
+    assert done.stderr == (
+        "delayq: Invalid value for '--delay': '-5s' is not a length of time, 0 or more: "
+        "write it as in 500ms, 10s, 1h30m or 2d (see delayq send --help)\n"
+    )
+
+
+def test_url_of_the_environment_is_checked_as_the_option_is(delayq: Run):
+    done = delayq("stats", env={"DELAYQ_URL": "nonsense"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("delayq: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_server_that_does_not_answer_fails_in_one_line(invoke: Invoke, tmp_path: Path):
+    result = invoke("stats", "--url", f"unix://{tmp_path}/nobody")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("delayq: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_queue_of_a_newer_format_is_refused(invoke: Invoke, queue: Queue, redis_client: redis.Redis):
+    queue.send("hello")
+    redis_client.hset("delayq:{emails}:meta", "format", 99)
+    before = sorted(redis_client.keys())
+    for words in (["send", "emails", "again"], ["stats", "emails"], ["purge", "emails", "--yes"]):
+        result = invoke(*words)
+        assert result.exit_code == 2
+        assert "newer" in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert sorted(redis_client.keys()) == before
+
+
+def test_password_is_never_shown(delayq: Run, start_server: StartServer):
+    server = start_server(port=True, config={"requirepass": "s3cret/%?", "save": "3600 1"})
+    right = f"redis://:s3cret%2F%25%3F@127.0.0.1:{server.port}"
+    wrong = f"redis://:wr0ng-w0rd@127.0.0.1:{server.port}"
+    accepted = delayq("send", "emails", "hello", "--url", right)
+    assert accepted.returncode == 0
+    outputs = [accepted]
+    for words in (["stats"], ["send", "emails", "hello"], ["consume", "emails", "--exec", "cat", "--burst"]):
+        refused = delayq(*words, "--url", wrong)
+        assert refused.returncode == 2, refused.stderr
+        assert refused.stderr.count("\n") == 1
+        outputs.append(refused)
+    outputs += [
+        delayq("stats", "--url", right.replace("redis://", "redi://")),
+        delayq("stats", "--url", right.replace(f":{server.port}", ":99999")),
+        delayq("stats", "--url", f"{right}/x"),
+        delayq("stats", "--url", right.replace(str(server.port), "1")),
+        delayq("doctor", "--url", right),
+        delayq("consume", "emails", "--exec", "cat", "--burst", "--url", right, "--log-format", "json"),
+    ]
+    said = "".join(done.stdout + done.stderr for done in outputs)
+    assert not any(secret in said for secret in ("s3cret", "wr0ng-w0rd"))

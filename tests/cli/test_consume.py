@@ -1,0 +1,187 @@
+"""consume MODULE:QUEUE: the user's module, its handlers, several at a time, in several processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq import Queue
+from tests.cli.conftest import Run, Start
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+TASKS = """
+import logging, os, pathlib, time
+import structlog
+from delayq import Queue, Reject
+
+emails = Queue("emails", backoff=lambda attempt: 0.05)
+orders = Queue("orders")
+unhandled = Queue("unhandled")
+not_a_queue = {}
+
+class group:
+    inner = emails
+
+@emails.handler
+def deliver(message):
+    logging.getLogger("tasks").info("by logging")
+    structlog.get_logger("tasks").info("by structlog", more=1)
+    if message.payload == "fails" and message.attempt == 1:
+        raise RuntimeError("bad day")
+    if message.payload == "slow":
+        pathlib.Path("started").touch()
+        time.sleep(1)
+
+@orders.handler
+def pack(message):
+    pathlib.Path("packed").touch()
+"""
+
+
+@pytest.fixture(autouse=True)
+def tasks(tmp_path: Path) -> Path:
+    """tasks.py, in the folder where the commands are run."""
+    path = tmp_path / "tasks.py"
+    path.write_text(TASKS)
+    return path
+
+
+def events(stderr: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stderr.splitlines()]
+
+
+def test_handler_of_a_module_handles_what_is_due(delayq: Run, queue: Queue):
+    for payload in ("one", "two", "fails"):
+        queue.send(payload)
+    done = delayq("consume", "tasks:emails", "--max-messages", "4")
+    assert done.returncode == 0, done.stderr
+    stats = queue.stats()
+    assert (stats.acked, stats.nacked, stats.inside) == (3, 1, 0)
+
+
+def test_burst_ends_when_nothing_is_due_and_leaves_the_rest(delayq: Run, queue: Queue):
+    queue.send("now")
+    queue.send("later", delay=3600)
+    assert delayq("consume", "tasks:group.inner", "--burst").returncode == 0
+    stats = queue.stats()
+    assert (stats.acked, stats.pending) == (1, 1)
+
+
+def test_every_line_about_a_message_carries_it(delayq: Run, queue: Queue):
+    queue.send("fails", id="order-42")
+    done = delayq("consume", "tasks:emails", "--max-messages", "2", "--log-format", "json")
+    assert done.stdout == ""
+    lines = events(done.stderr)
+    about = [(line["event"], line["queue"], line["id"], line["attempt"]) for line in lines if "id" in line]
+    assert about == [
+        ("by logging", "emails", "order-42", 1),
+        ("by structlog", "emails", "order-42", 1),
+        ("delivery failed", "emails", "order-42", 1),
+        ("by logging", "emails", "order-42", 2),
+        ("by structlog", "emails", "order-42", 2),
+    ]
+    (failed,) = [line for line in lines if line["event"] == "delivery failed"]
+    assert (failed["error"], failed["level"]) == ("RuntimeError: bad day", "warning")
+    assert {line["event"] for line in lines if "id" not in line} == {"consumer started", "consumer stopped"}
+    assert all(line["timestamp"].endswith("Z") for line in lines)
+
+
+def test_lines_for_people_are_plain_when_they_go_to_a_file(delayq: Run, queue: Queue):
+    queue.send("fails", id="order-42")
+    lines = delayq("consume", "tasks:emails", "--max-messages", "2").stderr.splitlines()
+    (failed,) = [line for line in lines if "delivery failed" in line]
+    assert "[warning] delivery failed queue=emails id=order-42 attempt=1 " in failed
+    assert "\x1b" not in failed
+
+
+def test_several_targets_are_consumed_side_by_side(start: Start, server: RedisServer, queue: Queue, tmp_path: Path):
+    consumer = start("consume", "tasks:emails", "tasks:orders")
+    with Queue("orders", url=server.url) as orders:
+        orders.send("payload")
+        queue.send("payload")
+        assert eventually(lambda: orders.stats().acked == queue.stats().acked == 1)
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(20) == 0
+    assert (tmp_path / "packed").exists()
+
+
+def test_several_targets_in_a_burst_end_when_each_is_empty(delayq: Run, server: RedisServer, queue: Queue):
+    queue.send("payload")
+    with Queue("orders", url=server.url) as orders:
+        orders.send("payload")
+        assert delayq("consume", "tasks:emails", "tasks:orders", "--burst").returncode == 0
+        assert orders.stats().acked == queue.stats().acked == 1
+
+
+@pytest.mark.parametrize("targets", [["tasks:emails"], ["tasks:emails", "tasks:orders"]])
+def test_sigterm_lets_a_handler_finish(targets: list[str], start: Start, queue: Queue, tmp_path: Path):
+    queue.send("slow")
+    consumer = start("consume", *targets)
+    assert eventually((tmp_path / "started").exists)
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(20) == 0
+    assert queue.stats().acked == 1
+
+
+@pytest.mark.parametrize("targets", [["tasks:emails"], ["tasks:emails", "tasks:orders"]])
+def test_second_signal_ends_it_at_once(targets: list[str], start: Start, queue: Queue, tasks: Path):
+    tasks.write_text(TASKS.replace("time.sleep(1)", "time.sleep(60)"))
+    queue.send("slow")
+    consumer = start("consume", *targets)
+    assert eventually((tasks.parent / "started").exists)
+    consumer.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        consumer.wait(0.5)
+    while consumer.poll() is None:  # two at once would be one
+        consumer.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    assert queue.stats().unack == 1
+
+
+def test_signal_that_comes_while_it_starts_is_not_lost(start: Start):
+    consumer = start("consume", "tasks:emails", "tasks:orders")
+    assert consumer.stderr is not None
+    consumer.stderr.readline()  # the first consumer has started, the second may not have
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "named"),
+    [
+        ("tasks:nothing", None, "tasks:nothing does not exist: the queues of tasks are emails, orders, unhandled"),
+        ("tasks:not_a_queue", None, "tasks:not_a_queue is a dict, not a Queue: the queues of tasks are emails"),
+        ("tasks:unhandled", None, "tasks:unhandled has no handler: decorate a function with @unhandled.handler"),
+        ("taks:emails", None, "no module named 'taks' in "),
+        ("tasks.sub:emails", None, "no module named 'tasks.sub' in "),
+        (
+            "tasks:emails",
+            "import nowhere_at_all",
+            "cannot import 'tasks': ModuleNotFoundError: No module named 'nowhere",
+        ),
+        ("tasks:emails", "x = 1\n1 / 0", "cannot import 'tasks': ZeroDivisionError: division by zero ("),
+        ("tasks:emails", "\n\ndef broken(:", "cannot import 'tasks': SyntaxError: "),
+        ("tasks:emails", "import sys; sys.exit(0)", "cannot import 'tasks': SystemExit: 0"),
+    ],
+)
+def test_target_that_cannot_be_consumed_is_explained(
+    target: str, source: str | None, named: str, delayq: Run, tasks: Path
+):
+    if source is not None:
+        tasks.write_text(source)
+    done = delayq("consume", target)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"delayq: {named}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_place_of_an_error_in_the_module_is_named(delayq: Run, tasks: Path):
+    tasks.write_text("x = 1\n\n1 / 0\n")
+    assert "tasks.py, line 3)" in delayq("consume", "tasks:emails").stderr

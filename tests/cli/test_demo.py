@@ -1,0 +1,107 @@
+"""demo: ends by itself, with numbers that balance, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from delayq.cli.cast import EXPECTED, TOTAL
+
+from tests.cli.conftest import Start
+from tests.servers import RedisServer
+
+SUMMARY = f"balance   {TOTAL} sent = {TOTAL - 3} acked + 1 cancelled + 1 expired + 0 purged + 1 inside\n"
+LONGEST = 30  # seconds: what is promised
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """An empty folder for temporary files; its path is short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="dq") as folder:
+        yield Path(folder)
+
+
+def test_demo_in_a_pipe_and_on_a_terminal_and_on_a_server(
+    scratch: Path, start: Start, environment: dict[str, str], server: RedisServer
+):
+    """All at once: each takes its eleven seconds."""
+    control, end = pty.openpty()
+    own_store = {name: value for name, value in environment.items() if name != "DELAYQ_URL"}
+    own_store["TMPDIR"] = str(scratch)
+    began = time.monotonic()
+    plain = start("demo", env=own_store)
+    live = start("demo", env=own_store | {"TERM": "xterm", "LINES": "40"}, stdout=end, stderr=end)
+    on_server = start("demo", "--url", server.url)
+    os.close(end)
+    shown = read_all(control)
+    said, trouble = plain.communicate(timeout=LONGEST)
+    elsewhere, _ = on_server.communicate(timeout=LONGEST)
+    assert (plain.returncode, live.wait(), on_server.returncode) == (0, 0, 0), trouble + shown
+    assert time.monotonic() - began < LONGEST
+    assert trouble == ""
+    for told in (said, elsewhere, shown.replace("\r\n", "\n")):
+        assert SUMMARY in told
+        assert re.search(r"lateness  half under \S+, all under \S+; none early\n", told)
+        assert told.endswith("doctor    healthy\n")
+    assert_story_is_told(said)
+    assert_table_moves(shown)
+    assert list(scratch.iterdir()) == []
+    with server.client() as client:
+        assert client.dbsize() == 0
+
+
+def read_all(control: int) -> str:
+    """All that is written to a terminal until its last user is gone."""
+    parts = []
+    try:
+        while part := os.read(control, 65_536):
+            parts.append(part)
+    except OSError:  # how Linux says so
+        pass
+    os.close(control)
+    return b"".join(parts).decode()
+
+
+def assert_story_is_told(said: str) -> None:
+    lines = said.splitlines()
+    times = [float(match[1]) for line in lines if (match := re.match(r" *(\d+\.\d\d)s  ", line))]
+    assert times == sorted(times)
+    assert not any("\x1b" in line for line in lines)
+    for event in (
+        *(
+            "mail-01   attempt 1 done: acked",
+            "flaky-2   attempt 1 failed, again in 800ms",
+            "flaky-2   attempt 3 done: acked",
+        ),
+        *("doomed    attempt 3 failed, for the last time: dead", "unwanted is cancelled", "put-off is rescheduled"),
+        *("code      attempt 1 asks for another one in 3s", "code      has expired"),
+    ):
+        assert event in said
+    assert "unwanted  attempt" not in said
+    assert "code      attempt 2" not in said
+
+
+def assert_table_moves(shown: str) -> None:
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown)
+    counts = [int(count) for count in re.findall(r"^ acked +(\d+) ", plain, re.MULTILINE)]
+    assert counts == sorted(counts)
+    assert len(set(counts)) > 20
+    assert counts[-1] == EXPECTED["acked"]
+
+
+def test_interrupted_demo_leaves_nothing_behind(scratch: Path, start: Start, environment: dict[str, str]):
+    own_store = {name: value for name, value in environment.items() if name != "DELAYQ_URL"}
+    demo = start("demo", env=own_store | {"TMPDIR": str(scratch)})
+    assert demo.stdout is not None
+    while "attempt 1 done" not in demo.stdout.readline():
+        assert demo.poll() is None
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait(20) == 1
+    assert list(scratch.iterdir()) == []

@@ -1,0 +1,91 @@
+"""doctor: what is wrong is said in words, repaired on demand, and in the exit code."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from delayq import Queue
+from tests.cli.conftest import Invoke
+from tests.conftest import StartServer
+from tests.servers import RedisServer
+
+
+@pytest.fixture
+def sick(queue: Queue, redis_client: Any) -> Queue:
+    """A queue with one message that is well, and one whose payload is gone."""
+    queue.send("payload", delay=3600, id="well")
+    queue.send("payload", delay=3600, id="lost")
+    redis_client.delete("delayq:{emails}:msg:lost")
+    return queue
+
+
+def test_healthy_queues_are_called_healthy(invoke: Invoke, queue: Queue, server: RedisServer):
+    queue.send("payload", delay=3600)
+    with Queue("orders", url=server.url, shards=3) as orders:
+        for number in range(10):
+            orders.send(number)
+    result = invoke("doctor")
+    assert result.exit_code == 0
+    assert result.stdout == "emails: healthy, 1 message examined\norders: healthy, 10 messages examined\n"
+
+
+def test_what_is_wrong_is_named_with_its_message_and_the_exit_code_is_1(invoke: Invoke, sick: Queue):
+    result = invoke("doctor", sick.name)
+    assert result.exit_code == 1
+    first, *findings = result.stdout.splitlines()
+    assert first == "emails: NOT healthy, 2 messages examined"
+    assert [
+        line for line in findings if line.startswith("  error: message lost is in pending, but its payload is gone")
+    ]
+    assert "well" not in result.stdout
+
+
+def test_repair_says_each_step_and_leaves_the_queue_healthy(invoke: Invoke, sick: Queue):
+    result = invoke("doctor", "--repair")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("emails: message lost is in pending, but its payload is gone")
+    assert "  repaired: message lost " in result.stdout
+    assert invoke("doctor").exit_code == 0
+    info = sick.get("lost")
+    assert info is not None
+    assert (info.state, info.reason) == ("dead", "payload-missing")
+
+
+def test_one_sick_queue_among_several_makes_the_exit_code_1(invoke: Invoke, sick: Queue, server: RedisServer):
+    with Queue("orders", url=server.url) as orders:
+        orders.send("payload", delay=3600)
+    result = invoke("doctor", "--json")
+    assert result.exit_code == 1
+    documents = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(each["queue"], each["healthy"], each["messages"]) for each in documents] == [
+        (sick.name, False, 2),
+        ("orders", True, 1),
+    ]
+    (finding,) = [each for each in documents[0]["findings"] if each["id"] == "lost"]
+    assert finding.keys() == {"kind", "id", "text", "remedy", "severity", "repaired"}
+    assert (finding["severity"], finding["repaired"]) == ("error", False)
+
+
+def test_settings_of_the_server_are_a_warning_and_told_once(invoke: Invoke, start_server: StartServer):
+    server = start_server()
+    with Queue("emails", url=server.url) as queue:
+        queue.send("payload", delay=3600)
+    result = invoke("doctor", "--url", server.url)
+    assert result.exit_code == 0
+    assert "  warning: the server keeps nothing on disk" in result.stdout
+    assert result.stderr == ""
+
+
+def test_file_that_was_sent_leaves_the_queue_healthy(invoke: Invoke, tmp_path: Any):
+    (tmp_path / "emails.jsonl").write_text('{"payload": 1}\n' * 3)
+    invoke("send", "emails", "--file", "emails.jsonl")
+    assert invoke("doctor").stdout == "emails: healthy, 3 messages examined\n"
+
+
+def test_where_there_is_no_queue_nothing_is_wrong(invoke: Invoke):
+    result = invoke("doctor")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "no queue here: nothing was ever sent\n"

@@ -1,0 +1,156 @@
+"""send --file: what a line may say, and what becomes of one that says something else."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import time
+
+import pytest
+import redis
+from delayq.cli import bulk, jsonl
+
+from delayq import Queue
+from delayq.message import Outgoing
+from delayq.operations import sending
+from tests.cli.conftest import Invoke, Run, Start
+from tests.cli.lines import Write, numbered, numbers
+
+
+def test_lines_become_messages_with_their_options(invoke: Invoke, queue: Queue, write: Write):
+    write(
+        [
+            {"payload": {"to": "a"}, "delay": "1h30m", "id": "order-1", "headers": {"kind": "x", "n": 1}},
+            {"payload": None, "delay": 60, "max_retries": 9, "expires_in": "2m"},
+            {"payload": 1.5, "at": "2046-12-24T18:00+01:00", "on_conflict": "error"},
+            "",
+            {"payload": "first", "id": "twice"},
+            {"payload": "second", "id": "twice"},
+            {"payload": "third", "id": "twice", "on_conflict": "replace"},
+        ]
+    )
+    result = invoke("send", "emails", "--file", "emails.jsonl", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"queue": "emails", "file": "emails.jsonl", "sent": 4, "existed": 2}
+    order, twice = queue.get("order-1"), queue.get("twice")
+    assert order is not None
+    assert (order.payload, order.headers) == ({"to": "a"}, {"kind": "x", "n": 1})
+    assert twice is not None
+    assert twice.payload == "third"
+    others = {info.payload: info for info in queue.peek("pending") if info.id not in ("order-1", "twice")}
+    assert others[None].max_retries == 9
+    assert others[None].expires_at is not None
+    assert others[1.5].due_at is not None
+    assert others[1.5].due_at.isoformat() == "2046-12-24T17:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("{", "malformed|truncated"),
+        ("hello", "malformed"),
+        ("[1]", "Expected `object`, got `array`"),
+        ("{}", "missing required field `payload`"),
+        ('{"payload": 1, "dely": "1s"}', "unknown field `dely`"),
+        ('{"payload": 1} {"payload": 2}', "trailing characters"),
+        ('{"payload": 1, "delay": -1}', "-1"),
+        ('{"payload": 1, "delay": "soon"}', "'soon' is not a length of time"),
+        ('{"payload": 1, "delay": true}', r"Expected `float \| str \| null`, got `bool`"),
+        ('{"payload": 1, "at": "2026-12-24T18:00"}', "no time zone"),
+        ('{"payload": 1, "delay": 1, "at": "2026-12-24T18:00Z"}', "give one of them"),
+        ('{"payload": 1, "id": ""}', "must not be empty"),
+        ('{"payload": 1, "id": 7}', "Expected `str"),
+        ('{"payload": 1, "max_retries": -1}', "max_retries -1"),
+        ('{"payload": 1, "on_conflict": "merge"}', "merge"),
+        ('{"payload": 1, "headers": {"a": []}}', "headers"),
+        ('{"payload": "\\ud800"}', "truncated|malformed|surrogate"),
+        ('{"payload": "' + "x" * 1024 * 1024 + '"}', "at most 1048576 are allowed"),
+    ],
+)
+def test_malformed_line_is_named_and_the_lines_before_it_are_in(
+    line: str, named: str, invoke: Invoke, queue: Queue, write: Write
+):
+    write([*numbered(700), line, *numbered(5, first=1000)])
+    result = invoke("send", "emails", "--file", "emails.jsonl")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("delayq: emails.jsonl, line 701: ")
+    assert result.stderr.count("\n") == 1
+    assert re.search(named, result.stderr)
+    assert numbers(queue) == list(range(700))
+
+
+def test_file_that_is_wrong_from_the_start_leaves_nothing(invoke: Invoke, redis_client: redis.Redis, write: Write):
+    for lines in (["oops"], [], [""], [{"payload": 1, "id": ""}]):
+        write(lines)
+        invoke("send", "emails", "--file", "emails.jsonl")
+        assert [key for key in redis_client.scan_iter() if key != b"delayq:{emails}:meta"] == []
+
+
+def test_duplicate_that_is_an_error_is_named_with_its_line(invoke: Invoke, queue: Queue, write: Write):
+    queue.send("old", id="order-3")
+    write([*numbered(2), {"payload": 2, "id": "order-3", "on_conflict": "error"}, *numbered(2, first=3)])
+    result = invoke("send", "emails", "--file", "emails.jsonl")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("delayq: emails.jsonl, line 3: message id 'order-3' exists already")
+    assert queue.stats().pending == 3
+    assert invoke("send", "emails", "--file", "emails.jsonl", "--resume").exit_code == 0
+    assert queue.stats().pending == 5
+
+
+def test_lines_come_from_stdin_and_leave_no_journal(delayq: Run, queue: Queue, redis_client: redis.Redis):
+    done = delayq("send", "emails", "--file", "-", input='{"payload": 1}\r\n\n{"payload": 2}')
+    assert done.returncode == 0
+    assert numbers(queue) == [1, 2]
+    assert redis_client.keys("*:file:*") == []
+
+
+def test_file_is_read_no_further_than_what_is_sent():
+    class Counting:
+        lines = 0
+
+        def readline(self, _limit: int) -> bytes:
+            self.lines += 1
+            return b'{"payload": 1}\n'
+
+    endless = Counting()
+    sender = bulk.Sender(Queue("unused"), "endless")
+    assert len(next(bulk.batches(sender.entries(endless)))) == 500
+    assert endless.lines == 501
+
+
+def test_batch_holds_no_more_than_a_call_takes():
+    line = jsonl.Line("f", 1, 0, "", b"x" * 900_000)
+    entries = [bulk.Entry(line, Outgoing(None, id=str(number))) for number in range(7)]
+    assert [len(batch) for batch in bulk.batches(iter(entries))] == [2, 2, 2, 1]
+    assert sending.MAX_CALL_BYTES >= bulk.BATCH_BYTES
+
+
+def test_line_without_end_is_refused_before_it_fills_the_memory(
+    invoke: Invoke, write: Write, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 1000)
+    write([{"payload": 1}, {"payload": "x" * 5000}])
+    result = invoke("send", "emails", "--file", "emails.jsonl")
+    assert result.exit_code == 2
+    assert "emails.jsonl, line 2: longer than 1,000 bytes" in result.stderr
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_slow_file_gets_a_progress_bar_on_a_terminal_only(terminal: bool, start: Start):
+    control, end = pty.openpty()
+    stderr = end if terminal else subprocess.PIPE
+    sender = start("send", "emails", "--file", "-", stdin=subprocess.PIPE, stderr=stderr)
+    os.close(end)
+    assert sender.stdin is not None
+    for _ in range(2):
+        sender.stdin.write('{"payload": 1}\n' * 600)
+        sender.stdin.flush()
+        time.sleep(1.2)
+    sender.stdin.close()
+    assert sender.wait(20) == 0
+    shown = os.read(control, 100_000).decode() if sender.stderr is None else sender.stderr.read()
+    assert ("sending stdin" in shown) == terminal
+    os.close(control)

@@ -1,0 +1,133 @@
+"""Every command says what it does, and ends its help in an example that runs as it is printed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from delayq.cli import main
+
+import delayq as library
+from tests.cli.conftest import SECONDS, Invoke, Run
+
+PLANNED = {
+    *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
+    *("dead list", "dead show", "dead requeue", "dead purge", "doctor"),
+}
+RUN_ELSEWHERE = {"demo", ""}  # in test_demo.py
+
+
+def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    yield " ".join(path), group
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+COMMANDS = dict(commands())
+
+each_command = pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "delayq")
+
+
+def example(help_text: str) -> str:
+    """The example, which must be the help's end."""
+    _, mark, lines = help_text.partition("\n  Example:\n")
+    assert mark
+    assert all(line.startswith("    ") for line in lines.splitlines())
+    return "\n".join(line.strip() for line in lines.splitlines())
+
+
+def test_commands_are_those_that_were_planned():
+    assert set(COMMANDS) == PLANNED | {""}
+
+
+@each_command
+def test_command_and_its_options_are_documented(path: str):
+    command = COMMANDS[path]
+    assert command.help
+    assert command.help.split("\n\n")[0].rstrip().endswith(".")
+    if path:
+        assert command.short_help
+        assert len(command.short_help) <= 60
+    undocumented = [each.name for each in command.params if isinstance(each, click.Option) and not each.help]
+    assert undocumented == []
+
+
+@each_command
+def test_command_that_reaches_a_server_takes_its_url(path: str):
+    command = COMMANDS[path]
+    options = {name for each in command.params for name in each.opts}
+    assert isinstance(command, click.Group) or {"--url", "--prefix"} <= options
+
+
+@each_command
+def test_help_ends_in_an_example_of_the_command(path: str, invoke: Invoke):
+    result = invoke(*path.split(), "--help")
+    assert result.exit_code == 0
+    last = shlex.split(example(result.stdout).splitlines()[-1])
+    shown = " ".join(["delayq", *path.split()])
+    assert " ".join(last).startswith(shown)
+
+
+@pytest.mark.parametrize("path", ["send", "consume"])
+def test_example_runs_in_a_shell_as_it_is_printed(
+    path: str, invoke: Invoke, environment: dict[str, str], tmp_path: Path
+):
+    program = tmp_path / "bin" / "delayq"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m delayq.cli "$@"\n')
+    program.chmod(0o755)
+    script = example(invoke(path, "--help").stdout)
+    found = environment | {"PATH": f"{program.parent}{os.pathsep}{environment['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-eu", "-c", script],
+        env=found,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("path", sorted(set(COMMANDS) - RUN_ELSEWHERE))
+def test_each_line_of_the_example_succeeds(path: str, invoke: Invoke, tmp_path: Path):
+    for line in example(invoke(*path.split(), "--help").stdout).splitlines():
+        program, *words = shlex.split(line)
+        if program == "delayq":
+            result = invoke(*words)
+            assert result.exit_code == 0, result.stderr
+            assert result.stdout or "consume" in words  # whose programs write where this process does
+        else:
+            subprocess.run(line, shell=True, cwd=tmp_path, check=True)
+
+
+def test_help_tells_the_commands_in_the_order_of_a_message_s_life(invoke: Invoke):
+    shown = invoke("--help").stdout.partition("\nOptions:")[2]
+    order = ["demo", "send", "peek", "show", "reschedule", "cancel", "consume", "dead", "stats"]
+    places = [shown.index(f"\n  {name} ") for name in order]
+    assert places == sorted(places)
+
+
+def test_command_without_arguments_gets_the_help_and_exit_code_2(invoke: Invoke):
+    result = invoke()
+    assert result.exit_code == 2
+    assert "Usage: delayq" in result.stderr
+    assert result.stdout == ""
+
+
+def test_version_is_the_library_s(delayq: Run):
+    assert library.__version__ in delayq("--version").stdout

@@ -1,0 +1,200 @@
+"""stats, peek, show and dead: what they print for people, and for programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from delayq.cli.inspecting import LEFT
+
+from delayq import Queue, QueueStats, Reject
+from tests.cli.conftest import Invoke, Run
+from tests.servers import RedisServer
+
+
+def fail(queue: Queue, id_: str, reason: str | None = None, error: str = "it broke") -> None:
+    """Deliver a message, and let the delivery fail; dead when there is a reason."""
+    queue.send("payload", id=id_, max_retries=1)
+    (message,) = queue.receive()
+    if reason is None:
+        message.nack(delay=3600, error=error)
+    else:
+        message.reject(reason, error=error)
+
+
+def test_stats_of_all_queues_are_one_line_each(invoke: Invoke, server: RedisServer):
+    for name, count in (("emails", 2), ("orders", 1)):
+        with Queue(name, url=server.url) as queue:
+            for number in range(count):
+                queue.send(number, delay=3600)
+    with Queue("orders", url=server.url) as orders:
+        orders.pause()
+    lines = invoke("stats").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["queue", "pending"], ["emails", "2"], ["orders", "1"]]
+    assert "next due" in lines[1]
+    assert lines[2].endswith("paused")
+    documents = [json.loads(line) for line in invoke("stats", "--json").stdout.splitlines()]
+    assert [(each["queue"], each["pending"]) for each in documents] == [("emails", 2), ("orders", 1)]
+
+
+def test_shards_of_a_queue_are_no_queues(invoke: Invoke, server: RedisServer):
+    with Queue("wide", url=server.url, shards=3) as wide:
+        wide.send("hello")
+        wide.pause()
+    documents = [json.loads(line) for line in invoke("stats", "--json").stdout.splitlines()]
+    assert [each["queue"] for each in documents] == ["wide"]
+
+
+def test_prefix_with_the_characters_of_a_pattern_finds_its_own_queues_alone(invoke: Invoke, server: RedisServer):
+    for prefix in ("a*", "ab", "[a]", "a"):
+        with Queue(f"of-{prefix}", url=server.url, prefix=prefix) as queue:
+            queue.send("hello")
+    for prefix in ("a*", "[a]", "a"):
+        documents = [json.loads(line) for line in invoke("stats", "--json", "--prefix", prefix).stdout.splitlines()]
+        assert [each["queue"] for each in documents] == [f"of-{prefix}"]
+
+
+def test_stats_of_one_queue_show_every_count_and_the_balance(invoke: Invoke, queue: Queue):
+    fail(queue, "tried")
+    fail(queue, "dead", reason="bad address")
+    queue.send("payload", id="gone")
+    queue.cancel("gone")
+    shown = dict(line.split(maxsplit=1) for line in invoke("stats", "emails").stdout.splitlines())
+    assert shown["balance"] == "3 sent = 0 acked + 1 cancelled + 0 expired + 0 purged + 2 inside"
+    assert (shown["retry"], shown["dead"], shown["nacked"], shown["delivered"]) == ("1", "1", "1", "2")
+    assert "50% under" in shown["lateness"]
+    told = json.loads(invoke("stats", "emails", "--json").stdout)
+    assert set(told) == {*QueueStats.__struct_fields__, "inside", "missing"}
+    assert {*shown} | {*LEFT, "sent", "inside", "missing", "next_due_at", "paused_since"} >= set(told) - {
+        "paused_since"
+    }
+
+
+def test_stats_of_an_unknown_queue_say_so(invoke: Invoke):
+    result = invoke("stats", "emials")
+    assert result.exit_code == 0
+    assert result.stderr == "nothing was ever sent to queue emials\n"
+    assert invoke("stats").stderr == "no queue here: nothing was ever sent\n"
+
+
+def test_missing_messages_are_shouted(invoke: Invoke, queue: Queue, redis_client: Any):
+    queue.send("payload", delay=3600)
+    redis_client.delete("delayq:{emails}:pending")
+    assert "1 MISSING: run delayq doctor emails" in invoke("stats", "emails").stdout
+
+
+def test_peek_lists_a_state_those_due_first(invoke: Invoke, queue: Queue):
+    for number, delay in enumerate((30, 10, 20)):
+        queue.send({"n": number}, delay=delay, id=f"m{number}")
+    lines = invoke("peek", "emails").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["id", "m1", "m2", "m0"]
+    assert '{"n":1}' in lines[1]
+    documents = [json.loads(line) for line in invoke("peek", "emails", "--limit", "2", "--json").stdout.splitlines()]
+    assert [(each["id"], each["payload"]) for each in documents] == [("m1", {"n": 1}), ("m2", {"n": 2})]
+    assert invoke("peek", "emails", "--state", "dead").stderr == "no message in dead\n"
+
+
+def test_long_payload_is_cut_in_a_list_and_whole_in_show(invoke: Invoke, queue: Queue):
+    queue.send("x" * 300, delay=60, id="long")
+    assert invoke("peek", "emails").stdout.splitlines()[1].endswith("xxx…")
+    assert "x" * 300 in invoke("show", "emails", "long").stdout
+
+
+def test_long_ids_are_whole_in_a_pipe(delayq: Run, queue: Queue):
+    queue.send("payload", delay=60, id="i" * 256)
+    assert "i" * 256 in delayq("peek", "emails").stdout
+
+
+def test_show_tells_all_that_is_known(invoke: Invoke, queue: Queue):
+    queue.send({"to": "a"}, delay=60, id="order-42", headers={"kind": "x"}, max_retries=5, expires_in=3600)
+    shown = invoke("show", "emails", "order-42").stdout.splitlines()
+    assert [line.split("  ")[0].strip() for line in shown] == [
+        *("id", "queue", "state", "due", "created", "expires", "attempts", "max retries", "header kind", "payload")
+    ]
+    assert shown[-1].endswith('{"to":"a"} (10 bytes)')
+    told = json.loads(invoke("show", "emails", "order-42", "--json").stdout)
+    assert (told["id"], told["state"], told["headers"], told["payload"]) == (
+        *("order-42", "pending", {"kind": "x"}),
+        {"to": "a"},
+    )
+
+
+def test_message_in_flight_is_shown_with_its_lease(invoke: Invoke, queue: Queue):
+    queue.send("payload", id="order-42")
+    queue.receive(lease=60)
+    queue.cancel("order-42")
+    shown = invoke("show", "emails", "order-42").stdout
+    assert "lease until" in shown
+    assert "unack (in flight, and will not be retried)" in shown
+
+
+@pytest.mark.parametrize("command", ["show", "dead show"])
+def test_unknown_message_is_exit_code_1(command: str, invoke: Invoke):
+    result = invoke(*command.split(), "emails", "nobody")
+    assert result.exit_code == 1
+    assert result.stderr == "delayq: queue emails has no message 'nobody' (any more)\n"
+    assert result.stdout == ""
+
+
+def test_bytes_are_shown_escaped_and_told_in_base64(invoke: Invoke, queue: Queue):
+    body = b"\x00\xff\x1b[2J"
+    queue.send(body, delay=60, id="bytes", headers={"raw": b"\xfe"})
+    assert "\\x00\\xff\\x1b[2J (6 bytes)" in invoke("show", "emails", "bytes").stdout
+    told = json.loads(invoke("show", "emails", "bytes", "--json").stdout)
+    assert base64.b64decode(told["payload_base64"]) == body
+    assert "payload" not in told
+    assert base64.b64decode(told["headers"]["raw"]) == b"\xfe"
+
+
+def test_nothing_in_a_message_reaches_the_terminal_as_a_command(invoke: Invoke, queue: Queue):
+    attack = "\x1b]0;owned\x07\r\u202e"
+    fail(queue, "evil", reason=f"reason {attack}", error=f"error {attack}")
+    queue.send(attack, delay=60, id="evil-2", headers={f"name{attack}": attack})
+    for words in (["dead", "list"], ["dead", "show", "evil"], ["peek"], ["show", "evil-2"]):
+        shown = invoke(words[0], *words[1:2][: words[0] == "dead"], "emails", *words[1 + (words[0] == "dead") :]).stdout
+        assert "owned" in shown
+        assert not set(shown) & set("\x1b\x07\r\u202e")
+
+
+def test_markup_in_a_payload_is_shown_as_it_is(invoke: Invoke, queue: Queue):
+    queue.send("[bold]x[/bold] :smile:", delay=60)
+    assert "[bold]x[/bold] :smile:" in invoke("peek", "emails").stdout
+
+
+def test_dead_letters_are_listed_with_their_reason(invoke: Invoke, queue: Queue):
+    fail(queue, "order-1", reason="bad address", error="550 unknown user")
+    line = invoke("dead", "list", "emails").stdout.splitlines()[1]
+    assert line.startswith("order-1")
+    assert "bad address: 550 unknown user" in line
+    (told,) = [json.loads(line) for line in invoke("dead", "list", "emails", "--json").stdout.splitlines()]
+    assert (told["reason"], told["error"], told["attempts"]) == ("bad address", "550 unknown user", 1)
+    assert json.loads(invoke("dead", "show", "emails", "order-1", "--json").stdout) == told
+
+
+def test_message_that_lives_is_not_shown_among_the_dead(invoke: Invoke, queue: Queue):
+    queue.send("payload", delay=60, id="alive")
+    result = invoke("dead", "show", "emails", "alive")
+    assert result.exit_code == 1
+    assert result.stderr == "delayq: message 'alive' is not dead, it is in pending\n"
+
+
+def test_payload_that_is_gone_is_shown_as_gone(invoke: Invoke, queue: Queue, redis_client: Any):
+    queue.send("payload", delay=60, id="gone")
+    redis_client.delete("delayq:{emails}:msg:gone")
+    assert "gone, or unreadable" in invoke("show", "emails", "gone").stdout
+    assert invoke("peek", "emails").exit_code == 0
+    assert "payload" not in json.loads(invoke("show", "emails", "gone", "--json").stdout)
+
+
+def test_time_in_json_is_one_that_programs_read(invoke: Invoke, queue: Queue):
+    sent = queue.send("payload", delay=60, id="order-1")
+    told = invoke("show", "emails", "order-1", "--json").stdout
+    assert json.loads(told)["due_at"].endswith("Z")
+    assert sent.due_at.isoformat().startswith(json.loads(told)["due_at"].removesuffix("Z"))
+
+
+def test_reject_is_the_error_of_a_dead_letter_only_once(invoke: Invoke, queue: Queue):
+    fail(queue, "order-1", reason="bad address", error=f"{Reject.__name__}: bad address")
+    assert invoke("dead", "list", "emails").stdout.splitlines()[1].count("bad address") == 1

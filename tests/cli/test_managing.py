@@ -1,0 +1,160 @@
+"""cancel, reschedule, pause, resume, purge, and bringing the dead back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from delayq.cli import options
+from delayq.cli.progress import watched
+
+from delayq import Queue
+from delayq.message import Outgoing
+from delayq.operations import managing
+from tests.cli.conftest import Invoke, Run
+
+
+def kill(queue: Queue, ids: Sequence[str]) -> None:
+    """Send messages, and let them die."""
+    queue.send_many([Outgoing("payload", id=id_) for id_ in ids])
+    while messages := queue.receive(max_messages=500):
+        for message in messages:
+            message.reject("killed")
+
+
+def test_cancelled_message_is_gone_and_a_second_cancel_fails(invoke: Invoke, queue: Queue):
+    queue.send("payload", delay=60, id="order-42")
+    assert invoke("cancel", "emails", "order-42").stdout == "cancelled order-42\n"
+    again = invoke("cancel", "emails", "order-42")
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert again.stderr == "delayq: message 'order-42' is not in queue emails (any more)\n"
+    assert queue.stats().cancelled == 1
+
+
+def test_message_in_flight_is_not_cancelled_but_not_retried_either(invoke: Invoke, queue: Queue):
+    queue.send("payload", id="order-42")
+    (message,) = queue.receive()
+    result = invoke("cancel", "emails", "order-42")
+    assert result.exit_code == 1
+    assert "is being handled now: it will not be retried" in result.stderr
+    message.nack()
+    assert queue.get("order-42") is None
+
+
+@pytest.mark.parametrize(("id_", "outcome", "code"), [("waits", "cancelled", 0), ("nobody", "unknown", 1)])
+def test_outcome_of_a_cancel_is_told_as_json(id_: str, outcome: str, code: int, invoke: Invoke, queue: Queue):
+    queue.send("payload", delay=60, id="waits")
+    result = invoke("cancel", "emails", id_, "--json")
+    assert (result.exit_code, json.loads(result.stdout)) == (code, {"id": id_, "outcome": outcome})
+
+
+@pytest.mark.parametrize("words", [["--delay", "2h"], ["--at", "2046-01-01T00:00Z"]])
+def test_rescheduled_message_has_the_new_time(words: list[str], invoke: Invoke, queue: Queue):
+    sent = queue.send("payload", delay=60, id="order-42")
+    result = invoke("reschedule", "emails", "order-42", *words)
+    info = queue.get("order-42")
+    assert info is not None
+    assert info.due_at is not None
+    assert info.due_at > sent.due_at
+    assert result.stdout.startswith(f"rescheduled order-42, due {info.due_at:%Y-%m-%d}")
+
+
+@pytest.mark.parametrize(
+    ("id_", "outcome", "named"),
+    [("runs", "in_flight", "is being handled now"), ("dead", "dead", "is dead"), ("nobody", "unknown", "is not in")],
+)
+def test_message_that_does_not_wait_is_not_rescheduled(
+    id_: str, outcome: str, named: str, invoke: Invoke, queue: Queue
+):
+    kill(queue, ["dead"])
+    queue.send("payload", id="runs")
+    queue.receive()
+    result = invoke("reschedule", "emails", id_, "--delay", "1s")
+    assert result.exit_code == 1
+    assert f"{id_!r} {named}" in result.stderr
+    told = invoke("reschedule", "emails", id_, "--delay", "1s", "--json")
+    assert (told.exit_code, json.loads(told.stdout)["outcome"]) == (1, outcome)
+
+
+def test_paused_queue_hands_out_nothing_until_it_is_resumed(invoke: Invoke, queue: Queue):
+    queue.send("payload")
+    assert invoke("pause", "emails").stdout == "paused emails\n"
+    assert queue.receive() == []
+    assert "paused since" in invoke("stats", "emails").stdout
+    assert invoke("resume", "emails").stdout == "resumed emails\n"
+    assert len(queue.receive()) == 1
+
+
+def test_purge_discards_the_states_that_it_is_told(invoke: Invoke, queue: Queue):
+    kill(queue, ["dead-1", "dead-2"])
+    queue.send_many([Outgoing("payload", delay=60)] * 3)
+    assert invoke("purge", "emails", "--state", "dead", "--yes").stdout == "purged 2 messages\n"
+    assert queue.stats().pending == 3
+    assert json.loads(invoke("purge", "emails", "--yes", "--json").stdout) == {"purged": 3}
+    stats = queue.stats()
+    assert (stats.inside, stats.purged, stats.missing) == (0, 5, 0)
+
+
+def test_purge_leaves_what_is_in_flight(invoke: Invoke, queue: Queue):
+    queue.send_many([Outgoing("payload")] * 2)
+    queue.receive(max_messages=1)
+    assert invoke("purge", "emails", "--yes").stdout == "purged 1 message\n"
+    assert queue.stats().unack == 1
+
+
+@pytest.mark.parametrize("words", [["purge", "emails"], ["dead", "purge", "emails"]])
+def test_nothing_is_discarded_where_nobody_can_be_asked(words: list[str], delayq: Run, queue: Queue):
+    kill(queue, ["dead"])
+    done = delayq(*words, input="y\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "give --yes" in done.stderr
+    assert queue.stats().dead == 1
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 1)])
+def test_purge_asks_first_on_a_terminal(
+    answer: str, left: int, invoke: Invoke, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    kill(queue, ["dead"])
+    monkeypatch.setattr(options, "_can_ask", lambda: True)
+    result = invoke("dead", "purge", "emails", input=f"{answer}\n")
+    assert "Discard dead letters of queue emails for good?" in result.stderr
+    assert result.exit_code == (0 if answer == "y" else 1)
+    assert queue.stats().dead == left
+
+
+def test_dead_letters_that_are_young_stay(invoke: Invoke, queue: Queue):
+    kill(queue, ["dead"])
+    assert invoke("dead", "purge", "emails", "--older-than", "1h", "--yes").stdout == "purged 0 messages\n"
+    assert invoke("dead", "purge", "emails", "--yes").stdout == "purged 1 message\n"
+
+
+def test_dead_letters_come_back_by_their_ids(invoke: Invoke, queue: Queue):
+    kill(queue, ["a", "b", "c"])
+    assert invoke("dead", "requeue", "emails", "a", "b", "a").stdout == "requeued 2 messages\n"
+    assert sorted(info.id for info in queue.peek("pending")) == ["a", "b"]
+
+
+def test_id_that_is_not_dead_makes_a_requeue_fail_after_the_others_are_back(invoke: Invoke, queue: Queue):
+    kill(queue, ["a"])
+    result = invoke("dead", "requeue", "emails", "a", "nobody")
+    assert (result.exit_code, result.stdout) == (1, "requeued 1 message\n")
+    assert result.stderr == "delayq: left alone 1 of 2: not dead, or the payload is gone\n"
+
+
+def test_all_dead_letters_come_back_later(invoke: Invoke, queue: Queue):
+    kill(queue, [f"m{number}" for number in range(1200)])
+    result = invoke("dead", "requeue", "emails", "--all", "--delay", "1h", "--json")
+    assert json.loads(result.stdout) == {"requeued": 1200}
+    stats = queue.stats()
+    assert (stats.pending, stats.dead, stats.missing) == (1200, 0, 0)
+    assert queue.receive() == []
+
+
+def test_progress_of_a_purge_and_a_requeue_adds_up(queue: Queue):
+    kill(queue, [f"m{number}" for number in range(1200)])
+    steps: list[float] = []
+    assert queue.connection.do(watched(managing.requeue_all(queue.core), "requeue", steps.append)) == 1200
+    assert queue.connection.do(watched(managing.purge(queue.core, ["pending"]), "purge", steps.append)) == 1200
+    assert (sum(steps), len(steps)) == (2400, 6)

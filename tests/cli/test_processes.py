@@ -1,0 +1,117 @@
+"""consume --processes: several processes under a supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from delayq import Queue
+from tests.cli.conftest import Invoke, Run, Start, ended
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+
+def test_processes_share_the_work_and_end_together(start: Start, queue: Queue, tmp_path: Path):
+    consumer = start("consume", "emails", "--exec", f"echo $PPID >> {tmp_path}/pids; sleep 0.05", "-p", "2", "-c", "1")
+    for _ in range(40):
+        queue.send("payload")
+    assert eventually(lambda: queue.stats().acked == 40)
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(20) == 0
+    pids = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
+    assert len(pids) == 2
+    assert consumer.pid not in pids
+
+
+def test_process_that_dies_is_replaced(start: Start, queue: Queue, tmp_path: Path):
+    consumer = start("consume", "emails", "--exec", f"echo $PPID >> {tmp_path}/pids", "--processes", "2")
+    queue.send("payload")
+    assert eventually(lambda: queue.stats().acked == 1)
+    first = int((tmp_path / "pids").read_text())
+    os.kill(first, signal.SIGKILL)
+    log = _followed(consumer)
+    assert eventually(lambda: sum("consumer process started" in line for line in log) == 3)
+    for _ in range(20):
+        queue.send("payload")
+    assert eventually(lambda: queue.stats().acked == 21)
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(20) == 0
+
+
+def test_children_of_a_killed_supervisor_end(start: Start, queue: Queue, tmp_path: Path):
+    consumer = start("consume", "emails", "--exec", f"echo $PPID >> {tmp_path}/pids", "--processes", "2")
+    for _ in range(2):
+        queue.send("payload")
+    assert eventually(lambda: queue.stats().acked == 2)
+    consumer.kill()
+    children = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
+    assert eventually(lambda: all(map(ended, children)))
+
+
+def test_modules_of_the_folder_hide_none_of_python_s(start: Start, queue: Queue, tmp_path: Path):
+    (tmp_path / "click.py").write_text("raise SystemExit(9)")
+    installed = [str(Path(sys.prefix) / "bin" / "delayq")]
+    consumer = start("consume", "emails", "--exec", "true", "--processes", "2", program=installed)
+    queue.send("payload")
+    assert eventually(lambda: queue.stats().acked == 1)
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(20) == 0
+
+
+def test_wrong_target_ends_the_supervisor_with_exit_code_2(delayq: Run):
+    done = delayq("consume", "json:nothing", "--processes", "2")
+    assert done.returncode == 2
+    assert "json:nothing does not exist" in done.stderr
+
+
+def test_options_reach_the_children(start: Start, queue: Queue):
+    words = ["--concurrency", "3", "--shutdown-timeout", "1m30s", "--lease", "7s", "--log-format", "json"]
+    consumer = start("consume", "emails", "--exec", "exit 0", "--processes", "2", *words)
+    queue.send("payload")
+    assert eventually(lambda: queue.stats().acked == 1)
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(20) == 0
+    assert consumer.stderr is not None
+    lines = [json.loads(line) for line in consumer.stderr]
+    assert {line["concurrency"] for line in lines if line["event"] == "consumer started"} == {3}
+
+
+def test_children_get_what_was_given_but_the_url_which_every_user_could_see_in_their_arguments(
+    invoke: Invoke, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    commands = []
+
+    class Supervisor:
+        def __init__(self, command: list[str], processes: int, shutdown_timeout: float) -> None:
+            commands.append(command)
+            assert (processes, shutdown_timeout, os.environ["DELAYQ_URL"]) == (2, 90, server.url)
+
+        def run(self) -> int:
+            return 1
+
+    monkeypatch.setattr("delayq.cli.consuming.Supervisor", Supervisor)
+    words = ["--exec", "-x 'y'", "-p", "2", "--url", server.url, "--burst", "--shutdown-timeout", "1m30s"]
+    assert invoke("consume", "emails", "--", "-odd").exit_code == 2
+    assert invoke("consume", *words, "--", "emails", "-odd").exit_code == 1
+    (command,) = commands
+    assert command[:5] == [sys.executable, "-P", "-m", "delayq.cli", "consume"]
+    assert command[5:] == ["--exec", "-x 'y'", "--burst", "--shutdown-timeout", "90.0", "--", "emails", "-odd"]
+
+
+def _followed(process: subprocess.Popen[str]) -> list[str]:
+    """The lines that a process writes to stderr, as they come."""
+    lines: list[str] = []
+
+    def follow() -> None:
+        assert process.stderr is not None
+        lines.extend(process.stderr)
+
+    threading.Thread(target=follow, daemon=True).start()
+    return lines

@@ -1,0 +1,234 @@
+"""send --file --resume: every line once, whatever interrupted it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from delayq.cli import bulk, journal
+
+from delayq import Queue
+from delayq.errors import DelayqError, ServerUnreachable
+from tests.cli.conftest import Invoke, Start
+from tests.cli.lines import Write, numbered, numbers
+from tests.conftest import StartServer
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+
+def test_resume_goes_on_behind_the_corrected_line(invoke: Invoke, queue: Queue, write: Write):
+    write([*numbered(700), "oops", *numbered(5, first=701)])
+    assert invoke("send", "emails", "--file", "emails.jsonl").exit_code == 2
+    write([*numbered(706)])
+    result = invoke("send", "emails", "--file", "emails.jsonl", "--resume")
+    assert result.exit_code == 0
+    assert "going on with emails.jsonl after line 700\n" in result.stderr
+    assert result.stdout.startswith("sent 6 messages from emails.jsonl to emails in ")
+    assert numbers(queue) == list(range(706))
+
+
+def test_resume_of_a_whole_file_sends_nothing_and_of_a_longer_one_the_rest(invoke: Invoke, queue: Queue, write: Write):
+    resume = ["send", "emails", "--file", "emails.jsonl", "--resume", "--json"]
+    write(numbered(10))
+    first = invoke(*resume)
+    assert "beginning with line 1" in first.stderr
+    assert json.loads(first.stdout)["sent"] == 10
+    assert json.loads(invoke(*resume).stdout)["sent"] == 0
+    write(numbered(13))
+    assert json.loads(invoke(*resume).stdout)["sent"] == 3
+    assert numbers(queue) == list(range(13))
+
+
+def test_file_without_resume_is_sent_anew(invoke: Invoke, queue: Queue, write: Write):
+    write(numbered(3))
+    for _ in range(2):
+        assert invoke("send", "emails", "--file", "emails.jsonl").exit_code == 0
+    assert numbers(queue) == [0, 0, 1, 1, 2, 2]
+
+
+def test_resume_of_a_file_whose_sent_lines_have_changed_is_refused(invoke: Invoke, queue: Queue, write: Write):
+    write([*numbered(3), "oops"])
+    invoke("send", "emails", "--file", "emails.jsonl")
+    write([{"payload": 0}, {"payload": 100}, {"payload": 2}, {"payload": 3}])
+    result = invoke("send", "emails", "--file", "emails.jsonl", "--resume")
+    assert result.exit_code == 2
+    assert "emails.jsonl is not what it was: of its first 3 lines" in result.stderr
+    assert numbers(queue) == [0, 1, 2]
+
+
+def test_resume_of_a_new_file_under_the_old_name_begins_anew(invoke: Invoke, queue: Queue, write: Write):
+    write(numbered(3))
+    invoke("send", "emails", "--file", "emails.jsonl")
+    write([{"payload": 0}, {"payload": 100}])
+    assert invoke("send", "emails", "--file", "emails.jsonl", "--resume").exit_code == 0
+    assert numbers(queue) == [0, 0, 1, 2, 100]
+
+
+def test_file_that_was_moved_is_resumed(invoke: Invoke, queue: Queue, write: Write, tmp_path: Path):
+    path = write([*numbered(3), "oops"])
+    invoke("send", "emails", "--file", "emails.jsonl")
+    (tmp_path / "elsewhere").mkdir()
+    path.unlink()
+    (tmp_path / "elsewhere" / "emails.jsonl").write_text(write(numbered(4)).read_text())
+    assert invoke("send", "emails", "--file", "elsewhere/emails.jsonl", "--resume").exit_code == 0
+    assert numbers(queue) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_killed_sending_is_resumed_without_loss_or_double_though_messages_are_handled_meanwhile(
+    shards: int, start: Start, server: RedisServer, write: Write
+):
+    count = 20_000
+    write(numbered(count))
+    handled: list[int] = []
+    with Queue("emails", url=server.url, shards=shards) as queue:
+        queue.pause()  # records the number of shards
+        queue.resume()
+        sender, kills = start("send", "emails", "--file", "emails.jsonl"), 0
+        while sender.poll() is None:
+            for message, ours in _acked(queue):
+                handled += [message.payload] if ours else []
+            if kills < 3 and queue.stats().sent >= (kills + 1) * 3000:
+                sender.kill()  # SIGKILL
+                sender.wait()
+                kills += 1
+                sender = start("send", "emails", "--file", "emails.jsonl", "--resume")
+        assert sender.returncode == 0
+        while batch := list(_acked(queue)):
+            handled += [message.payload for message, _ in batch]
+        assert kills == 3
+        assert sorted(handled) == list(range(count))
+        assert queue.stats().sent == count
+
+
+def _acked(queue: Queue) -> Iterator[tuple[Any, bool]]:
+    messages = queue.receive(max_messages=500)
+    return zip(messages, queue.ack(messages), strict=True)
+
+
+def test_answer_that_is_lost_is_told_and_nothing_is_sent_twice(
+    queue: Queue, write: Write, monkeypatch: pytest.MonkeyPatch
+):
+    """The connection breaks after the server has done the transaction, and before it says so."""
+    path = write(numbered(10))
+    broken = iter([True])
+    read = redis.connection.UnixDomainSocketConnection.read_response
+
+    def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
+        reply = read(self, *args, **kwargs)
+        if isinstance(reply, list) and len(reply) == 3 and next(broken, False):  # of EXEC: send, HSET, EXPIRE
+            raise redis.ConnectionError("cut")
+        return reply
+
+    with path.open("rb") as stream:
+        sender = bulk.Sender(queue, path.name, bulk.open_journal(queue, path.name, stream, resume=False))
+        monkeypatch.setattr(redis.connection.UnixDomainSocketConnection, "read_response", read_response)
+        with pytest.raises(ServerUnreachable, match="go on with --resume: nothing is sent twice"):
+            sender.send(stream, None)
+    monkeypatch.undo()
+    assert queue.stats().sent == 10
+    for message in queue.receive(max_messages=10):
+        message.ack()
+    with path.open("rb") as stream:
+        again = bulk.Sender(queue, path.name, bulk.open_journal(queue, path.name, stream, resume=True))
+        again.send(stream, None)
+    assert (again.sent, queue.stats().sent) == (0, 10)
+
+
+def test_two_sendings_of_a_file_at_once_are_refused(queue: Queue, write: Write):
+    path = write(numbered(1200))
+    with path.open("rb") as stream, path.open("rb") as other:
+        first = bulk.Sender(queue, path.name, bulk.open_journal(queue, path.name, stream, resume=False))
+        batches = bulk.batches(first.entries(stream))
+        first.send_batch(next(batches))
+        second = bulk.Sender(queue, path.name, bulk.open_journal(queue, path.name, other, resume=True))
+        second.send(other, None)
+        with pytest.raises(DelayqError, match="another process sends a file of this name"):
+            first.send_batch(next(batches))
+    assert numbers(queue) == list(range(1200))
+
+
+def test_server_without_memory_leaves_the_place_where_it_was(invoke: Invoke, write: Write, start_server: StartServer):
+    server = start_server(config={"save": "3600 1"})
+    write([{"payload": "x" * 10_000} for _ in range(2000)])
+    with server.client() as client, Queue("emails", url=server.url) as queue:
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + 8_000_000)
+        result = invoke("send", "emails", "--file", "emails.jsonl", "--url", server.url)
+        assert result.exit_code == 1
+        assert "maxmemory" in result.stderr
+        sent = queue.stats().sent
+        assert 0 < sent < 2000
+        client.config_set("maxmemory", 0)
+        result = invoke("send", "emails", "--file", "emails.jsonl", "--resume", "--json", "--url", server.url)
+        assert json.loads(result.stdout)["sent"] == 2000 - sent
+        assert queue.stats().pending == 2000
+
+
+def test_send_that_the_server_refuses_leaves_the_place_where_it_was(
+    invoke: Invoke, queue: Queue, write: Write, redis_client: redis.Redis
+):
+    write(numbered(10))
+    queue.pause()  # records the queue
+    redis_client.set("delayq:{emails}:pending", "of the wrong type")
+    assert invoke("send", "emails", "--file", "emails.jsonl").exit_code == 1
+    redis_client.delete("delayq:{emails}:pending")
+    assert invoke("send", "emails", "--file", "emails.jsonl", "--resume").exit_code == 0
+    assert numbers(queue) == list(range(10))
+
+
+def test_sending_that_is_cut_between_two_shards_is_resumed_without_loss_or_double(
+    server: RedisServer, write: Write, monkeypatch: pytest.MonkeyPatch
+):
+    path = write(numbered(1000))
+    commits = iter([True, True, True, True, False])
+    commit = journal.Journal.commit
+
+    def cut(self: journal.Journal, call: Any) -> Any:
+        if not next(commits):
+            raise ServerUnreachable("cut")
+        return commit(self, call)
+
+    handled: list[int] = []
+    with Queue("wide", url=server.url, shards=3) as queue, path.open("rb") as stream:
+        queue.pause()  # records the shards
+        queue.resume()
+        sender = bulk.Sender(queue, path.name, bulk.open_journal(queue, path.name, stream, resume=False))
+        monkeypatch.setattr(journal.Journal, "commit", cut)
+        with pytest.raises(ServerUnreachable):
+            sender.send(stream, None)
+        monkeypatch.undo()
+        while batch := list(_acked(queue)):
+            handled += [message.payload for message, _ in batch]
+        assert 500 < len(handled) < 1000
+        stream.seek(0)
+        again = bulk.Sender(queue, path.name, bulk.open_journal(queue, path.name, stream, resume=True))
+        again.send(stream, None)
+        while batch := list(_acked(queue)):
+            handled += [message.payload for message, _ in batch]
+        assert sorted(handled) == list(range(1000))
+
+
+def test_file_is_sent_and_resumed_on_a_cluster(invoke: Invoke, write: Write, start_server: StartServer):
+    node = start_server(port=True, config={"cluster-enabled": "yes", "save": "3600 1"})
+    url = f"redis+cluster://127.0.0.1:{node.port}"
+    with node.client() as client:
+        client.execute_command("CLUSTER ADDSLOTS", *range(16_384))
+        assert eventually(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+    with Queue("emails", url=url, shards=3) as queue:
+        queue.pause()  # records the shards
+        write([*numbered(700), "oops"])
+        assert invoke("send", "emails", "--file", "emails.jsonl", "--url", url).exit_code == 2
+        write(numbered(800))
+        assert invoke("send", "emails", "--file", "emails.jsonl", "--url", url, "--resume").exit_code == 0
+        assert numbers(queue) == list(range(800))
+
+
+def test_journal_is_forgotten_after_a_month(invoke: Invoke, redis_client: redis.Redis, write: Write):
+    write(numbered(3))
+    invoke("send", "emails", "--file", "emails.jsonl")
+    (key,) = redis_client.keys("delayq:{emails}:file:*")
+    assert 29 * 86400 < redis_client.ttl(key) <= 30 * 86400

@@ -1,0 +1,58 @@
+"""The installed wheel is whole.
+
+Run by ``tests/wheel/run.py`` alone: the name hides this file from a plain pytest, since a checkout is no wheel.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import delayq
+from tests.servers import RedisServer
+
+BIN = Path(sys.prefix) / "bin"
+
+
+def test_delayq_is_imported_from_the_venv():
+    assert Path(delayq.__file__).is_relative_to(sys.prefix)
+
+
+def test_version_is_that_of_the_wheel():
+    assert importlib.metadata.version("delayq") == delayq.__version__
+    assert delayq.__version__ in run("--version")
+
+
+def test_each_lua_script_is_there():
+    tested = {path.stem.removeprefix("test_") for path in (Path(__file__).parents[1] / "lua").glob("test_*.py")}
+    installed = {Path(str(entry)).stem for entry in files("delayq.lua").iterdir() if str(entry).endswith(".lua")}
+    assert installed - {"prelude"} <= tested
+    assert "prelude" in installed
+
+
+def test_types_are_marked_as_shipped():
+    assert files("delayq").joinpath("py.typed").is_file()
+
+
+def test_message_sent_by_the_library_is_received_and_acked(redis_server: RedisServer):
+    queue = delayq.Queue("wheel", url=redis_server.url)
+    sent = queue.send({"to": "a@example.org"})
+    (message,) = queue.receive(wait=5)
+    assert (message.id, message.payload, message.attempt) == (sent.id, {"to": "a@example.org"}, 1)
+    message.ack()
+    assert queue.stats().acked == 1
+
+
+def test_message_sent_on_the_command_line_is_counted(redis_server: RedisServer):
+    run("send", "wheel", "hello", "--url", redis_server.url)
+    assert json.loads(run("stats", "wheel", "--json", "--url", redis_server.url))["sent"] == 1
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run([BIN / "delayq", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
