@@ -131,7 +131,7 @@ def _warn_once(warning: str, server: str, **details: object) -> None:
 
 
 def translate(error: Exception, address: str = "") -> DelayqError:
-    """Return what an error of redis-py means, as an error of delayq; its text begins with `address`, if given.
+    """Return what an error of redis-py means, as an error of delayq; its text names `address`, if given.
 
     An error whose text begins with a code of a class in `delayq.errors` comes from a script, and is of that class.
     """
@@ -140,7 +140,7 @@ def translate(error: Exception, address: str = "") -> DelayqError:
     kind, text, remedy = _meaning(error)
     if kind.code is not None:
         return kind(text)
-    where = f"{address}: " if address else ""
+    where = f"{address}: " if address not in text else ""
     return kind(f"{where}{text.rstrip('.')}{'; ' if remedy else ''}{remedy}")
 
 

@@ -53,7 +53,10 @@ STRAY_SECONDS = 30.0  # until the server of a keeper that was killed must be gon
 STOP_SECONDS = 30.0  # until the own server must be gone; then it is killed
 STABLE_SECONDS = 1.0  # a server that ends sooner is restarted ever more slowly, so that it does not eat the machine
 LONGEST_PAUSE = 1.0
-LINGER = 10  # times as long as it took to load, a server waits for another user: a loop of commands loads it once
+QUICK_SECONDS = (
+    0.1  # a server that takes longer to load waits for another user, so that a loop of commands loads it once
+)
+LINGER = 10  # times as long as it took longer
 LONGEST_LINGER = 10.0
 
 
@@ -128,7 +131,7 @@ class Keeper:
         while True:
             fcntl.flock(users, fcntl.LOCK_EX)
             fcntl.flock(users, fcntl.LOCK_UN)
-            time.sleep(min(LINGER * self.load_seconds, LONGEST_LINGER))
+            time.sleep(min(LINGER * max(self.load_seconds - QUICK_SECONDS, 0), LONGEST_LINGER))
             if try_lock(users):
                 os.kill(os.getpid(), signal.SIGTERM)
                 return

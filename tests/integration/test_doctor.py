@@ -56,7 +56,8 @@ def kinds(report: Report) -> set[tuple[str, str | None]]:
 
 
 def states(client: redis.Redis) -> dict[str, str]:
-    return {message_id.decode(): state for state in STATES for message_id in client.zrange(P + state, 0, -1)}
+    ids: dict[Any, Any] = {state: client.zrange(P + state, 0, -1) for state in STATES}
+    return {message_id.decode(): state for state in STATES for message_id in ids[state]}
 
 
 def test_queue_in_which_all_is_well_is_healthy(queue: Queue, redis_client: redis.Redis):
@@ -430,7 +431,7 @@ def test_large_payloads_are_read_a_few_at_a_time(redis_client: redis.Redis, monk
 def test_queue_on_a_cluster_is_examined_and_repaired(cluster_url: str, shards: int):  # noqa: F811
     with Queue("jobs", url=cluster_url, shards=shards) as queue:
         queue.send_many([Outgoing(n, id=f"m{n}", delay=3600) for n in range(50)])
-        client = queue.connection.client
+        client: Any = queue.connection.client
         for n in (1, 2, 3):
             assert client.execute_command("ZREM", queue.core.shard(f"m{n}").keys.pending, f"m{n}") == 1
         report = examine(queue)

@@ -472,6 +472,19 @@ def test_store_serves_until_the_last_user_is_gone(watched: Watched):
     assert list(watched.folder.glob("*.sock")) == []
 
 
+def test_store_that_takes_long_to_load_waits_for_another_user(folder: Path):
+    watched = Watched(folder)
+    with open_store(folder) as client:
+        client.eval("for i = 1, 500000 do redis.call('INCR', KEYS[1]) end", 1, "key")
+    assert eventually(watched.is_at_rest)
+    with open_store(folder):
+        before = watched.look()
+    time.sleep(0.05)
+    with open_store(folder) as client:
+        assert client.info("server")["process_id"] == before["pid"]
+    assert eventually(watched.is_at_rest)
+
+
 def test_opener_that_is_killed_leaves_the_others_their_store(watched: Watched):
     opener = watched.user()
     opener.run("SET", "key", "value")
@@ -611,6 +624,40 @@ def test_forked_process_is_a_user_of_its_own(watched: Watched):
     assert user.run("GET", "key") == "value"
     os.kill(child, signal.SIGKILL)
     assert eventually(watched.is_at_rest)
+
+
+LOCK_AND_FORK = """
+import fcntl, os, sys, time
+from pathlib import Path
+from delayq.embedded.locks import Lock
+
+lock = Lock(Path(sys.argv[1]), fcntl.LOCK_EX)
+if os.fork() == 0:
+    time.sleep(0.1)
+    os.write(1, b"here")
+    os.close(1)
+    time.sleep(60)
+lock.close()
+print(os.read(0, 1))
+"""
+
+
+def test_process_forked_while_a_keeper_starts_does_not_hold_its_lock(folder: Path):
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOCK_AND_FORK, folder / "lock"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": PACKAGE},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.read(4) == b"here"
+        assert not is_locked(folder / "lock")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def test_programs_that_a_user_starts_are_no_users(watched: Watched):

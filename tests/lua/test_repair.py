@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
 from delayq.keys import STATES
 from delayq.operations.findings import PRECEDENCE
 from delayq.times import MAX_TIME_MS
-from tests.lua.raw import LEASE, NOW
+from tests.lua.raw import LEASE, NOW, RawQueue
 
 WAITING = ("pending", "ready", "retry")
-ORDERLY = {
+ORDERLY: dict[str, dict[str, Any]] = {
     **{state: {state: {"a": NOW - 5}, "attempts": {"a": "2.1.0.1"}, "errors": {"a": "E"}} for state in WAITING},
     "unack": {
         "unack": {"a": NOW + LEASE + 0.25},
@@ -23,7 +24,7 @@ ORDERLY = {
 }
 
 
-def repair(queue, message_id="a"):
+def repair(queue: RawQueue, message_id: str = "a") -> Any:
     return queue.repair(message_id, MAX_TIME_MS, LEASE)
 
 

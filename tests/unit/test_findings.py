@@ -14,15 +14,11 @@ NOW = 1_700_000_000_000
 STORED = b"1700000000000" + seal("x", 3)
 
 
-def wrong(*states: Any, **known: Any) -> list[tuple[str, str]]:
+def wrong(*states: Any, scores: Any = None, **known: Any) -> list[tuple[str, str]]:
     """What is wrong with a message of these states: kinds and severities."""
-    scores = known.pop("scores", dict.fromkeys(states, NOW))
-    found = Found(scores, *(known.get(name) for name in ("deliveries", "error", "reason")), *_rest(known))
+    nothing: dict[str, Any] = {"deliveries": None, "error": None, "reason": None, "cancelled": False, "stored": STORED}
+    found = Found(scores or dict.fromkeys(states, NOW), **nothing | known)
     return [(finding.kind, finding.severity) for finding in ailments("m", found, NOW)]
-
-
-def _rest(known: dict[str, Any]) -> tuple[bool, bytes | None]:
-    return known.get("cancelled", False), known.get("stored", STORED)
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -168,5 +168,5 @@ def test_deliveries_are_read(stored: str | None, read: Deliveries):
 
 def test_options_of_an_outgoing_message_are_named():
     with pytest.raises(TypeError):
-        Outgoing("payload", 5)  # type: ignore[misc]
+        Outgoing("payload", 5)  # type: ignore[call-arg]
     assert Outgoing("payload").on_conflict == "ignore"

@@ -1,0 +1,91 @@
+"""Scanning: structures and payload keys, page by page. What is there all the while is seen; it may be seen twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from delayq.calls import Call, Raw, Steps, expect, one
+from delayq.keys import State
+from delayq.scripts import MAX_IDS, Scripts
+
+MAX_READ_BYTES = 4 * 1024 * 1024  # of envelopes in a trip: 500 of the largest would take half a gigabyte
+
+
+class Page(NamedTuple):
+    """Members with their scores or values (None where they have none), and where the next page begins: 0 is the end."""
+
+    cursor: int
+    items: dict[bytes, Any]
+
+
+Look: TypeAlias = Callable[[dict[bytes, Any]], Steps[None]]
+
+
+def structure(command: str, key: str, look: Look) -> Steps[None]:
+    """Show each page of a structure to `look`; the command is ZSCAN, HSCAN or SSCAN."""
+    yield from _pages(key, lambda cursor: (command, key, cursor, "COUNT", MAX_IDS), look)
+
+
+def payloads(scripts: Scripts, look: Look) -> Steps[None]:
+    """Show each page of the ids that have a payload key to `look`."""
+    prefix = scripts.keys.message_prefix
+    literal = "".join(f"\\{char}" if char in "\\*?[]" else char for char in prefix)
+    start = len(prefix.encode())
+
+    def look_at_ids(keys: dict[bytes, Any]) -> Steps[None]:
+        yield from look({key[start:]: None for key in keys})
+
+    yield from _pages(prefix, lambda cursor: ("SCAN", cursor, "MATCH", f"{literal}*", "COUNT", MAX_IDS), look_at_ids)
+
+
+def _pages(key: str, words: Callable[[int], tuple[Raw, ...]], look: Look) -> Steps[None]:
+    cursor = 0
+    while True:
+        page = yield from one(Call(key, words(cursor), _read_page))
+        if page.items:
+            yield from look(page.items)
+        cursor = page.cursor
+        if not cursor:
+            return
+
+
+def _read_page(reply: Any) -> Page:
+    cursor, items = reply
+    if isinstance(items, dict):
+        return Page(int(cursor), items)
+    in_pairs = bool(items) and isinstance(items[0], tuple | list)
+    return Page(int(cursor), dict(items) if in_pairs else dict.fromkeys(items))
+
+
+def in_any(scripts: Scripts, ids: Sequence[str], states: Iterable[State]) -> Steps[set[str]]:
+    """Return those of `ids` that are in one of the states at least."""
+    keys = [scripts.keys.state(state) for state in states] if ids else []
+    found: set[str] = set()
+    if not keys:
+        return found
+    for reply in (yield [Call(key, ("ZMSCORE", key, *ids), list) for key in keys]):
+        found.update(each for each, score in zip(ids, expect(reply), strict=True) if score is not None)
+    return found
+
+
+def sizes(scripts: Scripts, ids: Iterable[str]) -> Steps[dict[str, int]]:
+    """Return the sizes of the stored envelopes, in bytes; 0 where there is none."""
+    keys = {message_id: scripts.keys.message(message_id) for message_id in ids}
+    results = (yield [Call(key, ("STRLEN", key), int) for key in keys.values()]) if keys else []
+    return {message_id: expect(size) for message_id, size in zip(keys, results, strict=True)}
+
+
+def envelopes(scripts: Scripts, sized: dict[str, int]) -> Steps[dict[str, bytes]]:
+    """Return the first of the stored envelopes, as many as may be read at once, and take them out of `sized`."""
+    ids: list[str] = []
+    size = 0
+    for message_id, length in sized.items():
+        if ids and size + length > MAX_READ_BYTES:
+            break
+        ids.append(message_id)
+        size += length
+    for message_id in ids:
+        del sized[message_id]
+    stored = yield from one(scripts.envelopes(ids))
+    return {message_id: envelope for message_id, envelope in zip(ids, stored, strict=True) if envelope is not None}

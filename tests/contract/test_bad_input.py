@@ -1,0 +1,256 @@
+"""Bad input gets a named error that says the value and the remedy, and changes nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Outgoing, Queue, errors
+from delayq.envelope import FORMAT, MAX_PAYLOAD_BYTES
+from tests.contract.conftest import Make
+
+NAIVE = dt.datetime(2026, 12, 24, 18)  # noqa: DTZ001
+AWARE = dt.datetime(2026, 12, 24, 18, tzinfo=dt.UTC)
+CENTURIES = dt.timedelta(days=365 * 8000)
+
+Call = Callable[[Any], Any]  # of a queue; wrong types are part of the test
+
+TIMES: dict[str, tuple[Call, str]] = {
+    "naive-datetime": (lambda q: q.send("x", at=NAIVE), "at=2026-12-24T18:00:00 is naive: add a time zone"),
+    "naive-schedule": (lambda q: q.send_schedule_msg("x", NAIVE), "is naive: add a time zone"),
+    "naive-reschedule": (lambda q: q.reschedule("held", at=NAIVE), "is naive: add a time zone"),
+    "datetime-text": (lambda q: q.send("x", at="2026-12-24"), "at='2026-12-24' is not a datetime"),
+    "datetime-before-1970": (lambda q: q.send("x", at=AWARE.replace(year=1)), "is not between 1970 and the year 9999"),
+    "negative-delay": (lambda q: q.send("x", delay=-1), "delay -1 is not 0 or more seconds"),
+    "negative-timedelta": (lambda q: q.send("x", dt.timedelta(-1)), r"delay datetime.timedelta\(days=-1\) is not 0"),
+    "nan-delay": (lambda q: q.send("x", delay=math.nan), "delay nan is not 0 or more seconds"),
+    "infinite-delay": (lambda q: q.send("x", delay=math.inf), "delay inf leads past the year 9999"),
+    "delay-past-9999": (lambda q: q.send("x", CENTURIES), r"delay .*days=2920000\) leads past the year 9999"),
+    "delay-text": (lambda q: q.send("x", delay="10s"), "delay '10s' is not a time: give seconds as a number"),
+    "classic-negative-delay": (lambda q: q.send_delay_msg("x", -1), "delay -1 is not"),
+    "delay-and-at": (lambda q: q.send("x", delay=1, at=AWARE), "were given: give one of them"),
+    "expired-before-due": (
+        lambda q: q.send("x", delay=5, expires_in=4),
+        "expires_in=4 is over before the message is due",
+    ),
+    "nan-expiry": (lambda q: q.send("x", expires_in=math.nan), "expires_in nan is not 0 or more seconds"),
+    "requeue-delay": (lambda q: q.dead.requeue(delay=-1), "delay -1 is not 0 or more seconds"),
+    "purge-age": (lambda q: q.dead.purge(older_than=-1), "older_than -1 is not 0 or more seconds"),
+    "receive-lease": (lambda q: q.receive(lease=0), "lease 0 is not between 0.001 and 86400 seconds"),
+    "receive-wait": (lambda q: q.receive(wait=-1), "wait -1 is not 0 or more seconds"),
+}
+NAMES: dict[str, tuple[Call, str]] = {
+    "empty-id": (lambda q: q.send("x", id=""), "a message id must not be empty: give it at least one character"),
+    "long-id": (lambda q: q.send("x", id="x" * 257), "is 257 bytes long: at most 256 are allowed"),
+    "id-with-newline": (lambda q: q.send("x", id="a\nb"), r"contains '\\n': control characters are not allowed"),
+    "id-that-is-a-number": (lambda q: q.send("x", id=42), "a message id is a string, not 42"),
+    "cancel-nothing": (lambda q: q.cancel(""), "a message id must not be empty"),
+    "get-control": (lambda q: q.get("\x00"), r"contains '\\x00'"),
+    "reschedule-number": (lambda q: q.reschedule(5, 1), "a message id is a string, not 5"),
+    "requeue-number-within": (lambda q: q.dead.requeue(["held", 5]), "a message id is a string, not 5"),
+}
+OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
+    "payload-too-large": (
+        lambda q: q.send(b"x" * (MAX_PAYLOAD_BYTES + 1)),
+        errors.PayloadTooLarge,
+        r"the payload takes 1048577 bytes: at most 1048576 are allowed \(max_payload\)",
+    ),
+    "payload-no-json": (
+        lambda q: q.send(object()),
+        errors.PayloadNotSerializable,
+        "a payload of type object is neither bytes nor JSON",
+    ),
+    "conflict": (
+        lambda q: q.send("x", on_conflict="skip"),
+        errors.InvalidInput,
+        "'skip' is none of ignore, replace, error",
+    ),
+    "retries": (
+        lambda q: q.send("x", max_retries=-1),
+        errors.InvalidInput,
+        "max_retries -1 is not a whole number from 0",
+    ),
+    "retries-half": (
+        lambda q: q.send_delay_msg("x", 1, retry_count=1.5),
+        errors.InvalidInput,
+        "max_retries 1.5 is not",
+    ),
+    "headers": (lambda q: q.send("x", headers=["a"]), errors.InvalidInput, "headers .* are no mapping: give a dict"),
+    "header-value": (lambda q: q.send("x", headers={"a": [1]}), errors.InvalidInput, "header 'a' is a list: strings"),
+    "replicas": (
+        lambda q: q.send("x", wait_replicas=-1),
+        errors.InvalidInput,
+        "wait_replicas -1 is not a number, 0 or",
+    ),
+    "not-outgoing": (lambda q: q.send_many([Outgoing("x"), "y"]), errors.InvalidInput, "'y' is not an Outgoing"),
+    "max-messages": (lambda q: q.receive(0), errors.InvalidInput, "max_messages 0 is not a whole number from 1 to 500"),
+    "max-messages-many": (lambda q: q.receive(501), errors.InvalidInput, "max_messages 501 is not"),
+    "peek-state": (
+        lambda q: q.peek("waiting"),
+        errors.InvalidInput,
+        "state 'waiting' is none of pending, ready, unack",
+    ),
+    "peek-limit": (lambda q: q.peek(limit=0), errors.InvalidInput, "limit 0 is not a whole number from 1 to 1000000"),
+    "list-limit": (lambda q: q.dead.list(-1), errors.InvalidInput, "limit -1 is not a whole number from 1 to 1000000"),
+    "purge-what-runs": (
+        lambda q: q.purge("unack"),
+        errors.InvalidInput,
+        "state 'unack' is none of pending, ready, retry, dead",
+    ),
+    "no-time-to-reschedule": (lambda q: q.reschedule("held"), errors.InvalidInput, "needs delay= or at=: give one of"),
+    "requeue-number": (
+        lambda q: q.dead.requeue(5),
+        errors.InvalidInput,
+        "ids 5 are neither an id, nor several, nor 'all'",
+    ),
+}
+CALLS = {
+    **{name: (call, errors.InvalidTime, why) for name, (call, why) in TIMES.items()},
+    **{name: (call, errors.InvalidName, why) for name, (call, why) in NAMES.items()},
+    **OTHERS,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_bad_argument_is_refused_and_nothing_changed(queue: Queue, client: redis.Redis, name: str):
+    call, error, why = CALLS[name]
+    queue.send("x", id="held", delay=60)
+    before = sorted(client.keys("*")), queue.get("held"), queue.stats()
+    with pytest.raises(error, match=why) as caught:
+        call(queue)
+    assert isinstance(caught.value, ValueError)
+    assert "\n" not in str(caught.value)
+    assert (sorted(client.keys("*")), queue.get("held"), queue.stats()) == before
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_bad_argument_leaves_no_trace_of_a_queue_that_is_new(make: Make, client: redis.Redis, name: str):
+    with pytest.raises(errors.InvalidInput):
+        CALLS[name][0](make())
+    assert client.keys("*") == []
+
+
+def test_bad_message_among_many_keeps_all_out(queue: Queue, client: redis.Redis):
+    with pytest.raises(errors.InvalidTime):
+        queue.send_many([*(Outgoing(n) for n in range(1000)), Outgoing("x", delay=-1)])
+    assert client.keys("*") == []
+
+
+QUEUES: dict[str, tuple[dict[str, Any], type[errors.InvalidInput], str]] = {
+    "empty-name": ({"name": ""}, errors.InvalidName, "a queue name must not be empty: give it at least one character"),
+    "blank-name": ({"name": "  "}, errors.InvalidName, "must not be empty"),
+    "long-name": ({"name": "x" * 129}, errors.InvalidName, "is 129 bytes long: at most 128 are allowed"),
+    "braces": ({"name": "a{b"}, errors.InvalidName, "queue name 'a{b' contains '{': use other characters than"),
+    "closing-brace": ({"name": "a}b"}, errors.InvalidName, "contains '}'"),
+    "shard-sign": ({"name": "a#1"}, errors.InvalidName, "contains '#'"),
+    "control": ({"name": "a\x1b"}, errors.InvalidName, r"contains '\\x1b': control characters are not allowed"),
+    "no-string": ({"name": 5}, errors.InvalidName, "a queue name is a string, not 5"),
+    "prefix": ({"prefix": ""}, errors.InvalidName, "a prefix must not be empty"),
+    "lease": ({"lease": 0}, errors.InvalidTime, "lease 0 is not between 0.001 and 86400 seconds"),
+    "lease-nan": ({"lease": math.nan}, errors.InvalidTime, "lease nan is not"),
+    "retries": ({"max_retries": -1}, errors.InvalidInput, "max_retries -1 is not a whole number from 0 to 1000000"),
+    "backoff": ({"backoff": 5}, errors.InvalidInput, "backoff 5 is not callable: see delayq.backoff"),
+    "shards-none": ({"shards": 0}, errors.InvalidInput, "shards 0 is not a number from 1 to 1024"),
+    "shards-many": ({"shards": 1025}, errors.InvalidInput, "shards 1025 is not"),
+    "shards-true": ({"shards": True}, errors.InvalidInput, "shards True is not"),
+    "max-payload": ({"max_payload": 0}, errors.InvalidInput, "max_payload 0 is not a number of bytes, 1 or more"),
+    "retention": ({"dead_retention": -1}, errors.InvalidTime, "dead_retention -1 is not 0 or more seconds"),
+    "url-and-client": ({"url": "redis://x"}, errors.InvalidInput, "url= and redis= were given: give one of them"),
+}
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_bad_queue_is_refused_when_it_is_made(make: Make, client: redis.Redis, name: str):
+    options, error, why = QUEUES[name]
+    with pytest.raises(error, match=why):
+        make(**options)
+    assert client.keys("*") == []
+
+
+MESSAGES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "nack-negative": (lambda m: m.nack(delay=-1), "delay -1 is not 0 or more seconds"),
+    "nack-past-9999": (lambda m: m.nack(delay=CENTURIES), "leads past the year 9999"),
+    "extend-nothing": (lambda m: m.extend(0), "0 is not between 0.001 and 86400 seconds"),
+    "extend-days": (lambda m: m.extend(dt.timedelta(days=2)), "is not between 0.001 and 86400 seconds"),
+    "extend-nan": (lambda m: m.extend(math.nan), "nan is not 0 or more seconds"),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_bad_argument_of_a_message_leaves_it_ours(queue: Queue, name: str):
+    call, why = MESSAGES[name]
+    queue.send("x", id="a")
+    (message,) = queue.receive()
+    before = queue.get("a"), queue.stats()
+    with pytest.raises(errors.InvalidTime, match=why):
+        call(message)
+    assert (queue.get("a"), queue.stats()) == before
+    message.ack()
+
+
+@pytest.mark.parametrize("waits", [-1, math.nan, "soon", None])
+def test_backoff_that_gives_no_time_does_not_keep_a_message_from_its_retry(make: Make, waits: Any):
+    queue = make(backoff=lambda _: waits)
+    queue.send("x", id="a")
+    queue.receive()[0].nack()
+    info = queue.get("a")
+    assert info is not None
+    assert info.state == "retry"
+
+
+EVERYTHING: dict[str, Call] = {
+    "send": lambda q: q.send("x"),
+    "receive": lambda q: q.receive(),
+    "stats": lambda q: q.stats(),
+    "get": lambda q: q.get("held"),
+    "peek": lambda q: q.peek(),
+    "cancel": lambda q: q.cancel("held"),
+    "reschedule": lambda q: q.reschedule("held", 1),
+    "pause": lambda q: q.pause(),
+    "resume": lambda q: q.resume(),
+    "purge": lambda q: q.purge(),
+    "requeue": lambda q: q.dead.requeue(),
+    "collect": lambda q: q.collect_garbage(),
+}
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_queue_of_a_newer_format_is_refused_by_every_call(make: Make, client: redis.Redis, name: str):
+    make().send("x", id="held", delay=60)
+    home = make().core.shards[0].keys
+    client.hset(home.meta, "format", FORMAT + 1)
+    with pytest.raises(errors.FormatTooNew, match=rf"format.* {FORMAT + 1}\b.*{FORMAT}\b"):
+        EVERYTHING[name](make())
+    client.hset(home.meta, "format", FORMAT)
+    assert make().stats().pending == 1
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_queue_of_another_number_of_shards_is_refused_by_every_call(make: Make, name: str):
+    make("spread", shards=2).send("x", id="held", delay=60)
+    with pytest.raises(errors.ShardsMismatch, match=r"\b2\b.*shards") as caught:
+        EVERYTHING[name](make("spread", shards=4))
+    assert "4" in str(caught.value)
+    assert isinstance(caught.value, errors.QueueMismatch)
+    assert make("spread", shards=2).stats().pending == 1
+
+
+def test_client_that_looked_before_the_queue_was_made_is_refused_all_the_same(make: Make):
+    early = make("spread", shards=1)
+    assert early.receive() == []
+    assert early.stats().inside == 0
+    make("spread", shards=3).send("x")
+    with pytest.raises(errors.ShardsMismatch):
+        early.receive()
+
+
+def test_client_that_looked_before_the_queue_was_made_serves_all_its_shards(make: Make):
+    early = make("spread", shards=None)
+    assert early.receive() == []
+    make("spread", shards=3).send_many([Outgoing(n) for n in range(30)])
+    assert len(early.receive(30)) == 30

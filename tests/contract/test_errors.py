@@ -1,0 +1,123 @@
+"""Every class of the error tree is raised through the public face: here, or in the test of the part that raises it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Consumer, Outgoing, Queue, errors
+from delayq.errors import DelayqError
+from delayq.message import Message
+from delayq.operations import sending
+from tests.contract.conftest import Make, Now
+
+Raise = Callable[[Queue, redis.Redis], Any]
+
+
+def received(queue: Queue, payload: Any = "x") -> Message:
+    queue.send(payload, id="a")
+    (message,) = queue.receive()
+    return message
+
+
+def settled_twice(queue: Queue, _: redis.Redis) -> None:
+    message = received(queue)
+    message.ack()
+    message.ack()
+
+
+def unreadable(queue: Queue, client: redis.Redis) -> Any:
+    queue.send({"a": 1}, id="a")
+    key = queue.core.shard("a").keys.message("a")
+    stored = bytes(client.get(key))  # type: ignore[arg-type]  # bytes, as this client does not decode
+    client.set(key, stored.replace(b'{"a":1}', b'{"a":1,'))
+    (message,) = queue.receive()
+    return message.payload
+
+
+def full(queue: Queue, client: redis.Redis) -> None:
+    queue.send("x")
+    client.config_set("maxmemory", 1)
+    try:
+        queue.send("y")
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def recorded(name: str, value: str) -> Raise:
+    def call(queue: Queue, client: redis.Redis) -> None:
+        client.hset(queue.core.shards[0].keys.meta, mapping={"format": "1", "shards": "1", name: value})
+        queue.send("x")
+
+    return call
+
+
+HERE: dict[type[DelayqError], Raise] = {
+    errors.InvalidInput: lambda queue, _: queue.send("x", max_retries=-1),
+    errors.InvalidName: lambda queue, _: queue.cancel(""),
+    errors.InvalidTime: lambda queue, _: queue.send("x", delay=-1),
+    errors.PayloadTooLarge: lambda queue, _: queue.send("x" * 2**20),
+    errors.PayloadNotSerializable: lambda queue, _: queue.send(object()),
+    errors.DuplicateMessage: lambda queue, _: queue.send_many([Outgoing(n, id="a", on_conflict="error") for n in "ab"]),
+    errors.StaleReceipt: settled_twice,
+    errors.UnreadableEnvelope: unreadable,
+    errors.NotReplicated: lambda queue, _: queue.send("x", wait_replicas=1),
+    errors.FormatTooNew: recorded("format", "2"),
+    errors.ShardsMismatch: recorded("shards", "7"),
+    errors.ServerOutOfMemory: full,
+    errors.HandlerMissing: lambda queue, _: Consumer(queue),
+}
+# What Queue cannot be brought to raise here: by whose test.
+ELSEWHERE: dict[type[DelayqError], str] = {
+    errors.InvalidURL: "unit/test_urls.py",
+    errors.ServerUnreachable: "integration/test_server_checks.py",
+    errors.LoginRefused: "integration/test_server_checks.py",
+    errors.ServerTooOld: "integration/test_server_checks.py",
+    errors.ServerNotReady: "integration/test_server_checks.py",
+    errors.NoEmbeddedServer: "integration/test_embedded.py",
+    errors.StoreTooNew: "integration/test_embedded.py",
+    errors.StoreError: "integration/test_embedded.py",
+    errors.Reject: "integration/test_consumer.py",
+    errors.RetryAfter: "integration/test_consumer.py",
+}
+# Those that stand for a branch, and are raised as one of its leaves.
+BRANCHES = [DelayqError, errors.QueueMismatch, errors.ServerError, errors.Verdict]
+
+
+@pytest.mark.parametrize("cls", HERE, ids=lambda cls: cls.__name__)
+def test_error_is_raised_by_the_queue_in_one_line(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, cls: type[DelayqError]
+):
+    monkeypatch.setattr(sending, "REPLICA_TIMEOUT_MS", 10)
+    queue = Queue("jobs", redis=redis_client, max_payload=1000)
+    with pytest.raises(cls) as caught:
+        HERE[cls](queue, redis_client)
+    assert type(caught.value) is cls
+    assert len(str(caught.value)) > 20
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("cls", "test"), ELSEWHERE.items(), ids=[cls.__name__ for cls in ELSEWHERE])
+def test_error_of_another_part_is_in_its_test(cls: type[DelayqError], test: str):
+    assert cls.__name__ in (Path(__file__).parents[1] / test).read_text()
+
+
+@pytest.mark.parametrize("cls", BRANCHES, ids=lambda cls: cls.__name__)
+def test_branch_of_the_tree_has_leaves_that_are_raised(cls: type[DelayqError]):
+    assert [leaf for leaf in {**HERE, **ELSEWHERE} if issubclass(leaf, cls)]
+
+
+def test_every_error_is_raised_somewhere():
+    classes = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, DelayqError)}
+    assert classes == {*HERE, *ELSEWHERE, *BRANCHES}
+
+
+def test_all_errors_can_be_caught_at_once(make: Make, now: Now):
+    with pytest.raises(DelayqError):
+        make("")
+    assert now.ms

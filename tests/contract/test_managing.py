@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import pytest
+import redis
+
+from delayq import Outgoing, Queue
+from delayq.doctor import examine
+from delayq.keys import STATES
+from delayq.times import from_ms
+from tests.contract.conftest import Make, Now, Take
+
+PLACES = ("unack", "retry", "dead", "ready", "pending")  # in this order: what is ready is what comes next
+
+
+def bring(queue: Queue, take: Take, state: str, id: str = "a") -> None:
+    """Send a message and bring it into a state."""
+    queue.send("x", id=id, delay=60 if state == "pending" else 0)
+    if state == "ready":
+        take(id).release()
+    elif state != "pending":
+        message = take(id)
+        if state == "retry":
+            message.nack(60)
+        elif state == "dead":
+            message.reject()
+
+
+@pytest.mark.parametrize("state", PLACES[1:])
+def test_message_that_is_not_running_is_cancelled(queue: Queue, take: Take, client: redis.Redis, state: str):
+    bring(queue, take, state)
+    assert queue.cancel("a") == "cancelled"
+    assert queue.get("a") is None
+    assert queue.cancel("a") == "unknown"
+    assert queue.collect_garbage() == 1
+    assert client.exists(queue.core.shard("a").keys.message("a")) == 0
+    stats = queue.stats()
+    assert (stats.cancelled, stats.collected, stats.inside, stats.missing) == (1, 1, 0, 0)
+
+
+@pytest.mark.parametrize("end", ["nack", "last-nack", "release", "reject", "lease"])
+def test_message_that_is_cancelled_while_it_runs_is_not_delivered_again(queue: Queue, take: Take, now: Now, end: str):
+    queue.send("x", id="a", max_retries=0 if end == "last-nack" else 5)
+    message = take(lease=5)
+    assert [queue.cancel("a"), queue.cancel("a")] == ["in_flight", "in_flight"]
+    info = queue.get("a")
+    assert info is not None
+    assert (info.state, info.cancelled) == ("unack", True)
+    if end != "lease":
+        {"nack": message.nack, "last-nack": message.nack, "release": message.release, "reject": message.reject}[end]()
+    now.later(100)
+    assert queue.receive() == []
+    assert queue.get("a") is None
+    assert (queue.stats().cancelled, queue.stats().missing) == (1, 0)
+
+
+def test_message_that_is_cancelled_while_it_runs_may_be_acked(queue: Queue, take: Take):
+    queue.send("x", id="a")
+    message = take()
+    queue.cancel("a")
+    message.ack()
+    stats = queue.stats()
+    assert (stats.acked, stats.cancelled, stats.missing) == (1, 0, 0)
+
+
+def test_unknown_message_is_unknown(queue: Queue):
+    assert queue.cancel("a") == "unknown"
+    assert queue.reschedule("a", 5) == "unknown"
+    assert queue.get("a") is None
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "retry"])
+def test_waiting_message_gets_another_due_time_and_keeps_its_attempts(queue: Queue, take: Take, now: Now, state: str):
+    bring(queue, take, state)
+    assert queue.reschedule("a", at=from_ms(now.ms + 20_000)) == "rescheduled"
+    assert queue.reschedule("a", delay=10) == "rescheduled"
+    now.later(9.999)
+    assert queue.receive() == []
+    now.later(0.001)
+    assert take().attempt == (2 if state == "retry" else 1)
+
+
+@pytest.mark.parametrize(("state", "answer"), [("unack", "in_flight"), ("dead", "dead")])
+def test_message_that_runs_or_is_dead_is_not_rescheduled(queue: Queue, take: Take, state: str, answer: str):
+    bring(queue, take, state)
+    before = queue.get("a")
+    assert queue.reschedule("a", 5) == answer
+    assert queue.get("a") == before
+
+
+@pytest.mark.parametrize("state", PLACES)
+def test_message_is_found_and_seen_in_its_state(queue: Queue, take: Take, now: Now, state: str):
+    bring(queue, take, state)
+    info = queue.get("a")
+    assert info is not None
+    assert (info.id, info.queue, info.state, info.payload) == ("a", "jobs", state, "x")
+    assert (info.body, info.headers, info.max_retries, info.created_at) == (b'"x"', {}, 2, from_ms(now.ms))
+    assert {each: [found.id for found in queue.peek(each)] for each in STATES} == {
+        each: ["a"] if each == state else [] for each in STATES
+    }
+    assert queue.peek(state)[0] == info  # type: ignore[arg-type]  # one of STATES
+
+
+def test_peek_looks_at_the_first_ones(queue: Queue):
+    queue.send_many([Outgoing(n, id=str(n), delay=100 - n) for n in range(30)])
+    assert [info.payload for info in queue.peek("pending", 5)] == [29, 28, 27, 26, 25]
+    assert len(queue.peek(limit=100)) == 30
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "retry", "dead", None])
+def test_purge_discards_what_is_in_a_state_and_leaves_the_rest(queue: Queue, take: Take, client: redis.Redis, state):
+    for each in PLACES:
+        bring(queue, take, each, each)
+    assert queue.purge(state) == (1 if state else 4)
+    assert {each for each in PLACES if queue.get(each)} == ({*PLACES} - {state} if state else {"unack"})
+    assert len(client.keys("*msg:*")) == (4 if state else 1)
+    assert (queue.stats().purged, queue.stats().missing) == ((1 if state else 4), 0)
+
+
+def test_purge_discards_any_number(queue: Queue):
+    queue.send_many([Outgoing(n) for n in range(1200)])
+    assert queue.purge() == 1200
+    assert queue.stats().inside == 0
+
+
+def test_dead_letters_come_back_with_their_retries_and_go_on_counting(queue: Queue, take: Take, now: Now):
+    for id in ("a", "b", "c"):
+        queue.send("x", id=id)
+        take(id).reject("no")
+    assert queue.dead.requeue("a") == 1
+    assert queue.dead.requeue(["b", "nobody", "b"], delay=5) == 1
+    message = take("a")
+    assert (message.attempt, message.retries_used) == (2, 0)
+    now.later(5)
+    assert take("b").attempt == 2
+    assert queue.dead.requeue() == 1
+    assert queue.dead.list() == []
+    assert queue.dead.requeue("all") == 0
+
+
+def test_dead_letters_are_listed_longest_dead_first(queue: Queue, take: Take, now: Now):
+    for id in ("a", "b", "c"):
+        queue.send("x", id=id)
+        take(id).reject()
+        now.later(1)
+    assert [letter.id for letter in queue.dead.list()] == ["a", "b", "c"]
+    assert [letter.id for letter in queue.dead.list(2)] == ["a", "b"]
+
+
+def test_old_dead_letters_are_purged(queue: Queue, take: Take, now: Now):
+    for id in ("a", "b"):
+        queue.send("x", id=id)
+        take(id).reject()
+        now.later(10)
+    assert queue.dead.purge(older_than=20.001) == 0
+    assert queue.dead.purge(older_than=20) == 1
+    assert [letter.id for letter in queue.dead.list()] == ["b"]
+    assert queue.dead.purge() == 1
+
+
+def test_stats_count_everything(queue: Queue, take: Take, now: Now):
+    for state in PLACES:
+        bring(queue, take, state, state)
+    queue.send("x", delay=50, id="gone")
+    queue.cancel("gone")
+    stats = queue.stats()
+    assert (stats.pending, stats.ready, stats.unack, stats.retry, stats.dead, stats.garbage) == (1, 1, 1, 1, 1, 1)
+    assert (stats.sent, stats.delivered, stats.released, stats.nacked, stats.died, stats.cancelled) == (
+        6,
+        4,
+        1,
+        1,
+        1,
+        1,
+    )
+    assert (stats.queue, stats.inside, stats.missing) == ("jobs", 5, 0)
+    assert stats.next_due_at == from_ms(now.ms + 60_000)
+    assert sum(stats.lateness.values()) == 4
+
+
+def test_stats_tell_since_when_the_queue_is_paused(queue: Queue, now: Now):
+    assert queue.stats().paused_since is None
+    queue.pause()
+    since = from_ms(now.ms)
+    now.later(5)
+    queue.pause()
+    assert queue.stats().paused_since == since
+    queue.resume()
+    queue.resume()
+    assert queue.stats().paused_since is None
+
+
+def test_lateness_is_counted_from_the_due_time(queue: Queue, now: Now):
+    queue.send_many([Outgoing("x", delay=1), Outgoing("y", delay=2)])
+    now.later(3)
+    queue.receive()
+    stats = queue.stats()
+    assert stats.lateness == {1024: 1, 2048: 1}
+    assert stats.lateness_quantile(0.5) == 1.024
+    assert stats.lateness_quantile(1) == 2.048
+
+
+def test_doctor_finds_a_used_queue_healthy_and_a_wound_in_it(queue: Queue, take: Take, client: redis.Redis):
+    for state in PLACES:
+        bring(queue, take, state, state)
+    assert [finding for finding in examine(queue).findings if finding.kind != "persistence"] == []
+    client.delete(queue.core.shard("pending").keys.message("pending"))
+    client.zadd(queue.core.shard("dead").keys.pending, {"dead": 5})
+    assert {(finding.kind, finding.id) for finding in examine(queue).errors} >= {
+        ("payload-missing", "pending"),
+        ("duplicate", "dead"),
+    }
+    assert examine(queue, repair=True).healthy
+    assert examine(queue).errors == []
+
+
+def test_client_that_takes_what_is_recorded_sees_all_shards(make: Make, now: Now):
+    make("spread", shards=5).send_many([Outgoing(n) for n in range(50)])
+    assert len(make("spread", shards=None).receive(50)) == 50
+    assert make("spread", shards=None).stats().unack == 50
+    assert now.ms

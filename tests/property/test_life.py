@@ -1,0 +1,67 @@
+"""Random programs of a queue's whole life, on a real Redis and on a model: after each step both say the same.
+
+The usual programs are always the same. DELAYQ_PROGRAMS=2000 makes for more, and other ones each time;
+``-s`` shows how many there were.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
+from hypothesis.stateful import run_state_machine_as_test
+
+from delayq.keys import STATES
+from tests.property.held import PURGEABLE
+from tests.property.machine import Life, taken
+
+PROGRAMS = os.environ.get("DELAYQ_PROGRAMS", "")
+# Hypothesis' own way to make programs, under another name: under its own, most are variants of the one before.
+AVAILABLE_PROVIDERS["independent"] = HypothesisProvider
+SETTINGS = settings(
+    max_examples=int(PROGRAMS or 200),
+    stateful_step_count=50,
+    derandomize=not PROGRAMS,
+    backend="independent",
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+# What at least one program must have done: a path that none takes shows nothing.
+PATHS = {
+    *(f"send {conflict} over {was}" for conflict in ("ignore", "replace", "error") for was in (*STATES, "nothing")),
+    *(
+        "send DuplicateMessage",
+        "receive nothing",
+        "receive some",
+        "receive a retry",
+        "receive payload-missing",
+        "receive leaves some",
+        "rang",
+    ),
+    *(f"receive counts {name}" for name in ("lease_lost", "expired", "died", "cancelled", "promoted")),
+    *(f"{verb} {how}" for verb in ("ack", "nack", "extend", "release", "reject") for how in ("done", "StaleReceipt")),
+    *(f"{verb} to garbage" for verb in ("nack", "release", "reject")),
+    *("nack to retry", "nack to dead", "release to ready", "reject to dead"),
+    *(f"cancel {how}" for how in ("cancelled", "in_flight", "unknown")),
+    *(f"reschedule {how}" for how in ("rescheduled", "in_flight", "dead", "unknown")),
+    *(f"purge {state}" for state in PURGEABLE),
+    *("requeue all", "requeue one", "collect counts collected"),
+}
+
+
+@pytest.mark.timeout(3600 if PROGRAMS else 600)  # seconds: a program that fails is run many times, to make it short
+def test_queue_and_model_agree_after_each_step_of_random_programs(redis_client: redis.Redis):
+    taken.clear()
+    any_factory: Any = partial(Life, redis_client)
+    run_state_machine_as_test(any_factory, settings=SETTINGS)
+    sys.stdout.write(f"{taken['programs']} programs, {taken['steps']} calls compared\n")
+    assert sorted(PATHS - set(+taken)) == []
