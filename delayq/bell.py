@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import socket
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -50,6 +51,8 @@ class Bell:
         try:
             if self._connection is None:
                 self._connect()
+            if self.fileno() == -1:
+                return
             self._connection.send_command("BLPOP", self._key, _BLOCK_SECONDS)
         except RedisError as error:
             self.close()
@@ -57,9 +60,9 @@ class Bell:
         self._listening, self._asked_at = True, time.monotonic()
 
     def fileno(self) -> int:
-        """The socket's descriptor; -1 when there is none (not connected, or a server in this process)."""
+        """Return the socket's descriptor; -1 when there is none (not connected, or a server within this process)."""
         sock = getattr(self._connection, "_sock", None)
-        return sock.fileno() if sock is not None else -1
+        return sock.fileno() if isinstance(sock, socket.socket) else -1
 
     def rang(self) -> bool:
         """Take the token, if one has come."""
@@ -106,6 +109,8 @@ class Bell:
         if isinstance(client, RedisCluster):
             self._node = client.get_redis_connection(client.get_node_from_key(self._key))
         self._connection = self._node.connection_pool.get_connection()
+        if self.fileno() == -1:
+            return
         self._connection.send_command("CLIENT", "ID")
         self._client_id = self._connection.read_response()
 
