@@ -85,11 +85,11 @@ class Journal(Connection):
             if note is not None:
                 self._write(shard, note._replace(done=True))
 
-    def run(self, calls: Any) -> list[Any]:
+    def run(self, calls: Any, repeat: bool = True) -> list[Any]:
         """Run calls, each send in a transaction of its own with the note."""
         results = []
         for call in calls:
-            results += [self.commit(call)] if _sends(call) else super().run([call])
+            results += [self.commit(call)] if _sends(call) else super().run([call], repeat)
         return results
 
     def commit(self, call: Call[Any]) -> Any:

@@ -37,9 +37,9 @@ def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, j
             failed together do not come back together.
     """
     first, most = _seconds(base, "base"), _seconds(maximum, "maximum")
-    if not factor >= 1:
+    if not isinstance(factor, int | float) or not factor >= 1:
         raise InvalidTime(f"factor {factor!r} is not 1 or more")
-    if not 0 <= jitter <= 1:
+    if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise InvalidTime(f"jitter {jitter!r} is not between 0 and 1")
 
     def wait(attempt: int) -> float:
@@ -54,6 +54,8 @@ def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, j
 
 def sequence(waits: Sequence[Seconds]) -> Backoff:
     """Wait the times of a list in turn, and the last one from then on."""
+    if isinstance(waits, str) or not isinstance(waits, Sequence):
+        raise InvalidTime(f"waits {waits!r} are no list of times")
     if not waits:
         raise InvalidTime("a sequence of waits must not be empty: give at least one")
     seconds = [_seconds(wait, "wait") for wait in waits]

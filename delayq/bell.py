@@ -7,6 +7,7 @@ kept here, on the socket of the blocked connection, which stays blocked across m
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import time
@@ -41,9 +42,12 @@ class Bell:
         self._client_id = 0
         self._asked_at = 0.0
         self._listening = False
+        self._process = os.getpid()
 
     def listen(self) -> None:
         """Be woken by the next token, if not listening already."""
+        if self._process != os.getpid():  # forked: the socket is the parent's
+            self._connection, self._listening, self._process = None, False, os.getpid()
         if self._listening and time.monotonic() > self._asked_at + 2 * _BLOCK_SECONDS:
             self.close()
         if self._listening:
@@ -94,7 +98,7 @@ class Bell:
     def close(self) -> None:
         """Give the connection up."""
         connection, self._connection, self._listening = self._connection, None, False
-        if connection is not None:
+        if connection is not None and self._process == os.getpid():
             connection.disconnect()
             self._node.connection_pool.release(connection)
 

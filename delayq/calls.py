@@ -12,6 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from delayq.errors import DelayqError
+
 T = TypeVar("T")
 Raw: TypeAlias = str | bytes | int | float
 
@@ -40,6 +42,7 @@ class Call(Generic[T]):
         read: turns the reply into the result.
         script: the script to run, or None for a plain command.
         whole: send the script's text, not its digest, where no second round trip may come between.
+        repeats: whether it may be sent again when nobody knows whether the server has run it.
     """
 
     key: str
@@ -47,6 +50,7 @@ class Call(Generic[T]):
     read: Callable[[Any], T]
     script: Script | None = None
     whole: bool = False
+    repeats: bool = True
 
     def words(self, whole: bool = False) -> tuple[Raw, ...]:
         """Return the command as it is sent."""
@@ -89,7 +93,10 @@ def text(reply: bytes | None) -> str | None:
 
 
 def together(*operations: Steps[Any]) -> Steps[list[Any]]:
-    """Run several operations side by side, their calls sharing round trips; return their results."""
+    """Run several operations side by side, their calls sharing round trips; return their results.
+
+    The result of one that fails is its DelayqError: what the others have done must not be forgotten.
+    """
     results: list[Any] = [None] * len(operations)
     waiting: dict[int, list[Call[Any]]] = {}
 
@@ -99,6 +106,9 @@ def together(*operations: Steps[Any]) -> Steps[list[Any]]:
         except StopIteration as stop:
             waiting.pop(number, None)
             results[number] = stop.value
+        except DelayqError as error:
+            waiting.pop(number, None)
+            results[number] = error
 
     for number in range(len(operations)):
         advance(number, None)

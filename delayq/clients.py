@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import redis
@@ -91,8 +92,14 @@ def retry(base: float = 0.1) -> Retry:
     return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES, failures)
 
 
+REPEATS: ContextVar[bool] = ContextVar("REPEATS", default=True)
+"""Whether a call may be sent again when its connection failed, and nobody knows whether the server ran it."""
+
+
 class _Retry(Retry):
-    """As redis-py's, but for two cases.
+    """As redis-py's, but for three cases.
+
+    A call that must not run twice, such as a claim, is not repeated: see REPEATS.
 
     A call repeats to connect within its own repetitions, so that a server which froze would be waited for 13 times.
     A refused login stays refused, and some servers lock out a user who insists.
@@ -108,7 +115,13 @@ class _Retry(Retry):
             finally:
                 self._retries = retries
 
-        result = super().call_with_retry(once, *args, **kwargs)
+        retries = self._retries
+        try:
+            if not REPEATS.get():
+                self._retries = 0
+            result = super().call_with_retry(once, *args, **kwargs)
+        finally:
+            self._retries = retries
         if isinstance(result, _Refused):
             raise result.error
         return result

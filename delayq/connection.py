@@ -12,6 +12,7 @@ from redis.cluster import RedisCluster
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from delayq.calls import Call, Steps
+from delayq.clients import REPEATS
 from delayq.server import check_server, translate
 
 T = TypeVar("T")
@@ -54,13 +55,17 @@ class Connection:
         if client is not None:
             client.close()
 
-    def do(self, steps: Steps[T]) -> T:
-        """Run an operation to its end and return its result."""
+    def do(self, steps: Steps[T], repeat: bool = True) -> T:
+        """Run an operation to its end and return its result.
+
+        Args:
+            repeat: try again, for a second or two, when the connection fails; not for calls that must not run twice.
+        """
         try:
             calls = next(steps)
             while True:
                 try:
-                    results = self.run(calls)
+                    results = self.run(calls, repeat)
                 except Exception as error:  # noqa: BLE001  # it is the operation's to handle
                     calls = steps.throw(error)
                 else:
@@ -68,13 +73,14 @@ class Connection:
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]  # what the generator returns
 
-    def run(self, calls: Sequence[Call[Any]]) -> list[Any]:
+    def run(self, calls: Sequence[Call[Any]], repeat: bool = True) -> list[Any]:
         """Run calls in one round trip; return their results, or the DelayqError that the server answered with.
 
         Raises:
             ServerError: the connection failed; calls may or may not have happened.
         """
         client = self.client
+        token = REPEATS.set(repeat and all(call.repeats for call in calls))
         try:
             replies = self._send(client, calls)
             missing = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
@@ -83,6 +89,8 @@ class Connection:
                     replies[i] = reply
         except RedisError as error:
             raise translate(error) from error
+        finally:
+            REPEATS.reset(token)
         return [
             translate(reply) if isinstance(reply, RedisError) else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)

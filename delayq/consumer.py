@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import signal
@@ -16,6 +17,7 @@ from delayq.log import log
 from delayq.loop import Loop
 from delayq.message import Message
 from delayq.operations.inspecting import check_limit
+from delayq.outcome import check_handler
 from delayq.queue import Queue
 from delayq.times import Seconds, milliseconds
 
@@ -54,8 +56,7 @@ class Consumer:
             raise HandlerMissing(
                 f"queue {queue.name} has no handler: decorate a function with @queue.handler, or pass one"
             )
-        if not callable(chosen):
-            raise InvalidInput(f"handler {chosen!r} is not callable")
+        check_handler(chosen)
         check_limit(concurrency, "concurrency", most=10_000)
         self.queue = queue
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -63,7 +64,9 @@ class Consumer:
         self._concurrency = concurrency
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
         self._loop: Loop | None = None
+        self._this_grace: float | None = None  # of `stop`, for the running loop
         self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
         self._handled = self._failed = 0  # in earlier runs
 
     @property
@@ -95,32 +98,49 @@ class Consumer:
         loop = self._new_loop(burst, max_messages)
         previous: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+            handler = self._signal_handler()
+            previous = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             return self._consume(loop)
         finally:
             for number, old in previous.items():
-                signal.signal(number, old)
+                signal.signal(number, signal.SIG_DFL if old is None else old)
 
     def start(self) -> None:
-        """Consume on a thread of its own until `stop`."""
+        """Consume on a thread of its own until `stop`, or until the program ends.
+
+        Raises:
+            ServerError: there was no connection to begin with; a later loss is waited out.
+        """
         loop = self._new_loop()
-        self._thread = threading.Thread(target=self._consume, args=(loop,), name="delayq-consumer", daemon=True)
+        self._thread = threading.Thread(target=self._consume_apart, args=(loop,), name="delayq-consumer", daemon=True)
         self._thread.start()
+        atexit.register(self.stop)
 
     def stop(self, timeout: Seconds | None = None) -> None:
-        """End `start` or `run`, and wait for the former: finish what runs, hand back what has not started.
+        """End `start` or `run`: finish what runs, hand back what has not started; wait for the end of `start`.
+
+        Called by a handler, it does not wait: the handler is among what is to be finished.
 
         Args:
             timeout: what running handlers are given; the shutdown timeout when None.
+
+        Raises:
+            DelayqError: what ended the thread of `start` before.
         """
-        if timeout is not None:
-            self._grace = milliseconds(timeout, "timeout") / 1000
-        if self._loop is not None:
-            self._loop.stop()
-        if self._thread is not None:
-            self._thread.join()
+        loop, thread = self._loop, self._thread
+        if loop is not None:
+            self._this_grace = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+            loop.stop()
+            if loop.runs_on(threading.current_thread()):
+                return
+        if thread is not None:
+            atexit.unregister(self.stop)
+            thread.join()
             self._thread = None
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
 
     def drain(self) -> int:
         """Handle all that is due, and what becomes due meanwhile; return how many deliveries that took."""
@@ -129,18 +149,35 @@ class Consumer:
     def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop:
         if self._loop is not None:
             raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
-        self._loop = Loop(self.queue, self._handler, self._concurrency, self.name, burst, most)
-        return self._loop
+        loop = Loop(self.queue, self._handler, self._concurrency, self.name, burst, most)
+        loop.connect()
+        self._loop, self._this_grace = loop, None
+        return loop
 
     def _consume(self, loop: Loop) -> int:
         log.info("consumer started", queue=self.queue.name, consumer=self.name, concurrency=self._concurrency)
         try:
-            return loop.run(lambda: self._grace)
+            return loop.run(lambda: self._grace if self._this_grace is None else self._this_grace)
         finally:
             self._handled, self._failed = self.handled, self.failed
             self._loop = None
             log.info("consumer stopped", queue=self.queue.name, consumer=self.name, handled=loop.handled)
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._loop is not None:
-            self._loop.stop(at_once=self._loop.is_stopping)
+    def _consume_apart(self, loop: Loop) -> None:
+        try:
+            self._consume(loop)
+        except Exception as error:  # noqa: BLE001  # it is for whoever calls stop
+            log.error("consumer ended by an error", queue=self.queue.name, consumer=self.name, error=repr(error))
+            self._error = error
+
+    def _signal_handler(self) -> Callable[[int, FrameType | None], None]:
+        process = os.getpid()
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            if os.getpid() != process:  # a child that a handler has forked: not its parent's consumer
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            elif self._loop is not None:
+                self._loop.stop(at_once=self._loop.is_stopping)
+
+        return stop

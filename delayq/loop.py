@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from delayq import bell, pace
 from delayq import outcome as oc
-from delayq.calls import nothing, together
-from delayq.errors import ServerError
+from delayq.calls import Steps, expect, nothing, together
+from delayq.errors import DelayqError, ServerError, StoreError
 from delayq.log import log
 from delayq.message import Message
 from delayq.operations import delivering, managing
@@ -25,6 +26,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between tries while the server 
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only for the others
 
 Settled = tuple[Message, oc.Outcome]
+T = TypeVar("T")
 
 
 class Loop:
@@ -47,7 +49,6 @@ class Loop:
         self.handled = self.failed = 0
         self._queue = queue
         self._core = queue.core
-        self._do = queue.connection.do
         self._concurrency = concurrency
         self._name = name
         self._burst = burst
@@ -57,41 +58,52 @@ class Loop:
         self._held: dict[int, Message] = {}  # claimed and not settled, by identity
         self._unsettled: list[Settled] = []
         self._unfinished = 0  # with the workers
-        self._quarantine: Quarantine[Message] = Quarantine()
+        self._quarantine: Quarantine[Message] = Quarantine(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
         self._sleep_until: float | None = None  # on the monotonic clock, when the server was asked
-        self._offset_ms = 0.0  # of the server's clock to the monotonic one
         self._pause = FIRST_PAUSE
         self._stopping = self._at_once = self._sleeping = False
+        self._trouble: DelayqError | None = None
+        self._thread: threading.Thread | None = None
         self._bells: list[bell.Bell] = []
         self._upkeep = pace.Every(pace.FALLBACK_MS / 1000)
         self._cleaning = pace.Every(60)
         self._heartbeat = pace.Every(self._lease / 6000)
         self._wakeup = Wakeup()
 
+    def connect(self) -> None:
+        """Make sure that the queue can be served.
+
+        Raises:
+            ServerError, QueueMismatch
+        """
+        self._do(self._core.opened(create=True))
+        client = self._queue.connection.client
+        self._bells = [bell.Bell(client, scripts.keys.bell) for scripts in self._core.shards]
+
     def run(self, grace: Callable[[], float]) -> int:
         """Turn until stopped; return the number of messages handled.
 
         Args:
             grace: how many seconds running handlers are given in the end.
-
-        Raises:
-            ServerError: there was no connection to begin with.
         """
+        self._thread = threading.current_thread()
         try:
-            self._do(self._core.opened(create=True))
-            client = self._queue.connection.client
-            self._bells = [bell.Bell(client, scripts.keys.bell) for scripts in self._core.shards]
             self._workers.start()
             while not self._stopping:
                 self._patiently(self._turn)
             self._finish(time.monotonic() + grace())
         finally:
+            self._workers.unstarted()
             self._workers.stop()
             for each in self._bells:
                 each.close()
             self._wakeup.close()
         return self.handled
+
+    def runs_on(self, thread: threading.Thread) -> bool:
+        """Whether a thread is this loop's or one of its workers: it must not wait for the loop's end."""
+        return thread is self._thread or thread in self._workers.threads
 
     @property
     def is_stopping(self) -> bool:
@@ -103,13 +115,18 @@ class Loop:
         self._at_once = self._at_once or at_once
         self._wakeup.ring()
 
+    def _do(self, steps: Steps[T]) -> T:
+        # At the end, whoever waits for this consumer is not made to wait for a server that is away.
+        return self._queue.connection.do(steps, repeat=not self._stopping)
+
     def _turn(self) -> None:
         self._gather()
         left = None if self._most is None else self._most - self.handled - len(self._unsettled) - self._unfinished
         limit = self._room() if left is None else max(0, min(self._room(), left))
         settled = len(self._unsettled)
-        claimed = self._exchange(None if settled and not limit else limit)
         self._look_after()
+        claimed = self._exchange(None if settled and not limit else limit)
+        self._tell_trouble()
         suspect = self._quarantine.released(self._held.values())
         if suspect is not None:
             _log(suspect).warning("runs alone: earlier deliveries ended with their consumers")
@@ -135,31 +152,39 @@ class Loop:
             steps.append(delivering.claim(self._core, Message, limit, self._lease))
         outcomes, *replies = self._do(together(*steps))
         self._unsettled = []
-        self._note(settled, outcomes)
+        self._note(settled, expect(outcomes))
         self._sleep_until = None
         if limit is None:
             return 0
-        batch: delivering.Batch
-        self._sleep_until, batch = replies
-        self._exhausted = limit is not None and batch.claimed < max(limit, 1)
+        until, batch = replies[0], expect(replies[1])
+        self._exhausted = batch.claimed < max(limit, 1)
         self._take(batch.messages)
-        return batch.claimed
+        self._sleep_until = expect(until)
+        return int(batch.claimed)
 
     def _settle(self) -> None:
         self._exchange(None)
+        self._tell_trouble()
+
+    def _tell_trouble(self) -> None:
+        """Raise what kept outcomes from being settled, once everything else of the turn is done."""
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
 
     def _gather(self) -> None:
         for message, outcome in self._workers.outcomes():
             self._unfinished -= 1
             if message.settled:  # the handler has done so itself
                 self._note([(message, oc.DONE)], [True])
+                if isinstance(outcome, oc.Failed | oc.Dead):
+                    _log(message).warning("handler failed after it had settled its message", error=outcome.error)
             else:
                 self._unsettled.append((message, outcome))
 
     def _take(self, messages: list[Message]) -> None:
         if not messages:
             return
-        self._offset_ms = messages[0].handed_ms - time.monotonic() * 1000
         self._held.update((id(message), message) for message in messages)
         admitted, refused = self._quarantine.admit(messages)
         self._unsettled += [(message, oc.HANDED_BACK) for message in refused]
@@ -169,8 +194,12 @@ class Loop:
         self._unfinished += len(messages)
         self._workers.submit(messages)
 
-    def _note(self, settled: list[Settled], results: list[bool]) -> None:
+    def _note(self, settled: list[Settled], results: Sequence[bool | DelayqError]) -> None:
         for (message, outcome), ours in zip(settled, results, strict=True):
+            if isinstance(ours, DelayqError):
+                self._unsettled.append((message, outcome))  # once more, with the next ones
+                self._trouble = ours
+                continue
             self._held.pop(id(message), None)
             if isinstance(outcome, oc.HandedBack):
                 continue
@@ -191,22 +220,20 @@ class Loop:
                 self._exhausted = False
             self._do(managing.collect(self._core, GARBAGE_AT_ONCE))
         if self._cleaning.due():
+            self._do(self._core.opened(create=True))
             self._do(managing.bury_old(self._core))
 
     def _renew(self) -> None:
-        horizon = self._server_ms() + self._lease * 2 / 3
-        waning = [m for m in self._held.values() if 0 < m.lease_ms < horizon and not m.settled]
+        horizon = time.monotonic() + self._lease / 1000 * 2 / 3
+        waning = [m for m in self._held.values() if 0 < m.held_until < horizon and not m.settled]
         if waning:
             for message in self._do(delivering.renew(self._core, waning, self._lease)):
-                message.leased_until(0)
-                _log(message).warning("lease lost: the message is delivered again")
-
-    def _server_ms(self) -> float:
-        return time.monotonic() * 1000 + self._offset_ms
+                if not message.settled:  # by its handler, meanwhile
+                    _log(message).warning("lease lost: the message is delivered again")
 
     def _may_start(self, message: Message) -> bool:
         """Whether the lease still stands: this process may have been stopped for longer than that."""
-        return message.lease_ms > self._server_ms()
+        return message.held_until > time.monotonic()
 
     # -- sleeping --------------------------------------------------------------------------------------------------
 
@@ -239,7 +266,7 @@ class Loop:
         """Do a step; when the server is away, wait a little, longer each time."""
         try:
             step()
-        except ServerError as error:
+        except (ServerError, StoreError) as error:
             if self._pause == FIRST_PAUSE:
                 log.warning("server away: trying again until it is back", queue=self._queue.name, error=str(error))
             for each in self._bells:
@@ -254,7 +281,8 @@ class Loop:
 
     def _finish(self, deadline: float) -> None:
         """Hand back what has not started, wait for what runs, give up what does not end in time."""
-        self._pass_bell_on()
+        if self._pause == FIRST_PAUSE and not self._at_once:
+            self._pass_bell_on()
         unstarted = self._workers.unstarted()
         self._unfinished -= len(unstarted)
         self._unsettled += [(message, oc.HANDED_BACK) for message in unstarted + self._quarantine.waiting()]
@@ -268,10 +296,11 @@ class Loop:
             if self._heartbeat.due():
                 self._patiently(self._renew)
             self._wait(min(deadline - time.monotonic(), self._heartbeat.left()))
-        running = [m for m in self._held.values() if not m.settled]
-        if running and not self._at_once:
+        known = {id(message) for message, _ in self._unsettled}
+        running = [m for m in self._held.values() if id(m) not in known and not m.settled]
+        if (running or self._unsettled) and not self._at_once:
             error = "ShutdownTimeout: the consumer stopped before the handler was done"
-            self._unsettled = [(message, oc.Failed(error=error)) for message in running]
+            self._unsettled += [(message, oc.Failed(error=error)) for message in running]
             self._patiently(self._settle)
 
     def _pass_bell_on(self) -> None:

@@ -92,6 +92,7 @@ class Delivery:
         receipt: proves that this delivery is the running one.
         lease_until: when the lease ends; a consumer renews it while the handler runs.
         lateness: seconds from the due time to the hand-out.
+        held_until: until when the lease surely stands, on this process's monotonic clock; 0 once it is lost.
         settled: True once this delivery was acked, nacked, released or rejected through this object.
     """
 
@@ -105,6 +106,7 @@ class Delivery:
         "_owner",
         "_payload",
         "attempt",
+        "held_until",
         "id",
         "receipt",
         "settled",
@@ -134,6 +136,7 @@ class Delivery:
         self._before = Deliveries.read(deliveries) if deliveries else _NONE_BEFORE
         self.attempt = self._before.past + 1
         self.receipt = f"{deliveries or '0.0.0.0'}-{micros}"
+        self.held_until = 0.0
         self.settled = False
 
     @property
@@ -193,11 +196,6 @@ class Delivery:
     def handed_ms(self) -> float:
         """When it was handed out, by the server's clock."""
         return self._handed_ms
-
-    @property
-    def lease_ms(self) -> int:
-        """When the lease ends, by the server's clock; 0 once it is known to be lost."""
-        return self._lease_ms
 
     def leased_until(self, lease_ms: int) -> None:
         """Note the end of the lease, ms, that the server has set."""

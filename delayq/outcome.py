@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from delayq.errors import InvalidTime, Reject, RetryAfter, UnreadableEnvelope
+from delayq.errors import InvalidInput, InvalidTime, Reject, RetryAfter, UnreadableEnvelope
 from delayq.times import delay_ms
 
 MAX_ERROR_CHARS = 2000
@@ -54,15 +56,30 @@ DONE = Done()
 HANDED_BACK = HandedBack()
 
 
+def check_handler(handler: object) -> None:
+    """Raise InvalidInput when calling `handler` would not do its work."""
+    if not callable(handler):
+        raise InvalidInput(f"handler {handler!r} is not callable")
+    function = handler.func if isinstance(handler, functools.partial) else handler
+    for each in (function, getattr(function, "__call__", None)):  # noqa: B004  # an object's method, to be looked into
+        if any(is_lazy(each) for is_lazy in _LAZY):
+            raise InvalidInput(f"handler {handler!r} is a coroutine or generator function: give a plain one")
+
+
+_LAZY = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+
+
 def of_return(value: Any) -> Outcome:
     """Return the outcome of a handler that returned `value`."""
+    if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
+        return Failed(error=f"the handler returned a {type(value).__name__}, which nobody runs")
     return Failed(error="the handler returned False") if value is False else DONE
 
 
 def of_error(error: BaseException) -> Outcome:
     """Return the outcome of a handler that raised `error`."""
     if isinstance(error, Reject):
-        return Dead(error_text(error.reason) or "rejected", error_text(error))
+        return Dead(error_text(getattr(error, "reason", None)) or "rejected", error_text(error))
     if isinstance(error, UnreadableEnvelope):
         return Dead(REASON_UNREADABLE, error_text(error))
     if isinstance(error, RetryAfter):
@@ -72,19 +89,18 @@ def of_error(error: BaseException) -> Outcome:
 
 def _retry_after(error: RetryAfter) -> Outcome:
     try:
-        return Failed(delay_ms(error.delay), error_text(error))
+        return Failed(delay_ms(getattr(error, "delay", 0)), error_text(error))
     except InvalidTime as invalid:
         return Failed(error=error_text(invalid))
 
 
 def error_text(error: object) -> str:
     """Return an error's type and message, or a text, at most 2,000 characters of it; '' for None."""
-    if isinstance(error, BaseException):
-        try:
-            error = f"{type(error).__name__}: {error}"
-        except Exception:  # noqa: BLE001  # a __str__ that raises must not take the consumer down
-            error = type(error).__name__
     if error is None:
         return ""
+    try:
+        text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
+    except Exception:  # noqa: BLE001  # a __str__ that raises must not take the consumer down
+        text = type(error).__name__
     # A lone surrogate, as in the name of a Latin-1 file, has no encoding that Redis could store.
-    return str(error)[:MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()[:MAX_ERROR_CHARS]
+    return text[:MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()[:MAX_ERROR_CHARS]

@@ -12,17 +12,18 @@ from typing import Any, Self, TypeVar
 
 from delayq import urls
 from delayq.backoff import Backoff, exponential
+from delayq.calls import expect
 from delayq.connection import Client, Connection
 from delayq.dead import DeadLetters
 from delayq.embedded import open_store
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
-from delayq.errors import InvalidInput, StaleReceipt
+from delayq.errors import DelayqError, InvalidInput, StaleReceipt
 from delayq.info import MessageInfo
 from delayq.keys import State
 from delayq.message import Message, OnConflict, Outgoing, SentMessage
 from delayq.operations import delivering, inspecting, managing, sending
 from delayq.operations.core import Core, Settings
-from delayq.outcome import DONE, Outcome
+from delayq.outcome import DONE, Outcome, check_handler
 from delayq.stats import QueueStats
 from delayq.times import Seconds, lease_ms, milliseconds
 from delayq.waiter import Waiter
@@ -68,6 +69,8 @@ class Queue:
     ) -> None:
         if url is not None and redis is not None:
             raise InvalidInput("url= and redis= were given: give one of them")
+        if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
+            raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
         settings = Settings(lease, max_retries, backoff or exponential(), max_payload, dead_retention)
         self.name = name
         self.core = Core(name, prefix, shards, settings, clock)
@@ -165,32 +168,34 @@ class Queue:
         inspecting.check_limit(max_messages, "max_messages", most=500)
         leased = lease_ms(self.core.settings.lease if lease is None else lease)
         deadline = time.monotonic() + milliseconds(wait, "wait") / 1000
-        asked = False
-        while True:
-            self.connection.do(delivering.recover(self.core))
-            batch = self.connection.do(delivering.claim(self.core, Message, max_messages, leased))
-            left = deadline - time.monotonic()
-            if batch.messages or (left <= 0 and not batch.claimed):
-                self._waiter().end()
-                return batch.messages
-            if batch.claimed:
-                continue
-            if not asked:
-                self._waiter().begin(left)  # and look once more: it counts what falls due from now on
-            else:
-                self._waiter().wait(left)
-            asked = not asked
+        waiter, asked = self._waiter(), False
+        try:
+            while True:
+                self.connection.do(delivering.recover(self.core))
+                batch = self.connection.do(delivering.claim(self.core, Message, max_messages, leased))
+                left = deadline - time.monotonic()
+                if batch.messages or (left <= 0 and not batch.claimed):
+                    return batch.messages
+                if batch.claimed:
+                    continue
+                if not asked:
+                    waiter.begin(left)  # and look once more: it counts what falls due from now on
+                else:
+                    waiter.wait(left)
+                asked = not asked
+        finally:
+            waiter.end()
 
     def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
         """Settle messages as done, in one round trip; False where the receipt was stale."""
-        batch = [messages] if isinstance(messages, Message) else list(messages)
-        if not all(isinstance(message, Message) for message in batch):
+        batch = [messages] if isinstance(messages, Message) else messages
+        if not isinstance(batch, Sequence) or not all(isinstance(message, Message) for message in batch):
             raise InvalidInput("ack takes messages as receive returned them, not their ids")
-        return self.connection.do(delivering.settle(self.core, [(message, DONE) for message in batch]))
+        return [expect(ours) for ours in self._settle([(message, DONE) for message in batch])]
 
     def settle(self, message: Message, outcome: Outcome) -> None:
         """Settle one delivery; raises StaleReceipt when it is no longer ours."""
-        if not self.connection.do(delivering.settle(self.core, [(message, outcome)]))[0]:
+        if not expect(self._settle([(message, outcome)])[0]):
             raise StaleReceipt(
                 f"message {message.id} is no longer ours: it was settled, or its lease ran out; nothing was changed"
             )
@@ -204,7 +209,11 @@ class Queue:
 
         Returning acks; returning False or raising nacks with the queue's backoff; `Reject` buries the message;
         `RetryAfter` retries it then.
+
+        Raises:
+            InvalidInput: it is not callable, or a coroutine or generator function, which a call does not run.
         """
+        check_handler(function)
         self.registered_handler = function
         return function
 
@@ -248,6 +257,9 @@ class Queue:
     def stats(self) -> QueueStats:
         """Count everything."""
         return self.connection.do(inspecting.stats(self.core))
+
+    def _settle(self, settled: list[tuple[Message, Outcome]]) -> list[bool | DelayqError]:
+        return self.connection.do(delivering.settle(self.core, settled))
 
     def _waiter(self) -> Waiter:
         waiter: Waiter | None = getattr(self._waiters, "waiter", None)

@@ -66,7 +66,11 @@ class Scripts:
         return self._call("open", [k.meta], [FORMAT, shards or "", 1 if create else ""], as_is)
 
     def send(
-        self, messages: Sequence[tuple[str, Raw, bytes]], named: bool = True, whole: bool = False
+        self,
+        messages: Sequence[tuple[str, Raw, bytes]],
+        named: bool = True,
+        whole: bool = False,
+        repeats: bool = True,
     ) -> Call[list[int]]:
         """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
         k = self.keys
@@ -75,7 +79,7 @@ class Scripts:
         for message in messages:
             keys.append(k.message_prefix + message[0])
             args += message
-        return self._call("send", keys, args, as_is, whole)
+        return self._call("send", keys, args, as_is, whole, repeats)
 
     def replace(self, message_id: str, due: Raw, envelope: bytes, whole: bool = False) -> Call[list[int]]:
         k = self.keys
@@ -90,7 +94,7 @@ class Scripts:
     def ready_to_unack(self, limit: int, lease_ms: int) -> Call[Claimed]:
         k = self.keys
         keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell]
-        return self._call("ready_to_unack", keys, [self._clock(), limit, lease_ms], _read_claimed)
+        return self._call("ready_to_unack", keys, [self._clock(), limit, lease_ms], _read_claimed, repeats=False)
 
     def unack_to_retry(self, limit: int = MAX_IDS) -> Call[int]:
         k = self.keys
@@ -187,6 +191,10 @@ class Scripts:
         k = self.keys
         return self._call("balance", [k.pending, k.ready, k.unack, k.retry, k.dead, k.stats], [], int)
 
+    def confirm(self) -> Call[int]:
+        """Write something, so that a WAIT that follows speaks of all that was written before; a plain command."""
+        return Call(self.keys.stats, ("HINCRBY", self.keys.stats, "confirmed", 1), int)
+
     def envelopes(self, ids: Sequence[str]) -> Call[list[bytes | None]]:
         """Read the stored envelopes, None where one is gone; a plain command, as are those below."""
         keys = [self.keys.message_prefix + message_id for message_id in ids]
@@ -200,10 +208,24 @@ class Scripts:
         words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", skip, limit)
         return Call(key, words, lambda reply: [message_id.decode() for message_id in reply])
 
+    def scored_page(
+        self, state: State, limit: int, after: Raw = "-inf", skip: int = 0
+    ) -> Call[list[tuple[str, bytes]]]:
+        """Read up to `limit` ids and scores of a state, lowest first, but for the first `skip` from `after` on."""
+        key = self.keys.state(state)
+        words = ("ZRANGE", key, after, "+inf", "BYSCORE", "LIMIT", skip, limit, "WITHSCORES")
+        return Call(key, words, _read_scored)
+
     def _call(
-        self, name: str, keys: Sequence[str], args: Sequence[Raw], read: Callable[[Any], T], whole: bool = False
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Sequence[Raw],
+        read: Callable[[Any], T],
+        whole: bool = False,
+        repeats: bool = True,
     ) -> Call[T]:
-        return Call(keys[0], (len(keys), *keys, *args), read, script(name), whole)
+        return Call(keys[0], (len(keys), *keys, *args), read, script(name), whole, repeats)
 
 
 def _read_claimed(reply: list[Any]) -> Claimed:
@@ -211,6 +233,12 @@ def _read_claimed(reply: list[Any]) -> Claimed:
     ids = [message_id.decode() for message_id in flat[::2]]
     dues = [int(float(due)) for due in flat[1::2]]
     return Claimed(now_ms, micros, ids, dues, [text(each) for each in deliveries])
+
+
+def _read_scored(reply: list[Any]) -> list[tuple[str, bytes]]:
+    if reply and isinstance(reply[0], list):  # RESP3
+        return [(message_id.decode(), b"%.17g" % score) for message_id, score in reply]
+    return [(message_id.decode(), score) for message_id, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
 def _read_found(reply: list[Any]) -> Found:

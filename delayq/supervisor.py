@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -16,7 +15,7 @@ from delayq.log import log
 USAGE_ERROR = 2  # an exit code: the command line is wrong, and would be wrong again
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies young
 LONG_LIFE = 30.0  # seconds after which a child counts as having started well
-KILL_MARGIN = 5.0  # seconds beyond the shutdown timeout before a child that does not end is killed
+KILL_MARGIN = 15.0  # seconds beyond the shutdown timeout before a child that does not end is killed
 SUPERVISOR_ENV = "DELAYQ_SUPERVISOR"
 """In a child's environment: the supervisor's process id. A child whose parent is another one is an orphan."""
 
@@ -37,7 +36,6 @@ class Supervisor:
         self._count = processes
         self._patience = shutdown_timeout + KILL_MARGIN
         self._children: list[Child] = []
-        self._wake = threading.Event()
         self._stopping: int | None = None
 
     def run(self) -> int:
@@ -53,11 +51,11 @@ class Supervisor:
                 code = self._look()
                 if code is not None:
                     return max(code, self._end())
-                self._wake.wait(0.1)
+                time.sleep(0.1)
             return self._end()
         finally:
             for number, old in previous.items():
-                signal.signal(number, old)
+                signal.signal(number, signal.SIG_DFL if old is None else old)
 
     def _look(self) -> int | None:
         """Start what is to be started; return an exit code when the whole is at its end."""
@@ -79,7 +77,6 @@ class Supervisor:
             for child in self._children:
                 child.signal(number)
         self._stopping = number
-        self._wake.set()
 
 
 class Child:
@@ -126,8 +123,12 @@ class Child:
     def _start(self) -> None:
         # A group of its own: Ctrl-C in a terminal reaches the supervisor alone, which hands it on once.
         environment = {**os.environ, SUPERVISOR_ENV: str(os.getpid())}
-        self._process = subprocess.Popen(self._command, env=environment, process_group=0)
         self._started = time.monotonic()
+        try:
+            self._process = subprocess.Popen(self._command, env=environment, process_group=0)
+        except OSError as error:  # no memory, no process left: as it may be when children die
+            self._wait_after(0.0, f"not started: {error}")
+            return
         log.info("consumer process started", number=self._number, pid=self._process.pid)
 
     def _note(self, code: int) -> None:
@@ -135,9 +136,11 @@ class Child:
         if code in (0, USAGE_ERROR):
             self.code = code
             return
+        self._wait_after(lived, f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}")
+
+    def _wait_after(self, lived: float, how: str) -> None:
         self._wait = FIRST_WAIT if lived >= LONG_LIFE else min(LONGEST_WAIT, self._wait * 2)
         self._start_at = time.monotonic() + self._wait
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         log.warning("consumer process died: it is restarted", number=self._number, how=how, wait=round(self._wait, 1))
 
 

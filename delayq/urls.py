@@ -76,7 +76,7 @@ def _are_hosts(hosts: str) -> bool:
 
 
 _FORM = re.compile(r"(?P<start>(?:(?P<scheme>[a-z0-9+]+)://)?)(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>[^#]*)")
-_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25\w+)?\]|[^:\[\]]+)(?::(?P<port>\d+))?")
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25\w+)?\]|[^:\[\]\s]+)(?::(?P<port>\d+))?")
 
 
 class _Setting(NamedTuple):

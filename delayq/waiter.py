@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
 
 from delayq import bell
 from delayq.connection import Connection
+from delayq.errors import ServerError
 from delayq.operations import delivering
 from delayq.operations.core import Core
 from delayq.pace import FALLBACK_MS
@@ -19,7 +21,7 @@ class Waiter:
     def __init__(self, core: Core, connection: Connection) -> None:
         self._core = core
         self._connection = connection
-        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._token = secrets.token_hex(4)
         self._bells: list[bell.Bell] = []
         self._until = 0.0
         self._promised = False
@@ -33,7 +35,7 @@ class Waiter:
             each.listen()
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
         asked = time.monotonic()
-        self._until = self._connection.do(delivering.rest(self._core, self._name, most))
+        self._until = self._connection.do(delivering.rest(self._core, self._name(), most))
         self._promised = self._until < asked + most / 1000
 
     def wait(self, seconds: float) -> None:
@@ -45,9 +47,13 @@ class Waiter:
     def end(self) -> None:
         """Stop listening, and let others know of what this receiver will not look after."""
         tokens = [each.hush() for each in self._bells]
-        if any(tokens) or (self._promised and time.monotonic() < self._until):
-            self._connection.do(delivering.pass_on(self._core, self._name))
-        self._promised = False
+        promised, self._promised = self._promised and time.monotonic() < self._until, False
+        if any(tokens) or promised:
+            with contextlib.suppress(ServerError):  # the fallback poll of the others makes up for it
+                self._connection.do(delivering.pass_on(self._core, self._name()))
+
+    def _name(self) -> str:
+        return f"{os.getpid()}-{self._token}"
 
     def close(self) -> None:
         """Give the blocked connections up."""

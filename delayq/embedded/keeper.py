@@ -53,9 +53,8 @@ STRAY_SECONDS = 30.0  # until the server of a keeper that was killed must be gon
 STOP_SECONDS = 30.0  # until the own server must be gone; then it is killed
 STABLE_SECONDS = 1.0  # a server that ends sooner is restarted ever more slowly, so that it does not eat the machine
 LONGEST_PAUSE = 1.0
-QUICK_SECONDS = (
-    0.1  # a server that takes longer to load waits for another user, so that a loop of commands loads it once
-)
+# A server that took longer than this to load waits a while for another user, so that a loop of commands loads it once.
+QUICK_SECONDS = 0.1
 LINGER = 10  # times as long as it took longer
 LONGEST_LINGER = 10.0
 
@@ -99,9 +98,7 @@ class Keeper:
         while not try_lock(lock):
             ask(self.stale, "SHUTDOWN NOSAVE")
             if time.monotonic() > deadline:
-                sys.exit(
-                    f"a process that is not ours holds {self.folder / SERVER_LOCK} and does not end: end it by hand"
-                )
+                sys.exit(f"the server of an earlier keeper holds {SERVER_LOCK} and does not end: end it by hand")
             time.sleep(0.01)
         if self.stale:
             remove_socket(Path(self.stale), self.folder)
@@ -118,10 +115,8 @@ class Keeper:
 
     def places(self) -> Iterator[Path]:
         yield self.folder
-        for place in (
-            tempfile.gettempdir(),
-            "/tmp",
-        ):  # the folder's path is too long, or its file system has no sockets
+        # Its path is too long for a socket, or its file system has none.
+        for place in (tempfile.gettempdir(), "/tmp"):
             private = Path(tempfile.mkdtemp(prefix="delayq-", dir=place))
             yield private
             private.rmdir()

@@ -23,6 +23,7 @@ from delayq.errors import StoreError
 
 START_SECONDS = 60.0  # 20 million messages load in that time; a new store starts in a twentieth of a second
 LEAVE_SECONDS = 90.0  # for a keeper that is stopping; it kills a server that hangs after 30 s
+GO_SECONDS = 1.0
 LONGEST_LOG = 1_000_000  # bytes
 LOG_LINES = 5  # of them in an error
 
@@ -53,10 +54,16 @@ class Store:
                 self._users = self._lock_users()
 
     def leave(self) -> None:
-        """Be no user any more; a process that was forked from this one still is."""
+        """Be no user any more; a process that was forked from this one still is.
+
+        The last user waits for the server's end, a second at most: who closes a store may want to remove its folder.
+        """
         users, self._users = self._users, None
         if users is not None:
             users.close()
+            deadline = time.monotonic() + GO_SECONDS
+            while self._is_ending() and time.monotonic() < deadline:
+                time.sleep(0.002)
 
     def address(self) -> Address | None:
         """Where the server listens that was last ready; None before that, or when it has ended in good order."""
@@ -92,6 +99,22 @@ class Store:
             f"the server of the store {self.folder} is not ready after {START_SECONDS:.0f} s, perhaps because it still "
             f"loads: look into {keeper.LOG} there, and try again"
         )
+
+    def _is_ending(self) -> bool:
+        """Whether the keeper is at work, and nobody uses the store."""
+        if not self.folder.is_dir():
+            return False
+        keepers = self._lock_keeper()
+        if keepers is not None:
+            keepers.close()
+            return False
+        with contextlib.suppress(BlockingIOError):
+            Lock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_EX).close()
+            return True  # the keeper has not noticed yet
+        with contextlib.suppress(BlockingIOError):
+            Lock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_SH).close()
+            return False  # others use it
+        return True
 
     def _make_folder(self) -> None:
         if not self.folder.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from delayq.times import Seconds, lease_ms, milliseconds
 
 MAX_SHARDS = 1024
 MAX_RETRIES = 1_000_000
+LOOK_SECONDS = 60.0  # a server that lost its data has lost the record, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Core:
     Attributes:
         owner: the queue to which its messages turn.
         turn: the shard that the last claim began with.
+        mean_bytes: of late, of an envelope; a careful guess at first.
     """
 
     def __init__(
@@ -70,12 +73,14 @@ class Core:
         self._expected = shards
         self.clock = clock
         self._recorded = False
+        self._look_at = 0.0
         self.owner: Any = None
         self.turn = 0
+        self.mean_bytes = 128 * 1024.0
         self.shards = [Scripts(QueueKeys(prefix, name), clock)]
 
     def opened(self, create: bool = False) -> Steps[list[Scripts]]:
-        """Return the shards, after a look at what Redis has recorded of the queue, until it has.
+        """Return the shards, after a look at what Redis has recorded of the queue: until it has, and once a minute.
 
         Args:
             create: record a queue that is new.
@@ -83,11 +88,12 @@ class Core:
         Raises:
             FormatTooNew, ShardsMismatch
         """
-        if not self._recorded:
+        if not self._recorded or time.monotonic() > self._look_at:
             count, recorded = yield from one(self.shards[0].open(self._expected, create))
             if count != len(self.shards):
                 self.shards = [Scripts(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
             self._recorded = bool(recorded)
+            self._look_at = time.monotonic() + LOOK_SECONDS
         return self.shards
 
     def shard(self, message_id: str) -> Scripts:

@@ -10,7 +10,7 @@ from delayq import outcome as oc
 from delayq.backoff import exponential
 from delayq.calls import Call, Steps, expect, one
 from delayq.envelope import parse
-from delayq.errors import StaleReceipt, UnreadableEnvelope
+from delayq.errors import DelayqError, StaleReceipt, UnreadableEnvelope
 from delayq.log import log
 from delayq.message import Delivery
 from delayq.operations.core import Core
@@ -18,6 +18,7 @@ from delayq.scripts import MAX_IDS, Claimed, Scripts
 from delayq.times import Seconds, delay_ms, lease_ms
 
 DEFAULT_BACKOFF = exponential()
+TRIP_BYTES = 4 * 1024 * 1024  # of envelopes in a reply: the server does nothing else while it copies them
 
 D = TypeVar("D", bound=Delivery)
 
@@ -42,11 +43,15 @@ def claim(core: Core, make: Callable[..., D], limit: int, lease: int) -> Steps[B
         share = limit - len(messages)
         if share <= 0 < limit:
             break
+        asked = time.monotonic()
         _, result = yield [scripts.pending_to_ready(), scripts.ready_to_unack(min(share, MAX_IDS), lease)]
+        if isinstance(result, DelayqError) and len(shards) > 1:
+            log.error("a shard does not serve: the others go on", queue=core.name, error=str(result))
+            continue
         found: Claimed = expect(result)
         claimed += len(found.ids)
         if found.ids:
-            messages += yield from _received(core, scripts, make, found, lease)
+            messages += yield from _received(core, scripts, make, found, lease, asked)
     return Batch(messages, claimed)
 
 
@@ -54,7 +59,7 @@ def recover(core: Core) -> Steps[int]:
     """Take back deliveries whose lease ran out, of all shards, a bounded number; return how many."""
     shards = yield from core.opened()
     results = yield [scripts.unack_to_retry() for scripts in shards]
-    return sum(map(expect, results))
+    return sum(result for result in results if isinstance(result, int))
 
 
 def _rotated(shards: list[Scripts], core: Core) -> list[Scripts]:
@@ -65,11 +70,25 @@ def _rotated(shards: list[Scripts], core: Core) -> list[Scripts]:
     return shards[core.turn :] + shards[: core.turn]
 
 
-def _received(core: Core, scripts: Scripts, make: Callable[..., D], found: Claimed, lease: int) -> Steps[list[D]]:
-    (stored,) = yield [scripts.envelopes(found.ids)]
+def _envelopes(core: Core, scripts: Scripts, ids: list[str]) -> Steps[list[bytes | None]]:
+    """Fetch envelopes, a bounded number of bytes at a time, as far as earlier ones tell how large they are."""
+    stored: list[bytes | None] = []
+    while len(stored) < len(ids):
+        size = max(1, min(MAX_IDS, int(TRIP_BYTES / core.mean_bytes)))
+        part: list[bytes | None] = yield from one(scripts.envelopes(ids[len(stored) : len(stored) + size]))
+        stored += part
+        core.mean_bytes += (sum(len(each or b"") for each in part) / len(part) - core.mean_bytes) / 2
+        core.mean_bytes = max(1.0, core.mean_bytes)
+    return stored
+
+
+def _received(
+    core: Core, scripts: Scripts, make: Callable[..., D], found: Claimed, lease: int, asked: float
+) -> Steps[list[D]]:
+    stored = yield from _envelopes(core, scripts, found.ids)
     messages, calls = [], []
     handed = found.now_ms + found.micros / 1000
-    rows = zip(found.ids, found.dues_ms, found.deliveries, expect(stored), strict=True)
+    rows = zip(found.ids, found.dues_ms, found.deliveries, stored, strict=True)
     for message_id, due, deliveries, envelope in rows:
         receipt = f"{deliveries or '0.0.0.0'}-{found.micros}"
         if envelope is None:
@@ -83,6 +102,7 @@ def _received(core: Core, scripts: Scripts, make: Callable[..., D], found: Claim
             calls.append(scripts.reject(message_id, receipt, oc.REASON_UNREADABLE, text, counted=False))
             continue
         message = make(core.owner, message_id, created, opened, due, deliveries, handed, found.micros, lease)
+        message.held_until = asked + lease / 1000
         if message.is_expired:
             calls.append(scripts.expire(message_id, receipt))
         elif message.is_past_its_limit:
@@ -94,9 +114,13 @@ def _received(core: Core, scripts: Scripts, make: Callable[..., D], found: Claim
     return messages
 
 
-def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bool]]:
-    """Settle deliveries in one round trip; False where the receipt was stale. Acks share calls."""
-    results = [False] * len(settled)
+def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bool | DelayqError]]:
+    """Settle deliveries in one round trip; acks share calls.
+
+    Returns:
+        for each, whether it was ours (else its receipt was stale), or the error that kept the server from saying.
+    """
+    results: list[bool | DelayqError] = [False] * len(settled)
     calls: list[Call[Any]] = []
     targets: list[list[int]] = []
     for call, positions in _settlements(core, settled):
@@ -105,8 +129,11 @@ def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bo
     for positions, reply in zip(targets, (yield calls) if calls else [], strict=True):
         if isinstance(reply, StaleReceipt):
             continue
-        each = expect(reply)
-        for position, ours in zip(positions, each if isinstance(each, list) else [1], strict=True):
+        if isinstance(reply, DelayqError):
+            for position in positions:
+                results[position] = reply
+            continue
+        for position, ours in zip(positions, reply if isinstance(reply, list) else [1], strict=True):
             results[position] = settled[position][0].settled = bool(ours)
     return results
 
@@ -150,26 +177,31 @@ def _backoff_ms(core: Core, message: Delivery) -> int:
 
 def extend(core: Core, message: Delivery, seconds: Seconds) -> Steps[None]:
     """Let the lease end `seconds` from now; raises StaleReceipt."""
-    call = core.shard(message.id).extend(message.id, message.receipt, lease_ms(seconds))
-    message.leased_until((yield from one(call)))
+    lease, asked = lease_ms(seconds), time.monotonic()
+    message.leased_until((yield from one(core.shard(message.id).extend(message.id, message.receipt, lease))))
+    message.held_until = asked + lease / 1000
 
 
 def renew(core: Core, messages: Sequence[D], lease: int) -> Steps[list[D]]:
     """Let each lease end `lease` ms from now; return the messages that are no longer ours."""
+    asked = time.monotonic()
     calls = [core.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]
     lost = []
     for message, result in zip(messages, (yield calls), strict=True):
         if isinstance(result, StaleReceipt):
+            message.held_until = 0.0
             lost.append(message)
-        else:
-            message.leased_until(expect(result))
+        elif not isinstance(result, DelayqError):  # a shard that does not serve is asked again at the next heartbeat
+            message.leased_until(result)
+            message.held_until = asked + lease / 1000
     return lost
 
 
 def rest(core: Core, name: str, most_ms: int) -> Steps[float]:
     """Return until when an idle consumer may sleep, on the monotonic clock, in seconds."""
     results = yield [scripts.rest(name, most_ms) for scripts in core.shards]
-    return time.monotonic() + min(float(expect(result)) for result in results) / 1_000_000
+    micros = [float(result) for result in results if not isinstance(result, DelayqError)]
+    return time.monotonic() + min(micros, default=most_ms * 1000) / 1_000_000
 
 
 def pass_on(core: Core, name: str) -> Steps[None]:

@@ -19,7 +19,7 @@ from delayq.scripts import Scripts
 def examine(core: Core, repair: bool, on_step: Callable[[Step], None]) -> Steps[Report]:
     """Look at everything that a queue holds, and at its servers; repair what can be, when asked to."""
     report = Report(core.name, on_step)
-    (meta,) = yield [Call(core.shards[0].keys.meta, ("HGETALL", core.shards[0].keys.meta), _read_meta)]
+    (meta,) = yield [_meta(core)]
     trouble = _meta_trouble(meta)
     if trouble is None:
         try:
@@ -31,7 +31,7 @@ def examine(core: Core, repair: bool, on_step: Callable[[Step], None]) -> Steps[
         return report
     yield from _look_at_servers(shards, report)
     report.total = yield from _count(shards)
-    if report.total and "shards" not in meta:
+    if report.total and "shards" not in (yield from one(_meta(core))):  # once more: it is recorded before a first send
         yield from _look_at_missing_record(shards, report, repair)
     for number, scripts in enumerate(shards):
         where = f"shard {number}: " if len(shards) > 1 else ""
@@ -66,6 +66,11 @@ def _look_at_missing_record(shards: list[Scripts], report: Report, repair: bool)
         expect((yield from one(shards[0].open(len(shards), create=True))))
         remedy = f"{len(shards)} recorded"
     report.tell(Finding("meta", None, text, remedy, repaired=repair))
+
+
+def _meta(core: Core) -> Call[dict[str, str]]:
+    key = core.shards[0].keys.meta
+    return Call(key, ("HGETALL", key), _read_meta)
 
 
 def _read_meta(reply: Any) -> dict[str, str]:

@@ -17,6 +17,8 @@ from delayq.scripts import MAX_IDS, Counts, Found, Scripts
 from delayq.stats import QueueStats, lateness_buckets
 from delayq.times import from_ms
 
+FIND_AT_ONCE = 50
+
 
 def stats(core: Core) -> Steps[QueueStats]:
     """Count everything."""
@@ -59,20 +61,32 @@ def peek(core: Core, state: State, limit: int) -> Steps[list[MessageInfo]]:
 
 def _page(core: Core, scripts: Scripts, state: State, limit: int) -> Steps[list[MessageInfo]]:
     infos: list[MessageInfo] = []
-    for skip in range(0, limit, MAX_IDS):
-        ids = yield from one(scripts.page(state, min(MAX_IDS, limit - skip), skip=skip))
-        if not ids:
+    after, seen = b"-inf", 0  # of the messages with this score, how many were looked at
+    while len(infos) < limit:
+        rows = yield from one(scripts.scored_page(state, min(MAX_IDS, limit - len(infos)), after, seen))
+        if not rows:
             break
-        infos += yield from describe_all(core, scripts, ids, state)
+        infos += yield from describe_all(core, [message_id for message_id, _ in rows], state)
+        last = rows[-1][1]
+        same = sum(score == last for _, score in rows)
+        after, seen = last, seen + same if last == after else same
     return infos
 
 
-def describe_all(core: Core, scripts: Scripts, ids: Iterable[str], state: State) -> Steps[list[MessageInfo]]:
+def describe_all(core: Core, ids: list[str], state: State) -> Steps[list[MessageInfo]]:
     """Describe the messages of `ids` that are still in `state`."""
-    ids = list(ids)
-    results = yield [scripts.find(message_id) for message_id in ids]
-    infos = (describe(core, message_id, expect(found)) for message_id, found in zip(ids, results, strict=True))
+    results = yield from find_all(core, ids)
+    infos = (describe(core, message_id, found) for message_id, found in zip(ids, results, strict=True))
     return [info for info in infos if info is not None and info.state == state]
+
+
+def find_all(core: Core, ids: list[str]) -> Steps[list[Found]]:
+    """Find messages, a few a round trip: each reply carries a whole payload."""
+    found: list[Found] = []
+    for start in range(0, len(ids), FIND_AT_ONCE):
+        replies = yield [core.shard(message_id).find(message_id) for message_id in ids[start : start + FIND_AT_ONCE]]
+        found += map(expect, replies)
+    return found
 
 
 def describe(core: Core, message_id: str, found: Found) -> MessageInfo | None:

@@ -107,7 +107,7 @@ def purge(core: Core, states: Iterable[State], older_than: Seconds | None = None
 
 
 def bury_old(core: Core) -> Steps[int]:
-    """Purge the dead letters that are past the queue's retention, a bounded number."""
+    """Purge the dead letters that are past the queue's retention; return how many."""
     if core.settings.dead_retention is None:
         return 0
     age = milliseconds(core.settings.dead_retention)
@@ -115,8 +115,11 @@ def bury_old(core: Core) -> Steps[int]:
     count = 0
     for scripts in shards:
         now = yield from one(scripts.stats())
-        if now.heads_ms.get("dead", now.now_ms) <= now.now_ms - age:
-            count += yield from one(scripts.purge("dead", now.now_ms - age))
+        left = now.counts["dead"] if now.heads_ms.get("dead", now.now_ms) <= now.now_ms - age else 0
+        while left > 0:
+            purged = yield from one(scripts.purge("dead", now.now_ms - age))
+            count += purged
+            left = left - purged if purged == MAX_IDS else 0
     return count
 
 

@@ -13,13 +13,15 @@ from delayq.errors import DuplicateMessage, InvalidInput, InvalidTime, NotReplic
 from delayq.message import OnConflict, Outgoing, SentMessage
 from delayq.names import check_id, new_ids
 from delayq.operations.core import Core, check_retries, is_whole
+from delayq.operations.inspecting import find_all
 from delayq.scripts import MAX_IDS, Scripts
 from delayq.times import delay_ms, from_ms, timestamp_ms
 
 MAX_CALL_BYTES = 4 * 1024 * 1024  # of envelopes in a call: Redis does nothing else while it copies them
 CALLS_A_TRIP = 4
-REPLICA_TIMEOUT_MS = 5000
+REPLICA_TIMEOUT_MS = 3000  # less than the client's socket timeout, which would end the wait as a lost connection
 EXISTED = -1
+MAX_REPLICAS = 1000
 
 
 class Sealed(NamedTuple):
@@ -44,8 +46,8 @@ def send_many(core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0) 
         DuplicateMessage: on_conflict="error" and an id existed; all others were sent.
         NotReplicated
     """
-    if not is_whole(wait_replicas) or wait_replicas < 0:
-        raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a number, 0 or more")
+    if not is_whole(wait_replicas) or not 0 <= wait_replicas <= MAX_REPLICAS:
+        raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a whole number from 0 to {MAX_REPLICAS}")
     sealed = _seal_all(core, outgoing)
     if not sealed:
         return []
@@ -57,7 +59,7 @@ def send_many(core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0) 
         group = calls[start : start + width]
         trip: list[Call[list[int]]] = [call for call, _ in group]
         if wait_replicas:
-            trip.append(_wait(trip[0].key, wait_replicas))
+            trip += [core.shard(group[0][1][0].id).confirm(), _wait(trip[0].key, wait_replicas)]  # type: ignore[list-item]
         replies = yield trip
         for (_, messages), reply in zip(group, replies, strict=False):
             yield from _read(core, messages, expect(reply), results)
@@ -156,7 +158,9 @@ class _Group:
 
     def call(self, whole: bool) -> Call[list[int]]:
         messages = [(message.id, message.due, message.envelope) for message in self.messages]
-        return self._scripts.send(messages, self._named, whole)
+        # Sent again unasked, a message would be told to be a duplicate of itself.
+        repeats = all(message.on_conflict != "error" for message in self.messages)
+        return self._scripts.send(messages, self._named, whole, repeats)
 
 
 def _wait(key: str, replicas: int) -> Call[list[int]]:
@@ -179,9 +183,9 @@ def _read(core: Core, messages: list[Sealed], reply: list[int], results: list[Se
 
 
 def _read_existing(core: Core, existing: list[Sealed], results: list[SentMessage | None]) -> Steps[None]:
-    found = yield [core.shard(message.id).find(message.id) for message in existing]
+    found = yield from find_all(core, [message.id for message in existing])
     for message, result in zip(existing, found, strict=True):
-        scores = expect(result).scores
+        scores = result.scores
         due = next((scores[state] for state in ("pending", "ready", "retry") if state in scores), None)
         # A random id that exists can only be our own: the connection broke after an earlier try had gone through.
         results[message.position] = SentMessage(

@@ -85,7 +85,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "replicas": (
         lambda q: q.send("x", wait_replicas=-1),
         errors.InvalidInput,
-        "wait_replicas -1 is not a number, 0 or",
+        "wait_replicas -1 is not a whole number from 0 to 1000",
     ),
     "not-outgoing": (lambda q: q.send_many([Outgoing("x"), "y"]), errors.InvalidInput, "'y' is not an Outgoing"),
     "max-messages": (lambda q: q.receive(0), errors.InvalidInput, "max_messages 0 is not a whole number from 1 to 500"),

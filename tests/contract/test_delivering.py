@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from typing import Any
 
 import pytest
@@ -246,21 +245,3 @@ def test_id_of_a_dead_letter_without_payload_is_taken_until_it_is_purged(queue: 
     assert queue.collect_garbage() == 0
     assert take().payload == "z"
     assert queue.stats().missing == 0
-
-
-@pytest.mark.timeout(10)
-def test_receive_waits_for_a_message(make: Make):
-    queue = make("real-time", clock=str)
-    queue.send("x", delay=0.15)
-    started = time.monotonic()
-    (message,) = queue.receive(wait=5)
-    assert 0.14 < time.monotonic() - started < 2
-    assert 0 <= message.lateness < 1
-
-
-@pytest.mark.timeout(10)
-def test_receive_waits_no_longer_than_it_is_told(make: Make):
-    queue = make("real-time", clock=str)
-    started = time.monotonic()
-    assert queue.receive(wait=0.1) == []
-    assert 0.1 <= time.monotonic() - started < 1

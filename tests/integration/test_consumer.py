@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,6 +38,10 @@ def running() -> Iterator[Callable[..., Consumer]]:
     yield start
     for consumer in started:
         consumer.stop(timeout=5)
+
+
+def has(handled: list[Message], count: int) -> bool:
+    return len(handled) == count
 
 
 def test_returning_acks_and_leaves_nothing(queue: Queue) -> None:
@@ -128,7 +133,7 @@ def test_consumer_sleeping_on_an_empty_queue_hears_a_send(queue: Queue, running:
     time.sleep(0.2)
     for count in range(1, 6):
         queue.send("x")
-        assert eventually(lambda count=count: len(handled) == count)
+        assert eventually(partial(has, handled, count))
 
 
 def test_messages_are_handled_in_the_order_of_their_due_times(queue: Queue, running: Callable[..., Consumer]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import redis
@@ -26,7 +27,7 @@ def cluster_url(start_server: StartServer) -> str:
             client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
     for node in nodes:
         with node.client() as client:
-            assert eventually(lambda client=client: knows_all(client))
+            assert eventually(partial(knows_all, client))
     return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from delayq.errors import DelayqError
-from tests.house.tree import ROOT, lua_scripts
+from tests.house.tree import LUA, lua_scripts
 from tests.lua.every import CALLS, READ_ONLY, each_script, state_for
 from tests.lua.raw import rewritten
 
@@ -56,7 +56,7 @@ def test_every_key_in_the_source_comes_from_keys(path: Path):
 
 
 def test_every_key_in_the_prelude_is_a_parameter():
-    source = without_comments(ROOT / "lua" / "prelude.lua")
+    source = without_comments(LUA / "prelude.lua")
     used = {argument for _, _, body in FUNCTION.findall(source) for argument in COMMAND.findall(body)}
     assert len(COMMAND.findall(source)) == len(re.findall(r"redis\.p?call\((?!'TIME')", source))
     assert {"bell", "unack"} <= used
@@ -70,7 +70,7 @@ def without_comments(path: Path) -> str:
 @cache
 def key_parameters() -> list[tuple[str, int]]:
     """The prelude's functions, and where among their parameters there is a key."""
-    functions = FUNCTION.findall(without_comments(ROOT / "lua" / "prelude.lua"))
+    functions = FUNCTION.findall(without_comments(LUA / "prelude.lua"))
     return [
         (name, position)
         for name, parameters, body in functions
