@@ -77,8 +77,12 @@ class Loop:
         Raises:
             ServerError, QueueMismatch
         """
-        self._do(self._core.opened(create=True))
-        client = self._queue.connection.client
+        try:
+            self._do(self._core.opened(create=True))
+            client = self._queue.connection.client
+        except BaseException:
+            self._wakeup.close()
+            raise
         self._bells = [bell.Bell(client, scripts.keys.bell) for scripts in self._core.shards]
 
     def run(self, grace: Callable[[], float]) -> int:
