@@ -29,3 +29,8 @@ class _Log:
 _unconfigured = structlog.wrap_logger(structlog.PrintLogger(_Stderr()))  # type: ignore[arg-type]  # it needs no more
 
 log: Any = _Log()
+
+
+def log_of(message: Any) -> Any:
+    """Return a logger whose lines tell which delivery they are about."""
+    return log.bind(queue=message.queue, id=message.id, attempt=message.attempt)

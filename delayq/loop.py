@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 from delayq import bell, pace
 from delayq import outcome as oc
 from delayq.calls import Steps, expect, nothing, together
-from delayq.errors import DelayqError, ServerError, StoreError
-from delayq.log import log
+from delayq.errors import DelayqError, ServerError
+from delayq.leases import Leases
+from delayq.log import log, log_of
 from delayq.message import Message
 from delayq.operations import delivering, managing
+from delayq.patience import Patience
 from delayq.quarantine import Quarantine
 from delayq.queue import Queue
 from delayq.scripts import MAX_IDS
@@ -22,7 +24,6 @@ from delayq.wakeup import Wakeup
 from delayq.workers import Workers
 
 GARBAGE_AT_ONCE = 5000  # payload keys, ten round trips of about a millisecond each
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between tries while the server is away
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only for the others
 
 Settled = tuple[Message, oc.Outcome]
@@ -54,21 +55,20 @@ class Loop:
         self._burst = burst
         self._most = most
         self._lease = lease_ms(queue.core.settings.lease)
-        self._workers = Workers(handler, concurrency, self._may_start, self._nudge)
-        self._held: dict[int, Message] = {}  # claimed and not settled, by identity
+        self._leases: Leases[Message] = Leases(self._core, self._lease)
+        self._workers = Workers(handler, concurrency, self._leases.stands, self._nudge)
         self._unsettled: list[Settled] = []
         self._unfinished = 0  # with the workers
         self._quarantine: Quarantine[Message] = Quarantine(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
         self._sleep_until: float | None = None  # on the monotonic clock, when the server was asked
-        self._pause = FIRST_PAUSE
+        self._patience = Patience(queue.name)
         self._stopping = self._at_once = self._sleeping = False
         self._trouble: DelayqError | None = None
         self._thread: threading.Thread | None = None
         self._bells: list[bell.Bell] = []
         self._upkeep = pace.Every(pace.FALLBACK_MS / 1000)
         self._cleaning = pace.Every(60)
-        self._heartbeat = pace.Every(self._lease / 6000)
         self._wakeup = Wakeup()
 
     def connect(self) -> None:
@@ -131,9 +131,9 @@ class Loop:
         self._look_after()
         claimed = self._exchange(None if settled and not limit else limit)
         self._tell_trouble()
-        suspect = self._quarantine.released(self._held.values())
+        suspect = self._quarantine.released(self._leases.held())
         if suspect is not None:
-            _log(suspect).warning("runs alone: earlier deliveries ended with their consumers")
+            log_of(suspect).warning("runs alone: earlier deliveries ended with their consumers")
             self._submit([suspect])
         if self._most is not None and self.handled >= self._most:
             self._stopping = True
@@ -156,7 +156,7 @@ class Loop:
             steps.append(delivering.claim(self._core, Message, limit, self._lease))
         outcomes, *replies = self._do(together(*steps))
         self._unsettled = []
-        self._note(settled, expect(outcomes))
+        self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
         self._sleep_until = None
         if limit is None:
             return 0
@@ -182,14 +182,14 @@ class Loop:
             if message.settled:  # the handler has done so itself
                 self._note([(message, oc.DONE)], [True])
                 if isinstance(outcome, oc.Failed | oc.Dead):
-                    _log(message).warning("handler failed after it had settled its message", error=outcome.error)
+                    log_of(message).warning("handler failed after it had settled its message", error=outcome.error)
             else:
                 self._unsettled.append((message, outcome))
 
     def _take(self, messages: list[Message]) -> None:
         if not messages:
             return
-        self._held.update((id(message), message) for message in messages)
+        self._leases.hold(messages)
         admitted, refused = self._quarantine.admit(messages)
         self._unsettled += [(message, oc.HANDED_BACK) for message in refused]
         self._submit(admitted)
@@ -204,20 +204,22 @@ class Loop:
                 self._unsettled.append((message, outcome))  # once more, with the next ones
                 self._trouble = ours
                 continue
-            self._held.pop(id(message), None)
+            self._leases.drop(message)
             if isinstance(outcome, oc.HandedBack):
                 continue
             self.handled += 1
             if not ours:
-                _log(message).warning("outcome refused: the delivery is no longer ours", outcome=type(outcome).__name__)
+                log_of(message).warning(
+                    "outcome refused: the delivery is no longer ours", outcome=type(outcome).__name__
+                )
             elif isinstance(outcome, oc.Failed | oc.Dead):
                 self.failed += 1
                 dead = isinstance(outcome, oc.Dead) or message.is_last
-                _log(message).warning("delivery failed", next="dead" if dead else "retry", error=outcome.error)
+                log_of(message).warning("delivery failed", next="dead" if dead else "retry", error=outcome.error)
 
     def _look_after(self) -> None:
         """Each duty when it is due: renew leases, take lost deliveries back, delete garbage, purge old dead letters."""
-        if self._heartbeat.due():
+        if self._leases.heartbeat.due():
             self._renew()
         if self._upkeep.due():
             if self._do(delivering.recover(self._core)):
@@ -228,16 +230,7 @@ class Loop:
             self._do(managing.bury_old(self._core))
 
     def _renew(self) -> None:
-        horizon = time.monotonic() + self._lease / 1000 * 2 / 3
-        waning = [m for m in self._held.values() if 0 < m.held_until < horizon and not m.settled]
-        if waning:
-            for message in self._do(delivering.renew(self._core, waning, self._lease)):
-                if not message.settled:  # by its handler, meanwhile
-                    _log(message).warning("lease lost: the message is delivered again")
-
-    def _may_start(self, message: Message) -> bool:
-        """Whether the lease still stands: this process may have been stopped for longer than that."""
-        return message.held_until > time.monotonic()
+        self._do(self._leases.renew())
 
     # -- sleeping --------------------------------------------------------------------------------------------------
 
@@ -249,7 +242,7 @@ class Loop:
         seconds = until - time.monotonic()
         if not has_room:
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
-        self._wait(min(seconds, self._heartbeat.left(), self._upkeep.left() + 0.001), self._bells)
+        self._wait(min(seconds, self._leases.heartbeat.left(), self._upkeep.left() + 0.001), self._bells)
         for each in self._bells:
             each.rang()
 
@@ -267,25 +260,14 @@ class Loop:
     # -- trouble, and the end --------------------------------------------------------------------------------------
 
     def _patiently(self, step: Callable[[], None]) -> None:
-        """Do a step; when the server is away, wait a little, longer each time."""
-        try:
-            step()
-        except (ServerError, StoreError) as error:
-            if self._pause == FIRST_PAUSE:
-                log.warning("server away: trying again until it is back", queue=self._queue.name, error=str(error))
+        if not self._patience.tries(step):
+            self._exhausted = True
             for each in self._bells:
                 each.close()
-            self._exhausted = True
-            time.sleep(self._pause)
-            self._pause = min(LONGEST_PAUSE, self._pause * 2)
-        else:
-            if self._pause != FIRST_PAUSE:
-                log.info("server is back", queue=self._queue.name)
-            self._pause = FIRST_PAUSE
 
     def _finish(self, deadline: float) -> None:
         """Hand back what has not started, wait for what runs, give up what does not end in time."""
-        if self._pause == FIRST_PAUSE and not self._at_once:
+        if not (self._patience.is_tried or self._at_once):
             self._pass_bell_on()
         unstarted = self._workers.unstarted()
         self._unfinished -= len(unstarted)
@@ -297,11 +279,11 @@ class Loop:
             late = self._at_once or time.monotonic() >= deadline
             if late or not (self._unfinished or self._unsettled):
                 break
-            if self._heartbeat.due():
+            if self._leases.heartbeat.due():
                 self._patiently(self._renew)
-            self._wait(min(deadline - time.monotonic(), self._heartbeat.left()))
+            self._wait(min(deadline - time.monotonic(), self._leases.heartbeat.left()))
         known = {id(message) for message, _ in self._unsettled}
-        running = [m for m in self._held.values() if id(m) not in known and not m.settled]
+        running = [m for m in self._leases.held() if id(m) not in known and not m.settled]
         if (running or self._unsettled) and not self._at_once:
             error = "ShutdownTimeout: the consumer stopped before the handler was done"
             self._unsettled += [(message, oc.Failed(error=error)) for message in running]
@@ -314,7 +296,3 @@ class Loop:
                 self._do(delivering.pass_on(self._core, self._name))
         except ServerError:  # the fallback poll of the others makes up for a lost token
             log.debug("bell not passed on", queue=self._queue.name)
-
-
-def _log(message: Message) -> Any:
-    return log.bind(queue=message.queue, id=message.id, attempt=message.attempt)

@@ -19,7 +19,7 @@ LAYERS = (
     "calls scripts",
     "operations",
     "urls clients server embedded connection wakeup bell",
-    "waiter queue dead workers loop consumer supervisor doctor cron topic",
+    "waiter queue dead workers leases patience loop consumer supervisor doctor cron topic",
     "delayq",  # delayq/__init__.py
     "aio testing",
     "cli web spark __main__",
