@@ -130,7 +130,7 @@ def is_alive(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     try:
         return not stat.parent.parent.joinpath("stat").exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended just now, before or after the file was opened
         return False
 
 
