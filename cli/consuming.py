@@ -97,7 +97,7 @@ def consume(
     if server.url:
         os.environ["DELAYQ_URL"] = server.url  # for queues of modules, and never in the arguments of a child
     if processes > 1:
-        return Supervisor(_alone(ctx), processes, shutdown_timeout).run()
+        return Supervisor(_alone(ctx), processes, shutdown_timeout, ends=burst or max_messages is not None).run()
     programs = Programs(program) if program else None
     names = dict.fromkeys(targets)
     queues = [server.queue(name, lease=lease) if programs else load_queue(name) for name in names]

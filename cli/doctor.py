@@ -33,10 +33,13 @@ def doctor(server: Server, names: Sequence[str], repair: bool, as_json: bool) ->
     """
     logging.getLogger("delayq").setLevel(logging.ERROR)  # the report tells what a connection warns of
     healthy = True
-    chosen = names or server.queue_names()
+    known_names = server.queue_names()
+    chosen = names or known_names
     if not chosen:
         note("no queue here: nothing was ever sent")
     for name in chosen:
+        if names and name not in known_names:
+            note(printable(f"nothing was ever sent to queue {name}"))
         with progress(f"examining {name}", None) as bar:
             report = examine(server.queue(name), repair=repair, on_step=_teller(name, bar))
         healthy = healthy and report.healthy

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from delayq.errors import DelayqError
 from delayq.info import MessageInfo
 from delayq.keys import STATES, State
 from delayq.queue import Queue
@@ -13,7 +14,18 @@ from delayq.stats import QueueStats
 
 from .durations import show_duration, show_moment
 from .options import command, id_argument, json_option, limit_option, queue_argument, server_options, state_option
-from .output import PREVIEW, note, payload_text, plural, print_fields, print_json, print_table, record, shortened
+from .output import (
+    PREVIEW,
+    note,
+    payload_text,
+    plural,
+    print_fields,
+    print_json,
+    print_table,
+    printable,
+    record,
+    shortened,
+)
 from .server import Server
 
 LEFT = ("acked", "cancelled", "expired", "purged")
@@ -30,18 +42,26 @@ OTHER_COUNTERS = tuple(name for name in QueueStats.COUNTERS if name not in ("sen
 @click.argument("name", metavar="[QUEUE]", required=False)
 @server_options
 @json_option
-def stats(server: Server, name: str | None, as_json: bool) -> None:
-    """Count the messages of QUEUE, or of every queue."""
+def stats(server: Server, name: str | None, as_json: bool) -> int | None:
+    """Count the messages of QUEUE, or of every queue. Exit code 1 when one of them cannot be read."""
     if name is None:
-        _all_stats([server.queue(each).stats() for each in server.queue_names()], as_json)
-        return
+        counts_of_all, failed = [], False
+        for each in server.queue_names():
+            try:
+                counts_of_all.append(server.queue(each).stats())
+            except DelayqError as error:  # one that a newer delayq wrote, say: the others are told all the same
+                note(printable(f"{each}: {error}"))
+                failed = True
+        _all_stats(counts_of_all, as_json)
+        return int(failed)
     counts = server.queue(name).stats()
     if as_json:
         print_json(_stats_record(counts))
-        return
+        return None
     if not counts.sent:
         note(f"nothing was ever sent to queue {name}")
     _one_stats(counts)
+    return None
 
 
 def _stats_record(counts: QueueStats) -> dict[str, Any]:

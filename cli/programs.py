@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import structlog
 
-from delayq.errors import Reject
+from delayq.errors import Reject, Verdict
 from delayq.message import Message
 from delayq.supervisor import SUPERVISOR_ENV
 
@@ -30,7 +30,7 @@ HEADER = "DELAYQ_HEADER_"
 log = structlog.get_logger("delayq")
 
 
-class ProgramFailed(Exception):
+class ProgramFailed(Verdict):
     """The program did not end with exit code 0."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from types import TracebackType
 from typing import Any, Self
 
 from delayq.connection import Client, Connection
+from delayq.errors import InvalidName
 from delayq.names import check_prefix, check_queue_name
 from delayq.queue import Queue, connect
 
@@ -42,8 +44,16 @@ class Server:
         return Queue(check_queue_name(name), redis=self.client, prefix=self.prefix, shards=None, **settings)
 
     def queue_names(self) -> list[str]:
-        """Return the names of all queues that were ever sent to, in order."""
+        """Return the names of all queues that are recorded, in order: those ever sent to, consumed or paused."""
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self.prefix)
         keys = self.client.scan_iter(match=f"{pattern}:{{*}}:meta", count=1000)
-        names = {bytes(key).decode().removeprefix(f"{self.prefix}:{{").removesuffix("}:meta") for key in keys}
-        return sorted(name for name in names if "#" not in name)  # with a number: another shard of a queue
+        texts = (bytes(key).decode(errors="replace") for key in keys)
+        names = {text.removeprefix(f"{self.prefix}:{{").removesuffix("}:meta") for text in texts}
+        return sorted(filter(_is_name, names))
+
+
+def _is_name(name: str) -> bool:
+    """Whether a queue can have this name: with a ``#``, it is a shard's; else, a key of another program's."""
+    with contextlib.suppress(InvalidName):
+        return bool(check_queue_name(name)) and "\ufffd" not in name
+    return False

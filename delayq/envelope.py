@@ -5,6 +5,8 @@ The send script writes the digits: the time of creation is the server's, and an 
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,8 +62,9 @@ def seal(
     """Return the envelope of a payload, without its stamp.
 
     Args:
-        payload: bytes are stored as they are; anything else as JSON (dataclasses, datetimes, UUIDs and msgspec
-            Structs included; a float that is no number becomes null, as JSON has none).
+        payload: bytes are stored as they are; anything else as JSON. What JSON lacks takes its nearest form: a tuple
+            or a set is a list, bytes within are base64 text, names of fields are strings, datetimes, UUIDs and
+            Decimals are text, dataclasses and msgspec Structs are objects. NaN and infinity are refused.
         limit: the most bytes that the payload may take.
 
     Raises:
@@ -104,11 +107,28 @@ def open_body(envelope: Envelope) -> Any:
 
 def _json(payload: Any) -> bytes:
     try:
-        return _encode_json(payload)
+        body = _encode_json(payload)
+        null = b"null" in body and _holds_no_number(payload)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise PayloadNotSerializable(
             f"a payload of type {type(payload).__name__} is neither bytes nor JSON: {error}"
         ) from error
+    if null:
+        raise PayloadNotSerializable("the payload holds NaN or an infinity, which JSON lacks: send None, or a string")
+    return body
+
+
+def _holds_no_number(value: Any) -> bool:
+    """Whether a float somewhere within is NaN or infinite, which msgspec writes as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    elif dataclasses.is_dataclass(value):
+        value = [getattr(value, each.name) for each in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        return any(map(_holds_no_number, value.values()))
+    return isinstance(value, list | tuple | set | frozenset) and any(map(_holds_no_number, value))
 
 
 def _checked(headers: Headers | None) -> dict[str, Any] | None:

@@ -7,10 +7,11 @@
     │   ├── InvalidURL                     a connection URL
     │   ├── PayloadTooLarge                over the queue's limit
     │   └── PayloadNotSerializable         neither bytes nor something that JSON can hold
-    ├── DuplicateMessage                   on_conflict="error", and the id exists
+    ├── SendError                          the send went through, but not as it was asked for; `sent` tells how
+    │   ├── DuplicateMessage               on_conflict="error", and the id exists
+    │   └── NotReplicated                  fewer replicas than asked for confirmed in time; the message is stored
     ├── StaleReceipt                       the delivery is no longer the caller's            code STALE
     ├── UnreadableEnvelope                 the stored bytes are not an envelope that this version reads
-    ├── NotReplicated                      fewer replicas than asked for confirmed in time; the message is stored
     ├── QueueMismatch                      the stored queue is not the one that was opened
     │   ├── FormatTooNew                   written by a newer delayq                         code FORMAT
     │   └── ShardsMismatch                 recorded with another number of shards            code SHARDS
@@ -34,7 +35,8 @@ An error that a script reports begins with a code; ``code`` names it here.
 from __future__ import annotations
 
 import datetime as dt
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 
 class DelayqError(Exception):
@@ -67,7 +69,19 @@ class PayloadNotSerializable(InvalidInput):
     """A payload is neither bytes nor something that JSON can hold."""
 
 
-class DuplicateMessage(DelayqError):
+class SendError(DelayqError):
+    """A send went through, but not as it was asked for.
+
+    Attributes:
+        sent: what became of each message, as far as they were sent (a list of `SentMessage`).
+    """
+
+    def __init__(self, text: str, sent: Sequence[Any] = ()) -> None:
+        super().__init__(text)
+        self.sent = list(sent)
+
+
+class DuplicateMessage(SendError):
     """A message with this id exists, and ``on_conflict="error"`` was asked for."""
 
 
@@ -81,7 +95,7 @@ class UnreadableEnvelope(DelayqError):
     """The stored bytes are not an envelope that this version reads."""
 
 
-class NotReplicated(DelayqError):
+class NotReplicated(SendError):
     """Fewer replicas than asked for confirmed the send in time. The message is stored on the master."""
 
 

@@ -26,7 +26,16 @@ class _Log:
 
 
 # structlog's own default is stdout, where a library's lines would stand among a program's output.
-_unconfigured = structlog.wrap_logger(structlog.PrintLogger(_Stderr()))  # type: ignore[arg-type]  # it needs no more
+# And its own tracebacks hold the values of all variables, some of which are nobody's business.
+_unconfigured = structlog.wrap_logger(
+    structlog.PrintLogger(_Stderr()),  # type: ignore[arg-type]  # it needs no more
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper("%Y-%m-%d %H:%M:%S", utc=False),
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ],
+)
 
 log: Any = _Log()
 

@@ -215,7 +215,9 @@ class Loop:
             elif isinstance(outcome, oc.Failed | oc.Dead):
                 self.failed += 1
                 dead = isinstance(outcome, oc.Dead) or message.is_last
-                log_of(message).warning("delivery failed", next="dead" if dead else "retry", error=outcome.error)
+                trace = {"exc_info": outcome.cause} if isinstance(outcome, oc.Failed) and outcome.cause else {}
+                line = log_of(message)
+                line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
 
     def _look_after(self) -> None:
         """Each duty when it is due: renew leases, take lost deliveries back, delete garbage, purge old dead letters."""

@@ -18,7 +18,9 @@ class Outgoing:
     """A message to send, with the options that `Queue.send` takes.
 
     Args:
-        payload: bytes, or anything that JSON can hold.
+        payload: bytes, which arrive as they are, or anything that JSON can hold. What JSON lacks takes its nearest
+            form: a tuple or a set is a list, bytes within are base64 text, names of fields are strings, datetimes,
+            UUIDs and Decimals are text, dataclasses and msgspec Structs are objects. NaN and infinity are refused.
         delay: seconds (0 or more) or a timedelta until it is due; without `delay` and `at` it is due at once.
         at: an aware datetime at which it is due, instead of `delay`.
         id: 1 to 256 bytes; a random one when None.
@@ -177,6 +179,11 @@ class Delivery:
     @property
     def max_retries(self) -> int:
         return self._envelope.max_retries
+
+    @property
+    def expires_at(self) -> dt.datetime | None:
+        expires = self._envelope.expires_ms
+        return None if expires is None else from_ms(self._created_ms + expires)
 
     @property
     def lateness(self) -> float:

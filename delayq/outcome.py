@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from delayq.errors import InvalidInput, InvalidTime, Reject, RetryAfter, UnreadableEnvelope
+from delayq.errors import InvalidInput, InvalidTime, Reject, RetryAfter, UnreadableEnvelope, Verdict
 from delayq.times import delay_ms
 
 MAX_ERROR_CHARS = 2000
@@ -29,6 +29,7 @@ class Failed:
 
     delay_ms: int | None = None
     error: str = ""
+    cause: BaseException | None = field(default=None, compare=False)  # whose traceback the log shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def of_error(error: BaseException) -> Outcome:
         return Dead(REASON_UNREADABLE, error_text(error))
     if isinstance(error, RetryAfter):
         return _retry_after(error)
-    return Failed(error=error_text(error))
+    return Failed(error=error_text(error), cause=None if isinstance(error, Verdict) else error)
 
 
 def _retry_after(error: RetryAfter) -> Outcome:

@@ -17,7 +17,7 @@ from delayq.connection import Client, Connection
 from delayq.dead import DeadLetters
 from delayq.embedded import open_store
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
-from delayq.errors import DelayqError, InvalidInput, StaleReceipt
+from delayq.errors import DelayqError, InvalidInput, InvalidURL, StaleReceipt
 from delayq.info import MessageInfo
 from delayq.keys import State
 from delayq.message import Message, OnConflict, Outgoing, SentMessage
@@ -47,6 +47,7 @@ class Queue:
         shards: over how many hash slots the queue is spread, 1 to 1,024; None takes what Redis has recorded.
         max_payload: bytes.
         dead_retention: how long dead letters are kept; None for ever.
+        clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
 
     Raises:
         InvalidInput: naming the argument. Calls raise it, too, for theirs, and ServerError for the server's troubles.
@@ -116,7 +117,7 @@ class Queue:
         """Send a message; the options are those of `Outgoing`.
 
         Args:
-            wait_replicas: return once so many replicas have confirmed it, within 5 seconds.
+            wait_replicas: return once so many replicas have confirmed it, within 3 seconds.
 
         Raises:
             InvalidInput: an argument is out of range; nothing was stored.
@@ -270,5 +271,7 @@ class Queue:
 
 def connect(url: str | None = None) -> Client:
     """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder."""
+    if url == "":
+        raise InvalidURL("url='' names no server: give a URL, or None for DELAYQ_URL or the embedded store")
     url = url or os.environ.get("DELAYQ_URL")
     return urls.connect(url) if url else open_store()

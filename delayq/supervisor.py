@@ -14,6 +14,7 @@ from delayq.log import log
 
 USAGE_ERROR = 2  # an exit code: the command line is wrong, and would be wrong again
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies young
+TRIES = 3  # early deaths in a row
 LONG_LIFE = 30.0  # seconds after which a child counts as having started well
 KILL_MARGIN = 15.0  # seconds beyond the shutdown timeout before a child that does not end is killed
 SUPERVISOR_ENV = "DELAYQ_SUPERVISOR"
@@ -27,13 +28,17 @@ class Supervisor:
         command: the program and its arguments.
         processes: 1 to 1,000.
         shutdown_timeout: seconds that the processes take at most to finish what they run.
+        ends: the command is to end by itself: a process that fails early three times in a row is given up.
     """
 
-    def __init__(self, command: Sequence[str], processes: int, shutdown_timeout: float = 30.0) -> None:
+    def __init__(
+        self, command: Sequence[str], processes: int, shutdown_timeout: float = 30.0, ends: bool = False
+    ) -> None:
         if not 1 <= processes <= 1000:
             raise InvalidInput(f"processes {processes!r} is not a number from 1 to 1000")
         self._command = list(command)
         self._count = processes
+        self._tries = TRIES if ends else None
         self._patience = shutdown_timeout + KILL_MARGIN
         self._children: list[Child] = []
         self._stopping: int | None = None
@@ -42,11 +47,11 @@ class Supervisor:
         """Supervise until a signal, or until all children have ended by themselves with 0.
 
         Returns:
-            an exit code: 0; 2 when a child reported a wrong command line; 1 when a child had to be killed.
+            an exit code: 0; 2 when a child reported a wrong command line; 1 when one was given up or had to be killed.
         """
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            self._children = [Child(self._command, number) for number in range(self._count)]
+            self._children = [Child(self._command, number, self._tries) for number in range(self._count)]
             while self._stopping is None:
                 code = self._look()
                 if code is not None:
@@ -63,7 +68,8 @@ class Supervisor:
             child.look()
         if any(child.code == USAGE_ERROR for child in self._children):
             return USAGE_ERROR
-        return 0 if all(child.code == 0 for child in self._children) else None
+        codes = [child.code for child in self._children if child.code is not None]
+        return max(codes) if len(codes) == len(self._children) else None
 
     def _end(self) -> int:
         deadline = time.monotonic() + self._patience
@@ -82,8 +88,10 @@ class Supervisor:
 class Child:
     """One process, and when to start it again. `code` is that of its last end, None while it is to run."""
 
-    def __init__(self, command: Sequence[str], number: int) -> None:
+    def __init__(self, command: Sequence[str], number: int, tries: int | None) -> None:
         self._command = command
+        self._tries = tries
+        self._early = 0
         self._number = number
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -139,6 +147,11 @@ class Child:
         self._wait_after(lived, f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}")
 
     def _wait_after(self, lived: float, how: str) -> None:
+        self._early = 0 if lived >= LONG_LIFE else self._early + 1
+        if self._tries is not None and self._early >= self._tries:
+            log.error("consumer process given up", number=self._number, how=how, tries=self._early)
+            self.code = 1
+            return
         self._wait = FIRST_WAIT if lived >= LONG_LIFE else min(LONGEST_WAIT, self._wait * 2)
         self._start_at = time.monotonic() + self._wait
         log.warning("consumer process died: it is restarted", number=self._number, how=how, wait=round(self._wait, 1))

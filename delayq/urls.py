@@ -167,8 +167,12 @@ class _URL:
             raise self.wrong("has more than one host: that takes redis+sentinel:// or redis+cluster://")
         return host
 
+    @property
+    def has_host(self) -> bool:
+        return self._hosts != [""]
+
     def file(self) -> str:
-        if self._hosts != [""] or not self.path.strip("/"):
+        if self.has_host or not self.path.strip("/"):
             raise self.wrong(f"lacks a path, or has a host before it: {self.scheme}:///path/of/it has three slashes")
         return self.path
 
@@ -245,7 +249,7 @@ def _cluster(url: _URL) -> Client:
 def _embedded(url: _URL) -> Client:
     if url.settings:
         raise url.wrong("has a user name or a password: the embedded store has none, leave them out")
-    return open_store(Path(url.file()) if url.path else None)
+    return open_store(Path(url.file()) if url.path or url.has_host else None)
 
 
 class _Kind(NamedTuple):

@@ -11,7 +11,7 @@ from delayq.backoff import exponential
 from delayq.calls import Call, Steps, expect, one
 from delayq.envelope import parse
 from delayq.errors import DelayqError, StaleReceipt, UnreadableEnvelope
-from delayq.log import log
+from delayq.log import log, log_of
 from delayq.message import Delivery
 from delayq.operations.core import Core
 from delayq.scripts import MAX_IDS, Claimed, Scripts
@@ -93,25 +93,32 @@ def _received(
         receipt = f"{deliveries or '0.0.0.0'}-{found.micros}"
         if envelope is None:
             error = "the payload key is gone: evicted, or deleted by another program"
-            calls.append(scripts.reject(message_id, receipt, oc.REASON_PAYLOAD_MISSING, error, counted=False))
+            calls.append(_buried(core, scripts, message_id, receipt, oc.REASON_PAYLOAD_MISSING, error))
             continue
         try:
             created, opened = parse(envelope)
         except UnreadableEnvelope as unreadable:
             text = oc.error_text(unreadable)
-            calls.append(scripts.reject(message_id, receipt, oc.REASON_UNREADABLE, text, counted=False))
+            calls.append(_buried(core, scripts, message_id, receipt, oc.REASON_UNREADABLE, text))
             continue
         message = make(core.owner, message_id, created, opened, due, deliveries, handed, found.micros, lease)
         message.held_until = asked + lease / 1000
         if message.is_expired:
+            log_of(message).warning("message expired before it was started", expires_at=str(message.expires_at))
             calls.append(scripts.expire(message_id, receipt))
         elif message.is_past_its_limit:
-            calls.append(scripts.reject(message_id, receipt, oc.REASON_CONSUMER_LOST, counted=False))
+            calls.append(_buried(core, scripts, message_id, receipt, oc.REASON_CONSUMER_LOST))
         else:
             messages.append(message)
     if calls:
         yield calls  # a stale receipt here means that the message has moved on already
     return messages
+
+
+def _buried(core: Core, scripts: Scripts, message_id: str, receipt: str, reason: str, error: str = "") -> Call[int]:
+    said = log.bind(queue=core.name, id=message_id, attempt=int(receipt.partition(".")[0]) + 1)
+    said.warning("message died before a handler saw it", next="dead", reason=reason, error=error)
+    return scripts.reject(message_id, receipt, reason, error, counted=False)
 
 
 def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bool | DelayqError]]:
@@ -170,8 +177,8 @@ def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Out
 def _backoff_ms(core: Core, message: Delivery) -> int:
     try:
         return delay_ms(core.settings.backoff(message.retries_used + 1), "backoff")
-    except Exception:  # noqa: BLE001  # it is the user's function: the message must not hang on it
-        log.exception("the backoff failed: the default one is used", queue=core.name, id=message.id)
+    except Exception as error:  # noqa: BLE001  # it is the user's function: the message must not hang on it
+        log_of(message).warning("the backoff failed: the default one is used", error=oc.error_text(error))
         return delay_ms(DEFAULT_BACKOFF(message.retries_used + 1))
 
 

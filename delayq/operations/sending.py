@@ -64,9 +64,12 @@ def send_many(core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0) 
         for (_, messages), reply in zip(group, replies, strict=False):
             yield from _read(core, messages, expect(reply), results)
         if wait_replicas and expect(replies[-1]) < wait_replicas:
+            sent = [result for result in results if result is not None]
+            ids = ", ".join(message.id for message in group[0][1][:3])
             raise NotReplicated(
-                f"{replies[-1]} of {wait_replicas} replicas confirmed within {REPLICA_TIMEOUT_MS // 1000} s; "
-                "the message is stored on the master: send again with the same id once replicas are back"
+                f"{replies[-1]} of {wait_replicas} replicas confirmed {ids} within {REPLICA_TIMEOUT_MS // 1000} s; "
+                "the message is stored on the master: send again under the same id (see `sent`) once replicas are back",
+                sent,
             )
     _raise_duplicates(sealed, results)
     return [result for result in results if result is not None]
@@ -205,7 +208,9 @@ def _raise_duplicates(sealed: list[Sealed], results: list[SentMessage | None]) -
         if message.on_conflict == "error" and result is not None and not result.created
     ]
     if duplicates:
+        names = f"{', '.join(map(repr, duplicates[:5]))}{'…' if len(duplicates) > 5 else ''}"
+        others = "nothing was changed" if len(sealed) == 1 else "it was left as it is, and all others were sent"
         raise DuplicateMessage(
-            f"message id {', '.join(map(repr, duplicates[:5]))}{'…' if len(duplicates) > 5 else ''} exists already: "
-            'nothing was changed; use on_conflict="ignore" or "replace", or another id'
+            f'message id {names} exists already: {others}; use on_conflict="ignore" or "replace", or another id',
+            [result for result in results if result is not None],
         )

@@ -89,9 +89,9 @@ def test_children_get_what_was_given_but_the_url_which_every_user_could_see_in_t
     commands = []
 
     class Supervisor:
-        def __init__(self, command: list[str], processes: int, shutdown_timeout: float) -> None:
+        def __init__(self, command: list[str], processes: int, shutdown_timeout: float, ends: bool) -> None:
             commands.append(command)
-            assert (processes, shutdown_timeout, os.environ["DELAYQ_URL"]) == (2, 90, server.url)
+            assert (processes, shutdown_timeout, ends, os.environ["DELAYQ_URL"]) == (2, 90, True, server.url)
 
         def run(self) -> int:
             return 1

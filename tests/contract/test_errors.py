@@ -86,7 +86,7 @@ ELSEWHERE: dict[type[DelayqError], str] = {
     errors.RetryAfter: "integration/test_consumer.py",
 }
 # Those that stand for a branch, and are raised as one of its leaves.
-BRANCHES = [DelayqError, errors.QueueMismatch, errors.ServerError, errors.Verdict]
+BRANCHES = [DelayqError, errors.SendError, errors.QueueMismatch, errors.ServerError, errors.Verdict]
 
 
 @pytest.mark.parametrize("cls", HERE, ids=lambda cls: cls.__name__)

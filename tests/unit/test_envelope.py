@@ -60,7 +60,6 @@ def test_other_kinds_of_bytes_are_bytes(payload: Any):
         (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
         ((1, 2), [1, 2]),
         ({1: "a"}, {"1": "a"}),
-        (math.nan, None),
     ],
 )
 def test_what_json_can_hold_in_its_own_way_is_received_so(payload: Any, received: Any):
@@ -176,3 +175,36 @@ def test_no_bytes_make_the_reader_fail_otherwise(noise: bytes):
             parse(envelope)
         except UnreadableEnvelope:
             continue
+
+
+@dataclasses.dataclass(slots=True)
+class Point:
+    x: float | None
+    y: float
+
+
+class Measure(msgspec.Struct):
+    values: tuple[float | None, ...]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        math.nan,
+        -math.inf,
+        [None, {"a": math.nan}],
+        Point(None, math.inf),
+        Measure((None, math.nan)),
+        {"a": {1.0, math.nan}},
+    ],
+)
+def test_number_that_json_lacks_is_refused(payload: Any):
+    with pytest.raises(PayloadNotSerializable, match="NaN or an infinity"):
+        seal(payload, 3)
+
+
+@pytest.mark.parametrize(
+    "payload", [None, [None, 1.5], Point(None, 1.5), Measure((None, 1.5)), msgspec.Raw(b"[null]"), "null"]
+)
+def test_null_is_no_such_number(payload: Any):
+    assert seal(payload, 3)
