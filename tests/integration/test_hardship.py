@@ -93,8 +93,9 @@ def test_strange_error_does_not_cost_a_worker(queue: Queue, error: Exception) ->
 def test_replicas_that_do_not_confirm_are_told_also_on_a_second_try(start_server: StartServer) -> None:
     """A repeated send writes nothing new; a WAIT after it must still not speak for the first one."""
     master = start_server(port=True)
-    replica = start_server(port=True, config={"replicaof": f"127.0.0.1 {master.port}"})
+    replica = start_server(port=True)
     with replica.client() as client:
+        client.replicaof("127.0.0.1", master.port)
         assert eventually(lambda: client.info("replication")["master_link_status"] == "up")
     os.kill(replica.pid, signal.SIGSTOP)
     try:

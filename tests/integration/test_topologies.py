@@ -23,7 +23,7 @@ def cluster_url(start_server: StartServer) -> str:
     bounds = [0, 5461, 10923, 16384]
     for number, node in enumerate(nodes):
         with node.client() as client:
-            client.execute_command("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(bounds[number], bounds[number + 1]))
             client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
     for node in nodes:
         with node.client() as client:
@@ -104,8 +104,9 @@ def test_send_that_waits_for_replicas_says_when_too_few_confirm(
 
 def test_send_that_waits_for_replicas_returns_once_they_confirm(start_server: StartServer) -> None:
     master = start_server(port=True)
-    replica = start_server(port=True, config={"replicaof": f"127.0.0.1 {master.port}"})
+    replica = start_server(port=True)
     with replica.client() as client, Queue("safe", url=master.url) as queue:
+        client.replicaof("127.0.0.1", master.port)
         assert eventually(lambda: client.info("replication")["master_link_status"] == "up")
         sent = queue.send("x", wait_replicas=1)
         assert client.exists(f"delayq:{{safe}}:msg:{sent.id}") == 1
