@@ -103,7 +103,7 @@ class RedisServer:
             command += [str(self.directory / "sentinel.conf"), "--sentinel"]
             settings = {name: self._settings[name] for name in ("port", "bind", "unixsocket", "dir")}
         for name, value in settings.items():
-            command += [f"--{name}", value]
+            command += [f"--{name}", *(value.split() or [""])]  # Redis 6.2 takes a quoted one for a single word
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         guard = ["sh", "-c", GUARD, "sh", str(self.pid), str(self.directory)]
