@@ -40,6 +40,12 @@ def configure(log_format: LogFormat = "console") -> None:
     )
 
 
+# Without the variables' values: some are nobody's business, and a log is read by many.
+_tracebacks = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False, max_frames=20)
+)
+
+
 def _stamp(_logger: object, _method: str, event: EventDict) -> EventDict:
     event["timestamp"] = dt.datetime.now().astimezone().isoformat(sep=" ", timespec="milliseconds")
     return event
@@ -48,7 +54,7 @@ def _stamp(_logger: object, _method: str, event: EventDict) -> EventDict:
 def _rendering(log_format: LogFormat) -> list[Processor]:
     remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if log_format == "json":
-        return [remove, structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        return [remove, _tracebacks, structlog.processors.JSONRenderer(ensure_ascii=False)]
     console = structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(),
         pad_event_to=0,

@@ -185,3 +185,28 @@ def test_target_that_cannot_be_consumed_is_explained(
 def test_place_of_an_error_in_the_module_is_named(delayq: Run, tasks: Path):
     tasks.write_text("x = 1\n\n1 / 0\n")
     assert "tasks.py, line 3)" in delayq("consume", "tasks:emails").stderr
+
+
+CARELESS = """
+from delayq import Queue
+
+queue = Queue("emails")
+
+@queue.handler
+def handle(message):
+    password = "hunter2"
+    raise RuntimeError("no mail server")
+"""
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_traceback_of_a_handler_is_logged_without_its_variables(
+    delayq: Run, queue: Queue, tmp_path: Path, log_format: str
+):
+    (tmp_path / "careless.py").write_text(CARELESS)
+    queue.send("x", max_retries=0)
+    done = delayq("consume", "careless:queue", "--burst", "--log-format", log_format, cwd=tmp_path)
+    assert "no mail server" in done.stderr
+    assert "careless.py" in done.stderr
+    assert "password" not in done.stderr.replace('password = "hunter2"', "")
+    assert "'hunter2'" not in done.stderr
