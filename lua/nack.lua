@@ -21,11 +21,12 @@ local now, micros = clock(ARGV[1])
 local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+local before = head(KEYS[2]) -- also fails, before the first write, when the key was overwritten
 redis.call('ZREM', KEYS[1], id)
 redis.call('HINCRBY', KEYS[7], 'nacked', 1)
 if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7]) then return -1 end
 local past, released, forgiven, lost = deliveries(stored)
-local due, before = due_time(ARGV[4], now, micros), head(KEYS[2])
+local due = due_time(ARGV[4], now, micros)
 keep_deliveries(KEYS[4], id, past + 1, released, forgiven, lost)
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
 redis.call('ZADD', KEYS[2], due, id)

@@ -12,10 +12,12 @@
 local stored = redis.call('HMGET', KEYS[1], 'format', 'shards')
 local format, shards = stored[1] or ARGV[1], stored[2]
 if (tonumber(format) or math.huge) > tonumber(ARGV[1]) then
-  return redis.error_reply('FORMAT ' .. KEYS[1] .. ' is stored in format ' .. format .. ', and this delayq reads up to ' .. ARGV[1] .. ': use a newer delayq')
+  local newest = ', and this delayq reads up to ' .. ARGV[1] .. ': use a newer delayq'
+  return redis.error_reply('FORMAT ' .. KEYS[1] .. ' is stored in format ' .. format .. newest)
 end
 if shards and ARGV[2] ~= '' and shards ~= ARGV[2] then
-  return redis.error_reply('SHARDS ' .. KEYS[1] .. ' has shards=' .. shards .. ', not ' .. ARGV[2] .. ': open it with shards=' .. shards)
+  local remedy = ', not ' .. ARGV[2] .. ': open it with shards=' .. shards
+  return redis.error_reply('SHARDS ' .. KEYS[1] .. ' has shards=' .. shards .. remedy)
 end
 if not shards then
   shards = ARGV[2] == '' and '1' or ARGV[2]

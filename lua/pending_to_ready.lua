@@ -13,6 +13,7 @@
 local now = clock(ARGV[1])
 local due = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', now), tonumber(ARGV[2]))
 if due == 0 then return 0 end
+check_target(KEYS[2])
 local popped = redis.call('ZPOPMIN', KEYS[1], due)
 for i = 1, #popped, 2 do popped[i], popped[i + 1] = popped[i + 1], popped[i] end
 redis.call('ZADD', KEYS[2], unpack(popped))

@@ -24,6 +24,12 @@ local function head(zset)
   return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2] or math.huge)
 end
 
+-- A script has no rollback: before it takes messages away, it fails when the place that they go to is no sorted set any
+-- more, because another program has overwritten the key.
+local function check_target(zset)
+  redis.call('ZCARD', zset)
+end
+
 -- One token is enough: whoever takes it looks at everything, and rings again when it leaves work behind. A server at
 -- its maxmemory may refuse the token; that must not undo the script, and the fallback poll makes up for it.
 local function ring(bell)

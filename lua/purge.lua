@@ -15,6 +15,7 @@
 local now = clock(ARGV[1])
 local count = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2]), tonumber(ARGV[3]))
 if count == 0 then return 0 end
+check_target(KEYS[2])
 local popped, ids = redis.call('ZPOPMIN', KEYS[1], count), {}
 for i = 1, #popped, 2 do
   ids[#ids + 1] = popped[i]

@@ -29,6 +29,7 @@ if retries + fresh == 0 then
   if leaves then ring(KEYS[7]) end
   return {now, micros, {}, {}}
 end
+check_target(KEYS[3])
 local claimed = retries > 0 and redis.call('ZPOPMIN', KEYS[2], retries) or {}
 for _, field in ipairs(fresh > 0 and redis.call('ZPOPMIN', KEYS[1], fresh) or {}) do claimed[#claimed + 1] = field end
 local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) + micros / 1000)

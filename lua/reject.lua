@@ -22,6 +22,7 @@ local now = clock(ARGV[1])
 local id, counted = ARGV[2], tonumber(ARGV[6])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+check_target(KEYS[2])
 redis.call('ZREM', KEYS[1], id)
 if discard_cancelled(id, now, KEYS[7], KEYS[3], KEYS[4], KEYS[5], KEYS[8]) then return -1 end
 local past, released, forgiven, lost = deliveries(stored)

@@ -20,6 +20,7 @@ local now = clock(ARGV[1])
 local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+check_target(KEYS[2])
 redis.call('ZREM', KEYS[1], id)
 redis.call('HINCRBY', KEYS[7], 'released', 1)
 if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7]) then return 0 end

@@ -17,6 +17,7 @@
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
 local lost = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, tonumber(ARGV[2]), 'WITHSCORES')
+check_target(KEYS[2])
 for i = 1, #lost, 2 do
   local id, lease_end = lost[i], math.floor(tonumber(lost[i + 1]))
   redis.call('ZREM', KEYS[1], id)

@@ -1,0 +1,28 @@
+"""A key that another program has overwritten: the scripts that move messages fail before they have moved any."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import ServerError
+from tests.lua.every import CALLS, state_for
+
+GOES_TO = {
+    "pending_to_ready": "ready",
+    "ready_to_unack": "unack",
+    "unack_to_retry": "retry",
+    "nack": "retry",
+    "release": "ready",
+    "reject": "dead",
+    "purge": "garbage",
+}
+
+
+@pytest.mark.parametrize(("script", "target"), GOES_TO.items(), ids=GOES_TO)
+def test_message_stays_where_it_is_when_the_place_it_goes_to_is_none(queue, script, target):
+    queue.given(**{name: held for name, held in state_for(script).items() if name != target})
+    queue.redis.set(getattr(queue.keys, target), "not a sorted set")
+    before = {key: queue.redis.dump(key) for key in queue.redis.scan_iter()}
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        queue.run(CALLS[script](queue.scripts))
+    assert {key: queue.redis.dump(key) for key in queue.redis.scan_iter()} == before
