@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from delayq.errors import DuplicateMessage, InvalidInput, ServerError
 from delayq.keys import shard_of

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
 
 from delayq.errors import DelayqError
 
@@ -32,8 +33,10 @@ script = cache(Script)
 """Return the script of a name; each is read once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+_PLAIN = frozenset({"HINCRBY", "MGET", "ZRANGE"})
+
+
+class Call(msgspec.Struct, Generic[T], frozen=True):
     """One command.
 
     Attributes:
@@ -51,6 +54,11 @@ class Call(Generic[T]):
     script: Script | None = None
     whole: bool = False
     repeats: bool = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the server's reply is read as it comes, and any connection to the key's server will do."""
+        return self.script is not None or self.args[0] in _PLAIN
 
     def words(self, whole: bool = False) -> tuple[Raw, ...]:
         """Return the command as it is sent."""

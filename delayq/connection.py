@@ -9,11 +9,14 @@ from typing import Any, TypeAlias, TypeVar
 from redis import Redis
 from redis.client import NEVER_DECODE
 from redis.cluster import RedisCluster
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.calls import Call, Steps
 from delayq.clients import REPEATS
 from delayq.server import check_server, translate
+from delayq.wire import Wires
 
 T = TypeVar("T")
 Client: TypeAlias = "Redis | RedisCluster"
@@ -26,12 +29,15 @@ class Connection:
     """Runs operations on a client, which it makes when it is first needed.
 
     Args:
-        connect: makes the client.
+        connect: makes the client, or returns one that others use, too.
+        shared: it is one that others use, too: it stays open, and its connections are given back after each call.
     """
 
-    def __init__(self, connect: Callable[[], Client]) -> None:
+    def __init__(self, connect: Callable[[], Client], shared: bool = False) -> None:
         self._connect = connect
+        self._shared = shared
         self._client: Client | None = None
+        self._wires: Wires | None = None
         self._lock = threading.Lock()
 
     @property
@@ -46,13 +52,17 @@ class Connection:
                 if self._client is None:
                     client = self._connect()
                     check_server(client)
+                    if isinstance(client, Redis):
+                        self._wires = Wires(client.connection_pool, keep=not self._shared)
                     self._client = client
         return self._client
 
     def close(self) -> None:
-        """Close the client; the next call makes a new one."""
-        client, self._client = self._client, None
-        if client is not None:
+        """Close the client, unless it is shared; the next call makes a new one."""
+        client, wires, self._client, self._wires = self._client, self._wires, None, None
+        if wires is not None:
+            wires.close()
+        if client is not None and not self._shared:
             client.close()
 
     def do(self, steps: Steps[T], repeat: bool = True) -> T:
@@ -80,32 +90,54 @@ class Connection:
             ServerError: the connection failed; calls may or may not have happened.
         """
         client = self.client
-        token = REPEATS.set(repeat and all(call.repeats for call in calls))
+        plain = True
+        for call in calls:
+            plain, repeat = plain and call.is_plain, repeat and call.repeats
         try:
-            replies = self._send(client, calls)
-            missing = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+            results = self._send(client, calls, plain, repeat)
+            missing = [i for i, result in enumerate(results) if isinstance(result, NoScriptError)]
             if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
-                for i, reply in zip(missing, self._send(client, [calls[i] for i in missing], whole=True), strict=True):
-                    replies[i] = reply
+                again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
+                for i, result in zip(missing, again, strict=True):
+                    results[i] = result
         except RedisError as error:
             raise translate(error) from error
+        return [translate(result) if isinstance(result, RedisError) else result for result in results]
+
+    def _send(
+        self, client: Client, calls: Sequence[Call[Any]], plain: bool, repeat: bool, whole: bool = False
+    ) -> list[Any]:
+        if plain and self._wires is not None:
+            commands, reads = [call.words(whole) for call in calls], [call.read for call in calls]
+            try:
+                results = self._wires.exchange(commands, reads, repeat)
+                if results is not None:
+                    return results
+            except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
+                if not repeat:
+                    raise
+        token = REPEATS.set(repeat)
+        try:
+            replies = _execute(client, calls, whole)
         finally:
             REPEATS.reset(token)
         return [
-            translate(reply) if isinstance(reply, RedisError) else call.read(reply)
+            reply if isinstance(reply, RedisError) else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)
         ]
 
-    def _send(self, client: Any, calls: Sequence[Call[Any]], whole: bool = False) -> list[Any]:
-        options: dict[str, Any] = {NEVER_DECODE: True}  # bytes, also from a client that decodes replies
-        if isinstance(client, RedisCluster) and any(call.words()[0] in KEYLESS for call in calls):
-            client = client.get_redis_connection(client.get_node_from_key(calls[0].key))
-        if len(calls) == 1:
-            try:
-                return [client.execute_command(*calls[0].words(whole), **options)]
-            except ResponseError as error:
-                return [error]
-        pipe = client.pipeline(transaction=False) if isinstance(client, Redis) else client.pipeline()
-        for call in calls:
-            pipe.execute_command(*call.words(whole), **options)
-        return list(pipe.execute(raise_on_error=False))
+
+def _execute(client: Any, calls: Sequence[Call[Any]], whole: bool) -> list[Any]:
+    """Run calls as redis-py does: it finds the server in a cluster, reads special replies, and tries again."""
+    options: dict[str, Any] = {NEVER_DECODE: True}  # bytes, also from a client that decodes replies
+    if isinstance(client, RedisCluster) and any(call.words()[0] in KEYLESS for call in calls):
+        client = client.get_redis_connection(client.get_node_from_key(calls[0].key))
+    if len(calls) == 1:
+        try:
+            return [client.execute_command(*calls[0].words(whole), **options)]
+        except ResponseError as error:
+            return [error]
+    pipe = client.pipeline(transaction=False) if isinstance(client, Redis) else client.pipeline()
+    for call in calls:
+        pipe.execute_command(*call.words(whole), **options)
+    return list(pipe.execute(raise_on_error=False))

@@ -22,6 +22,7 @@ MAX_HEADERS_BYTES = 64 * 1024
 
 RAW, JSON = 0, 1
 _STAMP = 13
+_LARGE = 16 * 1024  # bytes
 
 Headers = Mapping[str, str | bytes | int | float | bool | None]
 
@@ -87,7 +88,8 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
     """
     try:
         created_ms = int(stored[:_STAMP])
-        envelope = _decode_envelope(memoryview(stored)[_STAMP:])
+        # To copy a few bytes costs less than to look at them through a memoryview.
+        envelope = _decode_envelope(stored[_STAMP:] if len(stored) < _LARGE else memoryview(stored)[_STAMP:])
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableEnvelope(f"these {len(stored)} bytes are no envelope: {error}") from error
     if envelope.version > FORMAT or envelope.kind not in (RAW, JSON):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from delayq.envelope import Envelope, Headers, open_body
 from delayq.outcome import DONE, HANDED_BACK, Dead, Failed, error_text
@@ -13,8 +14,11 @@ from delayq.times import Seconds, delay_ms, from_ms
 OnConflict = Literal["ignore", "replace", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class _Payload(msgspec.Struct, frozen=True):
+    payload: Any
+
+
+class Outgoing(_Payload, frozen=True, kw_only=True):
     """A message to send, with the options that `Queue.send` takes.
 
     Args:
@@ -31,8 +35,6 @@ class Outgoing:
         headers: names to strings, bytes, numbers, booleans or None.
     """
 
-    payload: Any
-    _: KW_ONLY
     delay: Seconds | None = None
     at: dt.datetime | None = None
     id: str | None = None
@@ -81,7 +83,12 @@ class Deliveries(NamedTuple):
 _NONE_BEFORE = Deliveries()
 
 
-class Delivery:
+def receipt_of(deliveries: str | None, micros: int) -> str:
+    """Return the receipt of a delivery: what is stored of the earlier ones, and the microsecond of the hand-out."""
+    return f"{deliveries or '0.0.0.0'}-{micros}"
+
+
+class Delivery(msgspec.Struct, eq=False):
     """One delivery of a message, as data; `Message` adds what may be done with it.
 
     Attributes:
@@ -98,48 +105,26 @@ class Delivery:
         settled: True once this delivery was acked, nacked, released or rejected through this object.
     """
 
-    __slots__ = (
-        "_before",
-        "_created_ms",
-        "_due_ms",
-        "_envelope",
-        "_handed_ms",
-        "_lease_ms",
-        "_owner",
-        "_payload",
-        "attempt",
-        "held_until",
-        "id",
-        "receipt",
-        "settled",
-    )
-    _UNREAD: ClassVar[object] = object()
+    _owner: Any
+    id: str
+    _created_ms: int
+    _envelope: Envelope
+    _due_ms: int
+    _earlier: str | None
+    _handed_ms: float
+    _lease_ms: int
+    receipt: str
+    held_until: float = 0.0
+    settled: bool = False
+    _payload: Any = msgspec.UNSET
 
-    def __init__(
-        self,
-        owner: Any,
-        message_id: str,
-        created_ms: int,
-        envelope: Envelope,
-        due_ms: int,
-        deliveries: str | None,
-        handed_ms: float,
-        micros: int,
-        lease_ms: int,
-    ) -> None:
-        self._owner = owner
-        self.id = message_id
-        self._created_ms = created_ms
-        self._envelope = envelope
-        self._due_ms = due_ms
-        self._handed_ms = handed_ms
-        self._lease_ms = int(handed_ms) + lease_ms
-        self._payload = self._UNREAD
-        self._before = Deliveries.read(deliveries) if deliveries else _NONE_BEFORE
-        self.attempt = self._before.past + 1
-        self.receipt = f"{deliveries or '0.0.0.0'}-{micros}"
-        self.held_until = 0.0
-        self.settled = False
+    @property
+    def attempt(self) -> int:
+        return self._before.past + 1
+
+    @property
+    def _before(self) -> Deliveries:
+        return Deliveries.read(self._earlier) if self._earlier else _NONE_BEFORE
 
     @property
     def payload(self) -> Any:
@@ -148,7 +133,7 @@ class Delivery:
         Raises:
             UnreadableEnvelope: the body is not the JSON that it says it is.
         """
-        if self._payload is self._UNREAD:
+        if self._payload is msgspec.UNSET:
             self._payload = open_body(self._envelope)
         return self._payload
 
@@ -233,10 +218,8 @@ class Delivery:
         return f"<{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"
 
 
-class Message(Delivery):
+class Message(Delivery, eq=False):
     """A delivery, and what may be done with it. Each method raises StaleReceipt when it is no longer ours."""
-
-    __slots__ = ()
 
     def ack(self) -> None:
         """Settle the message as done."""

@@ -23,6 +23,7 @@ from delayq.keys import State
 from delayq.message import Message, OnConflict, Outgoing, SentMessage
 from delayq.operations import delivering, inspecting, managing, sending
 from delayq.operations.core import Core, Settings
+from delayq.outbox import Outbox
 from delayq.outcome import DONE, Outcome, check_handler
 from delayq.stats import QueueStats
 from delayq.times import Seconds, lease_ms, milliseconds
@@ -76,11 +77,11 @@ class Queue:
         self.name = name
         self.core = Core(name, prefix, shards, settings, clock)
         self.core.owner = self
-        self._owns_client = redis is None
-        self.connection = Connection((lambda: redis) if redis is not None else lambda: connect(url))
+        self.connection = Connection(lambda: connect(url) if redis is None else redis, shared=redis is not None)
         self.dead = DeadLetters(self.core, self.connection)
         self.registered_handler: Callable[[Message], Any] | None = None
         self._waiters = threading.local()
+        self._outbox = Outbox(self._send)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -98,8 +99,7 @@ class Queue:
         waiter = self._waiters.__dict__.pop("waiter", None)
         if waiter is not None:
             waiter.close()
-        if self._owns_client:
-            self.connection.close()
+        self.connection.close()
 
     def send(
         self,
@@ -134,7 +134,10 @@ class Queue:
             max_retries=max_retries,
             headers=headers,
         )
-        return self.send_many([message], wait_replicas=wait_replicas)[0]
+        if wait_replicas:
+            return self.send_many([message], wait_replicas=wait_replicas)[0]
+        (sealed,) = sending.seal_all(self.core, [message])
+        return self._outbox.send(sealed) if sending.may_share(sealed) else self._send([sealed])[0]
 
     def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
         """Send any number of messages, in batches; the results stand in their order.
@@ -172,8 +175,8 @@ class Queue:
         waiter, asked = self._waiter(), False
         try:
             while True:
-                self.connection.do(delivering.recover(self.core))
-                batch = self.connection.do(delivering.claim(self.core, Message, max_messages, leased))
+                taking = delivering.claim(self.core, Message, max_messages, leased, recovering=True)
+                batch = self.connection.do(taking)
                 left = deadline - time.monotonic()
                 if batch.messages or (left <= 0 and not batch.claimed):
                     return batch.messages
@@ -192,7 +195,8 @@ class Queue:
         batch = [messages] if isinstance(messages, Message) else messages
         if not isinstance(batch, Sequence) or not all(isinstance(message, Message) for message in batch):
             raise InvalidInput("ack takes messages as receive returned them, not their ids")
-        return [expect(ours) for ours in self._settle([(message, DONE) for message in batch])]
+        results = self._settle([(message, DONE) for message in batch])
+        return [ours if isinstance(ours, bool) else expect(ours) for ours in results]
 
     def settle(self, message: Message, outcome: Outcome) -> None:
         """Settle one delivery; raises StaleReceipt when it is no longer ours."""
@@ -258,6 +262,9 @@ class Queue:
     def stats(self) -> QueueStats:
         """Count everything."""
         return self.connection.do(inspecting.stats(self.core))
+
+    def _send(self, sealed: Sequence[sending.Sealed]) -> list[SentMessage]:
+        return self.connection.do(sending.send_sealed(self.core, sealed))
 
     def _settle(self, settled: list[tuple[Message, Outcome]]) -> list[bool | DelayqError]:
         return self.connection.do(delivering.settle(self.core, settled))

@@ -71,7 +71,8 @@ class Scripts:
         named: bool = True,
         whole: bool = False,
         repeats: bool = True,
-    ) -> Call[list[int]]:
+        read: Callable[[list[int]], T] = as_is,
+    ) -> Call[T]:
         """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead]
@@ -79,13 +80,20 @@ class Scripts:
         for message in messages:
             keys.append(k.message_prefix + message[0])
             args += message
-        return self._call("send", keys, args, as_is, whole, repeats)
+        return self._call("send", keys, args, read, whole, repeats)
 
-    def replace(self, message_id: str, due: Raw, envelope: bytes, whole: bool = False) -> Call[list[int]]:
+    def replace(
+        self,
+        message_id: str,
+        due: Raw,
+        envelope: bytes,
+        read: Callable[[list[int]], T] = as_is,
+        whole: bool = False,
+    ) -> Call[T]:
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
         keys += [k.reasons, k.cancelled, k.message(message_id)]
-        return self._call("replace", keys, [self._clock(), message_id, due, envelope], as_is, whole)
+        return self._call("replace", keys, [self._clock(), message_id, due, envelope], read, whole)
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> Call[int]:
         k = self.keys
@@ -104,12 +112,10 @@ class Scripts:
     def ack(self, receipts: Sequence[tuple[str, str]]) -> Call[list[int]]:
         """Take deliveries as pairs: id, receipt."""
         k = self.keys
-        keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats]
-        args: list[Raw] = []
-        for message_id, receipt in receipts:
-            keys.append(k.message_prefix + message_id)
-            args += (message_id, receipt)
-        return self._call("ack", keys, args, as_is)
+        ids = [message_id for message_id, _ in receipts]
+        prefix = k.message_prefix
+        keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats, *[prefix + message_id for message_id in ids]]
+        return self._call("ack", keys, [*ids, *[receipt for _, receipt in receipts]], as_is)
 
     def nack(self, message_id: str, receipt: str, delay_ms: int, error: str = "") -> Call[int]:
         k = self.keys
@@ -195,10 +201,10 @@ class Scripts:
         """Write something, so that a WAIT that follows speaks of all that was written before; a plain command."""
         return Call(self.keys.stats, ("HINCRBY", self.keys.stats, "confirmed", 1), int)
 
-    def envelopes(self, ids: Sequence[str]) -> Call[list[bytes | None]]:
+    def envelopes(self, ids: Sequence[str], read: Callable[[list[bytes | None]], T] = as_is) -> Call[T]:
         """Read the stored envelopes, None where one is gone; a plain command, as are those below."""
         keys = [self.keys.message_prefix + message_id for message_id in ids]
-        return Call(keys[0], ("MGET", *keys), as_is)
+        return Call(keys[0], ("MGET", *keys), read)
 
     def page(
         self, state: State, limit: int, after_ms: Raw = "-inf", up_to: Raw = "+inf", skip: int = 0
@@ -231,8 +237,9 @@ class Scripts:
 def _read_claimed(reply: list[Any]) -> Claimed:
     now_ms, micros, flat, deliveries = reply
     ids = [message_id.decode() for message_id in flat[::2]]
-    dues = [int(float(due)) for due in flat[1::2]]
-    return Claimed(now_ms, micros, ids, dues, [text(each) for each in deliveries])
+    dues = [int(float(due)) if b"." in due else int(due) for due in flat[1::2]]
+    earlier: list[str | None] = [text(each) for each in deliveries] if deliveries else [None] * len(ids)
+    return Claimed(now_ms, micros, ids, dues, earlier)
 
 
 def _read_scored(reply: list[Any]) -> list[tuple[str, bytes]]:

@@ -22,6 +22,8 @@ def milliseconds(seconds: Seconds, what: str = "delay") -> int:
     Raises:
         InvalidTime: negative, NaN, not a number, or past the year 9999.
     """
+    if type(seconds) is int and 0 <= seconds <= _PLAIN_SECONDS:  # most delays are so simple
+        return seconds * 1000
     value = seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidTime(f"{what} {seconds!r} is not a time: give seconds as a number, or a timedelta")
@@ -37,7 +39,7 @@ def milliseconds(seconds: Seconds, what: str = "delay") -> int:
 def delay_ms(delay: Seconds, what: str = "delay") -> int:
     """Return a delay from now as milliseconds; raises InvalidTime as `milliseconds` does."""
     ms = milliseconds(delay, what)
-    if ms + time.time() * 1000 > MAX_TIME_MS:
+    if ms > _PLAIN_SECONDS * 1000 and ms + time.time() * 1000 > MAX_TIME_MS:
         raise InvalidTime(f"{what} {delay!r} leads past the year 9999")
     return ms
 
@@ -72,8 +74,12 @@ def timestamp_ms(at: dt.datetime) -> int:
 
 def from_ms(ms: float) -> dt.datetime:
     """Return milliseconds since 1970 as an aware datetime, in UTC; what is outside of the calendar, as its end."""
+    if 0 <= ms < _EXACT_MS:
+        return dt.datetime.fromtimestamp(int(ms) / 1000, dt.UTC)
     return _EPOCH + dt.timedelta(milliseconds=math.floor(min(max(ms, 0), MAX_TIME_MS)))
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_PLAIN_SECONDS = 10**9  # surely before the year 9999, also from now
+_EXACT_MS = 2**32 * 1000  # until 2106, a float of seconds is exact to less than half a microsecond
 _MILLISECOND = dt.timedelta(milliseconds=1)

@@ -15,8 +15,13 @@
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
 -- ARGV[3]  lease_ms  1..86400000
 -- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.forgiven.lost or nil, …}}, retries first, each side
---          earliest first; empty lists when nothing is due or the queue is paused
+--          earliest first; empty lists when nothing is due or the queue is paused; the last one also while no message
+--          has an earlier delivery
 -- Cost     O(limit log n)
+local FEW = 16
+-- Up to 128 entries, a sorted set is a list in which Redis looks for each new one's place from the head, reading scores
+-- as text. A member of more than 64 bytes makes a tree of it: ten times as quick for a claim of hundreds.
+local LONG = string.rep('-', 65)
 local now, micros = clock(ARGV[1])
 if redis.call('HEXISTS', KEYS[5], 'paused') == 1 then return {now, micros, {}, {}} end
 local limit = tonumber(ARGV[2])
@@ -35,13 +40,14 @@ for _, field in ipairs(fresh > 0 and redis.call('ZPOPMIN', KEYS[1], fresh) or {}
 local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) + micros / 1000)
 local ids, leases, late = {}, {}, {}
 for i = 1, #claimed, 2 do
-  ids[#ids + 1] = claimed[i]
-  leases[#leases + 1], leases[#leases + 2] = lease_end, claimed[i]
+  ids[#ids + 1], leases[i], leases[i + 1] = claimed[i], lease_end, claimed[i]
   local _, bucket = math.frexp(math.max(0, now - claimed[i + 1]))
   late[bucket] = (late[bucket] or 0) + 1
 end
+if #ids > FEW then redis.call('ZADD', KEYS[3], 0, LONG) end
 redis.call('ZADD', KEYS[3], unpack(leases))
+if #ids > FEW then redis.call('ZREM', KEYS[3], LONG) end
 if leaves then ring(KEYS[7]) end
 redis.call('HINCRBY', KEYS[6], 'delivered', #ids)
 for bucket, count in pairs(late) do redis.call('HINCRBY', KEYS[6], 'late:' .. bucket, count) end
-return {now, micros, claimed, redis.call('HMGET', KEYS[4], unpack(ids))}
+return {now, micros, claimed, redis.call('EXISTS', KEYS[4]) == 1 and redis.call('HMGET', KEYS[4], unpack(ids)) or {}}

@@ -28,22 +28,26 @@ local function exists(id, payload)
   end
   return redis.call('EXISTS', payload) == 1
 end
-local values, members, dues, first = {}, {}, {}, math.huge
+local values, members, dues, first, count = {}, {}, {}, math.huge, 0
+local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
-  local payload, id, due = KEYS[8 + i / 3], ARGV[i], due_time(ARGV[i + 1], now, micros)
+  local payload, id = KEYS[8 + i / 3], ARGV[i]
   if look and exists(id, payload) then
-    due = -1
+    dues[i / 3] = -1
   else
+    if ARGV[i + 1] ~= given then
+      given, due = ARGV[i + 1], due_time(ARGV[i + 1], now, micros)
+      score, first = string.format('%.0f', due), math.min(first, due)
+    end
     values[#values + 1], values[#values + 2] = payload, stamp .. ARGV[i + 2]
-    members[#members + 1], members[#members + 2] = due, id
-    first = math.min(first, due)
+    members[count + 1], members[count + 2] = score, id
+    dues[i / 3], count = due, count + 2
   end
-  dues[#dues + 1] = due
 end
-if #members > 0 then
+if count > 0 then
   redis.call('MSET', unpack(values))
   redis.call('ZADD', KEYS[1], unpack(members))
-  redis.call('HINCRBY', KEYS[3], 'sent', #members / 2)
+  redis.call('HINCRBY', KEYS[3], 'sent', count / 2)
   if first < before then ring(KEYS[4]) end
 end
 return dues

@@ -98,7 +98,8 @@ class Core:
 
     def shard(self, message_id: str) -> Scripts:
         """Return the shard that holds a message."""
-        return self.shards[shard_of(message_id, len(self.shards))]
+        shards = self.shards
+        return shards[0] if len(shards) == 1 else shards[shard_of(message_id, len(shards))]
 
 
 def check_retries(max_retries: int) -> int:

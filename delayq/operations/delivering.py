@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from delayq import outcome as oc
 from delayq.backoff import exponential
@@ -12,13 +13,14 @@ from delayq.calls import Call, Steps, expect, one
 from delayq.envelope import parse
 from delayq.errors import DelayqError, StaleReceipt, UnreadableEnvelope
 from delayq.log import log, log_of
-from delayq.message import Delivery
+from delayq.message import Deliveries, Delivery, receipt_of
 from delayq.operations.core import Core
 from delayq.scripts import MAX_IDS, Claimed, Scripts
 from delayq.times import Seconds, delay_ms, lease_ms
 
 DEFAULT_BACKOFF = exponential()
-TRIP_BYTES = 4 * 1024 * 1024  # of envelopes in a reply: the server does nothing else while it copies them
+TRIP_BYTES = 4 * 1024 * 1024  # of envelopes in a round trip
+PARTS, LEAST_PART = 4, 50  # a part is opened while the server copies the next one
 
 D = TypeVar("D", bound=Delivery)
 
@@ -30,8 +32,10 @@ class Batch(NamedTuple):
     claimed: int
 
 
-def claim(core: Core, make: Callable[..., D], limit: int, lease: int) -> Steps[Batch]:
+def claim(core: Core, make: Callable[..., D], limit: int, lease: int, recovering: bool = False) -> Steps[Batch]:
     """Promote what is due, hand out up to `limit` messages of all shards under a lease of `lease` ms.
+
+    With `recovering`, deliveries whose lease ran out are taken back first, in the same round trip.
 
     Deliveries that must not reach a handler are settled on the way: payload gone or unreadable → dead, expired →
     counted as expired, past its limit (its last consumer was lost) → dead.
@@ -44,7 +48,8 @@ def claim(core: Core, make: Callable[..., D], limit: int, lease: int) -> Steps[B
         if share <= 0 < limit:
             break
         asked = time.monotonic()
-        _, result = yield [scripts.pending_to_ready(), scripts.ready_to_unack(min(share, MAX_IDS), lease)]
+        back = [scripts.unack_to_retry()] if recovering else []
+        *_, result = yield [*back, scripts.pending_to_ready(), scripts.ready_to_unack(min(share, MAX_IDS), lease)]
         if isinstance(result, DelayqError) and len(shards) > 1:
             log.error("a shard does not serve: the others go on", queue=core.name, error=str(result))
             continue
@@ -70,55 +75,92 @@ def _rotated(shards: list[Scripts], core: Core) -> list[Scripts]:
     return shards[core.turn :] + shards[: core.turn]
 
 
-def _envelopes(core: Core, scripts: Scripts, ids: list[str]) -> Steps[list[bytes | None]]:
-    """Fetch envelopes, a bounded number of bytes at a time, as far as earlier ones tell how large they are."""
-    stored: list[bytes | None] = []
-    while len(stored) < len(ids):
-        size = max(1, min(MAX_IDS, int(TRIP_BYTES / core.mean_bytes)))
-        part: list[bytes | None] = yield from one(scripts.envelopes(ids[len(stored) : len(stored) + size]))
-        stored += part
-        core.mean_bytes += (sum(len(each or b"") for each in part) / len(part) - core.mean_bytes) / 2
-        core.mean_bytes = max(1.0, core.mean_bytes)
-    return stored
-
-
 def _received(
     core: Core, scripts: Scripts, make: Callable[..., D], found: Claimed, lease: int, asked: float
 ) -> Steps[list[D]]:
-    stored = yield from _envelopes(core, scripts, found.ids)
-    messages, calls = [], []
-    handed = found.now_ms + found.micros / 1000
-    rows = zip(found.ids, found.dues_ms, found.deliveries, stored, strict=True)
-    for message_id, due, deliveries, envelope in rows:
-        receipt = f"{deliveries or '0.0.0.0'}-{found.micros}"
-        if envelope is None:
-            error = "the payload key is gone: evicted, or deleted by another program"
-            calls.append(_buried(core, scripts, message_id, receipt, oc.REASON_PAYLOAD_MISSING, error))
-            continue
-        try:
-            created, opened = parse(envelope)
-        except UnreadableEnvelope as unreadable:
-            text = oc.error_text(unreadable)
-            calls.append(_buried(core, scripts, message_id, receipt, oc.REASON_UNREADABLE, text))
-            continue
-        message = make(core.owner, message_id, created, opened, due, deliveries, handed, found.micros, lease)
-        message.held_until = asked + lease / 1000
-        if message.is_expired:
-            log_of(message).warning("message expired before it was started", expires_at=str(message.expires_at))
-            calls.append(scripts.expire(message_id, receipt))
-        elif message.is_past_its_limit:
-            calls.append(_buried(core, scripts, message_id, receipt, oc.REASON_CONSUMER_LOST))
-        else:
-            messages.append(message)
-    if calls:
-        yield calls  # a stale receipt here means that the message has moved on already
+    """Fetch what was claimed, a bounded number of bytes at a time, as far as earlier ones tell how large they are."""
+    opening = _Opening(core, scripts, make, found, lease, asked)
+    messages: list[D] = []
+    settlements: list[Call[Any]] = []
+    done, count = 0, len(found.ids)
+    while done < count:
+        size = 0
+        trip = min(count - done, MAX_IDS, max(1, int(TRIP_BYTES / core.mean_bytes)))
+        part = max(LEAST_PART, -(-trip // PARTS))
+        calls = [
+            scripts.envelopes(found.ids[start : min(start + part, done + trip)], partial(opening.read, start))
+            for start in range(done, done + trip, part)
+        ]
+        for opened in map(expect, (yield calls)):
+            messages += opened.messages
+            settlements += opened.settlements
+            size += opened.size
+        core.mean_bytes = max(1.0, (core.mean_bytes + size / trip) / 2)
+        done += trip
+    if settlements:
+        yield settlements  # a stale receipt here means that the message has moved on already
     return messages
 
 
-def _buried(core: Core, scripts: Scripts, message_id: str, receipt: str, reason: str, error: str = "") -> Call[int]:
-    said = log.bind(queue=core.name, id=message_id, attempt=int(receipt.partition(".")[0]) + 1)
-    said.warning("message died before a handler saw it", next="dead", reason=reason, error=error)
-    return scripts.reject(message_id, receipt, reason, error, counted=False)
+class _Opened(Generic[D]):
+    """Messages to handle, the calls that settle those that must not reach a handler, and the bytes of them all."""
+
+    def __init__(self) -> None:
+        self.messages: list[D] = []
+        self.settlements: list[Call[Any]] = []
+        self.size = 0
+
+
+class _Opening(Generic[D]):
+    """Makes messages of what a claim and the envelopes tell."""
+
+    def __init__(
+        self, core: Core, scripts: Scripts, make: Callable[..., D], found: Claimed, lease: int, asked: float
+    ) -> None:
+        self._core = core
+        self._scripts = scripts
+        self._make = make
+        self._found = found
+        self._until = found.now_ms + lease
+        self._held_until = asked + lease / 1000
+
+    def read(self, start: int, stored: list[bytes | None]) -> _Opened[D]:
+        """Open the envelopes from the number `start` on."""
+        result: _Opened[D] = _Opened()
+        found, owner, end = self._found, self._core.owner, start + len(stored)
+        handed, fresh = found.now_ms + found.micros / 1000, receipt_of(None, found.micros)
+        rows = zip(found.ids[start:end], found.dues_ms[start:end], found.deliveries[start:end], stored, strict=True)
+        for message_id, due, deliveries, envelope in rows:
+            if envelope is None:
+                error = "the payload key is gone: evicted, or deleted by another program"
+                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_PAYLOAD_MISSING, error))
+                continue
+            result.size += len(envelope)
+            try:
+                created, opened = parse(envelope)
+            except UnreadableEnvelope as unreadable:
+                text = oc.error_text(unreadable)
+                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, text))
+                continue
+            receipt = receipt_of(deliveries, found.micros) if deliveries else fresh
+            message = self._make(
+                owner, message_id, created, opened, due, deliveries, handed, self._until, receipt, self._held_until
+            )
+            if opened.expires_ms is not None and message.is_expired:
+                log_of(message).warning("message expired before it was started", expires_at=str(message.expires_at))
+                result.settlements.append(self._scripts.expire(message_id, receipt))
+            elif deliveries and message.is_past_its_limit:
+                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST))
+            else:
+                result.messages.append(message)
+        return result
+
+    def _buried(self, message_id: str, deliveries: str | None, reason: str, error: str = "") -> Call[int]:
+        said = log.bind(queue=self._core.name, id=message_id, attempt=Deliveries.read(deliveries).past + 1)
+        said.warning("message died before a handler saw it", next="dead", reason=reason, error=error)
+        return self._scripts.reject(
+            message_id, receipt_of(deliveries, self._found.micros), reason, error, counted=False
+        )
 
 
 def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bool | DelayqError]]:
@@ -140,23 +182,33 @@ def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bo
             for position in positions:
                 results[position] = reply
             continue
-        for position, ours in zip(positions, reply if isinstance(reply, list) else [1], strict=True):
-            results[position] = settled[position][0].settled = bool(ours)
+        for position, ours in zip(positions, reply if isinstance(reply, list) else (1,), strict=True):
+            results[position] = settled[position][0].settled = ours == 1
     return results
 
 
 def _settlements(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Iterator[tuple[Call[Any], list[int]]]:
-    acks: dict[int, tuple[Scripts, list[int]]] = {}
-    for position, (message, outcome) in enumerate(settled):
-        scripts = core.shard(message.id)
-        if isinstance(outcome, oc.Done):
-            acks.setdefault(id(scripts), (scripts, []))[1].append(position)
-        else:
-            yield _settlement(core, scripts, message, outcome), [position]
-    for scripts, positions in acks.values():
+    done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
+    if len(done) < len(settled):
+        for position, (message, outcome) in enumerate(settled):
+            if not isinstance(outcome, oc.Done):
+                yield _settlement(core, core.shard(message.id), message, outcome), [position]
+    for scripts, positions in _by_shard(core, settled, done):
         for start in range(0, len(positions), MAX_IDS):
             chunk = positions[start : start + MAX_IDS]
-            yield scripts.ack([(settled[i][0].id, settled[i][0].receipt) for i in chunk]), chunk
+            messages = [settled[position][0] for position in chunk]
+            yield scripts.ack([(message.id, message.receipt) for message in messages]), chunk
+
+
+def _by_shard(
+    core: Core, settled: Sequence[tuple[D, oc.Outcome]], positions: list[int]
+) -> Iterable[tuple[Scripts, list[int]]]:
+    if len(core.shards) == 1:
+        return [(core.shards[0], positions)]
+    shards: dict[Scripts, list[int]] = {}
+    for position in positions:
+        shards.setdefault(core.shard(settled[position][0].id), []).append(position)
+    return shards.items()
 
 
 def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Outcome) -> Call[Any]:

@@ -87,5 +87,5 @@ def envelopes(scripts: Scripts, sized: dict[str, int]) -> Steps[dict[str, bytes]
         size += length
     for message_id in ids:
         del sized[message_id]
-    stored = yield from one(scripts.envelopes(ids))
+    stored: list[bytes | None] = yield from one(scripts.envelopes(ids))
     return {message_id: envelope for message_id, envelope in zip(ids, stored, strict=True) if envelope is not None}

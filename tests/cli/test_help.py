@@ -18,9 +18,9 @@ from tests.cli.conftest import SECONDS, Invoke, Run
 
 PLANNED = {
     *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
-    *("dead list", "dead show", "dead requeue", "dead purge", "doctor"),
+    *("dead list", "dead show", "dead requeue", "dead purge", "doctor", "bench"),
 }
-RUN_ELSEWHERE = {"demo", ""}  # in test_demo.py
+RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py
 
 
 def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:

@@ -18,8 +18,8 @@ LAYERS = (
     "lua times names keys backoff envelope outcome message info stats pace quarantine",
     "calls scripts",
     "operations",
-    "urls clients server embedded connection wakeup bell",
-    "waiter queue dead workers leases patience loop consumer supervisor doctor cron topic",
+    "urls clients server embedded wire connection wakeup bell",
+    "waiter outbox queue dead workers leases patience loop consumer supervisor doctor cron topic",
     "delayq",  # delayq/__init__.py
     "aio testing",
     "cli web spark __main__",

@@ -317,9 +317,7 @@ def test_large_payloads_are_fetched_a_few_at_a_time(queue: Queue, monkeypatch: p
 
     def spy(calls: Any, repeat: bool = True) -> Any:
         results = run(calls, repeat)
-        for call, result in zip(calls, results, strict=True):
-            if call.args[0] == "MGET":
-                sizes.append(sum(map(len, result)))
+        sizes.append(sum(result.size for call, result in zip(calls, results, strict=True) if call.args[0] == "MGET"))
         return results
 
     monkeypatch.setattr(queue.connection, "run", spy)

@@ -10,7 +10,7 @@ from delayq import Message, Outgoing
 from delayq import outcome as oc
 from delayq.envelope import JSON, RAW, Envelope
 from delayq.errors import InvalidTime, UnreadableEnvelope
-from delayq.message import Deliveries
+from delayq.message import Deliveries, receipt_of
 from delayq.times import from_ms
 
 SENT, DUE, HANDED, LEASE = 1_700_000_000_000, 1_700_000_010_000, 1_700_000_010_250.125, 30_000
@@ -41,7 +41,17 @@ def delivery(
     envelope = Envelope(
         1, options.pop("kind", JSON), options.pop("body", b'{"to":"a"}'), max_retries, expires_ms, **options
     )
-    return Message(owner or Owner(), "m1", SENT, envelope, DUE, deliveries, HANDED, 125, LEASE)
+    return Message(
+        owner or Owner(),
+        "m1",
+        SENT,
+        envelope,
+        DUE,
+        deliveries,
+        HANDED,
+        int(HANDED) + LEASE,
+        receipt_of(deliveries, 125),
+    )
 
 
 def test_message_tells_all_that_is_known_of_it():
@@ -71,7 +81,7 @@ def test_first_delivery_is_attempt_one_without_headers():
 
 def test_message_that_is_handed_out_at_its_time_is_not_late():
     envelope = Envelope(1, RAW, b"", 0)
-    assert Message(Owner(), "m", SENT, envelope, DUE, None, DUE, 0, LEASE).lateness == 0
+    assert Message(Owner(), "m", SENT, envelope, DUE, None, DUE, DUE + LEASE, "").lateness == 0
 
 
 @pytest.mark.parametrize(

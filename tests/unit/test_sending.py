@@ -38,7 +38,7 @@ class Server:
             calls = next(steps)
             while True:
                 self.trips.append(calls)
-                calls = steps.send([self.answer(call) for call in calls])
+                calls = steps.send([call.read(self.answer(call)) for call in calls])
         except StopIteration as stop:
             return stop.value
 
@@ -53,7 +53,7 @@ class Server:
             case "replace":
                 return [DUE, 0 if words[1] in self.existing else 1]
             case "find":
-                return call.read([[str(DUE + 5).encode(), *[None] * 5], None, None, None, 0, b""])
+                return [[str(DUE + 5).encode(), *[None] * 5], None, None, None, 0, b""]
             case "HINCRBY":
                 return 1
             case "WAIT":

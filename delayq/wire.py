@@ -1,0 +1,179 @@
+"""Connections of a redis-py pool, spoken to without redis-py's call path, which costs more than the server does.
+
+redis-py connects, logs in and looks after the connections; in between, packed commands go straight to the socket,
+and replies straight to hiredis.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import hiredis
+from redis import exceptions
+from redis.connection import ConnectionPool, DefaultParser
+
+Read: TypeAlias = Callable[[Any], Any]
+
+_CHUNK_BYTES = 64 * 1024
+_CHECK_AFTER_SECONDS = 30.0  # idle for longer, a firewall may have forgotten it: a PING finds out first
+
+
+class Wire:
+    """One connection; for one thread at a time.
+
+    Args:
+        pool: lends the connection until `close`.
+
+    Raises:
+        redis.exceptions.RedisError: as redis-py does when it cannot connect.
+    """
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self._connection: Any = pool.get_connection()
+        self._process = os.getpid()
+        self._attach()
+
+    def _attach(self) -> None:
+        self._socket: Any = getattr(self._connection, "_sock", None)
+        self._reader = hiredis.Reader(
+            protocolError=exceptions.InvalidResponse,
+            replyError=DefaultParser.parse_error,
+        )
+        self._used_at = time.monotonic()
+
+    @property
+    def has_socket(self) -> bool:
+        """Whether there is a socket to speak to: a server within this process (fakeredis) has none."""
+        return isinstance(self._socket, socket.socket)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process has made it: a socket that came over a fork is the parent's."""
+        return self._process == os.getpid()
+
+    def check(self, thoroughly: bool) -> None:
+        """Make sure, as far as that goes without a round trip, that the server is still there.
+
+        Args:
+            thoroughly: also for a connection that was in use a moment ago.
+
+        Raises:
+            redis.exceptions.ConnectionError: it is not.
+        """
+        idle = time.monotonic() - self._used_at > _CHECK_AFTER_SECONDS
+        if (idle or thoroughly) and self._connection.can_read(timeout=0):
+            raise exceptions.ConnectionError("the connection holds a reply that nobody waits for")
+        if idle:
+            self._connection.send_command("PING", check_health=False)
+            self._connection.read_response()
+
+    def exchange(self, commands: Iterable[bytes], reads: Iterable[Read]) -> list[Any]:
+        """Send packed commands, each as soon as it comes, and return what is read of the replies.
+
+        A reply is read while the server works on the next one. An error of the server stands in its place, unread.
+
+        Raises:
+            redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: commands may or may not have run.
+            redis.exceptions.ReadOnlyError: the server has become a replica; the pool may know its successor.
+        """
+        results, refusal = [], None
+        try:
+            for command in commands:
+                self._socket.sendall(command)
+            for read in reads:
+                reply = self._reply()
+                if isinstance(reply, exceptions.ResponseError):
+                    refusal = reply if isinstance(reply, exceptions.ReadOnlyError) else refusal
+                    results.append(reply)
+                else:
+                    results.append(read(reply))
+        except TimeoutError as error:
+            raise exceptions.TimeoutError("Timeout reading from socket") from error
+        except OSError as error:
+            raise exceptions.ConnectionError(f"Error while talking to the server: {error}") from error
+        if refusal is not None:
+            raise refusal
+        self._used_at = time.monotonic()
+        return results
+
+    def _reply(self) -> Any:
+        while True:
+            reply = self._reader.gets()
+            if reply is False:
+                data = self._socket.recv(_CHUNK_BYTES)
+                if not data:
+                    raise exceptions.ConnectionError("Connection closed by server.")
+                self._reader.feed(data)
+            elif not isinstance(reply, hiredis.PushNotification):
+                return reply
+
+    def close(self, broken: bool = False) -> None:
+        """Give the connection back to its pool.
+
+        Args:
+            broken: it may hold half a command or half a reply, and must not be used again.
+        """
+        if not self.is_ours:
+            return
+        if broken:
+            self._connection.disconnect()
+        self._pool.release(self._connection)
+
+
+class Wires:
+    """The wires to one server.
+
+    Args:
+        pool: lends the connections.
+        keep: hold on to a wire between two calls: for a pool that nobody else needs.
+    """
+
+    def __init__(self, pool: ConnectionPool, keep: bool) -> None:
+        self._pool = pool
+        self._keep = keep
+        self._idle: list[Wire] = []
+
+    def exchange(self, commands: Iterable[tuple[Any, ...]], reads: Iterable[Read], repeats: bool) -> list[Any] | None:
+        """Send commands and return what is read of the replies, as `Wire.exchange`; None where there is no socket.
+
+        Args:
+            repeats: the commands may run twice: no need to make sure first that the server is there.
+
+        Raises:
+            redis.exceptions.RedisError: commands may or may not have run.
+        """
+        wire, broken = self._take(repeats), True
+        try:
+            if not wire.has_socket:
+                broken = False
+                return None
+            results = wire.exchange(map(hiredis.pack_command, commands), reads)
+            broken = False
+        finally:
+            if broken or not self._keep:
+                wire.close(broken)
+            else:
+                self._idle.append(wire)
+        return results
+
+    def close(self) -> None:
+        """Give all idle wires back."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _take(self, repeats: bool) -> Wire:
+        while self._idle:
+            wire = self._idle.pop()
+            if wire.is_ours:
+                try:
+                    wire.check(thoroughly=not repeats)
+                except exceptions.RedisError:
+                    wire.close(broken=True)
+                else:
+                    return wire
+        return Wire(self._pool)
