@@ -95,13 +95,21 @@ class Connection:
             plain, repeat = plain and call.is_plain, repeat and call.repeats
         try:
             results = self._send(client, calls, plain, repeat)
-            missing = [i for i, result in enumerate(results) if isinstance(result, NoScriptError)]
-            if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
-                again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
-                for i, result in zip(missing, again, strict=True):
-                    results[i] = result
+            for result in results:
+                if isinstance(result, RedisError):
+                    return self._mended(client, calls, plain, repeat, results)
         except RedisError as error:
             raise translate(error) from error
+        return results
+
+    def _mended(
+        self, client: Client, calls: Sequence[Call[Any]], plain: bool, repeat: bool, results: list[Any]
+    ) -> list[Any]:
+        missing = [i for i, result in enumerate(results) if isinstance(result, NoScriptError)]
+        if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
+            again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
+            for i, result in zip(missing, again, strict=True):
+                results[i] = result
         return [translate(result) if isinstance(result, RedisError) else result for result in results]
 
     def _send(

@@ -14,28 +14,41 @@ from collections.abc import Callable, Sequence
 
 from delayq.errors import DelayqError
 from delayq.message import SentMessage
-from delayq.operations.sending import Sealed
+from delayq.operations.sealing import Sealed
+
+# An interrupt (Ctrl-C) may strike a thread wherever it stands, also where it owes the others something. So that they
+# never depend on it for good, whoever waits looks up from time to time: is the one that I wait for still there?
+LOOK_UP_SECONDS = 1.0
 
 
 class _Entry:
     """A message that waits, with its thread.
 
     Attributes:
+        thread: its thread's identifier.
+        leader: that of the thread that sends it; 0 while nobody does.
         turn: is released when the thread may go on: with a result, or with a batch to send.
         follower: whom the thread wakes next. Woken all at once, the threads would fight for the interpreter's lock.
         has_left: the thread waits no longer.
     """
 
-    __slots__ = ("batch", "follower", "has_left", "is_woken", "result", "sealed", "turn")
+    __slots__ = ("batch", "follower", "has_left", "leader", "result", "sealed", "thread", "turn")
 
-    def __init__(self, sealed: Sealed) -> None:
+    def __init__(self, sealed: Sealed, thread: int) -> None:
         self.sealed = sealed
+        self.thread = thread
+        self.leader = 0
         self.turn = threading.Lock()
         self.turn.acquire()
         self.result: SentMessage | DelayqError | None = None
         self.batch: list[_Entry] | None = None
         self.follower: _Entry | None = None
-        self.is_woken = self.has_left = False
+        self.has_left = False
+
+    def wake(self) -> None:
+        """Let the thread go on; a second time is in vain."""
+        with contextlib.suppress(RuntimeError):
+            self.turn.release()
 
 
 class Outbox:
@@ -52,9 +65,9 @@ class Outbox:
     def _reset(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._busy = False
+        self._leader = 0
         self._waiting: list[_Entry] = []
-        self._inside: set[int] = set()
+        self._inside: set[int] = set()  # the threads in `send`: who is not among them leads no more
 
     def send(self, sealed: Sealed) -> SentMessage:
         """Send one message, with those that others send now; raises what kept the server from taking it."""
@@ -63,35 +76,59 @@ class Outbox:
         thread = threading.get_ident()
         if thread in self._inside:  # a signal handler that interrupts a send must not wait for its end
             return self._send([sealed])[0]
-        self._inside.add(thread)
         try:
-            return self._share(sealed)
-        finally:
+            try:
+                self._inside.add(thread)
+                return self._share(sealed, thread)
+            finally:
+                self._inside.discard(thread)
+        finally:  # once more, for an interrupt may strike just before the first
             self._inside.discard(thread)
 
-    def _share(self, sealed: Sealed) -> SentMessage:
+    def _share(self, sealed: Sealed, thread: int) -> SentMessage:
+        mine = None
         with self._lock:
-            mine = _Entry(sealed) if self._busy else None
-            self._busy = True
-            if mine is not None:
+            if self._leader not in self._inside:
+                self._leader = thread
+            else:
+                mine = _Entry(sealed, thread)
                 self._waiting.append(mine)
-        if mine is None:
-            try:
-                return self._send([sealed])[0]
-            finally:
-                self._pass_on([])
+        if mine is not None:
+            return self._wait(mine)
         try:
-            mine.turn.acquire()
-        except BaseException:
-            self._leave(mine)
-            raise
-        if mine.batch is not None:
-            self._send_all(mine, mine.batch)
-        self._wake(mine.follower)
+            return self._send([sealed])[0]
+        finally:
+            self._pass_on([])
+
+    def _wait(self, mine: _Entry) -> SentMessage:
+        try:
+            while not mine.turn.acquire(timeout=LOOK_UP_SECONDS):
+                if mine.result is not None or mine.batch is not None:  # whoever was to wake this thread is gone
+                    break
+                if self._is_forsaken(mine):
+                    return self._send([mine.sealed])[0]
+            if mine.batch is not None:
+                self._send_all(mine, mine.batch)
+        finally:
+            mine.has_left = True
+            follower = mine.follower
+            while follower is not None and follower.has_left:
+                follower = follower.follower
+            if follower is not None:
+                follower.wake()
         if isinstance(mine.result, DelayqError):
-            raise copy.copy(mine.result)
+            raise copy.copy(mine.result) from mine.result.__cause__
         assert mine.result is not None
         return mine.result
+
+    def _is_forsaken(self, mine: _Entry) -> bool:
+        """Whether nobody will send a message any more; its thread then does so by itself."""
+        with self._lock:
+            if (mine.leader or self._leader) in self._inside:
+                return False
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            return True
 
     def _send_all(self, mine: _Entry, batch: list[_Entry]) -> None:
         results: Sequence[SentMessage | DelayqError] = []
@@ -108,33 +145,15 @@ class Outbox:
     def _pass_on(self, left: list[_Entry]) -> None:
         """Let the next one send: what is left of a batch, and all that waits."""
         with self._lock:
-            batch = [entry for entry in left if not entry.has_left] + self._waiting
+            self._leader = 0
+            if not (left or self._waiting):
+                return
+            batch = [entry for entry in [*left, *self._waiting] if not entry.has_left]
             self._waiting = []
-            self._busy = bool(batch)
-            if batch:
-                batch[0].batch, batch[0].is_woken = batch, True
-        if batch:
-            batch[0].turn.release()
-
-    def _wake(self, entry: _Entry | None) -> None:
-        # Without the lock, for which all would queue: whoever leaves says so first and looks for `is_woken` then, so
-        # that of the two at least one wakes the follower; when both do, the second is in vain.
-        while entry is not None:
-            entry.is_woken = True
-            if not entry.has_left:
-                with contextlib.suppress(RuntimeError):
-                    entry.turn.release()
+            if not batch:
                 return
-            entry = entry.follower
-
-    def _leave(self, mine: _Entry) -> None:
-        """Wait no longer: an exception, such as KeyboardInterrupt, has ended the wait."""
-        with self._lock:
-            mine.has_left = True
-            if mine in self._waiting:
-                self._waiting.remove(mine)
-                return
-        if mine.batch is not None:
-            self._pass_on(mine.batch)
-        elif mine.is_woken:
-            self._wake(mine.follower)
+            leader = batch[0]
+            self._leader, leader.batch = leader.thread, batch
+            for entry in batch:
+                entry.leader = leader.thread
+        leader.wake()

@@ -21,7 +21,8 @@ from delayq.errors import DelayqError, InvalidInput, InvalidURL, StaleReceipt
 from delayq.info import MessageInfo
 from delayq.keys import State
 from delayq.message import Message, OnConflict, Outgoing, SentMessage
-from delayq.operations import delivering, inspecting, managing, sending
+from delayq.names import new_id
+from delayq.operations import delivering, inspecting, managing, sealing, sending
 from delayq.operations.core import Core, Settings
 from delayq.outbox import Outbox
 from delayq.outcome import DONE, Outcome, check_handler
@@ -134,10 +135,11 @@ class Queue:
             max_retries=max_retries,
             headers=headers,
         )
+        sending.check_replicas(wait_replicas)
         if wait_replicas:
             return self.send_many([message], wait_replicas=wait_replicas)[0]
-        (sealed,) = sending.seal_all(self.core, [message])
-        return self._outbox.send(sealed) if sending.may_share(sealed) else self._send([sealed])[0]
+        sealed = sealing.seal_one(self.core, message, new_id())
+        return self._outbox.send(sealed) if sealing.may_share(sealed) else self._send([sealed])[0]
 
     def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
         """Send any number of messages, in batches; the results stand in their order.
@@ -263,7 +265,7 @@ class Queue:
         """Count everything."""
         return self.connection.do(inspecting.stats(self.core))
 
-    def _send(self, sealed: Sequence[sending.Sealed]) -> list[SentMessage]:
+    def _send(self, sealed: Sequence[sealing.Sealed]) -> list[SentMessage]:
         return self.connection.do(sending.send_sealed(self.core, sealed))
 
     def _settle(self, settled: list[tuple[Message, Outcome]]) -> list[bool | DelayqError]:

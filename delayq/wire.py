@@ -87,7 +87,7 @@ class Wire:
                 self._socket.sendall(command)
             for read in reads:
                 reply = self._reply()
-                if isinstance(reply, exceptions.ResponseError):
+                if isinstance(reply, exceptions.RedisError):
                     refusal = reply if isinstance(reply, exceptions.ReadOnlyError) else refusal
                     results.append(reply)
                 else:

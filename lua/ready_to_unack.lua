@@ -21,7 +21,7 @@
 local FEW = 16
 -- Up to 128 entries, a sorted set is a list in which Redis looks for each new one's place from the head, reading scores
 -- as text. A member of more than 64 bytes makes a tree of it: ten times as quick for a claim of hundreds.
-local LONG = string.rep('-', 65)
+local LONG = string.rep('\0', 65) -- what no id is
 local now, micros = clock(ARGV[1])
 if redis.call('HEXISTS', KEYS[5], 'paused') == 1 then return {now, micros, {}, {}} end
 local limit = tonumber(ARGV[2])

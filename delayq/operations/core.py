@@ -79,6 +79,11 @@ class Core:
         self.mean_bytes = 128 * 1024.0
         self.shards = [Scripts(QueueKeys(prefix, name), clock)]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether Redis has recorded the queue, and that was looked at within the last minute."""
+        return self._recorded and time.monotonic() <= self._look_at
+
     def opened(self, create: bool = False) -> Steps[list[Scripts]]:
         """Return the shards, after a look at what Redis has recorded of the queue: until it has, and once a minute.
 
@@ -88,7 +93,7 @@ class Core:
         Raises:
             FormatTooNew, ShardsMismatch
         """
-        if not self._recorded or time.monotonic() > self._look_at:
+        if not self.is_open:
             count, recorded = yield from one(self.shards[0].open(self._expected, create))
             if count != len(self.shards):
                 self.shards = [Scripts(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]

@@ -12,7 +12,7 @@ from delayq.keys import State
 from delayq.names import check_id
 from delayq.operations.core import Core
 from delayq.operations.inspecting import check_state
-from delayq.operations.sending import due_word
+from delayq.operations.sealing import due_word
 from delayq.scripts import MAX_IDS, Scripts
 from delayq.times import Seconds, milliseconds
 

@@ -1,43 +1,27 @@
-"""Sending: from a payload and its options to pending."""
+"""Sending: from a sealed message to pending."""
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias, get_args
-
-import msgspec
+from typing import TypeAlias
 
 from delayq.calls import Call, Raw, Steps, as_is, expect
-from delayq.envelope import seal
-from delayq.errors import DuplicateMessage, InvalidInput, InvalidTime, NotReplicated
-from delayq.message import OnConflict, Outgoing, SentMessage
-from delayq.names import check_id, new_ids
-from delayq.operations.core import Core, check_retries, is_whole
+from delayq.errors import DuplicateMessage, InvalidInput, NotReplicated
+from delayq.message import Outgoing, SentMessage
+from delayq.operations.core import Core, is_whole
 from delayq.operations.inspecting import find_all
+from delayq.operations.sealing import Sealed, seal_all
 from delayq.scripts import MAX_IDS, Scripts
-from delayq.times import delay_ms, from_ms, timestamp_ms
+from delayq.times import from_ms
 
 MAX_CALL_BYTES = 4 * 1024 * 1024  # of envelopes in a call: Redis does nothing else while it copies them
-SHARED_BYTES = 64 * 1024  # a larger message would hold up those that share its call
 CALLS_A_TRIP = 16  # the server works on the first while the last are packed
 REPLICA_TIMEOUT_MS = 3000  # less than the client's socket timeout, which would end the wait as a lost connection
 EXISTED = -1
 MAX_REPLICAS = 1000
 Sent: TypeAlias = list[SentMessage | None]  # None where the id existed
-_ON_CONFLICT = get_args(OnConflict)
-
-
-class Sealed(msgspec.Struct, frozen=True):
-    """A message that is ready to go out."""
-
-    id: str
-    due: Raw
-    envelope: bytes
-    on_conflict: OnConflict
-    named: bool
 
 
 def send_many(core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0) -> Steps[list[SentMessage]]:
@@ -59,39 +43,47 @@ def send_sealed(core: Core, sealed: Sequence[Sealed], wait_replicas: int = 0) ->
     """Send messages that have been checked; otherwise as `send_many`."""
     if not sealed:
         return []
-    yield from core.opened(create=True)
+    if not core.is_open:
+        yield from core.opened(create=True)
     results: Sent = [None] * len(sealed)
-    whole = wait_replicas > 0
-    calls: list[tuple[Call[Sent], Sequence[int]]]
-    if len(sealed) == 1:
-        calls = [(_call(core.shard(sealed[0].id), sealed, whole), range(1))]
+    if len(sealed) == 1 and not wait_replicas:  # a lone message is worth a short way
+        (reply,) = yield [_call(core.shard(sealed[0].id), sealed, whole=False)]
+        results = expect(reply)
+    elif wait_replicas:
+        for call, positions in _calls(core, sealed, whole=True):
+            yield from _send_confirmed(core, sealed, call, positions, wait_replicas, results)
+        _raise_duplicates(sealed, results)
     else:
-        calls = list(_calls(core, sealed, whole))
-    width = 1 if wait_replicas else CALLS_A_TRIP
-    for start in range(0, len(calls), width):
-        group = calls[start : start + width]
-        trip: list[Call[Any]] = [call for call, _ in group]
-        if wait_replicas:
-            trip += [core.shard(sealed[group[0][1][0]].id).confirm(), _wait(trip[0].key, wait_replicas)]
-        replies = yield trip
-        for (_, positions), reply in zip(group, replies, strict=False):
-            sent = expect(reply)
-            for position, result in zip(positions, sent, strict=True):
-                results[position] = result
-            if None in sent:
-                yield from _existing(
-                    core, sealed, [p for p, each in zip(positions, sent, strict=True) if each is None], results
-                )
-        if wait_replicas and expect(replies[-1]) < wait_replicas:
-            known = [result for result in results if result is not None]
-            ids = ", ".join(sealed[i].id for i in group[0][1][:3])
-            raise NotReplicated(
-                f"{replies[-1]} of {wait_replicas} replicas confirmed {ids} within {REPLICA_TIMEOUT_MS // 1000} s; "
-                "the message is stored on the master: send again under the same id (see `sent`) once replicas are back",
-                known,
-            )
-    _raise_duplicates(sealed, results)
-    return [result for result in results if result is not None]
+        calls = _calls(core, sealed, whole=False)
+        for start in range(0, len(calls), CALLS_A_TRIP):
+            group = calls[start : start + CALLS_A_TRIP]
+            for (_, positions), reply in zip(group, (yield [call for call, _ in group]), strict=True):
+                _note(positions, expect(reply), results)
+    if None in results:
+        yield from _find_existing(core, sealed, range(len(sealed)), results)
+        _raise_duplicates(sealed, results)
+    return results  # type: ignore[return-value]  # none of them is None any more
+
+
+def _send_confirmed(
+    core: Core, sealed: Sequence[Sealed], call: Call[Sent], positions: Sequence[int], replicas: int, results: Sent
+) -> Steps[None]:
+    confirm = core.shard(sealed[positions[0]].id).confirm()
+    reply, _, confirmed = yield [call, confirm, Call(call.key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), as_is)]
+    _note(positions, expect(reply), results)
+    yield from _find_existing(core, sealed, positions, results)
+    if expect(confirmed) < replicas:
+        ids = ", ".join(sealed[position].id for position in positions[:3])
+        raise NotReplicated(
+            f"{confirmed} of {replicas} replicas confirmed {ids} within {REPLICA_TIMEOUT_MS // 1000} s; "
+            "the message is stored on the master: send again under the same id (see `sent`) once replicas are back",
+            [result for result in results if result is not None],
+        )
+
+
+def _note(positions: Sequence[int], sent: Sent, results: Sent) -> None:
+    for position, result in zip(positions, sent, strict=True):
+        results[position] = result
 
 
 def check_replicas(wait_replicas: int) -> None:
@@ -100,63 +92,15 @@ def check_replicas(wait_replicas: int) -> None:
         raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a whole number from 0 to {MAX_REPLICAS}")
 
 
-def may_share(message: Sealed) -> bool:
-    """Whether a message may go out in one call with those of other threads: small, and safe to be sent twice."""
-    return message.on_conflict == "ignore" and len(message.envelope) <= SHARED_BYTES
-
-
-def seal_all(core: Core, outgoing: Iterable[Outgoing]) -> list[Sealed]:
-    """Check messages and make them ready to go out; raises InvalidInput for any of them."""
-    if not isinstance(outgoing, Iterable):
-        raise InvalidInput(f"{outgoing!r} is not a list: give send_many a list of Outgoing(payload, …)")
-    messages = list(outgoing)
-    settings, limit = core.settings, core.settings.max_payload
-    sealed: list[Sealed] = []
-    delay: object = None
-    due: Raw = "+0"
-    for message, fresh in zip(messages, new_ids(len(messages)), strict=True):
-        if not isinstance(message, Outgoing):
-            raise InvalidInput(f"{message!r} is not an Outgoing: give send_many a list of Outgoing(payload, …)")
-        if message.on_conflict not in _ON_CONFLICT:
-            raise InvalidInput(f"on_conflict {message.on_conflict!r} is none of {', '.join(_ON_CONFLICT)}")
-        if message.at is not None or message.delay is not delay:  # often the same for all
-            delay, due = message.delay, due_word(message.delay, message.at)
-        retries = settings.max_retries if message.max_retries is None else check_retries(message.max_retries)
-        expires = None if message.expires_in is None else _expiry(message)
-        envelope = seal(message.payload, retries, expires, message.headers, limit)
-        named = message.id is not None
-        message_id = check_id(message.id) if named else fresh  # type: ignore[arg-type]
-        sealed.append(Sealed(message_id, due, envelope, message.on_conflict, named))
-    return sealed
-
-
-def due_word(delay: object, at: dt.datetime | None) -> Raw:
-    """Return a due time as scripts take it: '+delay_ms' or ms; without both, now.
-
-    Raises:
-        InvalidTime: both were given, or either is out of range.
-    """
-    if at is None:
-        return "+0" if delay is None else f"+{delay_ms(delay)}"  # type: ignore[arg-type]  # delay_ms checks it
-    if delay is not None:
-        raise InvalidTime(f"delay={delay!r} and at={at!r} were given: give one of them")
-    return timestamp_ms(at)
-
-
-def _expiry(message: Outgoing) -> int:
-    assert message.expires_in is not None
-    expires = delay_ms(message.expires_in, "expires_in")
-    # Whether `at` comes before the expiry is the server's clock to say: it will, when the message is due.
-    if expires <= (0 if message.delay is None else delay_ms(message.delay)):
-        raise InvalidTime(f"expires_in={message.expires_in!r} is over before the message is due: give a longer one")
-    return expires
-
-
-def _calls(core: Core, sealed: Sequence[Sealed], whole: bool) -> Iterator[tuple[Call[Sent], Sequence[int]]]:
+def _calls(core: Core, sealed: Sequence[Sealed], whole: bool) -> list[tuple[Call[Sent], Sequence[int]]]:
     """Group messages, of which the positions are told, into calls: of one shard, ids all different, bounded."""
-    for scripts, positions in _by_shard(core, sealed):
-        for group in _groups(sealed, positions):
-            yield _call(scripts, [sealed[i] for i in group], whole), group
+    if len(sealed) == 1:
+        return [(_call(core.shard(sealed[0].id), sealed, whole), range(1))]
+    return [
+        (_call(scripts, [sealed[i] for i in group], whole), group)
+        for scripts, positions in _by_shard(core, sealed)
+        for group in _groups(sealed, positions)
+    ]
 
 
 def _call(scripts: Scripts, messages: Sequence[Sealed], whole: bool) -> Call[Sent]:
@@ -216,13 +160,10 @@ def _groups(sealed: Sequence[Sealed], positions: Sequence[int]) -> Iterator[Sequ
     yield positions[start:]
 
 
-def _wait(key: str, replicas: int) -> Call[list[int]]:
-    return Call(key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), as_is)
-
-
-def _existing(core: Core, sealed: Sequence[Sealed], positions: list[int], results: Sent) -> Steps[None]:
-    found = yield from find_all(core, [sealed[position].id for position in positions])
-    for position, result in zip(positions, found, strict=True):
+def _find_existing(core: Core, sealed: Sequence[Sealed], positions: Sequence[int], results: Sent) -> Steps[None]:
+    existing = [position for position in positions if results[position] is None]
+    found = yield from find_all(core, [sealed[position].id for position in existing])
+    for position, result in zip(existing, found, strict=True):
         message, scores = sealed[position], result.scores
         due = next((scores[state] for state in ("pending", "ready", "retry") if state in scores), None)
         # A random id that exists can only be our own: the connection broke after an earlier try had gone through.

@@ -68,4 +68,4 @@ def test_message_id_may_hold_braces():
 def test_new_ids_are_different_and_of_letters_and_digits(count: int):
     ids = new_ids(count)
     assert len(set(ids)) == len(ids) == count
-    assert all(re.fullmatch(r"[A-Za-z0-9]{16}", each) for each in ids)
+    assert all(re.fullmatch(r"[A-Za-z0-9]{14}", each) for each in ids)

@@ -12,7 +12,8 @@ from delayq import Outgoing, SentMessage
 from delayq.calls import Call
 from delayq.errors import DuplicateMessage, InvalidInput, InvalidTime, NotReplicated, PayloadTooLarge
 from delayq.operations.core import Core, Settings
-from delayq.operations.sending import CALLS_A_TRIP, MAX_CALL_BYTES, due_word, send_many
+from delayq.operations.sealing import due_word
+from delayq.operations.sending import CALLS_A_TRIP, MAX_CALL_BYTES, send_many
 from delayq.scripts import MAX_IDS
 
 DUE = 1_700_000_000_000
