@@ -38,7 +38,7 @@ class Connection:
         self._shared = shared
         self._client: Client | None = None
         self._wires: Wires | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may send while its thread connects
 
     @property
     def client(self) -> Client:
@@ -115,15 +115,17 @@ class Connection:
     def _send(
         self, client: Client, calls: Sequence[Call[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
-        if plain and self._wires is not None:
-            commands, reads = [call.words(whole) for call in calls], [call.read for call in calls]
-            try:
-                results = self._wires.exchange(commands, reads, repeat)
-                if results is not None:
-                    return results
-            except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
-                if not repeat:
-                    raise
+        wires = self._wires
+        wire = wires.take(repeat) if plain and wires is not None else None
+        if wire is not None and wires is not None:
+            if wire.has_socket:
+                try:
+                    return wires.use(wire, [call.words(whole) for call in calls], [call.read for call in calls])
+                except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
+                    if not repeat:
+                        raise
+            else:
+                wires.give_back(wire)
         token = REPEATS.set(repeat)
         try:
             replies = _execute(client, calls, whole)

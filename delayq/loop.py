@@ -61,7 +61,8 @@ class Loop:
         self._unfinished = 0  # with the workers
         self._quarantine: Quarantine[Message] = Quarantine(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
-        self._sleep_until: float | None = None  # on the monotonic clock, when the server was asked
+        self._next_sleep: delivering.Sleep | None = None  # when the server was asked
+        self._slept_in_peace = False  # nothing has ended the last sleep, and nothing is due as far as was known
         self._patience = Patience(queue.name)
         self._stopping = self._at_once = self._sleeping = False
         self._trouble: DelayqError | None = None
@@ -125,6 +126,8 @@ class Loop:
 
     def _turn(self) -> None:
         self._gather()
+        if self._slept_in_peace and self._sleeps_on():
+            return
         left = None if self._most is None else self._most - self.handled - len(self._unsettled) - self._unfinished
         limit = self._room() if left is None else max(0, min(self._room(), left))
         settled = len(self._unsettled)
@@ -139,8 +142,8 @@ class Loop:
             self._stopping = True
         elif self._burst and limit and not (claimed or self._unsettled or self._unfinished):
             self._stopping = True  # nothing is due
-        elif not self._unsettled and self._sleep_until is not None and (self._exhausted or not limit):
-            self._sleep(self._sleep_until, has_room=limit > 0)
+        elif not self._unsettled and self._next_sleep is not None and (self._exhausted or not limit):
+            self._sleep(self._next_sleep, has_room=limit > 0)
 
     def _room(self) -> int:
         room = pace.room(self._concurrency, self._unfinished, self._workers.handler_seconds)
@@ -157,13 +160,13 @@ class Loop:
         outcomes, *replies = self._do(together(*steps))
         self._unsettled = []
         self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
-        self._sleep_until = None
+        self._next_sleep = None
         if limit is None:
             return 0
-        until, batch = replies[0], expect(replies[1])
+        sleep, batch = replies[0], expect(replies[1])
         self._exhausted = batch.claimed < max(limit, 1)
         self._take(batch.messages)
-        self._sleep_until = expect(until)
+        self._next_sleep = expect(sleep)
         return int(batch.claimed)
 
     def _settle(self) -> None:
@@ -236,24 +239,42 @@ class Loop:
 
     # -- sleeping --------------------------------------------------------------------------------------------------
 
-    def _sleep(self, until: float, has_room: bool) -> None:
+    def _sleep(self, sleep: delivering.Sleep, has_room: bool) -> None:
         """Wait for the bell, the timer, an outcome, or the next duty."""
         if has_room:
             for each in self._bells:
                 each.listen()
-        seconds = until - time.monotonic()
+        seconds = sleep.until - time.monotonic()
         if not has_room:
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
-        self._wait(min(seconds, self._leases.heartbeat.left(), self._upkeep.left() + 0.001), self._bells)
-        for each in self._bells:
-            each.rang()
+        idle = has_room and not self._leases.held()
+        if idle:
+            seconds = min(seconds, self._cleaning.left())
+        else:
+            seconds = min(seconds, self._leases.heartbeat.left(), self._upkeep.left() + 0.001)
+        disturbed = self._wait(seconds, self._bells)
+        rang = [each.rang() for each in self._bells]
+        self._slept_in_peace = idle and not (sleep.for_event or disturbed or any(rang))
 
-    def _wait(self, seconds: float, bells: Sequence[bell.Bell] = ()) -> None:
+    def _sleeps_on(self) -> bool:
+        """Sleep on if there is nothing to do for anybody, which costs much less than to try."""
+        self._slept_in_peace = False
+        if self._stopping or self._cleaning.left() == 0:
+            return False
+        sleep = self._do(delivering.watch(self._core, self._name, pace.FALLBACK_MS))
+        if sleep.until <= time.monotonic():
+            self._upkeep.now()
+            return False
+        self._sleep(sleep, has_room=True)
+        return True
+
+    def _wait(self, seconds: float, bells: Sequence[bell.Bell] = ()) -> bool:
+        """Return whether something within this process has ended the wait."""
         self._sleeping = True
         if not self._workers.has_outcomes:
             bell.wait(bells, seconds, self._wakeup.fileno())
         self._sleeping = False
-        self._wakeup.clear()
+        return self._wakeup.clear()
 
     def _nudge(self) -> None:
         if self._sleeping:
@@ -294,7 +315,7 @@ class Loop:
     def _pass_bell_on(self) -> None:
         try:
             tokens = [each.hush() for each in self._bells]
-            if any(tokens) or self._sleep_until is not None:
+            if any(tokens) or self._next_sleep is not None:
                 self._do(delivering.pass_on(self._core, self._name))
         except ServerError:  # the fallback poll of the others makes up for a lost token
             log.debug("bell not passed on", queue=self._queue.name)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
 
+from delayq.calls import expect
 from delayq.errors import DelayqError
 from delayq.message import SentMessage
 from delayq.operations.sealing import Sealed
@@ -25,18 +27,18 @@ class _Entry:
     """A message that waits, with its thread.
 
     Attributes:
-        thread: its thread's identifier.
-        leader: that of the thread that sends it; 0 while nobody does.
+        call: the number of the call of `Outbox.send` that it stands for.
+        leader: that of the call that sends it; 0 while none does.
         turn: is released when the thread may go on: with a result, or with a batch to send.
         follower: whom the thread wakes next. Woken all at once, the threads would fight for the interpreter's lock.
         has_left: the thread waits no longer.
     """
 
-    __slots__ = ("batch", "follower", "has_left", "leader", "result", "sealed", "thread", "turn")
+    __slots__ = ("batch", "call", "follower", "has_left", "leader", "result", "sealed", "turn")
 
-    def __init__(self, sealed: Sealed, thread: int) -> None:
+    def __init__(self, sealed: Sealed, call: int) -> None:
         self.sealed = sealed
-        self.thread = thread
+        self.call = call
         self.leader = 0
         self.turn = threading.Lock()
         self.turn.acquire()
@@ -55,10 +57,11 @@ class Outbox:
     """Sends messages of many threads, one batch at a time.
 
     Args:
-        send: sends messages that may be sent twice; raises DelayqError.
+        send: sends messages that may be sent twice; for each, returns what became of it or the error that kept the
+            server from taking it. Raises DelayqError for all of them.
     """
 
-    def __init__(self, send: Callable[[Sequence[Sealed]], list[SentMessage]]) -> None:
+    def __init__(self, send: Callable[[Sequence[Sealed]], Sequence[SentMessage | DelayqError]]) -> None:
         self._send = send
         self._reset()
 
@@ -67,31 +70,36 @@ class Outbox:
         self._lock = threading.Lock()
         self._leader = 0
         self._waiting: list[_Entry] = []
-        self._inside: set[int] = set()  # the threads in `send`: who is not among them leads no more
+        self._threads: set[int] = set()  # those in `send`
+        self._calls: set[int] = set()  # those of `send` that have not ended: who is not among them leads no more
+        self._numbers = itertools.count(1)
 
     def send(self, sealed: Sealed) -> SentMessage:
         """Send one message, with those that others send now; raises what kept the server from taking it."""
         if self._process != os.getpid():  # forked: whoever was sending is not here
             self._reset()
-        thread = threading.get_ident()
-        if thread in self._inside:  # a signal handler that interrupts a send must not wait for its end
-            return self._send([sealed])[0]
+        thread, call = threading.get_ident(), next(self._numbers)
+        if thread in self._threads:  # a signal handler that interrupts a send must not wait for its end
+            return expect(self._send([sealed])[0])
         try:
             try:
-                self._inside.add(thread)
-                return self._share(sealed, thread)
+                self._threads.add(thread)
+                self._calls.add(call)
+                return expect(self._share(sealed, call))
             finally:
-                self._inside.discard(thread)
+                self._threads.discard(thread)
+                self._calls.discard(call)
         finally:  # once more, for an interrupt may strike just before the first
-            self._inside.discard(thread)
+            self._threads.discard(thread)
+            self._calls.discard(call)
 
-    def _share(self, sealed: Sealed, thread: int) -> SentMessage:
+    def _share(self, sealed: Sealed, call: int) -> SentMessage | DelayqError:
         mine = None
         with self._lock:
-            if self._leader not in self._inside:
-                self._leader = thread
+            if self._leader not in self._calls:
+                self._leader = call
             else:
-                mine = _Entry(sealed, thread)
+                mine = _Entry(sealed, call)
                 self._waiting.append(mine)
         if mine is not None:
             return self._wait(mine)
@@ -100,7 +108,7 @@ class Outbox:
         finally:
             self._pass_on([])
 
-    def _wait(self, mine: _Entry) -> SentMessage:
+    def _wait(self, mine: _Entry) -> SentMessage | DelayqError:
         try:
             while not mine.turn.acquire(timeout=LOOK_UP_SECONDS):
                 if mine.result is not None or mine.batch is not None:  # whoever was to wake this thread is gone
@@ -116,15 +124,17 @@ class Outbox:
                 follower = follower.follower
             if follower is not None:
                 follower.wake()
-        if isinstance(mine.result, DelayqError):
-            raise copy.copy(mine.result) from mine.result.__cause__
         assert mine.result is not None
+        if isinstance(mine.result, DelayqError):  # each thread raises one of its own
+            copied = copy.copy(mine.result)
+            copied.__cause__ = mine.result.__cause__
+            return copied
         return mine.result
 
     def _is_forsaken(self, mine: _Entry) -> bool:
         """Whether nobody will send a message any more; its thread then does so by itself."""
         with self._lock:
-            if (mine.leader or self._leader) in self._inside:
+            if (mine.leader or self._leader) in self._calls:
                 return False
             if mine in self._waiting:
                 self._waiting.remove(mine)
@@ -153,7 +163,7 @@ class Outbox:
             if not batch:
                 return
             leader = batch[0]
-            self._leader, leader.batch = leader.thread, batch
+            self._leader, leader.batch = leader.call, batch
             for entry in batch:
-                entry.leader = leader.thread
+                entry.leader = leader.call
         leader.wake()

@@ -48,6 +48,10 @@ class Every:
         self._next = now + self._seconds
         return True
 
+    def now(self) -> None:
+        """Let the duty be due at once."""
+        self._next = self._clock()
+
     def left(self) -> float:
         """Return the seconds until it is due, 0 or more."""
         return max(0.0, self._next - self._clock())

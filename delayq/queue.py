@@ -82,7 +82,7 @@ class Queue:
         self.dead = DeadLetters(self.core, self.connection)
         self.registered_handler: Callable[[Message], Any] | None = None
         self._waiters = threading.local()
-        self._outbox = Outbox(self._send)
+        self._outbox = Outbox(self._send_shared)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -139,7 +139,9 @@ class Queue:
         if wait_replicas:
             return self.send_many([message], wait_replicas=wait_replicas)[0]
         sealed = sealing.seal_one(self.core, message, new_id())
-        return self._outbox.send(sealed) if sealing.may_share(sealed) else self._send([sealed])[0]
+        if sealing.may_share(sealed):
+            return self._outbox.send(sealed)
+        return self.connection.do(sending.send_sealed(self.core, [sealed]))[0]
 
     def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
         """Send any number of messages, in batches; the results stand in their order.
@@ -265,8 +267,8 @@ class Queue:
         """Count everything."""
         return self.connection.do(inspecting.stats(self.core))
 
-    def _send(self, sealed: Sequence[sealing.Sealed]) -> list[SentMessage]:
-        return self.connection.do(sending.send_sealed(self.core, sealed))
+    def _send_shared(self, sealed: Sequence[sealing.Sealed]) -> Sequence[SentMessage | DelayqError]:
+        return self.connection.do(sending.send_shared(self.core, sealed))
 
     def _settle(self, settled: list[tuple[Message, Outcome]]) -> list[bool | DelayqError]:
         return self.connection.do(delivering.settle(self.core, settled))

@@ -178,6 +178,11 @@ class Scripts:
         k = self.keys
         return self._call("rest", [k.pending, k.retry, k.unack, k.timer], [self._clock(), name, most_ms], int)
 
+    def watch(self, name: str, most_ms: int) -> Call[int]:
+        k = self.keys
+        keys = [k.pending, k.retry, k.unack, k.timer, k.ready, k.garbage, k.meta]
+        return self._call("watch", keys, [self._clock(), name, most_ms], int)
+
     def find(self, message_id: str) -> Call[Found]:
         k = self.keys
         keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, k.message(message_id)]

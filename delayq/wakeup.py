@@ -23,10 +23,12 @@ class Wakeup:
         with contextlib.suppress(OSError):  # full of calls that nobody has answered yet, or closed
             self._write.send(b".")
 
-    def clear(self) -> None:
-        """Forget the calls so far."""
-        with contextlib.suppress(BlockingIOError):  # there were none
-            self._read.recv(4096)
+    def clear(self) -> bool:
+        """Forget the calls so far; return whether there were any."""
+        try:
+            return bool(self._read.recv(4096))
+        except BlockingIOError:
+            return False
 
     def close(self) -> None:
         """Close the pair."""

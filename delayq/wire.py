@@ -36,9 +36,11 @@ class Wire:
         self._pool = pool
         self._connection: Any = pool.get_connection()
         self._process = os.getpid()
-        self._attach()
-
-    def _attach(self) -> None:
+        try:
+            self._connection.check_health()
+        except BaseException:
+            self.close(broken=True)
+            raise
         self._socket: Any = getattr(self._connection, "_sock", None)
         self._reader = hiredis.Reader(
             protocolError=exceptions.InvalidResponse,
@@ -65,6 +67,8 @@ class Wire:
         Raises:
             redis.exceptions.ConnectionError: it is not.
         """
+        if not self._pool.owns_connection(self._connection):  # the sentinels have named another master
+            raise exceptions.ConnectionError("the connection leads to another server than the pool's")
         idle = time.monotonic() - self._used_at > _CHECK_AFTER_SECONDS
         if (idle or thoroughly) and self._connection.can_read(timeout=0):
             raise exceptions.ConnectionError("the connection holds a reply that nobody waits for")
@@ -138,37 +142,20 @@ class Wires:
         self._keep = keep
         self._idle: list[Wire] = []
 
-    def exchange(self, commands: Iterable[tuple[Any, ...]], reads: Iterable[Read], repeats: bool) -> list[Any] | None:
-        """Send commands and return what is read of the replies, as `Wire.exchange`; None where there is no socket.
+    def take(self, repeats: bool) -> Wire:
+        """Lend a wire, to be used or given back.
 
         Args:
-            repeats: the commands may run twice: no need to make sure first that the server is there.
+            repeats: what it is for may run twice: no need to make sure first that the server is there.
 
         Raises:
-            redis.exceptions.RedisError: commands may or may not have run.
+            redis.exceptions.RedisError: there is no connection, and redis-py has tried as long as it does.
         """
-        wire, broken = self._take(repeats), True
-        try:
-            if not wire.has_socket:
-                broken = False
-                return None
-            results = wire.exchange(map(hiredis.pack_command, commands), reads)
-            broken = False
-        finally:
-            if broken or not self._keep:
-                wire.close(broken)
-            else:
-                self._idle.append(wire)
-        return results
-
-    def close(self) -> None:
-        """Give all idle wires back."""
-        while self._idle:
-            self._idle.pop().close()
-
-    def _take(self, repeats: bool) -> Wire:
-        while self._idle:
-            wire = self._idle.pop()
+        while True:
+            try:
+                wire = self._idle.pop()
+            except IndexError:
+                return Wire(self._pool)
             if wire.is_ours:
                 try:
                     wire.check(thoroughly=not repeats)
@@ -176,4 +163,28 @@ class Wires:
                     wire.close(broken=True)
                 else:
                     return wire
-        return Wire(self._pool)
+
+    def use(self, wire: Wire, commands: Iterable[tuple[Any, ...]], reads: Iterable[Read]) -> list[Any]:
+        """Send commands and return what is read of the replies, as `Wire.exchange`; the wire is given back."""
+        broken = True
+        try:
+            results = wire.exchange(map(hiredis.pack_command, commands), reads)
+            broken = False
+        finally:
+            self.give_back(wire, broken)
+        return results
+
+    def give_back(self, wire: Wire, broken: bool = False) -> None:
+        """Take a wire back."""
+        if broken or not self._keep:
+            wire.close(broken)
+        else:
+            self._idle.append(wire)
+
+    def close(self) -> None:
+        """Give all idle wires back to the pool."""
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return

@@ -24,6 +24,12 @@ local function head(zset)
   return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2] or math.huge)
 end
 
+-- When the holder of the timer wakes, ms, 0 when nobody holds it; and the holder's name.
+local function timer(key)
+  local wakes, holder = string.match(redis.call('GET', key) or '', '^(%d+) (.*)$')
+  return tonumber(wakes or 0), holder
+end
+
 -- A script has no rollback: before it takes messages away, it fails when the place that they go to is no sorted set any
 -- more, because another program has overwritten the key.
 local function check_target(zset)

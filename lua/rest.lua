@@ -21,8 +21,7 @@ for i = 1, 3 do
   local first = redis.call('ZRANGE', KEYS[i], '(' .. now, wake, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
   wake = math.min(wake, math.ceil(tonumber(first[2] or wake)))
 end
-local wakes, holder = string.match(redis.call('GET', KEYS[4]) or '', '^(%d+) (.*)$')
-wakes = tonumber(wakes or 0)
+local wakes, holder = timer(KEYS[4])
 if holder == name then redis.call('DEL', KEYS[4]) end
 if wake >= now + most or (holder ~= name and wakes > now and wakes <= wake) then return most * 1000 end
 redis.call('DEL', KEYS[4]) -- a server at its maxmemory refuses a script that begins with a SET

@@ -49,14 +49,18 @@ def claim(core: Core, make: Callable[..., D], limit: int, lease: int, recovering
             break
         asked = time.monotonic()
         back = [scripts.unack_to_retry()] if recovering else []
-        *_, result = yield [*back, scripts.pending_to_ready(), scripts.ready_to_unack(min(share, MAX_IDS), lease)]
-        if isinstance(result, DelayqError) and len(shards) > 1:
-            log.error("a shard does not serve: the others go on", queue=core.name, error=str(result))
+        calls: list[Call[Any]] = [*back, scripts.pending_to_ready(), scripts.ready_to_unack(min(share, MAX_IDS), lease)]
+        *before, result = yield calls
+        found: Claimed | None = None if isinstance(result, DelayqError) else result
+        if found is None or not found.ids:
+            error = next((each for each in (result, *before) if isinstance(each, DelayqError)), None)
+            if error is not None and len(shards) == 1:
+                raise error
+            if error is not None:
+                log.error("a shard does not serve: the others go on", queue=core.name, error=str(error))
             continue
-        found: Claimed = expect(result)
         claimed += len(found.ids)
-        if found.ids:
-            messages += yield from _received(core, scripts, make, found, lease, asked)
+        messages += yield from _received(core, scripts, make, found, lease, asked)
     return Batch(messages, claimed)
 
 
@@ -256,11 +260,28 @@ def renew(core: Core, messages: Sequence[D], lease: int) -> Steps[list[D]]:
     return lost
 
 
-def rest(core: Core, name: str, most_ms: int) -> Steps[float]:
-    """Return until when an idle consumer may sleep, on the monotonic clock, in seconds."""
-    results = yield [scripts.rest(name, most_ms) for scripts in core.shards]
-    micros = [float(result) for result in results if not isinstance(result, DelayqError)]
-    return time.monotonic() + min(micros, default=most_ms * 1000) / 1_000_000
+class Sleep(NamedTuple):
+    """Until when an idle consumer may sleep, on the monotonic clock, in seconds; and whether something is due then."""
+
+    until: float
+    for_event: bool
+
+
+def rest(core: Core, name: str, most_ms: int) -> Steps[Sleep]:
+    """Ask, before a claim, for how long a consumer may sleep if that brings nothing; at most `most_ms`."""
+    return (yield from _sleep([scripts.rest(name, most_ms) for scripts in core.shards], most_ms))
+
+
+def watch(core: Core, name: str, most_ms: int) -> Steps[Sleep]:
+    """Ask, at the end of an undisturbed sleep, for how long a consumer may sleep on; a past time: there is work."""
+    return (yield from _sleep([scripts.watch(name, most_ms) for scripts in core.shards], most_ms))
+
+
+def _sleep(calls: list[Call[int]], most_ms: int) -> Steps[Sleep]:
+    results = yield calls
+    micros = [result for result in results if not isinstance(result, DelayqError)]
+    least = min(micros, default=most_ms * 1000)
+    return Sleep(time.monotonic() + least / 1_000_000, least < most_ms * 1000)
 
 
 def pass_on(core: Core, name: str) -> Steps[None]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from delayq.calls import Call, Raw, Steps, as_is, expect
-from delayq.errors import DuplicateMessage, InvalidInput, NotReplicated
+from delayq.calls import Call, Raw, Steps, as_is, expect, together
+from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplicated
 from delayq.message import Outgoing, SentMessage
 from delayq.operations.core import Core, is_whole
 from delayq.operations.inspecting import find_all
@@ -63,6 +63,19 @@ def send_sealed(core: Core, sealed: Sequence[Sealed], wait_replicas: int = 0) ->
         yield from _find_existing(core, sealed, range(len(sealed)), results)
         _raise_duplicates(sealed, results)
     return results  # type: ignore[return-value]  # none of them is None any more
+
+
+def send_shared(core: Core, sealed: Sequence[Sealed]) -> Steps[Sequence[SentMessage | DelayqError]]:
+    """Send messages of several senders: an error of one shard is no concern of those whose messages go to another."""
+    if len(core.shards) == 1:
+        return (yield from send_sealed(core, sealed))
+    parts = list(_by_shard(core, sealed))
+    sents = yield from together(*[send_sealed(core, [sealed[i] for i in positions]) for _, positions in parts])
+    results: list[Any] = [None] * len(sealed)
+    for (_, positions), sent in zip(parts, sents, strict=True):
+        for i, position in enumerate(positions):
+            results[position] = sent if isinstance(sent, DelayqError) else sent[i]
+    return results
 
 
 def _send_confirmed(

@@ -54,6 +54,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "send": lambda scripts: scripts.send([("new", NOW - 1, b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
     "stats": lambda scripts: scripts.stats(),
     "unack_to_retry": lambda scripts: scripts.unack_to_retry(),
+    "watch": lambda scripts: scripts.watch("me", 1000),
 }
 
 READ_ONLY = {"find", "stats"}
@@ -62,5 +63,7 @@ each_script = pytest.mark.parametrize("script", CALLS)
 
 
 def state_for(script: str) -> dict[str, Any]:
-    """The state; for resume, of a paused queue."""
+    """The state; for resume, of a paused queue; for watch, of an idle one."""
+    if script == "watch":
+        return {"pending": {"q": NOW + 10}, "messages": {"q": "{}"}}
     return STATE | ({"meta": {"paused": NOW}} if script == "resume" else {})
