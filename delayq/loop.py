@@ -23,7 +23,7 @@ from delayq.times import lease_ms
 from delayq.wakeup import Wakeup
 from delayq.workers import Workers
 
-GARBAGE_AT_ONCE = 5000  # payload keys, ten round trips of about a millisecond each
+HASTEN_SECONDS = 0.002  # without an outcome, while messages wait and threads sleep
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only for the others
 
 Settled = tuple[Message, oc.Outcome]
@@ -153,6 +153,9 @@ class Loop:
         """Settle what is done and claim (unless `limit` is None) in the same round trips; return the number claimed."""
         settled = self._unsettled
         steps: list[Any] = [delivering.settle(self._core, settled)]
+        upkeep = limit is not None and self._upkeep.due()
+        if upkeep:
+            steps += [delivering.recover(self._core), managing.collect(self._core, MAX_IDS)]
         if limit is not None:
             rests = self._exhausted or not limit  # else the next turn comes at once
             steps.append(delivering.rest(self._core, self._name, pace.FALLBACK_MS) if rests else nothing())
@@ -163,10 +166,13 @@ class Loop:
         self._next_sleep = None
         if limit is None:
             return 0
-        sleep, batch = replies[0], expect(replies[1])
+        *kept_up, sleep, batch = replies
+        batch = expect(batch)
         self._exhausted = batch.claimed < max(limit, 1)
         self._take(batch.messages)
         self._next_sleep = expect(sleep)
+        if upkeep and max(map(expect, kept_up)) >= MAX_IDS:
+            self._upkeep.now()  # there may be more
         return int(batch.claimed)
 
     def _settle(self) -> None:
@@ -223,13 +229,9 @@ class Loop:
                 line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
 
     def _look_after(self) -> None:
-        """Each duty when it is due: renew leases, take lost deliveries back, delete garbage, purge old dead letters."""
+        """Each duty when it is due: renew leases, purge old dead letters."""
         if self._leases.heartbeat.due():
             self._renew()
-        if self._upkeep.due():
-            if self._do(delivering.recover(self._core)):
-                self._exhausted = False
-            self._do(managing.collect(self._core, GARBAGE_AT_ONCE))
         if self._cleaning.due():
             self._do(self._core.opened(create=True))
             self._do(managing.bury_old(self._core))
@@ -272,7 +274,10 @@ class Loop:
         """Return whether something within this process has ended the wait."""
         self._sleeping = True
         if not self._workers.has_outcomes:
-            bell.wait(bells, seconds, self._wakeup.fileno())
+            behind = self._workers.is_behind
+            bell.wait(bells, min(seconds, HASTEN_SECONDS) if behind else seconds, self._wakeup.fileno())
+            if behind and not self._workers.has_outcomes:
+                self._workers.hasten()
         self._sleeping = False
         return self._wakeup.clear()
 

@@ -6,15 +6,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from delayq import outcome as oc
 from delayq.message import Message
 
+# One thread runs quick handlers one after the other: for so little work, another thread would cost more than it does.
+ALONE_SECONDS = 0.0005
+
 
 class Workers:
     """Threads that run a handler on messages and keep the outcomes until they are fetched.
+
+    No more of them are awake than the handler's measured time calls for; `hasten` wakes the others, should that time
+    have told too little.
 
     Args:
         handler: is called with a `Message`.
@@ -34,7 +39,9 @@ class Workers:
         self._count = count
         self._may_start = may_start
         self._on_outcome = on_outcome
-        self._inbox: SimpleQueue[Message | None] = SimpleQueue()
+        self._inbox: deque[Message] = deque()
+        self._parked: list[threading.Lock] = []  # of the threads that sleep; the last to fall asleep wakes first
+        self._stopped = False
         self._outcomes: deque[tuple[Message, oc.Outcome]] = deque()
         self.threads: list[threading.Thread] = []
         self.handler_seconds: float | None = None
@@ -48,8 +55,25 @@ class Workers:
 
     def submit(self, messages: list[Message]) -> None:
         """Let the threads run the handler on messages, in their order."""
-        for message in messages:
-            self._inbox.put(message)
+        self._inbox.extend(messages)
+        count, seconds = len(self._inbox), self.handler_seconds
+        self._wake(count if seconds is None else min(count, 1 + int(count * seconds / ALONE_SECONDS)))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages wait although threads sleep."""
+        return bool(self._inbox and self._parked)
+
+    def hasten(self) -> None:
+        """Wake a thread for every message that waits: the others take longer than was to be expected."""
+        self._wake(len(self._inbox))
+
+    def _wake(self, most: int) -> None:
+        for _ in range(most):
+            try:
+                self._parked.pop().release()
+            except IndexError:
+                return
 
     @property
     def has_outcomes(self) -> bool:
@@ -67,21 +91,38 @@ class Workers:
         taken: list[Message] = []
         while True:
             try:
-                message = self._inbox.get_nowait()
-            except Empty:
+                taken.append(self._inbox.popleft())
+            except IndexError:
                 return taken
-            if message is not None:
-                taken.append(message)
 
     def stop(self) -> None:
         """Let the threads end when they have finished what they run."""
-        for _ in self.threads:
-            self._inbox.put(None)
+        self._stopped = True
+        self._wake(self._count)
 
     def _work(self) -> None:
-        while (message := self._inbox.get()) is not None:
+        parking = threading.Lock()
+        parking.acquire()
+        while not self._stopped:
+            try:
+                message = self._inbox.popleft()
+            except IndexError:
+                self._parked.append(parking)
+                # Whoever adds to the inbox looks for parked threads afterwards: one of the two sees the other.
+                if (self._inbox or self._stopped) and self._unparked(parking):
+                    continue
+                parking.acquire()
+                continue
             self._outcomes.append((message, self._run(message)))
             self._on_outcome()
+
+    def _unparked(self, parking: threading.Lock) -> bool:
+        """Stay awake; False when somebody has taken the lock already, to wake the thread."""
+        try:
+            self._parked.remove(parking)
+        except ValueError:
+            return False
+        return True
 
     def _run(self, message: Message) -> oc.Outcome:
         if not self._may_start(message):
