@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 
-.PHONY: help demo test lint types wheel-test
+.PHONY: help demo bench bench-short test lint types wheel-test
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -15,6 +15,12 @@ help:  ## list the targets
 
 demo: $(VENV)/.installed  ## show the life of messages, live, on the embedded store (ARGS: of `delayq demo`)
 	@$(BIN)/delayq demo $(ARGS)
+
+bench: $(VENV)/.installed  ## compare delayq with its peers, which takes long (ARGS: such as --only drain; see --help)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-short: $(VENV)/.installed  ## find out within a minute whether delayq has become slower (ARGS: --record)
+	@$(BIN)/python -m benchmarks --short $(ARGS)
 
 test: $(VENV)/.installed-dev  ## run the tests (ARGS: of pytest)
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 $(ARGS)

@@ -35,6 +35,7 @@ SECTIONS = {
         "resume": "managing",
         "purge": "managing",
         "doctor": "doctor",
+        "bench": "bench",
     },
 }
 """Commands as the help groups them, each with the module that has a function of its name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -38,6 +39,7 @@ class Connection:
         self._shared = shared
         self._client: Client | None = None
         self._wires: Wires | None = None
+        self._process = os.getpid()
         self._lock = threading.RLock()  # a signal handler may send while its thread connects
 
     @property
@@ -48,6 +50,8 @@ class Connection:
             ServerTooOld, LoginRefused, ServerUnreachable
         """
         if self._client is None:
+            if self._process != os.getpid():  # forked, perhaps while another thread held the lock: it is not here
+                self._process, self._lock = os.getpid(), threading.RLock()
             with self._lock:
                 if self._client is None:
                     client = self._connect()

@@ -124,7 +124,8 @@ class Outbox:
                 follower = follower.follower
             if follower is not None:
                 follower.wake()
-        assert mine.result is not None
+        if mine.result is None:  # the leader was interrupted while it handed out the results
+            return self._send([mine.sealed])[0]
         if isinstance(mine.result, DelayqError):  # each thread raises one of its own
             copied = copy.copy(mine.result)
             copied.__cause__ = mine.result.__cause__

@@ -71,3 +71,38 @@ def test_queue_is_drained(full):
             handled.add(message_id)
     assert handled == {"p", "r1", "r2", "lost", "t"}
     assert full.state()["pending"] == {"q": NOW + 10}
+
+
+@pytest.mark.parametrize("count", [3, 16, 17, 200])
+def test_claim_of_any_size_goes_on_and_leaves_no_stranger_in_unack(full, count):
+    full.redis.config_set("maxmemory", 0)
+    ready = {f"m{i:03}": NOW - count + i for i in range(count)}
+    full.redis.delete(full.keys.ready, full.keys.retry, full.keys.unack)
+    full.given(ready=ready)
+    full.redis.config_set("maxmemory", 1)
+    claimed = full.ready_to_unack(500, LEASE)
+    assert claimed.ids == list(ready)
+    assert full.state()["unack"] == dict.fromkeys(ready, NOW + LEASE)
+    assert full.ack([(message_id, f"{FRESH}-0") for message_id in ready]) == [1] * count
+    assert "unack" not in full.state()
+
+
+@pytest.mark.parametrize("ready", [{}, {"r": NOW}], ids=["empty", "not-empty"])
+@pytest.mark.parametrize("count", [1, 200])
+def test_promotion_goes_on_whatever_is_ready(full, ready, count):
+    full.redis.config_set("maxmemory", 0)
+    full.redis.delete(full.keys.ready, full.keys.pending)
+    full.given(ready=ready, pending={f"m{i}": NOW - i for i in range(count)} | {"later": NOW + 1})
+    full.redis.config_set("maxmemory", 1)
+    assert full.pending_to_ready() == count
+    after = full.state()
+    assert after["ready"] == ready | {f"m{i}": NOW - i for i in range(count)}
+    assert after["pending"] == {"later": NOW + 1}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_hundreds_of_messages_are_refused_as_a_whole(full, named):
+    before = full.state()
+    with pytest.raises(ServerOutOfMemory):
+        full.send([(f"m{i}", f"+{i}", b"{}") for i in range(500)], named)
+    assert full.state() == before

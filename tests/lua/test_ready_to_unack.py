@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
+from delayq.errors import ServerError
 from tests.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, receipts
 
 
@@ -220,3 +223,66 @@ def test_server_time_counts_by_default(queue):
     claimed = queue.ready_to_unack(1, LEASE)
     assert before <= claimed.now_ms <= queue.server_ms()
     assert queue.state()["unack"]["a"] == pytest.approx(claimed.now_ms + LEASE + claimed.micros / 1000, abs=0.0005)
+
+
+# -- many at once ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held", [0, 1, 127, 128, 200])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 18, 129, 500])
+def test_unack_holds_what_is_handed_out_and_nothing_else(queue, held, count):
+    others, ready = {f"held{i}": NOW + 5 + i for i in range(held)}, many("new", count)
+    queue.given(unack=others, ready=ready)
+    claimed = queue.ready_to_unack(500, LEASE)
+    assert (claimed.ids, claimed.dues_ms) == (list(ready), list(ready.values()))
+    assert queue.state()["unack"] == others | dict.fromkeys(ready, NOW + LEASE)
+    assert queue.ack([(each, receipt) for each, receipt in receipts(claimed).items()]) == [1] * count
+    assert queue.state().get("unack", {}) == others
+
+
+@pytest.mark.parametrize("length", [1, 64, 65, 66, 256])
+@pytest.mark.parametrize("char", ["-", "x", "0", " ", "~"])
+@pytest.mark.parametrize("where", ["ready", "retry", "unack"])
+def test_id_of_one_character_again_and_again_is_an_id_like_any_other(queue, where, char, length):
+    strange = char * length
+    queue.given(ready=many("new", 20))
+    queue.given(**{where: {strange: NOW - 100}})
+    claimed = queue.ready_to_unack(500, LEASE)
+    assert (strange in claimed.ids) == (where != "unack")
+    assert queue.state()["unack"].keys() == {strange, *many("new", 20)}
+
+
+@pytest.mark.parametrize("count", [3, 16, 17, 500])
+@pytest.mark.parametrize("command", ["SET {} text", "RPUSH {} a", "HSET {} a 1"])
+def test_claim_of_any_size_moves_nothing_when_unack_is_overwritten(queue, count, command):
+    queue.given(ready=many("new", count), retry={"t": NOW})
+    queue.redis.execute_command(*command.format(queue.keys.unack).split())
+    before = {key: queue.redis.dump(key) for key in queue.redis.scan_iter()}
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        queue.ready_to_unack(500, LEASE)
+    assert {key: queue.redis.dump(key) for key in queue.redis.scan_iter()} == before
+
+
+@pytest.mark.parametrize("name", ["attempts", "stats", "bell"])
+@pytest.mark.parametrize("count", [3, 20])
+def test_overwritten_key_beside_leaves_no_stranger_in_unack_and_no_message_behind(queue, name, count):
+    ready = many("new", count)
+    queue.given(ready=ready, unack={"u": NOW})
+    queue.redis.set(getattr(queue.keys, name), "text")
+    with contextlib.suppress(ServerError):
+        queue.ready_to_unack(count - 1, LEASE)
+    held = [queue.redis.zrange(getattr(queue.keys, each), 0, -1) for each in ("ready", "unack")]
+    assert sorted([*held[0], *held[1]]) == sorted([*ready, "u"])
+
+
+def test_claim_of_hundreds_from_both_sides_has_each_once(queue):
+    queue.given(
+        ready=many("new", 300), retry=many("old", 300), attempts={f"old{i:04}": f"{i + 1}.0.0.0" for i in range(300)}
+    )
+    claimed = queue.ready_to_unack(500, LEASE)
+    assert claimed.ids == [*list(many("old", 300))[:250], *list(many("new", 300))[:250]]
+    assert claimed.deliveries == [*(f"{i + 1}.0.0.0" for i in range(250)), *[None] * 250]
+    after = queue.state()
+    assert after["unack"] == dict.fromkeys(claimed.ids, NOW + LEASE)
+    assert (list(after["retry"]), list(after["ready"])) == (list(many("old", 300))[250:], list(many("new", 300))[250:])
+    assert after["bell"] == RUNG

@@ -191,3 +191,58 @@ def test_message_is_not_handed_out_before_its_delay_is_over(queue):
     later_seconds, later_micros = queue.redis.time()
     assert (later_seconds - seconds) * 1_000_000 + later_micros - micros >= 5000
     assert list(queue.state()["ready"]) == ["a"]
+
+
+@each_kind_of_id
+def test_due_times_of_all_kinds_share_a_call(queue, named):
+    queue.now = NOW + 0.25
+    dues = ["+10", "+10", NOW + 5, "+0", NOW + 5, "+10", "+2", NOW - 7, "+0", "+10"]
+    expected = [NOW + 11, NOW + 11, NOW + 5, NOW, NOW + 5, NOW + 11, NOW + 3, NOW - 7, NOW, NOW + 11]
+    assert queue.send([(f"m{i}", due, b"%d" % i) for i, due in enumerate(dues)], named) == expected
+    assert queue.state() == {
+        "pending": {f"m{i}": due for i, due in enumerate(expected)},
+        "messages": {f"m{i}": stamped(str(i)) for i in range(len(dues))},
+        "stats": {"sent": len(dues)},
+        "bell": RUNG,
+    }
+
+
+def test_due_time_of_an_id_that_exists_is_not_that_of_the_next(queue):
+    """Most messages of a call are due at the same time, which is worked out once; an existing one must not spoil it."""
+    queue.given(pending={"old": NOW + 99, "older": NOW + 98}, messages={"old": "old", "older": "older"})
+    messages = [("old", "+1", b"O"), ("a", "+1", b"A"), ("older", "+2", b"P"), ("b", "+1", b"B"), ("c", "+2", b"C")]
+    assert queue.send(messages) == [-1, NOW + 1, -1, NOW + 1, NOW + 2]
+    assert queue.state() == {
+        "pending": {"a": NOW + 1, "b": NOW + 1, "c": NOW + 2, "old": NOW + 99, "older": NOW + 98},
+        "messages": {"a": stamped("A"), "b": stamped("B"), "c": stamped("C"), "old": "old", "older": "older"},
+        "stats": {"sent": 3},
+        "bell": RUNG,
+    }
+
+
+@pytest.mark.parametrize("place", range(4))
+@each_kind_of_id
+def test_existing_id_may_stand_anywhere_among_new_ones(queue, named, place):
+    queue.given(unack={"old": NOW + 99}, messages={"old": "old"})
+    ids = ["a", "b", "c"]
+    ids.insert(place, "old")
+    expected = [-1 if each == "old" else NOW + i for i, each in enumerate(ids)]
+    assert queue.send([(each, f"+{i}", each.encode()) for i, each in enumerate(ids)], named) == expected
+    after = queue.state()
+    assert after["pending"] == {each: due for each, due in zip(ids, expected, strict=True) if due >= 0}
+    assert after["messages"] == {"old": "old"} | {each: stamped(each) for each in "abc"}
+    assert after["stats"] == {"sent": 3}
+
+
+@pytest.mark.parametrize(("dues", "bell"), [(["+5", "+20"], None), (["+20", "+5", "+30"], None), (["+20", "+3"], RUNG)])
+def test_bell_rings_for_the_earliest_of_the_new_ones_only(queue, dues, bell):
+    queue.given(pending={"head": NOW + 5, "old": NOW + 99}, messages={"head": "h", "old": "o"})
+    queue.send([("old", "+0", b"O"), *((f"m{i}", due, b"{}") for i, due in enumerate(dues))])
+    assert queue.state().get("bell") == bell
+
+
+def test_random_ids_are_not_looked_for_in_the_structures(queue):
+    """An id that only a structure holds, without a payload: for a named one it exists, a random one cannot be it."""
+    queue.given(dead={"a": NOW - 1})
+    assert queue.send([("b", "+1", b"{}")], named=False) == [NOW + 1]
+    assert queue.send([("a", "+1", b"{}"), ("c", "+1", b"{}")], named=True) == [-1, NOW + 1]

@@ -1,0 +1,79 @@
+"""Where a peer's program runs: in an environment of its own below .bench/, made from what the program's head asks for.
+
+A Python program says so as PEP 723 has it, one for Node in a line ``// npm: bullmq@1.2.3 ioredis@4.5.6``. A program
+without such a head runs on the interpreter that runs this.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / ".bench"
+INSTALL_SECONDS = 600.0
+
+_PYTHON = re.compile(r"^# /// script\n(?P<lines>(?:#.*\n)+?)# ///$", re.MULTILINE)
+_NODE = re.compile(r"^// npm: (?P<packages>.+)$", re.MULTILINE)
+
+
+class NoEnvironment(Exception):
+    """An environment cannot be made."""
+
+
+def requirements(text: str) -> list[str]:
+    """Return the packages that a program's head asks for; empty when it has none."""
+    if match := _PYTHON.search(text):
+        lines = match["lines"].splitlines()
+        wanted = tomllib.loads("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
+        return [str(each) for each in wanted["dependencies"]]
+    if match := _NODE.search(text):
+        return match["packages"].split()
+    return []
+
+
+def command_for(program: Path, home: Path = HOME) -> list[str]:
+    """Return how to run a program, in its environment, which is made first when it is missing or is another one's.
+
+    Raises:
+        NoEnvironment: it cannot be made; with what the installer said.
+    """
+    wanted = requirements(program.read_text())
+    if not wanted:
+        return [sys.executable, str(program)]
+    folder = home / program.stem
+    stamp = folder / "made-for"
+    asked = "\n".join(wanted)
+    if not stamp.exists() or stamp.read_text() != asked:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (_make_node if program.suffix == ".mjs" else _make_python)(folder, wanted)
+        stamp.write_text(asked)
+    if program.suffix == ".mjs":
+        # Node looks for packages beside the file, whatever the working directory.
+        return ["node", str(shutil.copy(program, folder))]
+    return [str(folder / "bin" / "python"), str(program)]
+
+
+def _make_python(folder: Path, wanted: list[str]) -> None:
+    _run([sys.executable, "-m", "venv", str(folder)], folder)
+    python = str(folder / "bin" / "python")
+    _run([python, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", *wanted], folder)
+
+
+def _make_node(folder: Path, wanted: list[str]) -> None:
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            raise NoEnvironment(f"{program} is not installed")
+    (folder / "package.json").write_text('{"private": true}\n')
+    _run(["npm", "install", "--no-audit", "--no-fund", "--save-exact", *wanted], folder)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+    if done.returncode:
+        raise NoEnvironment(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()[-500:]}")

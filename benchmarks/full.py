@@ -1,0 +1,155 @@
+"""The whole comparison, section by section; what is done is on disk before the next one begins."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import redis
+from rich.console import Console
+
+from benchmarks import backlog, machine, own, plot, report
+from benchmarks.environments import NoEnvironment
+from benchmarks.programs import OWN, Peer, PeerFailed, find_programs, open_peer
+from benchmarks.rounds import Rounds
+from benchmarks.server import BenchServer, redis_benchmark
+from benchmarks.targets import Results
+from benchmarks.workloads import WORKLOADS
+from delayq.errors import DelayqError
+
+MILLION = 1_000_000
+WIDE = 160  # columns, where no terminal sets a width
+SMALL = 20  # bytes of a payload, of which ten million are to wait
+RATE_MESSAGES = 100_000  # of a run
+REFERENCE = {"redis-benchmark, one command at a time": (1, 50_000), "redis-benchmark, 50 at a time": (50, 1_000_000)}
+
+
+class Scale(NamedTuple):
+    """How much is measured.
+
+    Attributes:
+        size: bytes of a payload.
+        seconds: that a run of a peer is to take.
+        growth: messages that a consumer handles while its memory is watched.
+        backlog: messages that wait in the longest queue.
+    """
+
+    runs: int
+    size: int
+    seconds: float
+    growth: int
+    backlog: int
+
+
+class Full:
+    """A comparison.
+
+    Args:
+        out: the folder for the results.
+        peers: their keys; delayq is among them in any case.
+        say: is told of each run.
+    """
+
+    def __init__(self, out: Path, scale: Scale, peers: list[str], say: Callable[[str], None]) -> None:
+        self._out = out
+        self._scale = scale
+        self._keys = list(dict.fromkeys([OWN, *peers]))
+        self._say = say
+        self._results: Results = {}
+
+    def run(self, sections: Iterable[str], merge: bool) -> None:
+        """Measure sections, and write the results.
+
+        Args:
+            merge: keep what earlier runs have found of other sections and other peers.
+        """
+        with BenchServer() as server:
+            self._results = self._begin(server, merge)
+            wanted = list(sections)
+            peers = self._open_peers() if set(wanted) & set(COMPARED) else []
+            self._results["reference"]["before"] = self._reference(server)
+            for name in wanted:
+                self._say(f"── {name}")
+                self._section(name, server, peers)
+                self._results["measured"][name] = machine.now()
+                self._write()
+            self._results["reference"]["after"] = self._reference(server)
+        self._write()
+        report.print_tables(self._results, Console(width=None if sys.stdout.isatty() else WIDE))
+
+    def _begin(self, server: BenchServer, merge: bool) -> Results:
+        fresh: Results = {name: {} for name in ("peers", "failed", "measured", "reference", "workloads", "own")}
+        path = self._out / "results.json"
+        results = json.loads(path.read_text()) if merge and path.exists() else fresh
+        results["about"] = machine.about(server.version) | self._scale._asdict()
+        return dict(results)
+
+    def _open_peers(self) -> list[Peer]:
+        found = []
+        programs = find_programs()
+        for key in self._keys:
+            try:
+                found.append(open_peer(key, programs[key]))
+                self._results["failed"].pop(key, None)
+            except (NoEnvironment, PeerFailed) as error:
+                self._say(f"{key} is left out: {error}")
+                self._results["failed"][key] = str(error)
+        self._results["peers"].update({peer.key: peer.about for peer in found})
+        return found
+
+    def _section(self, name: str, server: BenchServer, peers: list[Peer]) -> None:
+        if name in COMPARED:
+            rounds = Rounds(COMPARED[name], server, self._scale.size, self._say, self._scale.seconds)
+            self._results["workloads"].setdefault(name, {}).update(rounds.run(peers, self._scale.runs))
+            return
+        self._results["failed"].pop(name, None)
+        try:
+            self._results["own"][name] = OWN_SECTIONS[name](server, self._scale, self._say)
+        except (click.ClickException, DelayqError, redis.RedisError, OSError, RuntimeError) as error:
+            self._results["failed"][name] = f"{type(error).__name__}: {error}"
+            self._say(f"{name} failed: {error}")
+
+    def _reference(self, server: BenchServer) -> dict[str, float]:
+        """Return rates that have nothing to do with any peer: when they change, the machine has."""
+        found = {}
+        for title, (pipelined, requests) in REFERENCE.items():
+            server.flush()
+            for test, rate in (redis_benchmark(server, pipelined, requests) or {}).items():
+                found[f"{title}: {test.upper()}"] = rate
+        with own.opened(server, self._scale.size) as place:
+            single = RATE_MESSAGES // 5
+            found["bare scripts, send one by one"] = single / place.bare.send_one(single)
+            place.clear()
+            found["bare scripts, send by 500"] = RATE_MESSAGES / place.bare.send_bulk(RATE_MESSAGES, due="+1")
+            found["bare scripts, drain"] = RATE_MESSAGES / place.bare.drain(RATE_MESSAGES)
+        return found
+
+    def _write(self) -> None:
+        self._out.mkdir(parents=True, exist_ok=True)
+        (self._out / "results.json").write_text(json.dumps(self._results, indent=1) + "\n")
+        (self._out / "results.md").write_text(report.markdown(self._results))
+        (self._out / "results.svg").write_text(plot.svg(self._results))
+
+
+OWN_SECTIONS: dict[str, Callable[[BenchServer, Scale, own.Say], dict[str, Any]]] = {
+    "rates": lambda server, scale, say: own.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
+    "cost": lambda server, scale, _: own.cost(server, scale.size, RATE_MESSAGES),
+    "two_consumers": lambda server, scale, _: own.two_consumers(server, scale.size),
+    "idle_own": lambda server, scale, _: own.idle(server, scale.size),
+    "backlog": lambda server, scale, say: backlog.backlog(server, scale.size, MILLION, RATE_MESSAGES, scale.runs, say),
+    "backlog_10m": lambda server, scale, say: backlog.backlog(
+        server, SMALL, scale.backlog, RATE_MESSAGES, scale.runs, say
+    ),
+    "growth": lambda server, scale, say: own.growth(server, scale.size, scale.growth, say),
+}
+"""What is measured of delayq alone."""
+
+COMPARED = {each.name: each for each in WORKLOADS}
+"""What is measured of all peers."""
+
+SECTIONS = (*COMPARED, *OWN_SECTIONS)
+"""All that can be measured, in its order."""

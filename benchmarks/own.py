@@ -1,0 +1,123 @@
+"""What is measured of delayq alone: beside the bare scripts, with several consumers, and for long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict
+from typing import Any
+
+from delayq.cli import costs
+from delayq.cli.apart import Apart
+from delayq.cli.bench import RATES, Plan
+from delayq.cli.bench_consumer import Order
+from delayq.cli.measures import Bench, bench
+from delayq.cli.server import Server
+
+from benchmarks import processes
+from benchmarks.server import BenchServer
+from benchmarks.tasks import SETTLE_SECONDS, watch_idle
+
+PREFIX = "delayq"
+LONE = 20
+FLEET_PROCESSES, FLEET_THREADS = 4, 25
+TWO_MESSAGES = 600_000
+GROWTH_BATCH = 5_000
+GROWTH_INSIDE = 50_000  # the most that wait meanwhile: else the memory of Redis grows, not the consumer's
+POLL_SECONDS = 0.02
+
+Say = Callable[[str], None]
+
+
+def rates(server: BenchServer, size: int, runs: int, messages: int, say: Say) -> dict[str, Any]:
+    """Return all rates, each measured in turn with the bare scripts."""
+    found = {}
+    with opened(server, size) as place:
+        for name, (title, measure) in RATES.items():
+            paired = measure(place, Plan(messages, runs, 0))
+            found[name] = paired.as_record()
+            say(f"{title}: {found[name]['per_second']['median']:,.0f}/s, {paired.ratio:.2f} of the bare scripts")
+    return found
+
+
+def cost(server: BenchServer, size: int, messages: int) -> dict[str, Any]:
+    """Return what a message costs in bulk, and how many round trips a lone one takes."""
+    with opened(server, size) as place:
+        return asdict(costs.cost(place, messages)) | {"lone_trips": costs.lone_trips(place, LONE)}
+
+
+def two_consumers(server: BenchServer, size: int, messages: int = TWO_MESSAGES) -> dict[str, float]:
+    """Let two consumer processes drain at once; return their rate, and how much of a core Redis uses meanwhile."""
+    with opened(server, size) as place, _server(server) as link, Apart(link) as second:
+        place.due(messages)
+        place.apart.begin(Order(place.queue.name, None))
+        second.begin(Order(place.queue.name, None))
+        _wait_acked(place, messages // 10)
+        before, began, acked = server.read(), time.monotonic(), place.queue.stats().acked
+        _wait_acked(place, messages * 9 // 10)
+        seconds, acked = time.monotonic() - began, place.queue.stats().acked - acked
+        spent = server.read().since(before)
+    return {"per_second": acked / seconds, "redis_core_share": spent.cpu_seconds / seconds}
+
+
+def idle(server: BenchServer, size: int) -> dict[str, dict[str, float]]:
+    """Return what an idle consumer uses, and an idle fleet, all processes together.
+
+    The peers' programs look every few milliseconds whether they are done, which this consumer does not.
+    """
+    with opened(server, size) as place:
+        place.apart.begin(Order(place.queue.name, None))
+        time.sleep(SETTLE_SECONDS)
+        one = watch_idle([place.apart.process.pid], server)
+    with ExitStack() as stack:
+        place = stack.enter_context(opened(server, size))
+        link = stack.enter_context(_server(server))
+        members = [place.apart, *(stack.enter_context(Apart(link)) for _ in range(FLEET_PROCESSES - 1))]
+        for member in members:
+            member.begin(Order(place.queue.name, None, FLEET_THREADS))
+        time.sleep(SETTLE_SECONDS)
+        return {"one": one, "fleet": watch_idle([member.process.pid for member in members], server)}
+
+
+def growth(server: BenchServer, size: int, messages: int, say: Say) -> dict[str, float]:
+    """Let a consumer handle very many messages; return its memory after a tenth of them, and in the end."""
+    with opened(server, size) as place:
+        pid = place.apart.process.pid
+        place.apart.begin(Order(place.queue.name, None))
+        began, sent, early, told = time.monotonic(), 0, 0, 0
+        while sent < messages:
+            place.send_many(GROWTH_BATCH, delay=0.001)
+            sent += GROWTH_BATCH
+            _wait_acked(place, sent - GROWTH_INSIDE)
+            if not early and sent >= messages // 10:
+                _wait_acked(place, sent)
+                early = processes.resident_bytes(pid)
+            if sent * 10 // messages > told:
+                told = sent * 10 // messages
+                say(f"growth: {sent:,} sent, {processes.resident_bytes(pid) / 2**20:.1f} MiB")
+        _wait_acked(place, sent)
+        seconds, late = time.monotonic() - began, processes.resident_bytes(pid)
+    return {"messages": sent, "seconds": seconds, "bytes_at_10_percent": early, "bytes_at_the_end": late}
+
+
+def opened(server: BenchServer, size: int) -> AbstractContextManager[Bench]:
+    """Return a queue to measure on the emptied server, as a context."""
+    server.flush()
+    place: AbstractContextManager[Bench] = bench(_server(server), size, lambda: None)
+    return place
+
+
+def _server(server: BenchServer) -> Server:
+    return Server(server.url, PREFIX)
+
+
+def _wait_acked(place: Bench, count: int) -> None:
+    """Return once so many messages were acked; raises TimeoutError when none is for a minute."""
+    acked, since = -1, time.monotonic()
+    while (now := place.queue.stats().acked) < count:
+        if now > acked:
+            acked, since = now, time.monotonic()
+        elif time.monotonic() - since > costs.CONSUMER_SECONDS / 2:
+            raise TimeoutError(f"{now:,} messages were acked, and no more come")
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,78 @@
+"""delayq, by its public face; in the environment of whoever runs this."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from messages import Message, due_in
+from peer import Peer, Run, Verb
+from protocol import WARM_UP, main
+
+import delayq
+from delayq import Consumer, Outgoing, Queue
+
+
+class DelayqPeer(Peer):
+    name = "delayq"
+    version = delayq.__version__
+    throughput = "Consumer(queue, handler, concurrency=8), the defaults; send_many of 10,000, which it cuts itself"
+    latency = "the same"
+    bulk_size = 10_000
+    options: ClassVar = {"batch": 500, "threads": 8}  # what receive takes at once; those of send-threads
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self.queue = Queue("bench", url=run.url)
+
+    def send_each(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.queue.send(message.payload, at=message.at)
+
+    def send_bulk(self, batches: Iterable[list[Message]]) -> None:
+        for batch in batches:
+            self.queue.send_many([Outgoing(message.payload, at=message.at) for message in batch])
+
+    def consume(self) -> None:
+        consumer = Consumer(self.queue, lambda message: self.tally.note(message.payload), concurrency=8)
+        self.tally.ready()
+        consumer.run()
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return receive, which pulls and acks in batches, and send-threads, which sends from several at once."""
+        return {"receive": self._receive, "send-threads": self._send_threads}
+
+    def _receive(self, options: argparse.Namespace) -> dict[str, Any]:
+        self.tally.ready()
+        while True:
+            messages = self.queue.receive(max_messages=options.batch, wait=1)
+            for message in messages:
+                self.tally.note(message.payload)
+            if messages:
+                self.queue.ack(messages)
+
+    def _send_threads(self, options: argparse.Namespace) -> dict[str, Any]:
+        began, ended = [], []
+        everybody = threading.Barrier(options.threads)
+        share = -(-options.messages // options.threads)
+
+        def send() -> None:
+            self.send_each(due_in(WARM_UP // options.threads, options.delay, options.size))
+            everybody.wait()
+            began.append(time.perf_counter())
+            self.send_each(due_in(share, options.delay, options.size))
+            ended.append(time.perf_counter())
+
+        threads = [threading.Thread(target=send) for _ in range(options.threads)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {"seconds": max(ended) - min(began), "messages": share * options.threads}
+
+
+if __name__ == "__main__":
+    main(DelayqPeer)

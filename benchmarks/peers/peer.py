@@ -1,0 +1,134 @@
+"""What a peer's program fills in."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+
+from messages import Message, batched
+from tally import Tally
+
+SENDERS = 32  # that fill at the same time, where calls are awaited and there is no bulk call
+
+T = TypeVar("T")
+Verb: TypeAlias = Callable[[argparse.Namespace], dict[str, Any]]
+
+
+class Run(NamedTuple):
+    """What a program was told.
+
+    Attributes:
+        url: of the server.
+        setting: "throughput" or "latency".
+        tally: of what is consumed.
+    """
+
+    url: str
+    setting: str
+    tally: Tally
+
+
+class Peer(ABC):
+    """A queue that is measured.
+
+    Attributes:
+        name: for people.
+        version: of what is measured.
+        throughput: the settings that are used for throughput, and whose advice they are; one line.
+        latency: the same for latency.
+        note: what else one must know to read the figures; one line.
+        no_bulk: why there is no bulk call; empty where there is one.
+        bulk_size: messages in a bulk call.
+        options: with whole numbers, of the verbs that only this peer has; and their defaults.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    throughput: ClassVar[str]
+    latency: ClassVar[str]
+    note: ClassVar[str] = ""
+    no_bulk: ClassVar[str] = ""
+    bulk_size: ClassVar[int] = 500
+    options: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, run: Run) -> None:
+        self.url = run.url
+        self.setting = run.setting
+        self.tally = run.tally
+
+    @abstractmethod
+    def send_each(self, messages: Iterable[Message]) -> None:
+        """Send one after another: the next one is taken once the server has confirmed the last."""
+
+    def send_bulk(self, batches: Iterable[list[Message]]) -> None:
+        """Send each batch in one call: the next one is taken once the server has confirmed the last."""
+        raise NotImplementedError(self.no_bulk)
+
+    def fill(self, messages: Iterable[Message]) -> None:
+        """Send in the quickest way that there is."""
+        if self.no_bulk:
+            self.send_each(messages)
+        else:
+            self.send_bulk(batched(messages, self.bulk_size))
+
+    @abstractmethod
+    def consume(self) -> None:
+        """Call `tally.ready`, then `tally.note` with each payload; never return: the tally ends the process."""
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return the verbs that only this peer has."""
+        return {}
+
+
+class AsyncPeer(Peer):
+    """A queue whose calls are awaited.
+
+    Attributes:
+        loop_factory: makes the event loop that it is quickest on; None for asyncio's own.
+    """
+
+    loop_factory: ClassVar[Callable[[], asyncio.AbstractEventLoop] | None] = None
+
+    @abstractmethod
+    async def send(self, message: Message) -> None:
+        """Send a message, and wait until the server has confirmed it."""
+
+    async def send_batch(self, batch: list[Message]) -> None:
+        """Send a batch in one call, and wait until the server has confirmed it."""
+        raise NotImplementedError(self.no_bulk)
+
+    async def connected(self, work: Coroutine[Any, Any, None]) -> None:
+        """Connect, await `work`, and close."""
+        await work
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine on that event loop."""
+        with asyncio.Runner(loop_factory=type(self).loop_factory) as runner:
+            runner.run(work)
+
+    def send_each(self, messages: Iterable[Message]) -> None:
+        self.run(self.connected(_send(self.send, messages)))
+
+    def send_bulk(self, batches: Iterable[list[Message]]) -> None:
+        self.run(self.connected(_send(self.send_batch, batches)))
+
+    def fill(self, messages: Iterable[Message]) -> None:
+        if self.no_bulk:
+            self.run(self.connected(_send(self.send, messages, SENDERS)))
+        else:
+            super().fill(messages)
+
+
+async def _send(send: Callable[[T], Awaitable[None]], items: Iterable[T], senders: int = 1) -> None:
+    shared = iter(items)
+
+    async def sender() -> None:
+        for item in shared:
+            await send(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(senders):
+            group.create_task(sender())

@@ -1,0 +1,171 @@
+"""What was measured, for people: the same tables on a terminal and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from delayq.cli.bench import RATES
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from benchmarks.targets import Results, verdicts
+from benchmarks.workloads import WORKLOADS, Workload
+
+EXCUSE = 160  # characters
+
+
+class Table(NamedTuple):
+    """A table, its cells ready to be shown: the first of a row is words, the others are figures."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def tables(results: Results) -> Iterator[Table]:
+    """Yield a table of each thing that was measured."""
+    held = [[each.name, *each.shown, each.word] for each in verdicts(results)]
+    yield Table("Targets", ["", "measured", "wanted", "verdict"], held)
+    for workload in WORKLOADS:
+        if workload.name in results["workloads"]:
+            yield _of_peers(workload, results)
+    own = results["own"]
+    if "rates" in own:
+        yield _of_pairs("delayq beside the bare scripts", own["rates"])
+    for key in ("backlog", "backlog_10m"):
+        if key in own:
+            yield from _of_backlog(own[key])
+    if rows := list(_of_own(own)):
+        yield Table("delayq alone", ["", "measured"], rows)
+    if rows := list(_of_reference(results["reference"])):
+        yield Table("The machine's own rates, before and after", ["", "before", "after"], rows)
+    if results["failed"]:
+        yield Table("Failed", ["", "why"], [[name, _short(why)] for name, why in results["failed"].items()])
+
+
+def print_tables(results: Results, console: Console) -> None:
+    """Print all tables."""
+    for table in tables(results):
+        console.print(table.title, style="bold")
+        shown = RichTable(box=None, pad_edge=False)
+        for number, column in enumerate(table.columns):
+            shown.add_column(column, justify="right" if number else "left")
+        for row in table.rows:
+            shown.add_row(*row)
+        console.print(shown, "", sep="\n")
+
+
+def markdown(results: Results) -> str:
+    """Return all tables as Markdown, what they were measured on, and with which settings of the peers."""
+    sections = [f"### {table.title}\n\n{_markdown_table(table)}\n" for table in tables(results)]
+    return "\n".join([_measured_on(results), *sections, *_peers(results)])
+
+
+def _of_peers(workload: Workload, results: Results) -> Table:
+    cells: dict[str, Any] = results["workloads"][workload.name]
+    names = {key: results["peers"][key]["peer"] for key in cells}
+
+    def place(key: str) -> tuple[bool, float]:
+        figures = cells[key].get("figures")
+        value = figures[workload.main]["median"] if figures else 0.0
+        return figures is None, -value if workload.higher_is_better else value
+
+    rows = []
+    for key in sorted(cells, key=place):
+        cell = cells[key]
+        if "figures" in cell:
+            told = [_figure(cell["figures"][name], form) for name, (_, form) in workload.columns.items()]
+        else:
+            excuse = f"not supported: {cell['unsupported']}" if "unsupported" in cell else f"failed: {cell['failed']}"
+            told = [_short(excuse), *[""] * (len(workload.columns) - 1)]
+        rows.append([names[key], *told])
+    return Table(workload.title, ["", *(heading for heading, _ in workload.columns.values())], rows)
+
+
+def _of_pairs(title: str, pairs: dict[str, Any]) -> Table:
+    rows = [
+        [
+            RATES[name][0],
+            _figure(pair["per_second"], ",.0f"),
+            _figure(pair["bare_per_second"], ",.0f"),
+            f"{pair['ratio']:.2f}",
+            f"{pair['unrest']:.0%}",
+        ]
+        for name, pair in pairs.items()
+    ]
+    return Table(title, ["messages/s", "delayq", "bare scripts", "ratio", "unrest"], rows)
+
+
+def _of_backlog(found: dict[str, Any]) -> Iterator[Table]:
+    title = f"{found['waiting']:,} messages of {found['size']} bytes wait"
+    yield _of_pairs(title, found["rates"])
+    rows = [[f"{name}, of what it is on an empty queue", f"{share:.2f}"] for name, share in found["of_empty"].items()]
+    for name, took in found["calls"].items():
+        rows.append([name, f"{took['p50_ms']:.2f} ms, 99% {took['p99_ms']:.2f}, longest {took['max_ms']:.2f}"])
+    longest = found["longest_script"]
+    rows.append(["longest script", f"{longest['ms']:.2f} ms {longest['name']}; {longest['over_5_ms']} over 5 ms"])
+    rows.append(["memory", f"{found['memory_bytes']:.0f} bytes a message"])
+    yield Table(f"{title}: the calls of its keepers", ["", "measured"], rows)
+
+
+def _of_own(own: dict[str, Any]) -> Iterator[list[str]]:
+    if cost := own.get("cost"):
+        yield ["Redis' processor time a message, in bulk and drained", f"{cost['redis_cpu_us']:.1f} µs"]
+        yield ["commands a message, those within scripts included", f"{cost['commands']:.2f}"]
+        yield ["round trips a message, in bulk", f"{cost['trips']:.3f}"]
+        yield ["round trips of a lone message", f"{cost['lone_trips']:.0f}"]
+    if two := own.get("two_consumers"):
+        yield ["two consumer processes drain", f"{two['per_second']:,.0f}/s"]
+        yield ["Redis' share of a core meanwhile", f"{two['redis_core_share']:.0%}"]
+    if idle := own.get("idle_own"):
+        for key, what in (("one", "an idle consumer"), ("fleet", "an idle fleet, 4 processes of 25 threads")):
+            used = idle[key]
+            yield [f"{what}: processor time", f"{used['cpu_percent']:.2f} % of a core"]
+            yield [f"{what}: commands sent", f"{used['commands_per_second']:.1f}/s"]
+            yield [f"{what}: commands within scripts", f"{used['within_scripts_per_second']:.1f}/s"]
+    if growth := own.get("growth"):
+        early, late = growth["bytes_at_10_percent"] / 2**20, growth["bytes_at_the_end"] / 2**20
+        yield [f"a consumer's memory over {growth['messages']:,} messages", f"{early:.1f} → {late:.1f} MiB"]
+
+
+def _of_reference(reference: dict[str, Any]) -> Iterator[list[str]]:
+    before, after = reference.get("before", {}), reference.get("after", {})
+    for name in before:
+        yield [name, f"{before[name]:,.0f}/s", f"{after[name]:,.0f}/s" if name in after else "–"]
+
+
+def _figure(told: dict[str, Any], form: str) -> str:
+    median, least, most = (format(told[key], form) for key in ("median", "min", "max"))
+    return median if least == most else f"{median} ({least}–{most})"
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= EXCUSE else f"{words[: EXCUSE - 1]}…"
+
+
+def _markdown_table(table: Table) -> str:
+    rules = ["---", *["---:"] * (len(table.columns) - 1)]
+    lines = [table.columns, rules, *([cell.replace("|", "\\|") for cell in row] for row in table.rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _measured_on(results: Results) -> str:
+    about = results["about"]
+    return (
+        f"Measured on {about['processor']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['system']}; "
+        f"Redis {about['redis']}, Python {about['python']}, delayq {about['delayq']}, redis-py {about['redis-py']}, "
+        f"hiredis {about['hiredis']}; {about['at']}. A process that wanted to run stood still for up to "
+        f"{about['longest_pause_ms']} ms. Medians, with least and greatest of up to {about['runs']} runs.\n"
+    )
+
+
+def _peers(results: Results) -> Iterator[str]:
+    yield "### The peers and their settings\n"
+    for about in results["peers"].values():
+        yield f"- **{about['peer']} {about['version']}** ({about['language']})."
+        yield f"  Throughput: {about['throughput']}."
+        yield f"  Latency: {about['latency']}."
+        if about.get("note"):
+            yield f"  {about['note']}."

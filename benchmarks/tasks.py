@@ -1,0 +1,166 @@
+"""What a peer is put through in a run; each yields figures by name."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from delayq.cli.samples import percentile
+
+from benchmarks import processes
+from benchmarks.programs import Peer, Program, Unsupported
+from benchmarks.server import BenchServer
+
+HOUR = 3600  # seconds: not due while it is measured
+DAY = 86_400
+BACKLOG = 1_000_000
+BACKLOG_SECONDS = 240.0  # the most that filling one may take
+RUN_SECONDS = 300.0  # for a run that should take ten
+IDLE_SECONDS = 10.0
+SETTLE_SECONDS = 2.0  # in which a consumer that has just begun comes to rest
+WAIT = 60  # seconds without a message before a consumer gives up
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to do.
+
+    Attributes:
+        server: is empty.
+        messages: how many.
+        size: bytes of a payload.
+    """
+
+    peer: Peer
+    server: BenchServer
+    messages: int
+    size: int
+
+    def ask(self, verb: str, **options: Any) -> dict[str, Any]:
+        """Let the peer's program do something with the run's messages."""
+        given = {"messages": self.messages, "size": self.size} | options
+        return self.peer.ask(verb, self.server.url, RUN_SECONDS, **given)
+
+    def consumer(self, setting: str, messages: int | None = None, wait: float = WAIT) -> Program:
+        """Start a consumer."""
+        count = self.messages if messages is None else messages
+        return Program(
+            self.peer, "consume", self.server.url, messages=count, size=self.size, setting=setting, wait=wait
+        )
+
+
+def send_one(task: Task) -> Figures:
+    """Send messages one by one, each confirmed."""
+    return _rate(task.ask("send-one", delay=HOUR))
+
+
+def send_one_core(task: Task) -> Figures:
+    """Send messages one by one, from the core on which Redis runs."""
+    with task.server.beside():  # a program runs where this thread does
+        return send_one(task)
+
+
+def send_bulk(task: Task) -> Figures:
+    """Send messages in bulk."""
+    return _rate(task.ask("send-bulk", delay=HOUR))
+
+
+def drain(task: Task) -> Figures:
+    """Let one consumer process take what has fallen due; and what the whole way of a message costs Redis."""
+    before = task.server.read()
+    task.ask("fill", delay=1)
+    time.sleep(1.1)
+    with task.consumer("throughput") as consumer:
+        consumer.wait_ready()
+        told = consumer.answer(RUN_SECONDS)
+    spent, count = task.server.read().since(before), task.messages
+    complete(told, count)
+    return {
+        "per_second": steady_rate(told),
+        "redis_cpu_us": spent.cpu_seconds / count * 1e6,
+        "redis_commands": spent.commands / count,
+        "consumer_cpu_us": (told["cpu_seconds"] - told.get("cpu_at_ready", 0)) / count * 1e6,
+    }
+
+
+def lateness(task: Task, over: float = 20.0) -> Figures:
+    """Let messages fall due one after another before an idle consumer."""
+    began = time.monotonic()
+    task.ask("fill", delay=HOUR)  # how long that takes tells when the first may be due
+    lead = 1 + 1.5 * (time.monotonic() - began)
+    task.server.flush()
+    with task.consumer("latency", wait=WAIT + lead) as consumer:
+        consumer.wait_ready()
+        task.ask("trickle", over=over, after=lead)
+        told = consumer.answer(lead + over + RUN_SECONDS)
+    complete(told, task.messages)
+    late = told["lateness_ms"]
+    return {
+        "p50_ms": percentile(late, 0.5),
+        "p99_ms": percentile(late, 0.99),
+        "max_ms": max(late),
+        "early": sum(each < 0 for each in late),
+    }
+
+
+def backlog(task: Task) -> Figures:
+    """Send and drain while a million messages wait."""
+    began = time.monotonic()
+    task.ask("fill", delay=DAY)
+    rate = task.messages / (time.monotonic() - began)  # that of a short run: too low, if anything
+    seconds = BACKLOG / rate
+    if seconds > BACKLOG_SECONDS:
+        raise Unsupported(f"not tried: at {rate:,.0f} messages/s, a million would take {seconds / 60:.0f} minutes")
+    task.ask("fill", messages=BACKLOG, delay=DAY)
+    try:
+        sent = task.ask("send-bulk", delay=HOUR)
+    except Unsupported:
+        sent = task.ask("send-one", delay=HOUR)
+    return {"per_second": drain(task)["per_second"], "sent_per_second": sent["messages"] / sent["seconds"]}
+
+
+def memory(task: Task) -> Figures:
+    """Let messages wait; what each takes of Redis' memory."""
+    before = task.server.read()
+    task.ask("fill", delay=HOUR)
+    return {"bytes": task.server.read().since(before).memory_bytes / task.messages}
+
+
+def idle(task: Task) -> Figures:
+    """Let a consumer wait for a message that does not come."""
+    with task.consumer("latency", messages=1, wait=RUN_SECONDS) as consumer:
+        consumer.wait_ready()
+        time.sleep(SETTLE_SECONDS)
+        return watch_idle([consumer.process.pid], task.server)
+
+
+def watch_idle(pids: list[int], server: BenchServer) -> Figures:
+    """Return what idle processes use in IDLE_SECONDS, of the processor and of Redis."""
+    used, began = sum(map(processes.cpu_seconds, pids)), time.monotonic()
+    sent, within = server.commands(IDLE_SECONDS)
+    seconds = time.monotonic() - began
+    return {
+        "cpu_percent": (sum(map(processes.cpu_seconds, pids)) - used) / seconds * 100,
+        "commands_per_second": sent / seconds,
+        "within_scripts_per_second": within / seconds,
+    }
+
+
+def complete(told: dict[str, Any], count: int) -> None:
+    """Raise ValueError unless a consumer has had all of its messages."""
+    if told["messages"] != count:
+        raise ValueError(f"{told['messages']} of {count} messages came: the others were lost, or took too long")
+
+
+def steady_rate(told: dict[str, Any]) -> float:
+    """Return the messages a second from the tenth part on, past a consumer's start."""
+    count = told["messages"]
+    seconds = told["last"] - told["warm"]
+    return float((count - max(1, -(-count // 10))) / seconds) if seconds > 0 else float("inf")
+
+
+def _rate(told: dict[str, Any]) -> Figures:
+    return {"per_second": told["messages"] / told["seconds"]}

@@ -1,0 +1,224 @@
+"""A fleet of idle consumers, of which one watches for all: what it costs, and who notices what nobody has rung for."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq import Outgoing, Queue
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+PROGRAM = """
+import sys
+from delayq import Consumer, Queue
+
+url, name, shards = sys.argv[1:]
+queue = Queue("jobs", url=url, lease=2, shards=int(shards))
+Consumer(queue, lambda message: None, concurrency=2, name=name).run()
+"""
+
+SIZE = 5
+KEY = "delayq:{jobs}:"
+
+
+class Fleet:
+    """Consumers, each a process, by their names."""
+
+    def __init__(self, server: RedisServer, program: Path, shards: int) -> None:
+        self.queue = Queue("jobs", url=server.url, shards=shards)
+        self.redis: Any = server.client(decode_responses=True)
+        self._command = [sys.executable, str(program), server.url]
+        self._shards = str(shards)
+        self._log = program.with_suffix(".log")
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, size: int = SIZE) -> None:
+        """Start as many more, and wait until all listen."""
+        with self._log.open("ab") as log:
+            for _ in range(size):
+                name = f"c{len(self.processes)}"
+                command = [*self._command, name, self._shards]
+                self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
+        assert eventually(lambda: self.listening() >= size * int(self._shards))
+
+    def listening(self) -> int:
+        """How many bells are listened to."""
+        return sum(each["cmd"] == "blpop" for each in self.redis.client_list())
+
+    def watcher(self) -> str:
+        """The name of the consumer that watches; '' while nobody does."""
+        return str(self.redis.get(f"{KEY}timer") or "").partition(" ")[2]
+
+    def calls(self, command: str) -> int:
+        return int(self.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+    def said(self) -> str:
+        """What they have logged."""
+        return self._log.read_text()
+
+    def end(self, name: str, how: signal.Signals) -> None:
+        self.processes[name].send_signal(how)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        self.queue.close()
+        self.redis.close()
+
+
+Start = Callable[..., Fleet]
+
+
+@pytest.fixture
+def start(own_server: RedisServer, tmp_path: Path) -> Iterator[Start]:
+    """``start(shards=1)``: an idle fleet on a server of its own."""
+    program = tmp_path / "consumer.py"
+    program.write_text(PROGRAM)
+    fleets: list[Fleet] = []
+
+    def start(size: int = SIZE, shards: int = 1) -> Fleet:
+        fleets.append(Fleet(own_server, program, shards))
+        fleets[-1].start(size)
+        return fleets[-1]
+
+    yield start
+    for fleet in fleets:
+        fleet.close()
+
+
+@pytest.fixture
+def fleet(start: Start) -> Fleet:
+    return start()
+
+
+def acked(fleet: Fleet) -> int:
+    return fleet.queue.stats().acked
+
+
+def test_one_consumer_of_an_idle_fleet_watches_for_all(fleet: Fleet) -> None:
+    """It alone looks into the queue and writes down when it is back; the others look at the timer."""
+    assert eventually(lambda: fleet.watcher() != "")
+    begun, scripts, sets = time.monotonic(), fleet.calls("evalsha"), fleet.calls("set")
+    seen = set()
+
+    def watched() -> bool:
+        seen.add(fleet.watcher())
+        return fleet.calls("evalsha") >= scripts + 6 * SIZE
+
+    assert eventually(watched)
+    assert seen <= {*fleet.processes, ""}  # '' when it is late
+    assert fleet.calls("set") - sets <= (fleet.calls("evalsha") - scripts) / 2
+    assert fleet.calls("evalsha") - scripts <= (time.monotonic() - begun + 1) * SIZE * 3  # nobody is restless
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_watcher_that_is_gone_is_followed_by_another_and_nothing_is_lost(fleet: Fleet, how: signal.Signals) -> None:
+    gone: set[str] = set()
+    for number in range(SIZE - 1):
+        assert eventually(lambda: fleet.watcher() not in {"", *gone})
+        fleet.queue.send(number, delay=1.2)
+        watcher = fleet.watcher()
+        gone.add(watcher or next(name for name in fleet.processes if name not in gone))
+        for name in gone:
+            fleet.end(name, how)
+        assert eventually(lambda: acked(fleet) == number + 1)  # noqa: B023
+    stats = fleet.queue.stats()
+    assert (stats.sent, stats.acked, stats.inside, stats.missing) == (SIZE - 1, SIZE - 1, 0, 0)
+
+
+def test_whole_fleet_that_is_gone_is_followed_by_the_next(fleet: Fleet) -> None:
+    fleet.queue.send("x", delay=0.5)
+    for name in list(fleet.processes):
+        fleet.end(name, signal.SIGKILL)
+    fleet.start(1)
+    assert eventually(lambda: acked(fleet) == 1)
+
+
+def test_paused_queue_hands_out_nothing_and_does_not_keep_the_fleet_busy(fleet: Fleet) -> None:
+    fleet.queue.pause()
+    fleet.queue.send_many([Outgoing(n, delay=n / 10) for n in range(10)])
+    assert eventually(lambda: fleet.queue.stats().pending == 0)  # all promoted: due
+    begun, scripts = time.monotonic(), fleet.calls("evalsha")
+    assert eventually(lambda: fleet.calls("evalsha") >= scripts + 3 * SIZE)
+    assert fleet.calls("evalsha") - scripts <= (time.monotonic() - begun + 1) * SIZE * 10
+    assert (fleet.queue.stats().delivered, fleet.queue.stats().ready) == (0, 10)
+    fleet.queue.resume()
+    assert eventually(lambda: acked(fleet) == 10)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("state", ["pending", "ready", "retry"])
+def test_message_for_which_nobody_has_rung_is_found(start: Start, state: str, shards: int) -> None:
+    fleet = start(3, shards)
+    later = fleet.queue.send("x", delay=3600)
+    (key,) = fleet.redis.scan_iter(f"delayq:*:msg:{later.id}")
+    base = key.partition("msg:")[0]
+    assert eventually(lambda: fleet.listening() >= 3 * shards)  # none is awake for the send
+    with fleet.redis.pipeline() as pipe:  # as if the bell's token, and all who had taken it, were lost
+        pipe.zrem(f"{base}pending", later.id)
+        pipe.zadd(f"{base}{state}", {later.id: 1})
+        pipe.delete(f"{base}bell")
+        pipe.execute()
+    assert eventually(lambda: acked(fleet) == 1)
+
+
+def test_bell_that_is_deleted_again_and_again_delays_but_loses_nothing(fleet: Fleet) -> None:
+    for number in range(30):
+        fleet.queue.send(number, delay=number % 3 / 20)
+        fleet.redis.delete(f"{KEY}bell", f"{KEY}timer")
+    assert eventually(lambda: acked(fleet) == 30)
+
+
+def test_lease_that_runs_out_while_the_fleet_idles_is_noticed(start: Start) -> None:
+    fleet = start(0)
+    fleet.queue.send("x")
+    assert len(fleet.queue.receive(1, lease=3)) == 1
+    fleet.start(3)
+    assert eventually(lambda: acked(fleet) == 1)
+    assert fleet.queue.stats().lease_lost == 1
+
+
+def test_garbage_is_collected_by_an_idle_fleet(fleet: Fleet) -> None:
+    sents = [fleet.queue.send(n, delay=3600) for n in range(3)]
+    assert [fleet.queue.cancel(sent.id) for sent in sents] == ["cancelled"] * 3
+    assert eventually(lambda: fleet.queue.stats().garbage == 0)
+    assert not list(fleet.redis.scan_iter("delayq:*:msg:*"))
+
+
+def test_timer_that_another_program_has_overwritten_costs_no_message(fleet: Fleet) -> None:
+    fleet.redis.delete(f"{KEY}timer")
+    fleet.redis.rpush(f"{KEY}timer", "no string")
+    fleet.queue.send_many([Outgoing(n, delay=n / 2) for n in range(5)])
+    assert eventually(lambda: acked(fleet) == 5)
+
+
+def test_structure_that_another_program_has_overwritten_is_told_by_an_idle_fleet(fleet: Fleet) -> None:
+    fleet.queue.send("x", delay=2)
+    assert fleet.redis.rename(f"{KEY}pending", "kept")
+    fleet.redis.set(f"{KEY}pending", "no sorted set")
+    assert eventually(lambda: "WRONGTYPE" in fleet.said())
+    fleet.redis.rename("kept", f"{KEY}pending")
+    assert eventually(lambda: acked(fleet) == 1)
+
+
+@pytest.mark.parametrize("timer", ["", "x", "9999999999999 nobody", "9999999999999"])
+def test_timer_that_makes_no_sense_costs_no_message(fleet: Fleet, timer: str) -> None:
+    fleet.redis.set(f"{KEY}timer", timer)
+    fleet.queue.send_many([Outgoing(n, delay=n / 2) for n in range(5)])
+    assert eventually(lambda: acked(fleet) == 5)
+
+
+def test_restart_of_the_server_costs_an_idle_fleet_no_message(fleet: Fleet, own_server: RedisServer) -> None:
+    fleet.queue.send_many([Outgoing(n, delay=n / 2) for n in range(6)])
+    own_server.kill()
+    own_server.start()
+    assert eventually(lambda: acked(fleet) == 6)

@@ -1,0 +1,136 @@
+"""Peers' programs: what their heads ask for, and what becomes of those that misbehave."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import processes
+from benchmarks.environments import NoEnvironment, command_for, requirements
+from benchmarks.programs import PEERS, Peer, PeerFailed, Program, Unsupported, find_programs
+
+PYTHON = """# /// script
+# requires-python = ">=3.11"
+# dependencies = ["huey==3.5.4", "redis==8.1.0"]
+# ///
+"""
+
+
+def peer(tmp_path: Path, program: str) -> Peer:
+    path = tmp_path / "program.py"
+    path.write_text(f"import json, os, sys, time\n{program}\n")
+    return Peer("peer", [sys.executable, str(path)], {"peer": "Peer"})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (PYTHON, ["huey==3.5.4", "redis==8.1.0"]),
+        ("// npm: bullmq@6.7.0 ioredis@6.0.0\nimport x\n", ["bullmq@6.7.0", "ioredis@6.0.0"]),
+        ('"""delayq itself."""\n', []),
+    ],
+    ids=["python", "node", "none"],
+)
+def test_head_of_a_program_tells_what_it_needs(text: str, wanted: list[str]):
+    assert requirements(text) == wanted
+
+
+def test_every_program_of_a_peer_pins_what_it_needs():
+    programs = find_programs()
+    assert next(iter(programs)) == "delayq"
+    for key, path in programs.items():
+        for each in requirements(path.read_text()):
+            assert ("==" in each) if path.suffix == ".py" else ("@" in each.removeprefix("@")), (key, each)
+
+
+def test_files_that_programs_share_are_no_programs():
+    assert "protocol" not in find_programs()
+    assert (PEERS / "protocol.py").exists()
+
+
+def test_program_without_a_head_runs_on_this_interpreter(tmp_path: Path):
+    path = tmp_path / "delayq_peer.py"
+    path.write_text("")
+    assert command_for(path, tmp_path / "home") == [sys.executable, str(path)]
+    assert not (tmp_path / "home").exists()
+
+
+def test_environment_that_is_there_is_not_made_again_and_one_for_other_packages_is(tmp_path: Path):
+    path = tmp_path / "peer.py"
+    path.write_text('# /// script\n# dependencies = ["./nowhere"]\n# ///\n')
+    made = tmp_path / "home" / "peer"
+    made.mkdir(parents=True)
+    (made / "made-for").write_text("./nowhere")
+    assert command_for(path, tmp_path / "home") == [str(made / "bin" / "python"), str(path)]
+    (made / "made-for").write_text("another==1")
+    with pytest.raises(NoEnvironment, match="nowhere"):
+        command_for(path, tmp_path / "home")
+    assert not (made / "made-for").exists()  # the next one tries again
+
+
+def test_answer_is_the_last_line(tmp_path: Path):
+    program = "print('noise'); print(json.dumps(sys.argv[1:]) and json.dumps({'argv': sys.argv[1:]}))"
+    answer = peer(tmp_path, program).ask("fill", "redis://h", 20, messages=3, delay=0.5)
+    assert answer == {"argv": ["fill", "--url", "redis://h", "--messages", "3", "--delay", "0.5"]}
+
+
+def test_answer_longer_than_a_pipe_is_whole(tmp_path: Path):
+    answer = peer(tmp_path, "print(json.dumps({'late': [0.12] * 100_000}))").ask("consume", "redis://h", 20)
+    assert len(answer["late"]) == 100_000
+
+
+def test_what_a_peer_lacks_is_no_failure(tmp_path: Path):
+    with pytest.raises(Unsupported, match="no such call"):
+        peer(tmp_path, "print(json.dumps({'unsupported': 'no such call'}))").ask("send-bulk", "redis://h", 20)
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("sys.exit('the reason')", r"ended with exit code 1: the reason"),
+        ("print('hello')", "answered 'hello', which is no JSON"),
+        ("", "answered '', which is no JSON"),
+        ("time.sleep(60)", "said nothing for"),
+    ],
+    ids=["exit", "words", "silence", "hang"],
+)
+def test_program_that_misbehaves_has_failed(program: str, said: str, tmp_path: Path):
+    with pytest.raises(PeerFailed, match=said):
+        peer(tmp_path, program).ask("fill", "redis://h", 2 if "sleep" in program else 20)
+
+
+def test_consumer_is_waited_for_until_it_is_ready_and_killed_in_the_end(tmp_path: Path):
+    consuming = peer(tmp_path, "print('ready', flush=True); os.fork(); time.sleep(60)")
+    with Program(consuming, "consume", "redis://h") as program:
+        program.wait_ready(20)
+        deadline = time.monotonic() + 20
+        while len(found := processes.family(program.process.pid)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(found) == 2
+        assert processes.resident_bytes(program.process.pid) > 1_000_000
+        assert processes.cpu_seconds(program.process.pid) > 0
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() and not _zombie(pid) for pid in found) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(Path(f"/proc/{pid}").exists() and not _zombie(pid) for pid in found)
+
+
+def _zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+
+
+def test_consumer_that_says_something_else_than_ready_has_failed(tmp_path: Path):
+    consuming = peer(tmp_path, "print('hello')")
+    with Program(consuming, "consume", "redis://h") as program, pytest.raises(PeerFailed, match="said 'hello'"):
+        program.wait_ready(20)
+
+
+def test_processor_time_of_a_process_is_told_finer_than_a_tick():
+    pid = os.getpid()
+    before = processes.cpu_seconds(pid)
+    sum(range(200_000))
+    assert 0 < processes.cpu_seconds(pid) - before < 1

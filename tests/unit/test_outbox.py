@@ -1,0 +1,594 @@
+"""Group commit without a server: who sends for whom, and that nobody waits for ever, whoever is interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import datetime as dt
+import dis
+import functools
+import itertools
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from delayq import SentMessage, outbox
+from delayq.errors import DelayqError, ServerOutOfMemory, ServerUnreachable
+from delayq.operations.sealing import Sealed
+from delayq.outbox import Outbox
+from tests.waiting import eventually
+
+DUE = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+PATIENCE = 15.0  # seconds after which a thread counts as hung
+
+
+class Interrupt(BaseException):
+    """What ends a thread's work wherever it is, as KeyboardInterrupt does."""
+
+
+class Server:
+    """Takes what an outbox sends.
+
+    Attributes:
+        batches: the ids of each call, in the order in which the calls began.
+        gate: calls wait until it is open; it is, until a test closes it.
+        answer: what a call does beyond that, with the ids of its batch.
+    """
+
+    def __init__(self, answer: Callable[[list[str]], None] = lambda _: None) -> None:
+        self.batches: list[list[str]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.answer = answer
+
+    def send(self, batch: Sequence[Sealed]) -> list[SentMessage]:
+        ids = [message.id for message in batch]
+        self.batches.append(ids)
+        if not self.gate.wait(PATIENCE):
+            raise AssertionError("the test has forgotten to open the gate")
+        self.answer(ids)
+        return [SentMessage(message_id, DUE, True) for message_id in ids]
+
+
+class Sender(threading.Thread):
+    """Sends one message, and keeps what came of it.
+
+    Args:
+        interrupt_at: raise Interrupt in it at this of the places, in the outbox's module, where Python lets a signal
+            handler run: after a call, at a function's begin, at a loop's end. It then sends its message again.
+
+    Attributes:
+        place: how many of them it has come to.
+        line: that at which it was interrupted.
+    """
+
+    def __init__(self, box: Outbox, message_id: str, interrupt_at: int = 0) -> None:
+        super().__init__(daemon=True)
+        self.box, self.id, self.interrupt_at = box, message_id, interrupt_at
+        self.place = self.line = 0
+        self.result: SentMessage | None = None
+        self.error: BaseException | None = None
+        self._last: dict[FrameType, str] = {}
+        self.start()
+
+    def run(self) -> None:
+        try:
+            sys.settrace(self._trace if self.interrupt_at else None)
+            self.result = self.box.send(sealed(self.id))
+        except BaseException as error:  # noqa: BLE001  # it is what the test looks at
+            self.error = error
+        finally:
+            sys.settrace(None)
+        if self.interrupt_at and isinstance(self.error, Interrupt):
+            self.result = self.box.send(sealed(self.id))
+
+    def _trace(self, frame: FrameType, event: str, _value: Any) -> Any:
+        if frame.f_code.co_filename != outbox.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            last, self._last[frame] = self._last.get(frame, ""), instructions(frame.f_code)[frame.f_lasti]
+            self.place += last.startswith(("CALL", "RESUME")) or "JUMP_BACKWARD" in last
+            if self.place == self.interrupt_at:
+                self.line = frame.f_lineno
+                raise Interrupt
+        return self._trace
+
+    @property
+    def has_own_result(self) -> bool:
+        return self.result == SentMessage(self.id, DUE, True)
+
+
+@functools.cache
+def instructions(code: CodeType) -> dict[int, str]:
+    """The names of a function's instructions, by their offsets."""
+    return {each.offset: each.opname for each in dis.get_instructions(code)}
+
+
+def sealed(message_id: str) -> Sealed:
+    return Sealed(message_id, "+0", b"{}", "ignore", True)
+
+
+def settled(*senders: threading.Thread) -> bool:
+    """Wait until each of the threads has ended or stays where it is; the latter three looks in a row."""
+    seen: Counter[tuple[int, int, int]] = Counter()
+
+    def stay() -> bool:
+        frames = sys._current_frames()  # noqa: SLF001  # nothing else tells where a thread is
+        still = True
+        for sender in senders:
+            frame = frames.get(sender.ident or 0)
+            if sender.is_alive() and frame is not None:
+                place = (sender.ident or 0, id(frame), frame.f_lasti)
+                seen[place] += 1
+                still = still and seen[place] > 3
+        return still
+
+    return eventually(stay)
+
+
+def ended(*senders: threading.Thread) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    for sender in senders:
+        sender.join(max(0.0, deadline - time.monotonic()))
+    return not any(sender.is_alive() for sender in senders)
+
+
+def queued(server: Server, box: Outbox, ids: Sequence[str]) -> list[Sender]:
+    """Senders of which the first is within its call, and the others wait in their order; the gate is closed."""
+    server.gate.clear()
+    senders = [Sender(box, ids[0])]
+    assert eventually(lambda: [ids[0]] in server.batches)
+    for message_id in ids[1:]:
+        senders.append(Sender(box, message_id))
+        assert settled(senders[-1])
+    return senders
+
+
+def test_lone_sender_goes_at_once_each_time() -> None:
+    server = Server()
+    box = Outbox(server.send)
+    assert [box.send(sealed(each)) for each in "abc"] == [SentMessage(each, DUE, True) for each in "abc"]
+    assert server.batches == [["a"], ["b"], ["c"]]
+
+
+def test_those_who_come_meanwhile_go_in_one_batch_in_their_order() -> None:
+    server = Server()
+    box = Outbox(server.send)
+    senders = queued(server, box, "abcde")
+    server.gate.set()
+    assert ended(*senders)
+    assert server.batches == [["a"], ["b", "c", "d", "e"]]
+    assert all(sender.has_own_result for sender in senders)
+
+
+def test_those_who_come_while_a_batch_is_sent_go_in_the_next_one() -> None:
+    server = Server()
+    box = Outbox(server.send)
+    more: list[Sender] = []
+
+    def answer(ids: list[str]) -> None:
+        if ids == ["b", "c"]:
+            more.extend(Sender(box, each) for each in "de")
+            assert settled(*more)
+
+    server.answer = answer
+    senders = queued(server, box, "abc")
+    server.gate.set()
+    assert ended(*senders)
+    assert ended(*more)
+    assert [sorted(batch) for batch in server.batches] == [["a"], ["b", "c"], ["d", "e"]]
+    assert all(sender.has_own_result for sender in [*senders, *more])
+
+
+def test_thread_that_sends_again_does_not_share_with_itself() -> None:
+    server = Server()
+    box = Outbox(server.send)
+    ids = [f"{thread}-{number}" for thread in range(20) for number in range(50)]
+    results: list[SentMessage] = []
+
+    def send(thread: int) -> None:
+        for number in range(50):
+            results.append(box.send(sealed(f"{thread}-{number}")))  # noqa: PERF401  # each is to be seen at once
+
+    threads = [threading.Thread(target=send, args=(thread,), daemon=True) for thread in range(20)]
+    for thread in threads:
+        thread.start()
+    assert ended(*threads)
+    assert sorted(result.id for result in results) == sorted(itertools.chain(*server.batches)) == sorted(ids)
+    for batch in server.batches:
+        assert len({message_id.partition("-")[0] for message_id in batch}) == len(batch)
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_error_of_a_lone_sender_is_its_own_and_the_next_one_is_served() -> None:
+    def refuse(ids: list[str]) -> None:
+        if ids == ["a"]:
+            raise ServerUnreachable("no way")
+
+    box = Outbox(Server(refuse).send)
+    with pytest.raises(ServerUnreachable, match="no way"):
+        box.send(sealed("a"))
+    assert box.send(sealed("b")).id == "b"
+
+
+def test_error_reaches_every_thread_of_the_batch_as_its_own_copy_and_nobody_else() -> None:
+    cause = ValueError("the true one")
+
+    def refuse(ids: list[str]) -> None:
+        if ids == ["b", "c", "d"]:
+            raise ServerOutOfMemory("the memory is full") from cause
+
+    server = Server(refuse)
+    box = Outbox(server.send)
+    senders = queued(server, box, "abcd")
+    server.gate.set()
+    assert ended(*senders)
+    errors = [sender.error for sender in senders[1:]]
+    assert [type(error) for error in errors] == [ServerOutOfMemory] * 3
+    assert [str(error) for error in errors] == ["the memory is full"] * 3
+    assert [error.__cause__ for error in errors if error] == [cause] * 3
+    assert len({id(error) for error in errors}) == 3
+    assert senders[0].has_own_result
+    assert box.send(sealed("e")).id == "e"
+
+
+def test_error_that_is_none_of_delayqs_does_not_leave_the_others_waiting() -> None:
+    def fail(ids: list[str]) -> None:
+        if "b" in ids:
+            raise ZeroDivisionError
+
+    server = Server(fail)
+    box = Outbox(server.send)
+    senders = queued(server, box, "abcd")
+    server.gate.set()
+    assert ended(*senders)
+    assert isinstance(senders[1].error, ZeroDivisionError)
+    assert [sender.has_own_result for sender in senders] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, Interrupt])
+@pytest.mark.parametrize("after", [False, True])
+def test_batch_of_an_interrupted_leader_is_sent_by_the_next_one(kind: type[BaseException], after: bool) -> None:
+    """Whether the server had taken it (`after`) or not, nobody knows: it is sent again."""
+    server = Server()
+    box = Outbox(server.send)
+
+    def send(batch: Sequence[Sealed]) -> list[SentMessage]:
+        results = server.send(batch) if after or batch[0].id != "b" else []
+        if batch[0].id == "b":
+            raise kind
+        return results
+
+    box = Outbox(send)
+    senders = queued(server, box, "abcd")
+    server.gate.set()
+    assert ended(*senders)
+    assert isinstance(senders[1].error, kind)
+    assert [sender.has_own_result for sender in senders] == [True, False, True, True]
+    assert server.batches == [["a"], *([["b", "c", "d"]] if after else []), ["c", "d"]]
+
+
+def test_every_leader_may_be_interrupted_in_its_turn() -> None:
+    def interrupt(ids: list[str]) -> None:
+        if ids[0] in "abcd":
+            raise Interrupt
+
+    server = Server(interrupt)
+    box = Outbox(server.send)
+    senders = queued(server, box, "abcde")
+    server.gate.set()
+    assert ended(*senders)
+    assert server.batches == [["a"], ["b", "c", "d", "e"], ["c", "d", "e"], ["d", "e"], ["e"]]
+    assert [sender.has_own_result for sender in senders] == [False, False, False, False, True]
+    assert box.send(sealed("f")).id == "f"
+
+
+# -- interrupts at any place -----------------------------------------------------------------------------------------
+
+
+def interrupted(role: str, at: int) -> tuple[int, str]:
+    """Interrupt a sender at one place; return how many it came to, and what is wrong with the others then, if anything.
+
+    Args:
+        role: what the sender is: the "first", who sends alone; the "leader" of the batch that gathers; a "follower"
+            in it, between others.
+    """
+    server = Server()
+    box = Outbox(server.send)
+    server.gate.clear()
+    others: list[Sender] = []
+
+    def join(ids: str) -> None:
+        for message_id in ids:
+            others.append(Sender(box, message_id))
+            assert settled(others[-1])
+
+    join({"first": "", "leader": "f", "follower": "fl"}[role])
+    victim = Sender(box, "v", at)
+    assert settled(victim)
+    join("xyz")
+    server.gate.set()
+    fault = ""
+    if not ended(victim, *others):
+        fault = "some wait for ever"
+    else:
+        join("w")
+        if not ended(*others):
+            fault = "whoever comes next waits for ever"
+        elif wrong := [sender for sender in [victim, *others] if not sender.has_own_result]:
+            fault = f"{wrong[0].id} got {wrong[0].error!r}, {wrong[0].result}"
+    return victim.place, fault and f"{role} interrupted at place {at}, line {victim.line}: {fault}"
+
+
+@pytest.mark.parametrize("role", ["first", "leader", "follower"])
+def test_thread_that_is_interrupted_at_any_place_leaves_nobody_waiting(role: str) -> None:
+    """Interrupted at one place after the other, many at the same time: each has an outbox of its own."""
+    most, fault = interrupted(role, sys.maxsize)
+    assert most > 5
+    assert not fault
+    with ThreadPoolExecutor(16) as pool:
+        runs = list(pool.map(functools.partial(interrupted, role), range(1, most + 1)))
+    assert [fault for _, fault in runs if fault] == []
+
+
+class Restless(threading.Thread):
+    """Sends one message after the other, while it may be interrupted at most once a message."""
+
+    def __init__(self, box: Outbox, name: str, count: int, begin: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.box, self.label, self.count, self.begin = box, name, count, begin
+        self.got: Counter[str] = Counter()
+        self.at: str | None = None
+        self._lock = threading.Lock()
+        self._open = False
+        self.start()
+
+    def run(self) -> None:
+        self.begin.wait()
+        for number in range(self.count):
+            self.at = f"{self.label}-{number}"
+            try:
+                try:
+                    with self._lock:
+                        self._open = True
+                    what = "right" if self.box.send(sealed(self.at)).id == self.at else "wrong"
+                except DelayqError:
+                    what = "refused"
+                with self._lock:  # an interrupt that was on its way strikes here at the latest
+                    self._open = False
+            except Interrupt:
+                what = "interrupted"
+            self.got[what] += 1
+
+    def interrupt(self) -> None:
+        """Raise Interrupt in it, unless it is between two messages or was interrupted in this one."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(Interrupt))
+
+
+@pytest.fixture
+def frequent_switches() -> Iterator[None]:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("frequent_switches")
+@pytest.mark.parametrize("seed", range(3))
+def test_hundreds_of_threads_that_are_interrupted_at_random_all_come_to_an_end(seed: int) -> None:
+    dice, begin = random.Random(seed), threading.Event()
+
+    def answer(ids: list[str]) -> None:
+        time.sleep(0.0005)
+        if ids[0].endswith("7"):
+            raise ServerUnreachable("now and then")
+
+    box = Outbox(Server(answer).send)
+    senders = [Restless(box, f"t{number}", 25, begin) for number in range(200)]
+    begin.set()
+    deadline = time.monotonic() + 60
+    while any(sender.is_alive() for sender in senders) and time.monotonic() < deadline:
+        for sender in dice.sample(senders, 40):
+            sender.interrupt()
+        time.sleep(0.001)
+    hung = [sender.at for sender in senders if sender.is_alive()]
+    assert not hung
+    total = sum((sender.got for sender in senders), Counter())
+    assert total["wrong"] == 0
+    assert sum(total.values()) == 200 * 25
+    assert total["interrupted"] > 0
+    assert total["refused"] > 0
+    assert ended(Sender(box, "last"))
+
+
+# -- signals ---------------------------------------------------------------------------------------------------------
+
+
+OnSignal = Callable[[Callable[[], None]], None]
+
+
+@pytest.fixture
+def on_signal() -> Iterator[OnSignal]:
+    """``on_signal(do)``: what SIGUSR1 does in the main thread, which runs the test."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield lambda do: (signal.signal(signal.SIGUSR1, lambda *_: do()), None)[1]
+    signal.signal(signal.SIGUSR1, before)
+
+
+def signalled(main: int, then: Callable[[], object]) -> threading.Thread:
+    """A thread that sends SIGUSR1 to the main thread once that stays where it is, and then does something."""
+    idle = next(thread for thread in threading.enumerate() if thread.ident == main)
+
+    def run() -> None:
+        assert settled(idle)
+        signal.pthread_kill(main, signal.SIGUSR1)
+        then()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_wait_that_a_signal_ends_costs_nobody_else_anything(on_signal: OnSignal) -> None:
+    raised = threading.Event()
+
+    def end() -> None:
+        raised.set()
+        raise Interrupt
+
+    on_signal(end)
+    server = Server()
+    box = Outbox(server.send)
+    before = queued(server, box, "ab")
+    after: list[Sender] = []
+
+    def go_on() -> None:
+        raised.wait(PATIENCE)
+        after.append(Sender(box, "c"))
+        assert settled(after[0])
+        server.gate.set()
+
+    helper = signalled(threading.get_ident(), go_on)
+    with pytest.raises(Interrupt):
+        box.send(sealed("main"))
+    assert ended(helper)
+    assert ended(*before, *after)
+    assert all(sender.has_own_result for sender in [*before, *after])
+    assert server.batches == [["a"], ["b", "c"]]  # and what was not sent yet is not sent any more
+
+
+def test_signal_handler_sends_while_its_thread_waits(on_signal: OnSignal) -> None:
+    results: list[SentMessage] = []
+    server = Server()
+    box = Outbox(server.send)
+    (first,) = queued(server, box, "a")
+
+    def send() -> None:
+        server.gate.set()
+        results.append(box.send(sealed("from the handler")))
+
+    on_signal(send)
+    helper = signalled(threading.get_ident(), lambda: None)
+    assert box.send(sealed("main")).id == "main"
+    assert ended(first, helper)
+    assert [result.id for result in results] == ["from the handler"]
+    assert ["from the handler"] in server.batches
+
+
+def test_signal_handler_sends_while_its_thread_sends(on_signal: OnSignal) -> None:
+    results: list[SentMessage] = []
+
+    def answer(ids: list[str]) -> None:
+        if ids == ["main"]:
+            signal.raise_signal(signal.SIGUSR1)
+
+    server = Server(answer)
+    box = Outbox(server.send)
+    on_signal(lambda: results.append(box.send(sealed("from the handler"))))
+    assert box.send(sealed("main")).id == "main"
+    assert [result.id for result in results] == ["from the handler"]
+    assert server.batches == [["main"], ["from the handler"]]
+    assert box.send(sealed("later")).id == "later"
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_signal_handler_sends_at_any_place_of_the_outbox(lasting: bool) -> None:
+    """As a signal handler does, a trace function runs between two lines of the thread that it interrupts."""
+    server = Server()
+    box = Outbox(server.send)
+    sent: list[str] = []
+
+    def trace(frame: FrameType, _event: str, _value: Any) -> Any:
+        if frame.f_code.co_filename != outbox.__file__:
+            return None
+        sys.settrace(None)
+        frame.f_trace = None
+        sent.append(box.send(sealed(f"handler-{len(sent)}")).id)
+        if lasting:
+            sys.settrace(trace)
+        frame.f_trace = trace
+        return trace
+
+    def send() -> None:
+        sys.settrace(trace)
+        try:
+            assert box.send(sealed("main")).id == "main"
+        finally:
+            sys.settrace(None)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(send).result(PATIENCE)
+    assert sent
+    assert box.send(sealed("later")).id == "later"
+
+
+# -- forks -----------------------------------------------------------------------------------------------------------
+
+
+def in_child(send: Callable[[], object]) -> bool:
+    """Fork, run a function in the child, and return whether it came to a good end there."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(int(PATIENCE))
+            send()
+            code = 0
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("forker", ["main", "thread"])
+def test_child_sends_that_was_forked_while_others_sent_and_waited(forker: str) -> None:
+    server = Server()
+    box = Outbox(server.send)
+    senders = queued(server, box, "abc")
+
+    def send() -> None:
+        server.gate.set()
+        for each in "xy":
+            assert box.send(sealed(each)).id == each
+        assert server.batches == [["a"], ["x"], ["y"]]  # nobody of those that waited is here
+        others = [Sender(box, each) for each in "pqr"]
+        assert ended(*others)
+        assert all(other.has_own_result for other in others)
+
+    if forker == "main":
+        assert in_child(send)
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(in_child, send).result()
+    server.gate.set()
+    assert ended(*senders)
+    assert server.batches == [["a"], ["b", "c"]]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_child_that_was_forked_within_a_send_sends() -> None:
+    children: list[bool] = []
+
+    def answer(ids: list[str]) -> None:
+        if ids == ["a"]:
+            children.append(in_child(lambda: box.send(sealed("child"))))
+
+    box = Outbox(Server(answer).send)
+    assert box.send(sealed("a")).id == "a"
+    assert children == [True]
