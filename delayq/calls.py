@@ -103,7 +103,8 @@ def text(reply: bytes | None) -> str | None:
 def together(*operations: Steps[Any]) -> Steps[list[Any]]:
     """Run several operations side by side, their calls sharing round trips; return their results.
 
-    The result of one that fails is its DelayqError: what the others have done must not be forgotten.
+    The result of one that fails is its DelayqError: what the others have done must not be forgotten. So a trip that
+    fails as a whole is an error of each of its calls, too.
     """
     results: list[Any] = [None] * len(operations)
     waiting: dict[int, list[Call[Any]]] = {}
@@ -122,7 +123,11 @@ def together(*operations: Steps[Any]) -> Steps[list[Any]]:
         advance(number, None)
     while waiting:
         groups = list(waiting.items())
-        replies = yield [call for _, calls in groups for call in calls]
+        trip = [call for _, calls in groups for call in calls]
+        try:
+            replies = yield trip
+        except DelayqError as error:
+            replies = [error] * len(trip)
         for number, calls in groups:
             advance(number, replies[: len(calls)])
             replies = replies[len(calls) :]

@@ -120,18 +120,20 @@ class Connection:
         self, client: Client, calls: Sequence[Call[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
         wires = self._wires
-        wire = wires.take(repeat) if plain and wires is not None else None
-        if wire is not None and wires is not None:
-            if wire.has_socket:
-                try:
-                    return wires.use(wire, [call.words(whole) for call in calls], [call.read for call in calls])
-                except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
-                    if not repeat:
-                        raise
-            else:
-                wires.give_back(wire)
         token = REPEATS.set(repeat)
         try:
+            if plain and wires is not None:
+                wire = wires.take(repeat)
+                if wire.has_socket:
+                    try:
+                        return wires.use(wire, [call.words(whole) for call in calls], [call.read for call in calls])
+                    except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
+                        if not repeat:
+                            raise
+                else:
+                    wires.give_back(wire)
+            if wires is not None:
+                wires.close()  # of a small pool, they may hold the last connection
             replies = _execute(client, calls, whole)
         finally:
             REPEATS.reset(token)

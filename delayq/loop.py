@@ -155,7 +155,7 @@ class Loop:
         steps: list[Any] = [delivering.settle(self._core, settled)]
         upkeep = limit is not None and self._upkeep.due()
         if upkeep:
-            steps += [delivering.recover(self._core), managing.collect(self._core, MAX_IDS)]
+            steps += [delivering.recover(self._core), managing.find_garbage(self._core)]
         if limit is not None:
             rests = self._exhausted or not limit  # else the next turn comes at once
             steps.append(delivering.rest(self._core, self._name, pace.FALLBACK_MS) if rests else nothing())
@@ -171,8 +171,12 @@ class Loop:
         self._exhausted = batch.claimed < max(limit, 1)
         self._take(batch.messages)
         self._next_sleep = expect(sleep)
-        if upkeep and max(map(expect, kept_up)) >= MAX_IDS:
-            self._upkeep.now()  # there may be more
+        if upkeep:
+            recovered, garbage = map(expect, kept_up)
+            more = self._do(managing.collect_found(garbage)) if garbage else False
+            if more or recovered >= MAX_IDS:
+                self._upkeep.now()
+                self._exhausted = False
         return int(batch.claimed)
 
     def _settle(self) -> None:
@@ -186,6 +190,8 @@ class Loop:
             raise trouble
 
     def _gather(self) -> None:
+        if self._workers.is_behind:
+            self._workers.adapt()
         for message, outcome in self._workers.outcomes():
             self._unfinished -= 1
             if message.settled:  # the handler has done so itself
@@ -257,6 +263,8 @@ class Loop:
         disturbed = self._wait(seconds, self._bells)
         rang = [each.rang() for each in self._bells]
         self._slept_in_peace = idle and not (sleep.for_event or disturbed or any(rang))
+        if sleep.for_event and time.monotonic() >= sleep.until:
+            self._upkeep.now()  # the event may be the end of a lease
 
     def _sleeps_on(self) -> bool:
         """Sleep on if there is nothing to do for anybody, which costs much less than to try."""

@@ -146,7 +146,7 @@ class Queue:
     def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
         """Send any number of messages, in batches; the results stand in their order.
 
-        All are checked before the first is stored. A failure of the server in the middle leaves earlier batches in.
+        All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
         """
         return self.connection.do(sending.send_many(self.core, messages, wait_replicas))
 
@@ -200,7 +200,7 @@ class Queue:
         if not isinstance(batch, Sequence) or not all(isinstance(message, Message) for message in batch):
             raise InvalidInput("ack takes messages as receive returned them, not their ids")
         results = self._settle([(message, DONE) for message in batch])
-        return [ours if isinstance(ours, bool) else expect(ours) for ours in results]
+        return list(map(expect, results))
 
     def settle(self, message: Message, outcome: Outcome) -> None:
         """Settle one delivery; raises StaleReceipt when it is no longer ours."""

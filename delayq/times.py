@@ -31,9 +31,9 @@ def milliseconds(seconds: Seconds, what: str = "delay") -> int:
         raise InvalidTime(f"{what} {seconds!r} is not 0 or more seconds")
     if value * 1000 > MAX_TIME_MS:
         raise InvalidTime(f"{what} {seconds!r} leads past the year 9999")
-    # A float such as 0.07 is 70.00000000000001 ms: a nanosecond, or the last digits of a float, are no part of one.
+    # A float such as 0.07 is 70.00000000000001 ms: a nanosecond, or the last digit of a float, is no part of one.
     ms = value * 1000
-    return round(ms) if math.isclose(ms, round(ms), rel_tol=1e-15, abs_tol=1e-6) else math.ceil(ms)
+    return round(ms) if abs(ms - round(ms)) <= max(1e-6, math.ulp(ms)) else math.ceil(ms)
 
 
 def delay_ms(delay: Seconds, what: str = "delay") -> int:

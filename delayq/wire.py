@@ -19,6 +19,7 @@ from redis.connection import ConnectionPool, DefaultParser
 Read: TypeAlias = Callable[[Any], Any]
 
 _CHUNK_BYTES = 64 * 1024
+_REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
 _CHECK_AFTER_SECONDS = 30.0  # idle for longer, a firewall may have forgotten it: a PING finds out first
 
 
@@ -84,6 +85,7 @@ class Wire:
         Raises:
             redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: commands may or may not have run.
             redis.exceptions.ReadOnlyError: the server has become a replica; the pool may know its successor.
+            redis.exceptions.BusyLoadingError: the server is reading its data, and may serve in a moment.
         """
         results, refusal = [], None
         try:
@@ -92,7 +94,7 @@ class Wire:
             for read in reads:
                 reply = self._reply()
                 if isinstance(reply, exceptions.RedisError):
-                    refusal = reply if isinstance(reply, exceptions.ReadOnlyError) else refusal
+                    refusal = reply if isinstance(reply, _REFUSALS) else refusal
                     results.append(reply)
                 else:
                     results.append(read(reply))

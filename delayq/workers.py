@@ -56,8 +56,13 @@ class Workers:
     def submit(self, messages: list[Message]) -> None:
         """Let the threads run the handler on messages, in their order."""
         self._inbox.extend(messages)
+        self._wake(1)
+        self.adapt()
+
+    def adapt(self) -> None:
+        """Wake as many threads as the handler's measured time calls for."""
         count, seconds = len(self._inbox), self.handler_seconds
-        self._wake(count if seconds is None else min(count, 1 + int(count * seconds / ALONE_SECONDS)))
+        self._wake(count if seconds is None else min(count, int(count * seconds / ALONE_SECONDS)))
 
     @property
     def is_behind(self) -> bool:

@@ -5,6 +5,7 @@
 -- It counts what is due after now: ask before the claim of the same round trip, which takes what is due until then.
 --
 -- Reads    pending, retry, unack
+-- Writes   timer
 -- KEYS[1]  pending  zset    id -> due, ms
 -- KEYS[2]  retry    zset    id -> time of the next attempt, ms
 -- KEYS[3]  unack    zset    id -> end of the lease, ms

@@ -4,6 +4,7 @@
 -- a fleet costs little more than one. Should the watcher die, the next to wake takes its place.
 --
 -- Reads    pending, retry, unack, ready, garbage
+-- Writes   timer
 -- KEYS[1]  pending  zset    id -> due, ms
 -- KEYS[2]  retry    zset    id -> time of the next attempt, ms
 -- KEYS[3]  unack    zset    id -> end of the lease, ms

@@ -59,6 +59,7 @@ class Core:
     Attributes:
         owner: the queue to which its messages turn.
         turn: the shard that the last claim began with.
+        unread: claims whose messages have not been fetched: the shard, what was claimed, the lease, ms, and when.
         mean_bytes: of late, of an envelope; a careful guess at first.
     """
 
@@ -77,6 +78,7 @@ class Core:
         self.owner: Any = None
         self.turn = 0
         self.mean_bytes = 128 * 1024.0
+        self.unread: list[tuple[Scripts, Any, int, float]] = []
         self.shards = [Scripts(QueueKeys(prefix, name), clock)]
 
     @property

@@ -11,7 +11,7 @@ from delayq import outcome as oc
 from delayq.backoff import exponential
 from delayq.calls import Call, Steps, expect, one
 from delayq.envelope import parse
-from delayq.errors import DelayqError, StaleReceipt, UnreadableEnvelope
+from delayq.errors import DelayqError, ServerUnreachable, StaleReceipt, UnreadableEnvelope
 from delayq.log import log, log_of
 from delayq.message import Deliveries, Delivery, receipt_of
 from delayq.operations.core import Core
@@ -35,14 +35,15 @@ class Batch(NamedTuple):
 def claim(core: Core, make: Callable[..., D], limit: int, lease: int, recovering: bool = False) -> Steps[Batch]:
     """Promote what is due, hand out up to `limit` messages of all shards under a lease of `lease` ms.
 
-    With `recovering`, deliveries whose lease ran out are taken back first, in the same round trip.
+    With `recovering`, deliveries whose lease ran out are taken back first, in the same round trip. What was handed out
+    before and could not be fetched, because the connection failed in between, is fetched first of all.
 
     Deliveries that must not reach a handler are settled on the way: payload gone or unreadable → dead, expired →
     counted as expired, past its limit (its last consumer was lost) → dead.
     """
     shards = yield from core.opened()
-    messages: list[Any] = []
-    claimed = 0
+    messages: list[Any] = yield from _fetch_unread(core, make)
+    claimed = len(messages)
     for scripts in _rotated(shards, core):
         share = limit - len(messages)
         if share <= 0 < limit:
@@ -54,14 +55,39 @@ def claim(core: Core, make: Callable[..., D], limit: int, lease: int, recovering
         found: Claimed | None = None if isinstance(result, DelayqError) else result
         if found is None or not found.ids:
             error = next((each for each in (result, *before) if isinstance(each, DelayqError)), None)
-            if error is not None and len(shards) == 1:
+            if isinstance(error, ServerUnreachable) and messages:
+                break
+            if isinstance(error, ServerUnreachable) or (error is not None and len(shards) == 1):
                 raise error
             if error is not None:
                 log.error("a shard does not serve: the others go on", queue=core.name, error=str(error))
             continue
         claimed += len(found.ids)
-        messages += yield from _received(core, scripts, make, found, lease, asked)
+        core.unread.append((scripts, found, lease, asked))
+        try:
+            messages += yield from _fetch_unread(core, make)
+        except DelayqError:
+            if not messages:
+                raise
+            break
     return Batch(messages, claimed)
+
+
+def _fetch_unread(core: Core, make: Callable[..., D]) -> Steps[list[D]]:
+    messages: list[D] = []
+    while core.unread:
+        try:
+            claim = core.unread.pop()
+        except IndexError:  # another thread was quicker
+            break
+        try:
+            messages += yield from _received(core, make, *claim)
+        except DelayqError:
+            core.unread.append(claim)
+            if not messages:
+                raise
+            break
+    return messages
 
 
 def recover(core: Core) -> Steps[int]:
@@ -80,7 +106,7 @@ def _rotated(shards: list[Scripts], core: Core) -> list[Scripts]:
 
 
 def _received(
-    core: Core, scripts: Scripts, make: Callable[..., D], found: Claimed, lease: int, asked: float
+    core: Core, make: Callable[..., D], scripts: Scripts, found: Claimed, lease: int, asked: float
 ) -> Steps[list[D]]:
     """Fetch what was claimed, a bounded number of bytes at a time, as far as earlier ones tell how large they are."""
     opening = _Opening(core, scripts, make, found, lease, asked)
@@ -269,17 +295,20 @@ class Sleep(NamedTuple):
 
 def rest(core: Core, name: str, most_ms: int) -> Steps[Sleep]:
     """Ask, before a claim, for how long a consumer may sleep if that brings nothing; at most `most_ms`."""
-    return (yield from _sleep([scripts.rest(name, most_ms) for scripts in core.shards], most_ms))
+    results = yield [scripts.rest(name, most_ms) for scripts in core.shards]
+    return _sleep([result for result in results if not isinstance(result, DelayqError)], most_ms)
 
 
 def watch(core: Core, name: str, most_ms: int) -> Steps[Sleep]:
-    """Ask, at the end of an undisturbed sleep, for how long a consumer may sleep on; a past time: there is work."""
-    return (yield from _sleep([scripts.watch(name, most_ms) for scripts in core.shards], most_ms))
+    """Ask, at the end of an undisturbed sleep, for how long a consumer may sleep on; not at all: there is work.
+
+    A shard that does not serve counts as work: the claim that follows tells what is wrong.
+    """
+    results = yield [scripts.watch(name, most_ms) for scripts in core.shards]
+    return _sleep([0 if isinstance(result, DelayqError) else result for result in results], most_ms)
 
 
-def _sleep(calls: list[Call[int]], most_ms: int) -> Steps[Sleep]:
-    results = yield calls
-    micros = [result for result in results if not isinstance(result, DelayqError)]
+def _sleep(micros: list[int], most_ms: int) -> Sleep:
     least = min(micros, default=most_ms * 1000)
     return Sleep(time.monotonic() + least / 1_000_000, least < most_ms * 1000)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from delayq.calls import Steps, expect, one
-from delayq.errors import InvalidInput
+from delayq.errors import DelayqError, InvalidInput
 from delayq.keys import State
 from delayq.names import check_id
 from delayq.operations.core import Core
@@ -121,6 +121,19 @@ def bury_old(core: Core) -> Steps[int]:
             count += purged
             left = left - purged if purged == MAX_IDS else 0
     return count
+
+
+def find_garbage(core: Core) -> Steps[list[tuple[Scripts, list[str]]]]:
+    """Return some garbage of each shard, to be collected; that of a shard which does not serve has to wait."""
+    pages = yield [scripts.page("garbage", MAX_IDS) for scripts in core.shards]
+    return [(scripts, ids) for scripts, ids in zip(core.shards, pages, strict=True) if isinstance(ids, list) and ids]
+
+
+def collect_found(garbage: list[tuple[Scripts, list[str]]]) -> Steps[bool]:
+    """Delete the payloads of garbage that was found; return whether there may be more."""
+    results = yield [scripts.collect(ids) for scripts, ids in garbage]
+    done = not any(isinstance(result, DelayqError) for result in results)
+    return done and any(len(ids) >= MAX_IDS for _, ids in garbage)
 
 
 def collect(core: Core, limit: int | None = None) -> Steps[int]:

@@ -28,7 +28,7 @@ def send_many(core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0) 
     """Send messages; the results stand in their order.
 
     Everything is checked before anything is sent. Each message is wholly in or not at all; a failure of the server
-    in the middle leaves those of earlier calls in.
+    in the middle leaves some of them in.
 
     Raises:
         InvalidInput: for any of the messages; none was sent.
@@ -66,14 +66,14 @@ def send_sealed(core: Core, sealed: Sequence[Sealed], wait_replicas: int = 0) ->
 
 
 def send_shared(core: Core, sealed: Sequence[Sealed]) -> Steps[Sequence[SentMessage | DelayqError]]:
-    """Send messages of several senders: an error of one shard is no concern of those whose messages go to another."""
-    if len(core.shards) == 1:
+    """Send messages of several senders: an error of one call is no concern of those whose messages are in another."""
+    if len(sealed) == 1:
         return (yield from send_sealed(core, sealed))
-    parts = list(_by_shard(core, sealed))
-    sents = yield from together(*[send_sealed(core, [sealed[i] for i in positions]) for _, positions in parts])
+    groups = [group for _, positions in _by_shard(core, sealed) for group in _groups(sealed, positions)]
+    sents = yield from together(*[send_sealed(core, [sealed[i] for i in group]) for group in groups])
     results: list[Any] = [None] * len(sealed)
-    for (_, positions), sent in zip(parts, sents, strict=True):
-        for i, position in enumerate(positions):
+    for group, sent in zip(groups, sents, strict=True):
+        for i, position in enumerate(group):
             results[position] = sent if isinstance(sent, DelayqError) else sent[i]
     return results
 

@@ -61,7 +61,7 @@ _DURATION = r"\b\d+(?:\.\d+)?(?:ms|[smhdw])\b"
 _VARIABLE = (  # what differs from run to run, and what it is shown as
     (_MOMENT, "MOMENT"),
     (rf"{_DURATION}(?: {_DURATION})?", "DURATION"),
-    (r"\b[0-9A-Za-z]{16}\b", "ID"),
+    (r"\b[0-9A-Za-z]{14}\b", "ID"),
     (r"\b(consumer|pid|path)=\S+", r"\1=…"),
     (r"[ \t]+", " "),
 )

@@ -195,7 +195,7 @@ def test_stop_finishes_what_runs_and_hands_back_the_rest_at_no_cost(any_client: 
     stats = queue.stats()
     assert stats.unack == 0
     assert stats.acked + stats.ready + stats.pending == 250
-    assert stats.acked >= 202
+    assert stats.acked >= 201  # the quick ones, and what had started
     assert all(info.attempts == 0 for info in queue.peek("ready", limit=50))
 
 

@@ -7,6 +7,7 @@ import ctypes
 import datetime as dt
 import dis
 import functools
+import gc
 import itertools
 import os
 import random
@@ -14,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -385,21 +387,24 @@ class Restless(threading.Thread):
 def frequent_switches() -> Iterator[None]:
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
+    gc.disable()  # an interrupt that strikes in another library's gc callback is a warning of its own
     yield
+    gc.enable()
     sys.setswitchinterval(usual)
 
 
 @pytest.mark.usefixtures("frequent_switches")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_hundreds_of_threads_that_are_interrupted_at_random_all_come_to_an_end(seed: int) -> None:
     dice, begin = random.Random(seed), threading.Event()
 
-    def answer(ids: list[str]) -> None:
+    def send(batch: Sequence[Sealed]) -> list[SentMessage]:  # an Event's lock might stay taken
         time.sleep(0.0005)
-        if ids[0].endswith("7"):
+        if batch[0].id.endswith("7"):
             raise ServerUnreachable("now and then")
+        return [SentMessage(message.id, DUE, True) for message in batch]
 
-    box = Outbox(Server(answer).send)
+    box = Outbox(send)
     senders = [Restless(box, f"t{number}", 25, begin) for number in range(200)]
     begin.set()
     deadline = time.monotonic() + 60
@@ -407,8 +412,9 @@ def test_hundreds_of_threads_that_are_interrupted_at_random_all_come_to_an_end(s
         for sender in dice.sample(senders, 40):
             sender.interrupt()
         time.sleep(0.001)
-    hung = [sender.at for sender in senders if sender.is_alive()]
-    assert not hung
+    frames = sys._current_frames()  # noqa: SLF001
+    hung = [traceback.format_stack(frames[sender.ident or 0]) for sender in senders if sender.is_alive()]
+    assert hung == []
     total = sum((sender.got for sender in senders), Counter())
     assert total["wrong"] == 0
     assert sum(total.values()) == 200 * 25
