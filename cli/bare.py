@@ -14,6 +14,7 @@ from typing import Any, Self
 from delayq.calls import script
 from delayq.envelope import seal
 from delayq.names import new_ids
+from delayq.operations.sending import MAX_SENT
 from delayq.queue import Queue
 from delayq.scripts import MAX_IDS
 
@@ -53,12 +54,12 @@ class BareScripts:
         return self._send(count, 1)
 
     def send_bulk(self, count: int, due: str = HOUR) -> float:
-        """Send messages in calls of 500; return the seconds that took.
+        """Send messages in calls of 250; return the seconds that took.
 
         Args:
             due: as the scripts take it, '+delay_ms'.
         """
-        return self._send(count, MAX_IDS, due)
+        return self._send(count, MAX_SENT, due)
 
     def drain(self, count: int) -> float:
         """Take and ack `count` messages that are due; return the seconds that took.

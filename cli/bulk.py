@@ -17,7 +17,6 @@ from delayq.message import Outgoing
 from delayq.names import new_ids
 from delayq.operations import sending
 from delayq.queue import Queue
-from delayq.scripts import MAX_IDS
 
 from .journal import Journal, Note
 from .jsonl import Line, parse_line, read_lines
@@ -177,7 +176,7 @@ def batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
     try:
         for entry in entries:
             alone = entry.message.on_conflict != "ignore"
-            full = len(batch) >= MAX_IDS or size + len(entry.line.text) > BATCH_BYTES
+            full = len(batch) >= sending.MAX_SENT or size + len(entry.line.text) > BATCH_BYTES
             if batch and (full or alone or batch[-1].message.on_conflict != "ignore" or entry.message.id in ids):
                 yield batch
                 batch, ids, size = [], set(), 0

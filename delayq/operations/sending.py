@@ -13,11 +13,12 @@ from delayq.message import Outgoing, SentMessage
 from delayq.operations.core import Core, is_whole
 from delayq.operations.inspecting import find_all
 from delayq.operations.sealing import Sealed, seal_all
-from delayq.scripts import MAX_IDS, Scripts
+from delayq.scripts import Scripts
 from delayq.times import from_ms
 
 MAX_CALL_BYTES = 4 * 1024 * 1024  # of envelopes in a call: Redis does nothing else while it copies them
-CALLS_A_TRIP = 16  # the server works on the first while the last are packed
+MAX_SENT = 250  # messages of a call: with a million that wait, a new key and a place among them take up to 20 µs
+CALLS_A_TRIP = 32  # the server works on the first while the last are packed
 REPLICA_TIMEOUT_MS = 3000  # less than the client's socket timeout, which would end the wait as a lost connection
 EXISTED = -1
 MAX_REPLICAS = 1000
@@ -163,7 +164,7 @@ def _groups(sealed: Sequence[Sealed], positions: Sequence[int]) -> Iterator[Sequ
         message = sealed[position]
         size += len(message.envelope)
         alone = message.on_conflict == "replace" or first.on_conflict == "replace"
-        full = i - start >= MAX_IDS or size > MAX_CALL_BYTES
+        full = i - start >= MAX_SENT or size > MAX_CALL_BYTES
         if i > start and (full or alone or message.named != first.named or message.id in ids):
             yield positions[start:i]
             start, size, first = i, len(message.envelope), message

@@ -13,8 +13,7 @@ from delayq.calls import Call
 from delayq.errors import DuplicateMessage, InvalidInput, InvalidTime, NotReplicated, PayloadTooLarge
 from delayq.operations.core import Core, Settings
 from delayq.operations.sealing import due_word
-from delayq.operations.sending import CALLS_A_TRIP, MAX_CALL_BYTES, send_many
-from delayq.scripts import MAX_IDS
+from delayq.operations.sending import CALLS_A_TRIP, MAX_CALL_BYTES, MAX_SENT, send_many
 
 DUE = 1_700_000_000_000
 
@@ -106,7 +105,7 @@ def test_random_id_that_exists_is_our_own_sent_twice():
     assert send(messages, server)[0].created is True
 
 
-@pytest.mark.parametrize(("count", "calls"), [(1, [1]), (MAX_IDS, [MAX_IDS]), (MAX_IDS + 1, [MAX_IDS, 1])])
+@pytest.mark.parametrize(("count", "calls"), [(1, [1]), (MAX_SENT, [MAX_SENT]), (MAX_SENT + 1, [MAX_SENT, 1])])
 def test_call_holds_a_bounded_number_of_messages(count: int, calls: list[int]):
     server = Server()
     assert len(send([Outgoing(n) for n in range(count)], server)) == count
@@ -122,7 +121,7 @@ def test_call_holds_a_bounded_number_of_bytes():
 
 def test_trip_holds_a_bounded_number_of_calls():
     server = Server()
-    send([Outgoing(n) for n in range(MAX_IDS * (CALLS_A_TRIP + 1))], server)
+    send([Outgoing(n) for n in range(MAX_SENT * (CALLS_A_TRIP + 1))], server)
     assert [len(trip) for trip in server.trips] == [1, CALLS_A_TRIP, 1]
 
 
@@ -149,7 +148,7 @@ def test_messages_go_to_their_shards():
 
 def test_replicas_are_waited_for_in_the_trip_of_each_call():
     server = Server(replicas=2)
-    send([Outgoing(n) for n in range(MAX_IDS + 1)], server, wait_replicas=2)
+    send([Outgoing(n) for n in range(MAX_SENT + 1)], server, wait_replicas=2)
     assert [[name(call) for call in trip] for trip in server.trips] == [["open"], *[["send", "HINCRBY", "WAIT"]] * 2]
     assert all(call.whole for trip in server.trips[1:] for call in trip if name(call) == "send")
 
