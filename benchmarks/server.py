@@ -19,6 +19,7 @@ from tests.servers import RedisServer, server_binaries
 
 LOG_LENGTH = 100_000  # entries of the slow log: more than there will be
 END = "the end of what is watched"
+PATIENCE_SECONDS = 120.0  # ten million keys are not deleted within the five that redis-py waits
 
 
 class BenchServer:
@@ -32,7 +33,7 @@ class BenchServer:
     def __init__(self, binary: Path | None = None) -> None:
         self._server = RedisServer(binary or find_binary(), port=True)
         self.url = self._server.url
-        self.client: redis.Redis = self._server.client()
+        self.client: redis.Redis = self._server.client(socket_timeout=PATIENCE_SECONDS)
 
     def __enter__(self) -> Self:
         return self
