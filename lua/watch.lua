@@ -20,7 +20,8 @@
 local now, micros = clock(ARGV[1])
 local name, most = ARGV[2], tonumber(ARGV[3])
 local wakes, holder = timer(KEYS[4])
-if holder ~= name and wakes > now then return most * 1000 end
+-- A promise for later than anybody sleeps was given before the server's clock was set back: its holder may be long gone.
+if holder ~= name and wakes > now and wakes <= now + most then return most * 1000 end
 local paused = redis.call('HEXISTS', KEYS[7], 'paused') == 1
 local wake = now + most
 if redis.call('ZCARD', KEYS[6]) > 0 or (not paused and redis.call('ZCARD', KEYS[5]) > 0) then return 0 end

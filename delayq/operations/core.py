@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,7 @@ class Core:
     Attributes:
         owner: the queue to which its messages turn.
         turn: the shard that the last claim began with.
-        unread: claims whose messages have not been fetched: the shard, what was claimed, the lease, ms, and when.
+        unread: what was handed out and could not be fetched.
         mean_bytes: of late, of an envelope; a careful guess at first.
     """
 
@@ -78,7 +78,7 @@ class Core:
         self.owner: Any = None
         self.turn = 0
         self.mean_bytes = 128 * 1024.0
-        self.unread: list[tuple[Scripts, Any, int, float]] = []
+        self.unread: list[Any] = []
         self.shards = [Scripts(QueueKeys(prefix, name), clock)]
 
     @property
@@ -107,6 +107,17 @@ class Core:
         """Return the shard that holds a message."""
         shards = self.shards
         return shards[0] if len(shards) == 1 else shards[shard_of(message_id, len(shards))]
+
+    def by_shard(
+        self, positions: Sequence[int], id_of: Callable[[int], str]
+    ) -> Iterable[tuple[Scripts, Sequence[int]]]:
+        """Sort the positions of messages, of which `id_of` tells the ids, by the shards that hold these."""
+        if len(self.shards) == 1:
+            return [(self.shards[0], positions)]
+        found: dict[Scripts, list[int]] = {}
+        for position in positions:
+            found.setdefault(self.shard(id_of(position)), []).append(position)
+        return found.items()
 
 
 def check_retries(max_retries: int) -> int:

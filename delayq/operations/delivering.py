@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -32,6 +32,27 @@ class Batch(NamedTuple):
     claimed: int
 
 
+NOTHING = Claimed(0, 0, [], [], [])
+
+
+class Unread(NamedTuple):
+    """What a shard has handed out, and is to be fetched; `asked` is when, on the monotonic clock."""
+
+    scripts: Scripts
+    found: Claimed
+    lease: int
+    asked: float
+
+    def split(self, count: int) -> tuple[Unread, Unread]:
+        """Return the first `count` messages, and the others."""
+
+        def part(of: slice) -> Unread:
+            now_ms, micros, ids, dues, deliveries = self.found
+            return self._replace(found=Claimed(now_ms, micros, ids[of], dues[of], deliveries[of]))
+
+        return part(slice(count)), part(slice(count, None))
+
+
 def claim(core: Core, make: Callable[..., D], limit: int, lease: int, recovering: bool = False) -> Steps[Batch]:
     """Promote what is due, hand out up to `limit` messages of all shards under a lease of `lease` ms.
 
@@ -42,58 +63,72 @@ def claim(core: Core, make: Callable[..., D], limit: int, lease: int, recovering
     counted as expired, past its limit (its last consumer was lost) → dead.
     """
     shards = yield from core.opened()
-    messages: list[Any] = yield from _fetch_unread(core, make)
-    claimed = len(messages)
-    for scripts in _rotated(shards, core):
-        share = limit - len(messages)
-        if share <= 0 < limit:
-            break
-        asked = time.monotonic()
-        back = [scripts.unack_to_retry()] if recovering else []
-        calls: list[Call[Any]] = [*back, scripts.pending_to_ready(), scripts.ready_to_unack(min(share, MAX_IDS), lease)]
-        *before, result = yield calls
-        found: Claimed | None = None if isinstance(result, DelayqError) else result
-        if found is None or not found.ids:
-            error = next((each for each in (result, *before) if isinstance(each, DelayqError)), None)
-            if isinstance(error, ServerUnreachable) and messages:
+    messages: list[Any] = []
+    claimed = 0
+    try:
+        while (unread := _unread(core, limit - len(messages))) is not None:
+            claimed += len(unread.found.ids)
+            messages += yield from _fetched(core, make, unread)
+        for scripts in _rotated(shards, core):
+            share = limit - len(messages)
+            if share <= 0 < limit:
                 break
-            if isinstance(error, ServerUnreachable) or (error is not None and len(shards) == 1):
-                raise error
-            if error is not None:
-                log.error("a shard does not serve: the others go on", queue=core.name, error=str(error))
-            continue
-        claimed += len(found.ids)
-        core.unread.append((scripts, found, lease, asked))
-        try:
-            messages += yield from _fetch_unread(core, make)
-        except DelayqError:
-            if not messages:
-                raise
-            break
+            asked = time.monotonic()
+            found = yield from _hand_out(core, scripts, min(share, MAX_IDS), lease, recovering)
+            if found.ids:
+                claimed += len(found.ids)
+                messages += yield from _fetched(core, make, Unread(scripts, found, lease, asked))
+    except DelayqError:
+        if not messages:
+            raise  # else what was handed out must reach its handler first: the next claim tells what is wrong
     return Batch(messages, claimed)
 
 
-def _fetch_unread(core: Core, make: Callable[..., D]) -> Steps[list[D]]:
-    messages: list[D] = []
-    while core.unread:
+def _hand_out(core: Core, scripts: Scripts, limit: int, lease: int, recovering: bool) -> Steps[Claimed]:
+    back = [scripts.unack_to_retry()] if recovering else []
+    calls: list[Call[Any]] = [*back, scripts.pending_to_ready(), scripts.ready_to_unack(limit, lease)]
+    *before, found = yield calls
+    if isinstance(found, Claimed) and found.ids:
+        return found
+    error = next((each for each in (found, *before) if isinstance(each, DelayqError)), None)
+    if error is None:
+        return expect(found)  # type: ignore[no-any-return]  # nothing is due
+    if len(core.shards) == 1 or isinstance(error, ServerUnreachable):
+        raise error
+    log.error("a shard does not serve: the others go on", queue=core.name, error=str(error))
+    return NOTHING
+
+
+def _unread(core: Core, limit: int) -> Unread | None:
+    """Take up to `limit` of what was handed out before and could not be fetched; its lease still stands."""
+    while limit > 0:
         try:
-            claim = core.unread.pop()
-        except IndexError:  # another thread was quicker
-            break
-        try:
-            messages += yield from _received(core, make, *claim)
-        except DelayqError:
-            core.unread.append(claim)
-            if not messages:
-                raise
-            break
-    return messages
+            unread: Unread = core.unread.pop()
+        except IndexError:
+            return None
+        if time.monotonic() < unread.asked + unread.lease / 1000:
+            first, rest = unread.split(limit)
+            if rest.found.ids:
+                core.unread.append(rest)
+            return first
+    return None
+
+
+def _fetched(core: Core, make: Callable[..., D], unread: Unread) -> Steps[list[D]]:
+    try:
+        return (yield from _received(core, make, *unread))
+    except DelayqError:
+        core.unread.append(unread)
+        raise
 
 
 def recover(core: Core) -> Steps[int]:
     """Take back deliveries whose lease ran out, of all shards, a bounded number; return how many."""
     shards = yield from core.opened()
     results = yield [scripts.unack_to_retry() for scripts in shards]
+    for error in results:
+        if isinstance(error, DelayqError):
+            log.error("lost deliveries are not taken back", queue=core.name, error=str(error))
     return sum(result for result in results if isinstance(result, int))
 
 
@@ -201,7 +236,7 @@ def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bo
     """
     results: list[bool | DelayqError] = [False] * len(settled)
     calls: list[Call[Any]] = []
-    targets: list[list[int]] = []
+    targets: list[Sequence[int]] = []
     for call, positions in _settlements(core, settled):
         calls.append(call)
         targets.append(positions)
@@ -217,28 +252,17 @@ def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bo
     return results
 
 
-def _settlements(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Iterator[tuple[Call[Any], list[int]]]:
+def _settlements(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Iterator[tuple[Call[Any], Sequence[int]]]:
     done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
     if len(done) < len(settled):
         for position, (message, outcome) in enumerate(settled):
             if not isinstance(outcome, oc.Done):
                 yield _settlement(core, core.shard(message.id), message, outcome), [position]
-    for scripts, positions in _by_shard(core, settled, done):
+    for scripts, positions in core.by_shard(done, lambda position: settled[position][0].id):
         for start in range(0, len(positions), MAX_IDS):
             chunk = positions[start : start + MAX_IDS]
             messages = [settled[position][0] for position in chunk]
             yield scripts.ack([(message.id, message.receipt) for message in messages]), chunk
-
-
-def _by_shard(
-    core: Core, settled: Sequence[tuple[D, oc.Outcome]], positions: list[int]
-) -> Iterable[tuple[Scripts, list[int]]]:
-    if len(core.shards) == 1:
-        return [(core.shards[0], positions)]
-    shards: dict[Scripts, list[int]] = {}
-    for position in positions:
-        shards.setdefault(core.shard(settled[position][0].id), []).append(position)
-    return shards.items()
 
 
 def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Outcome) -> Call[Any]:

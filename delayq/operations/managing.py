@@ -136,13 +136,11 @@ def collect_found(garbage: list[tuple[Scripts, list[str]]]) -> Steps[bool]:
     return done and any(len(ids) >= MAX_IDS for _, ids in garbage)
 
 
-def collect(core: Core, limit: int | None = None) -> Steps[int]:
-    """Delete the payloads of garbage, up to about `limit` of them; return how many."""
+def collect(core: Core) -> Steps[int]:
+    """Delete the payloads of all garbage; return how many."""
     shards = yield from core.opened()
     count = 0
     for scripts in shards:
         while ids := (yield from one(scripts.page("garbage", MAX_IDS))):
             count += yield from one(scripts.collect(ids))
-            if limit is not None and count >= limit:
-                return count
     return count

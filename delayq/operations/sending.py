@@ -70,7 +70,7 @@ def send_shared(core: Core, sealed: Sequence[Sealed]) -> Steps[Sequence[SentMess
     """Send messages of several senders: an error of one call is no concern of those whose messages are in another."""
     if len(sealed) == 1:
         return (yield from send_sealed(core, sealed))
-    groups = [group for _, positions in _by_shard(core, sealed) for group in _groups(sealed, positions)]
+    groups = [group for _, group in _groups(core, sealed)]
     sents = yield from together(*[send_sealed(core, [sealed[i] for i in group]) for group in groups])
     results: list[Any] = [None] * len(sealed)
     for group, sent in zip(groups, sents, strict=True):
@@ -108,13 +108,7 @@ def check_replicas(wait_replicas: int) -> None:
 
 def _calls(core: Core, sealed: Sequence[Sealed], whole: bool) -> list[tuple[Call[Sent], Sequence[int]]]:
     """Group messages, of which the positions are told, into calls: of one shard, ids all different, bounded."""
-    if len(sealed) == 1:
-        return [(_call(core.shard(sealed[0].id), sealed, whole), range(1))]
-    return [
-        (_call(scripts, [sealed[i] for i in group], whole), group)
-        for scripts, positions in _by_shard(core, sealed)
-        for group in _groups(sealed, positions)
-    ]
+    return [(_call(scripts, [sealed[i] for i in group], whole), group) for scripts, group in _groups(core, sealed)]
 
 
 def _call(scripts: Scripts, messages: Sequence[Sealed], whole: bool) -> Call[Sent]:
@@ -145,33 +139,24 @@ def _created(messages: Sequence[Sealed], dues: list[int]) -> Sent:
     return sent
 
 
-def _by_shard(core: Core, sealed: Sequence[Sealed]) -> Iterable[tuple[Scripts, Sequence[int]]]:
-    if len(core.shards) == 1:
-        return [(core.shards[0], range(len(sealed)))]
-    shards: dict[int, tuple[Scripts, list[int]]] = {}
-    for position, message in enumerate(sealed):
-        scripts = core.shard(message.id)
-        shards.setdefault(id(scripts), (scripts, []))[1].append(position)
-    return shards.values()
-
-
-def _groups(sealed: Sequence[Sealed], positions: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Cut messages, in their order, into what goes into one call; one to be replaced goes alone."""
-    start = size = 0
-    first = sealed[positions[0]]
-    ids: set[str] = set()
-    for i, position in enumerate(positions):
-        message = sealed[position]
-        size += len(message.envelope)
-        alone = message.on_conflict == "replace" or first.on_conflict == "replace"
-        full = i - start >= MAX_SENT or size > MAX_CALL_BYTES
-        if i > start and (full or alone or message.named != first.named or message.id in ids):
-            yield positions[start:i]
-            start, size, first = i, len(message.envelope), message
-            ids.clear()
-        if message.named:
-            ids.add(message.id)
-    yield positions[start:]
+def _groups(core: Core, sealed: Sequence[Sealed]) -> Iterator[tuple[Scripts, Sequence[int]]]:
+    """Cut messages, those of a shard in their order, into what goes into one call; one to be replaced goes alone."""
+    for scripts, positions in core.by_shard(range(len(sealed)), lambda position: sealed[position].id):
+        start = size = 0
+        first = sealed[positions[0]]
+        ids: set[str] = set()
+        for i, position in enumerate(positions):
+            message = sealed[position]
+            size += len(message.envelope)
+            alone = message.on_conflict == "replace" or first.on_conflict == "replace"
+            full = i - start >= MAX_SENT or size > MAX_CALL_BYTES
+            if i > start and (full or alone or message.named != first.named or message.id in ids):
+                yield scripts, positions[start:i]
+                start, size, first = i, len(message.envelope), message
+                ids.clear()
+            if message.named:
+                ids.add(message.id)
+        yield scripts, positions[start:]
 
 
 def _find_existing(core: Core, sealed: Sequence[Sealed], positions: Sequence[int], results: Sent) -> Steps[None]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
 
-from delayq import Consumer, Message, Queue
+from delayq import Consumer, Message, Outgoing, Queue
+from delayq.errors import ServerUnreachable
 from tests.servers import RedisServer
 from tests.waiting import eventually
 
@@ -96,3 +99,60 @@ def test_consumer_that_stops_leaves_its_watch_to_others(redis_client: redis.Redi
 def test_wait_out_of_range_is_refused(redis_client: redis.Redis, wait: object) -> None:
     with pytest.raises(ValueError, match="wait"):
         Queue("pull", redis=redis_client).receive(wait=wait)  # type: ignore[arg-type]
+
+
+def failing(run: Callable[..., Any], times: int) -> Callable[..., Any]:
+    """Run calls, but for the first `times` trips that fetch envelopes: there the connection fails."""
+    left = iter(range(times))
+
+    def run_or_fail(calls: Any, repeat: bool = True) -> Any:
+        if any(call.args[0] == "MGET" for call in calls) and next(left, None) is not None:
+            raise ServerUnreachable("cut")
+        return run(calls, repeat)
+
+    return run_or_fail
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_was_handed_out_when_the_connection_failed_comes_with_the_next_call(
+    redis_client: redis.Redis, shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue("pull", redis=redis_client, shards=shards)
+    queue.send_many([Outgoing(n) for n in range(60)])
+    monkeypatch.setattr(queue.connection, "run", failing(queue.connection.run, times=1))
+    with pytest.raises(ServerUnreachable):
+        queue.receive(50)
+    assert queue.stats().unack > 0
+    taken: list[Message] = []
+    while messages := queue.receive(7):
+        assert len(messages) <= 7
+        taken += messages
+        assert all(queue.ack(messages))
+    assert sorted(message.payload for message in taken) == list(range(60))
+    assert {message.attempt for message in taken} == {1}
+
+
+def test_what_was_handed_out_is_not_fetched_once_its_lease_is_over(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue("pull", redis=redis_client)
+    queue.send("x")
+    monkeypatch.setattr(queue.connection, "run", failing(queue.connection.run, times=1))
+    with pytest.raises(ServerUnreachable):
+        queue.receive(lease=0.05)
+    time.sleep(0.1)
+    (message,) = queue.receive()
+    assert message.attempt == 2
+    message.ack()
+
+
+def test_consumer_handles_what_was_handed_out_when_the_connection_failed(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue("pull", redis=redis_client)
+    queue.send_many([Outgoing(n) for n in range(20)])
+    monkeypatch.setattr(queue.connection, "run", failing(queue.connection.run, times=2))
+    handled: list[Message] = []
+    assert Consumer(queue, handled.append).drain() == 20
+    assert {message.attempt for message in handled} == {1}
+    assert queue.stats().acked == 20

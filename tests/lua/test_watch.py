@@ -26,6 +26,12 @@ def test_next_to_wake_takes_the_place_of_a_watcher_that_is_gone(queue, wakes):
     assert queue.state() == {"timer": f"{NOW + MOST} second"}
 
 
+@pytest.mark.parametrize(("wakes", "trusted"), [(NOW + MOST, True), (NOW + MOST + 1, False), (NOW + 3_600_000, False)])
+def test_promise_from_before_the_clock_was_set_back_is_not_trusted(queue, wakes, trusted):
+    queue.given(timer=f"{wakes} first", pending={"a": NOW})
+    assert queue.watch("second", MOST) == (MOST * 1000 if trusted else 0)
+
+
 def test_watcher_goes_on_watching(queue):
     queue.given(timer=f"{NOW + 1} me", pending={"a": NOW + 300})
     assert queue.watch("me", MOST) == 300_000
