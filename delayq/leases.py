@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from delayq.calls import Steps
 from delayq.log import log_of
 from delayq.message import Delivery
-from delayq.operations import delivering
+from delayq.operations import settling
 from delayq.operations.core import Core
 from delayq.pace import Every
 
@@ -51,6 +51,6 @@ class Leases(Generic[D]):
         """Renew the leases that have less than two thirds left, but for those that are known to be lost."""
         horizon = time.monotonic() + self._lease_ms / 1000 * 2 / 3
         waning = [each for each in self._held.values() if 0 < each.held_until < horizon and not each.settled]
-        for message in (yield from delivering.renew(self._core, waning, self._lease_ms)) if waning else []:
+        for message in (yield from settling.renew(self._core, waning, self._lease_ms)) if waning else []:
             if not message.settled:  # by its handler, meanwhile
                 log_of(message).warning("lease lost: the message is delivered again")

@@ -14,7 +14,7 @@ from delayq.errors import DelayqError, ServerError
 from delayq.leases import Leases
 from delayq.log import log, log_of
 from delayq.message import Message
-from delayq.operations import delivering, managing
+from delayq.operations import claiming, managing, resting, settling
 from delayq.patience import Patience
 from delayq.quarantine import Quarantine
 from delayq.queue import Queue
@@ -61,7 +61,7 @@ class Loop:
         self._unfinished = 0  # with the workers
         self._quarantine: Quarantine[Message] = Quarantine(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
-        self._next_sleep: delivering.Sleep | None = None  # when the server was asked
+        self._next_sleep: resting.Sleep | None = None  # when the server was asked
         self._slept_in_peace = False  # nothing has ended the last sleep, and nothing is due as far as was known
         self._patience = Patience(queue.name)
         self._stopping = self._at_once = self._sleeping = False
@@ -152,14 +152,14 @@ class Loop:
     def _exchange(self, limit: int | None) -> int:
         """Settle what is done and claim (unless `limit` is None) in the same round trips; return the number claimed."""
         settled = self._unsettled
-        steps: list[Any] = [delivering.settle(self._core, settled)]
+        steps: list[Any] = [settling.settle(self._core, settled)]
         upkeep = limit is not None and self._upkeep.due()
         if upkeep:
-            steps += [delivering.recover(self._core), managing.find_garbage(self._core)]
+            steps += [claiming.recover(self._core), managing.find_garbage(self._core)]
         if limit is not None:
             rests = self._exhausted or not limit  # else the next turn comes at once
-            steps.append(delivering.rest(self._core, self._name, pace.FALLBACK_MS) if rests else nothing())
-            steps.append(delivering.claim(self._core, Message, limit, self._lease))
+            steps.append(resting.rest(self._core, self._name, pace.FALLBACK_MS) if rests else nothing())
+            steps.append(claiming.claim(self._core, Message, limit, self._lease))
         outcomes, *replies = self._do(together(*steps))
         self._unsettled = []
         self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
@@ -247,7 +247,7 @@ class Loop:
 
     # -- sleeping --------------------------------------------------------------------------------------------------
 
-    def _sleep(self, sleep: delivering.Sleep, has_room: bool) -> None:
+    def _sleep(self, sleep: resting.Sleep, has_room: bool) -> None:
         """Wait for the bell, the timer, an outcome, or the next duty."""
         if has_room:
             for each in self._bells:
@@ -271,7 +271,7 @@ class Loop:
         self._slept_in_peace = False
         if self._stopping or self._cleaning.left() == 0:
             return False
-        sleep = self._do(delivering.watch(self._core, self._name, pace.FALLBACK_MS))
+        sleep = self._do(resting.watch(self._core, self._name, pace.FALLBACK_MS))
         if sleep.until <= time.monotonic():
             self._upkeep.now()
             return False
@@ -329,6 +329,6 @@ class Loop:
         try:
             tokens = [each.hush() for each in self._bells]
             if any(tokens) or self._next_sleep is not None:
-                self._do(delivering.pass_on(self._core, self._name))
+                self._do(resting.pass_on(self._core, self._name))
         except ServerError:  # the fallback poll of the others makes up for a lost token
             log.debug("bell not passed on", queue=self._queue.name)

@@ -22,7 +22,7 @@ from delayq.info import MessageInfo
 from delayq.keys import State
 from delayq.message import Message, OnConflict, Outgoing, SentMessage
 from delayq.names import new_id
-from delayq.operations import delivering, inspecting, managing, sealing, sending
+from delayq.operations import claiming, inspecting, managing, sealing, sending, settling
 from delayq.operations.core import Core, Settings
 from delayq.outbox import Outbox
 from delayq.outcome import DONE, Outcome, check_handler
@@ -179,7 +179,7 @@ class Queue:
         waiter, asked = self._waiter(), False
         try:
             while True:
-                taking = delivering.claim(self.core, Message, max_messages, leased, recovering=True)
+                taking = claiming.claim(self.core, Message, max_messages, leased, recovering=True)
                 batch = self.connection.do(taking)
                 left = deadline - time.monotonic()
                 if batch.messages or (left <= 0 and not batch.claimed):
@@ -211,7 +211,7 @@ class Queue:
 
     def extend(self, message: Message, seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raises StaleReceipt when it is no longer ours."""
-        self.connection.do(delivering.extend(self.core, message, seconds))
+        self.connection.do(settling.extend(self.core, message, seconds))
 
     def handler(self, function: Handler) -> Handler:
         """Register the function that a `Consumer` of this queue calls for each message (a decorator).
@@ -271,7 +271,7 @@ class Queue:
         return self.connection.do(sending.send_shared(self.core, sealed))
 
     def _settle(self, settled: list[tuple[Message, Outcome]]) -> list[bool | DelayqError]:
-        return self.connection.do(delivering.settle(self.core, settled))
+        return self.connection.do(settling.settle(self.core, settled))
 
     def _waiter(self) -> Waiter:
         waiter: Waiter | None = getattr(self._waiters, "waiter", None)

@@ -10,7 +10,7 @@ import time
 from delayq import bell
 from delayq.connection import Connection
 from delayq.errors import ServerError
-from delayq.operations import delivering
+from delayq.operations import resting
 from delayq.operations.core import Core
 from delayq.pace import FALLBACK_MS
 
@@ -34,7 +34,7 @@ class Waiter:
         for each in self._bells:
             each.listen()
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
-        self._until, self._promised = self._connection.do(delivering.rest(self._core, self._name(), most))
+        self._until, self._promised = self._connection.do(resting.rest(self._core, self._name(), most))
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
@@ -48,7 +48,7 @@ class Waiter:
         promised, self._promised = self._promised and time.monotonic() < self._until, False
         if any(tokens) or promised:
             with contextlib.suppress(ServerError):  # the fallback poll of the others makes up for it
-                self._connection.do(delivering.pass_on(self._core, self._name()))
+                self._connection.do(resting.pass_on(self._core, self._name()))
 
     def _name(self) -> str:
         return f"{os.getpid()}-{self._token}"

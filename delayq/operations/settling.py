@@ -1,0 +1,103 @@
+"""Settling: from handed out to what the handler decided; and the leases until then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from delayq import outcome as oc
+from delayq.backoff import exponential
+from delayq.calls import Call, Steps, one
+from delayq.errors import DelayqError, StaleReceipt
+from delayq.log import log_of
+from delayq.message import Delivery
+from delayq.operations.core import Core
+from delayq.scripts import MAX_IDS, Scripts
+from delayq.times import Seconds, delay_ms, lease_ms
+
+DEFAULT_BACKOFF = exponential()
+
+D = TypeVar("D", bound=Delivery)
+
+
+def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bool | DelayqError]]:
+    """Settle deliveries in one round trip; acks share calls.
+
+    Returns:
+        for each, whether it was ours (else its receipt was stale), or the error that kept the server from saying.
+    """
+    results: list[bool | DelayqError] = [False] * len(settled)
+    calls: list[Call[Any]] = []
+    targets: list[Sequence[int]] = []
+    for call, positions in _settlements(core, settled):
+        calls.append(call)
+        targets.append(positions)
+    for positions, reply in zip(targets, (yield calls) if calls else [], strict=True):
+        if isinstance(reply, StaleReceipt):
+            continue
+        if isinstance(reply, DelayqError):
+            for position in positions:
+                results[position] = reply
+            continue
+        for position, ours in zip(positions, reply if isinstance(reply, list) else (1,), strict=True):
+            results[position] = settled[position][0].settled = ours == 1
+    return results
+
+
+def _settlements(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Iterator[tuple[Call[Any], Sequence[int]]]:
+    done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
+    if len(done) < len(settled):
+        for position, (message, outcome) in enumerate(settled):
+            if not isinstance(outcome, oc.Done):
+                yield _settlement(core, core.shard(message.id), message, outcome), [position]
+    for scripts, positions in core.by_shard(done, lambda position: settled[position][0].id):
+        for start in range(0, len(positions), MAX_IDS):
+            chunk = positions[start : start + MAX_IDS]
+            messages = [settled[position][0] for position in chunk]
+            yield scripts.ack([(message.id, message.receipt) for message in messages]), chunk
+
+
+def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Outcome) -> Call[Any]:
+    match outcome:
+        case oc.Failed(delay_ms, error) if not message.is_last:
+            wait = _backoff_ms(core, message) if delay_ms is None else delay_ms
+            return scripts.nack(message.id, message.receipt, wait, error)
+        case oc.Failed(_, error):
+            return scripts.reject(message.id, message.receipt, oc.REASON_EXHAUSTED, error)
+        case oc.Dead(reason, error, counted):
+            return scripts.reject(message.id, message.receipt, reason, error, counted)
+        case oc.HandedBack():
+            return scripts.release(message.id, message.receipt, message.due_ms)
+        case _:
+            return scripts.expire(message.id, message.receipt)
+
+
+def _backoff_ms(core: Core, message: Delivery) -> int:
+    try:
+        return delay_ms(core.settings.backoff(message.retries_used + 1), "backoff")
+    except Exception as error:  # noqa: BLE001  # it is the user's function: the message must not hang on it
+        log_of(message).warning("the backoff failed: the default one is used", error=oc.error_text(error))
+        return delay_ms(DEFAULT_BACKOFF(message.retries_used + 1))
+
+
+def extend(core: Core, message: Delivery, seconds: Seconds) -> Steps[None]:
+    """Let the lease end `seconds` from now; raises StaleReceipt."""
+    lease, asked = lease_ms(seconds), time.monotonic()
+    message.leased_until((yield from one(core.shard(message.id).extend(message.id, message.receipt, lease))))
+    message.held_until = asked + lease / 1000
+
+
+def renew(core: Core, messages: Sequence[D], lease: int) -> Steps[list[D]]:
+    """Let each lease end `lease` ms from now; return the messages that are no longer ours."""
+    asked = time.monotonic()
+    calls = [core.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]
+    lost = []
+    for message, result in zip(messages, (yield calls), strict=True):
+        if isinstance(result, StaleReceipt):
+            message.held_until = 0.0
+            lost.append(message)
+        elif not isinstance(result, DelayqError):  # a shard that does not serve is asked again at the next heartbeat
+            message.leased_until(result)
+            message.held_until = asked + lease / 1000
+    return lost
