@@ -27,7 +27,8 @@ _LARGE = 16 * 1024  # bytes
 Headers = Mapping[str, str | bytes | int | float | bool | None]
 
 
-class Envelope(msgspec.Struct, array_like=True, frozen=True):
+# What is decoded cannot lead back to itself: the garbage collector need not look at the thousands that are under way.
+class Envelope(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A message as it is stored.
 
     Attributes:

@@ -62,6 +62,7 @@ class Loop:
         self._quarantine: Quarantine[Message] = Quarantine(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
         self._next_sleep: resting.Sleep | None = None  # when the server was asked
+        self._expected: Sequence[str] = ()  # which message the last sleep has ended for, a shard
         self._slept_in_peace = False  # nothing has ended the last sleep, and nothing is due as far as was known
         self._patience = Patience(queue.name)
         self._stopping = self._at_once = self._sleeping = False
@@ -159,7 +160,8 @@ class Loop:
         if limit is not None:
             rests = self._exhausted or not limit  # else the next turn comes at once
             steps.append(resting.rest(self._core, self._name, pace.FALLBACK_MS) if rests else nothing())
-            steps.append(claiming.claim(self._core, Message, limit, self._lease))
+            expected, self._expected = self._expected, ()
+            steps.append(claiming.claim(self._core, Message, limit, self._lease, expected=expected))
         outcomes, *replies = self._do(together(*steps))
         self._unsettled = []
         self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
@@ -263,8 +265,10 @@ class Loop:
         disturbed = self._wait(seconds, self._bells)
         rang = [each.rang() for each in self._bells]
         self._slept_in_peace = idle and not (sleep.for_event or disturbed or any(rang))
-        if sleep.for_event and time.monotonic() >= sleep.until:
-            self._upkeep.now()  # the event may be the end of a lease
+        if time.monotonic() >= sleep.until:
+            self._expected = sleep.expected
+            if sleep.for_event and not sleep.for_message:
+                self._upkeep.now()  # a lease has ended
 
     def _sleeps_on(self) -> bool:
         """Sleep on if there is nothing to do for anybody, which costs much less than to try."""

@@ -28,6 +28,13 @@ class Claimed(NamedTuple):
     deliveries: list[str | None]
 
 
+class Rested(NamedTuple):
+    """What rest and watch say: how long to sleep, and which message is due then, "" when there is none."""
+
+    micros: int
+    message_id: str
+
+
 class Found(NamedTuple):
     """What find knows of a message."""
 
@@ -174,14 +181,14 @@ class Scripts:
     def ring(self) -> Call[int]:
         return self._call("ring", [self.keys.bell], [], int)
 
-    def rest(self, name: str, most_ms: int) -> Call[int]:
+    def rest(self, name: str, most_ms: int) -> Call[Rested]:
         k = self.keys
-        return self._call("rest", [k.pending, k.retry, k.unack, k.timer], [self._clock(), name, most_ms], int)
+        return self._call("rest", [k.pending, k.retry, k.unack, k.timer], [self._clock(), name, most_ms], _read_rested)
 
-    def watch(self, name: str, most_ms: int) -> Call[int]:
+    def watch(self, name: str, most_ms: int) -> Call[Rested]:
         k = self.keys
         keys = [k.pending, k.retry, k.unack, k.timer, k.ready, k.garbage, k.meta]
-        return self._call("watch", keys, [self._clock(), name, most_ms], int)
+        return self._call("watch", keys, [self._clock(), name, most_ms], _read_rested)
 
     def find(self, message_id: str) -> Call[Found]:
         k = self.keys
@@ -242,9 +249,17 @@ class Scripts:
 def _read_claimed(reply: list[Any]) -> Claimed:
     now_ms, micros, flat, deliveries = reply
     ids = [message_id.decode() for message_id in flat[::2]]
-    dues = [int(float(due)) if b"." in due else int(due) for due in flat[1::2]]
+    try:
+        dues = list(map(int, flat[1::2]))
+    except ValueError:  # a score with a fraction, which only another program writes
+        dues = [int(float(due)) for due in flat[1::2]]
     earlier: list[str | None] = [text(each) for each in deliveries] if deliveries else [None] * len(ids)
     return Claimed(now_ms, micros, ids, dues, earlier)
+
+
+def _read_rested(reply: list[Any]) -> Rested:
+    micros, message_id = reply
+    return Rested(micros, message_id.decode())
 
 
 def _read_scored(reply: list[Any]) -> list[tuple[str, bytes]]:

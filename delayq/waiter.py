@@ -34,7 +34,7 @@ class Waiter:
         for each in self._bells:
             each.listen()
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
-        self._until, self._promised = self._connection.do(resting.rest(self._core, self._name(), most))
+        self._until, self._promised, _ = self._connection.do(resting.rest(self._core, self._name(), most))
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""

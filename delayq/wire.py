@@ -19,6 +19,7 @@ from redis.connection import ConnectionPool, DefaultParser
 Read: TypeAlias = Callable[[Any], Any]
 
 _CHUNK_BYTES = 64 * 1024
+_PACKET_BYTES = 2048  # short commands leave together: each packet wakes the server
 _REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
 _CHECK_AFTER_SECONDS = 30.0  # idle for longer, a firewall may have forgotten it: a PING finds out first
 
@@ -78,7 +79,7 @@ class Wire:
             self._connection.read_response()
 
     def exchange(self, commands: Iterable[bytes], reads: Iterable[Read]) -> list[Any]:
-        """Send packed commands, each as soon as it comes, and return what is read of the replies.
+        """Send packed commands, long ones as soon as they come, and return what is read of the replies.
 
         A reply is read while the server works on the next one. An error of the server stands in its place, unread.
 
@@ -89,8 +90,14 @@ class Wire:
         """
         results, refusal = [], None
         try:
+            packet = b""
             for command in commands:
-                self._socket.sendall(command)
+                packet = packet + command if packet else command
+                if len(packet) >= _PACKET_BYTES:
+                    self._socket.sendall(packet)
+                    packet = b""
+            if packet:
+                self._socket.sendall(packet)
             for read in reads:
                 reply = self._reply()
                 if isinstance(reply, exceptions.RedisError):

@@ -19,9 +19,10 @@ local function due_time(given, now, micros)
   return now + delay
 end
 
--- The lowest score of a sorted set; infinity when it is empty.
+-- The lowest score of a sorted set, and whose it is; infinity and nil when it is empty.
 local function head(zset)
-  return tonumber(redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2] or math.huge)
+  local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')
+  return tonumber(first[2] or math.huge), first[1]
 end
 
 -- When the holder of the timer wakes, ms, 0 when nobody holds it; and the holder's name.

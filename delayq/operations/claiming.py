@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -50,8 +50,18 @@ class Unread(NamedTuple):
         return part(slice(count)), part(slice(count, None))
 
 
-def claim(core: Core, make: Callable[..., D], limit: int, lease: int, recovering: bool = False) -> Steps[Batch]:
+def claim(
+    core: Core,
+    make: Callable[..., D],
+    limit: int,
+    lease: int,
+    recovering: bool = False,
+    expected: Sequence[str] = (),
+) -> Steps[Batch]:
     """Promote what is due, hand out up to `limit` messages of all shards under a lease of `lease` ms.
+
+    Of the `expected` messages, one a shard or "", the envelopes are fetched in the claim's own round trip: the lone
+    message that an idle consumer wakes for is handled one round trip earlier.
 
     With `recovering`, deliveries whose lease ran out are taken back first, in the same round trip. What was handed out
     before and could not be fetched, because the connection failed in between, is fetched first of all.
@@ -62,6 +72,7 @@ def claim(core: Core, make: Callable[..., D], limit: int, lease: int, recovering
     shards = yield from core.opened()
     messages: list[Any] = []
     claimed = 0
+    awaited = dict(zip(shards, expected, strict=False))  # the number of shards may have become known only now
     try:
         while (unread := _unread(core, limit - len(messages))) is not None:
             claimed += len(unread.found.ids)
@@ -71,29 +82,37 @@ def claim(core: Core, make: Callable[..., D], limit: int, lease: int, recovering
             if share <= 0 < limit:
                 break
             asked = time.monotonic()
-            found = yield from _hand_out(core, scripts, min(share, MAX_IDS), lease, recovering)
+            guess = awaited.get(scripts, "")
+            found, envelopes = yield from _hand_out(core, scripts, min(share, MAX_IDS), lease, recovering, guess)
             if found.ids:
                 claimed += len(found.ids)
-                messages += yield from _fetched(core, make, Unread(scripts, found, lease, asked))
+                messages += yield from _fetched(core, make, Unread(scripts, found, lease, asked), envelopes)
     except DelayqError:
         if not messages:
             raise  # else what was handed out must reach its handler first: the next claim tells what is wrong
     return Batch(messages, claimed)
 
 
-def _hand_out(core: Core, scripts: Scripts, limit: int, lease: int, recovering: bool) -> Steps[Claimed]:
-    back = [scripts.unack_to_retry()] if recovering else []
-    calls: list[Call[Any]] = [*back, scripts.pending_to_ready(), scripts.ready_to_unack(limit, lease)]
-    *before, found = yield calls
+def _hand_out(
+    core: Core, scripts: Scripts, limit: int, lease: int, recovering: bool, expected: str
+) -> Steps[tuple[Claimed, list[bytes | None] | None]]:
+    """Return what was handed out and, if that is the expected message alone, its envelope."""
+    calls: list[Call[Any]] = [scripts.unack_to_retry()] if recovering else []
+    calls += [scripts.pending_to_ready(), scripts.ready_to_unack(limit, lease)]
+    if expected:
+        *before, found, envelopes = yield [*calls, scripts.envelopes([expected])]
+    else:
+        (*before, found), envelopes = (yield calls), None
     if isinstance(found, Claimed) and found.ids:
-        return found
+        alone = found.ids == [expected] and not isinstance(envelopes, DelayqError)
+        return found, envelopes if alone else None
     error = next((each for each in (found, *before) if isinstance(each, DelayqError)), None)
     if error is None:
-        return expect(found)  # type: ignore[no-any-return]  # nothing is due
+        return expect(found), None  # nothing is due
     if len(core.shards) == 1 or isinstance(error, ServerUnreachable):
         raise error
     log.error("a shard does not serve: the others go on", queue=core.name, error=str(error))
-    return NOTHING
+    return NOTHING, None
 
 
 def _unread(core: Core, limit: int) -> Unread | None:
@@ -111,9 +130,11 @@ def _unread(core: Core, limit: int) -> Unread | None:
     return None
 
 
-def _fetched(core: Core, make: Callable[..., D], unread: Unread) -> Steps[list[D]]:
+def _fetched(
+    core: Core, make: Callable[..., D], unread: Unread, envelopes: list[bytes | None] | None = None
+) -> Steps[list[D]]:
     try:
-        return (yield from _received(core, make, *unread))
+        return (yield from _received(core, make, *unread, envelopes))
     except DelayqError:
         core.unread.append(unread)
         raise
@@ -138,30 +159,39 @@ def _rotated(shards: list[Scripts], core: Core) -> list[Scripts]:
 
 
 def _received(
-    core: Core, make: Callable[..., D], scripts: Scripts, found: Claimed, lease: int, asked: float
+    core: Core,
+    make: Callable[..., D],
+    scripts: Scripts,
+    found: Claimed,
+    lease: int,
+    asked: float,
+    envelopes: list[bytes | None] | None,
 ) -> Steps[list[D]]:
-    """Fetch what was claimed, a bounded number of bytes at a time, as far as earlier ones tell how large they are."""
+    """Open what was claimed; fetch it first, if it is not there, a bounded number of bytes at a time."""
     opening = _Opening(core, scripts, make, found, lease, asked)
-    messages: list[D] = []
-    settlements: list[Call[Any]] = []
-    done, count = 0, len(found.ids)
+    opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(core, scripts, found.ids, opening))
+    settlements = [call for each in opened for call in each.settlements]
+    if settlements:
+        yield settlements  # a stale receipt here means that the message has moved on already
+    return [message for each in opened for message in each.messages]
+
+
+def _fetch(core: Core, scripts: Scripts, ids: list[str], opening: _Opening[D]) -> Steps[list[_Opened[D]]]:
+    """Fetch and open envelopes: a bounded number of bytes a trip, as far as earlier ones tell how large they are."""
+    opened: list[_Opened[D]] = []
+    done, count = 0, len(ids)
     while done < count:
-        size = 0
         trip = min(count - done, MAX_IDS, max(1, int(TRIP_BYTES / core.mean_bytes)))
         part = max(LEAST_PART, -(-trip // PARTS))
         calls = [
-            scripts.envelopes(found.ids[start : min(start + part, done + trip)], partial(opening.read, start))
+            scripts.envelopes(ids[start : min(start + part, done + trip)], partial(opening.read, start))
             for start in range(done, done + trip, part)
         ]
-        for opened in map(expect, (yield calls)):
-            messages += opened.messages
-            settlements += opened.settlements
-            size += opened.size
-        core.mean_bytes = max(1.0, (core.mean_bytes + size / trip) / 2)
+        parts = list(map(expect, (yield calls)))
+        core.mean_bytes = max(1.0, (core.mean_bytes + sum(each.size for each in parts) / trip) / 2)
+        opened += parts
         done += trip
-    if settlements:
-        yield settlements  # a stale receipt here means that the message has moved on already
-    return messages
+    return opened
 
 
 class _Opened(Generic[D]):

@@ -63,7 +63,7 @@ each_script = pytest.mark.parametrize("script", CALLS)
 
 
 def state_for(script: str) -> dict[str, Any]:
-    """The state; for resume, of a paused queue; for watch, of an idle one."""
-    if script == "watch":
+    """The state; for resume, of a paused queue; for rest and watch, of an idle one."""
+    if script in {"rest", "watch"}:
         return {"pending": {"q": NOW + 10}, "messages": {"q": "{}"}}
     return STATE | ({"meta": {"paused": NOW}} if script == "resume" else {})
