@@ -140,6 +140,7 @@ OWN_SECTIONS: dict[str, Callable[[BenchServer, Scale, own.Say], dict[str, Any]]]
     "cost": lambda server, scale, _: own.cost(server, scale.size, RATE_MESSAGES),
     "two_consumers": lambda server, scale, _: own.two_consumers(server, scale.size),
     "idle_own": lambda server, scale, _: own.idle(server, scale.size),
+    "fleet": lambda server, scale, _: own.fleet(server, scale.size),
     "backlog": lambda server, scale, say: backlog.backlog(server, scale.size, MILLION, RATE_MESSAGES, scale.runs, say),
     "backlog_10m": lambda server, scale, say: backlog.backlog(
         server, SMALL, scale.backlog, RATE_MESSAGES, scale.runs, say

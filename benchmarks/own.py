@@ -13,15 +13,17 @@ from delayq.cli.apart import Apart
 from delayq.cli.bench import RATES, Plan
 from delayq.cli.bench_consumer import Order
 from delayq.cli.measures import Bench, bench
+from delayq.cli.samples import percentile
 from delayq.cli.server import Server
 
 from benchmarks import processes
 from benchmarks.server import BenchServer
 from benchmarks.tasks import SETTLE_SECONDS, watch_idle
+from delayq.message import Outgoing
 
 PREFIX = "delayq"
 LONE = 20
-FLEET_PROCESSES, FLEET_THREADS = 4, 25
+FLEET_PROCESSES, FLEET_THREADS, FLEET_MESSAGES = 4, 25, 2_000
 TWO_MESSAGES = 600_000
 GROWTH_BATCH = 5_000
 GROWTH_INSIDE = 50_000  # the most that wait meanwhile: else the memory of Redis grows, not the consumer's
@@ -78,6 +80,31 @@ def idle(server: BenchServer, size: int) -> dict[str, dict[str, float]]:
             member.begin(Order(place.queue.name, None, FLEET_THREADS))
         time.sleep(SETTLE_SECONDS)
         return {"one": one, "fleet": watch_idle([member.process.pid for member in members], server)}
+
+
+def fleet(server: BenchServer, size: int) -> dict[str, float]:
+    """Let messages fall due, 100 a second, before an idle fleet; return their lateness."""
+    with ExitStack() as stack:
+        place = stack.enter_context(opened(server, size))
+        link = stack.enter_context(_server(server))
+        members = [place.apart, *(stack.enter_context(Apart(link)) for _ in range(FLEET_PROCESSES - 1))]
+        seconds = costs.LEAD_SECONDS + FLEET_MESSAGES / 100
+        for member in members:
+            member.begin(Order(place.queue.name, None, FLEET_THREADS, seconds + 2 * SETTLE_SECONDS))
+        time.sleep(SETTLE_SECONDS)
+        delays = [costs.LEAD_SECONDS + number / 100 for number in range(FLEET_MESSAGES)]
+        place.queue.send_many([Outgoing(place.payload, delay=delay) for delay in delays])
+        results = [member.end(seconds + 3 * SETTLE_SECONDS + costs.CONSUMER_SECONDS) for member in members]
+    late = [each for result in results for each in result.late_ms]
+    if len(late) != FLEET_MESSAGES:
+        raise RuntimeError(f"{FLEET_MESSAGES} messages were sent to the fleet, {len(late)} came")
+    return {
+        "p50_ms": percentile(late, 0.5),
+        "p99_ms": percentile(late, 0.99),
+        "max_ms": max(late),
+        "early": sum(result.early for result in results),
+        "members_served": sum(result.messages > 0 for result in results),
+    }
 
 
 def growth(server: BenchServer, size: int, messages: int, say: Say) -> dict[str, float]:

@@ -124,6 +124,9 @@ def _of_own(own: dict[str, Any]) -> Iterator[list[str]]:
             yield [f"{what}: processor time", f"{used['cpu_percent']:.2f} % of a core"]
             yield [f"{what}: commands sent", f"{used['commands_per_second']:.1f}/s"]
             yield [f"{what}: commands within scripts", f"{used['within_scripts_per_second']:.1f}/s"]
+    if fleet := own.get("fleet"):
+        late = f"50% {fleet['p50_ms']:.2f}, 99% {fleet['p99_ms']:.2f}, greatest {fleet['max_ms']:.1f} ms"
+        yield ["lateness before that fleet, 100 a second", f"{late}; {fleet['early']:,} early"]
     if growth := own.get("growth"):
         early, late = growth["bytes_at_10_percent"] / 2**20, growth["bytes_at_the_end"] / 2**20
         yield [f"a consumer's memory over {growth['messages']:,} messages", f"{early:.1f} → {late:.1f} MiB"]

@@ -98,6 +98,9 @@ def _costs(results: Results) -> Iterator[Verdict]:
     idle, own = _at(results, "own", "idle_own"), _at(results, "own", "cost")
     yield Verdict("an idle fleet", _at(idle, "fleet", "commands_per_second"), 30, False, "commands/s")
     yield Verdict("an idle consumer", _at(idle, "one", "cpu_percent"), 0.5, False, "% of a core")
+    fleet = _at(results, "own", "fleet")
+    for name, figure, bound in (("50%", "p50_ms", 1.2), ("99%", "p99_ms", 3), ("greatest", "max_ms", 20)):
+        yield Verdict(f"lateness before an idle fleet, {name}", _at(fleet, figure), bound, False, "ms")
     yield Verdict("memory of a waiting message", median(results, "memory", OWN, "bytes"), 350, False, "bytes")
     yield Verdict("Redis' processor time a message", _at(own, "redis_cpu_us"), 15, False, "µs")
     yield Verdict("round trips of a lone message", _at(own, "lone_trips"), 5, False)

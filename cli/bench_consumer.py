@@ -32,13 +32,15 @@ class Order(msgspec.Struct, frozen=True):
 
     Attributes:
         queue: its name.
-        messages: how many, or None to go on until the process is ended.
+        messages: how many, or None to go on until the process is ended, or for `seconds`.
         concurrency: threads that run the handler.
+        seconds: for how long, whatever comes; the result then tells every lateness.
     """
 
     queue: str
     messages: int | None
     concurrency: int = 8
+    seconds: float | None = None
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -47,9 +49,10 @@ class Result(msgspec.Struct, frozen=True):
     Attributes:
         messages: handled.
         seconds: what they took; without the start, for the first tenth is taken to have been as quick as the others.
-        p50_ms, p99_ms, max_ms: from the due time to the handler, by the server's clock.
+        p50_ms, p99_ms, max_ms: from the due time to the handler, by the server's clock; 0 when nothing came.
         early: hand-outs before the due time, by the server's clock.
         cpu_seconds: processor time of this process.
+        late_ms: each lateness, least first, where the order says for how long.
     """
 
     messages: int
@@ -59,6 +62,7 @@ class Result(msgspec.Struct, frozen=True):
     max_ms: float
     early: int
     cpu_seconds: float
+    late_ms: list[float] = []
 
 
 class Tally:
@@ -80,10 +84,13 @@ class Tally:
     def result(self, offset_ms: float, cpu_seconds: float) -> Result:
         """Sum up."""
         times, count = sorted(self.times), len(self.times)
+        if not count:
+            return Result(0, 0.0, 0.0, 0.0, 0.0, 0, cpu_seconds)
         warm = count // 10
         seconds = (times[-1] - times[warm]) * count / max(1, count - 1 - warm)
         late = sorted(each + offset_ms for each in self.late_ms)
-        return Result(count, seconds, percentile(late, 0.5), percentile(late, 0.99), late[-1], self.early, cpu_seconds)
+        p50, p99 = percentile(late, 0.5), percentile(late, 0.99)
+        return Result(count, seconds, p50, p99, late[-1], self.early, cpu_seconds, late)
 
 
 def main() -> None:
@@ -107,12 +114,17 @@ def _listen(orders: queue.SimpleQueue[Order]) -> None:
 def _consume(source: Queue, order: Order) -> Result:
     offset = clock_offset(home(source))
     tally = Tally()
-    handler = tally if order.messages else _ignore  # what goes on for ever must not keep a time for each
+    handler = (
+        tally if order.messages or order.seconds else _ignore
+    )  # what goes on for ever must not keep a time for each
     consumer = Consumer(source, handler, concurrency=order.concurrency)
     _say(READY)
     began = time.process_time()
+    if order.seconds:
+        threading.Timer(order.seconds, consumer.stop).start()
     consumer.run(max_messages=order.messages)
-    return tally.result(offset, time.process_time() - began)
+    result = tally.result(offset, time.process_time() - began)
+    return result if order.seconds else msgspec.structs.replace(result, late_ms=[])
 
 
 def _ignore(_message: Message) -> None:

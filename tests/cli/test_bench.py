@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 import redis
+from delayq.cli.apart import Apart
 from delayq.cli.bare import BareScripts
 from delayq.cli.bench import COSTS, RATES
+from delayq.cli.bench_consumer import Order
 from delayq.cli.measures import clear
 from delayq.cli.samples import Paired, alternate, percentile
+from delayq.cli.server import Server
 
-from delayq import Queue
+from delayq import Outgoing, Queue
 from tests.cli.conftest import Run, Start
 from tests.servers import RedisServer
 from tests.waiting import eventually
@@ -114,6 +117,19 @@ def test_bare_scripts_do_what_the_library_does(redis_server: RedisServer, redis_
         assert (counts.sent, counts.delivered, counts.acked, counts.inside, counts.missing) == (1004, 1001, 1001, 3, 0)
         clear(queue)
         assert redis_client.dbsize() == 0
+
+
+def test_consumer_that_is_told_for_how_long_tells_every_lateness(redis_server: RedisServer):
+    with Queue("timed", url=redis_server.url) as queue, Apart(Server(redis_server.url, "delayq")) as apart:
+        apart.begin(Order("timed", None, seconds=1.0))
+        queue.send_many([Outgoing(n, delay=n / 10) for n in range(5)])
+        result = apart.end(20)
+        apart.begin(Order("nothing", None, seconds=0.1))
+        nothing = apart.end(20)
+    assert (result.messages, result.early, len(result.late_ms)) == (5, 0, 5)
+    assert result.late_ms == sorted(result.late_ms)
+    assert result.late_ms[-1] == result.max_ms
+    assert (nothing.messages, nothing.late_ms) == (0, [])
 
 
 @pytest.mark.parametrize(("share", "value"), [(0, 1), (0.5, 5), (0.51, 6), (0.9, 9), (0.99, 10), (1, 10)], ids=str)
