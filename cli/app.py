@@ -14,6 +14,7 @@ from delayq.errors import DelayqError, FormatTooNew, HandlerMissing, InvalidInpu
 
 from . import logging
 from .options import example
+from .output import note
 
 DONE, FAILED, USAGE = 0, 1, 2
 BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew)
@@ -89,7 +90,7 @@ class Commands(click.Group):
 
 
 def _fail(text: str, code: int) -> NoReturn:
-    click.echo(f"delayq: {' '.join(text.split())}", err=True)
+    note(f"delayq: {' '.join(text.split())}")
     sys.exit(code)
 
 

@@ -20,7 +20,7 @@ from delayq.queue import Queue
 
 from .journal import Journal, Note
 from .jsonl import Line, parse_line, read_lines
-from .output import note, plural, print_json
+from .output import note, plural, print_json, say
 from .progress import progress
 
 BATCH_BYTES = 2 * 1024 * 1024  # what the server copies in a call, and no more than a call of `delayq.operations` takes
@@ -53,7 +53,7 @@ def send_file(queue: Queue, path: Path, resume: bool, as_json: bool) -> None:
         return
     existed = f" ({sender.existed:,} existed already: left, or replaced)" if sender.existed else ""
     seconds = time.monotonic() - started
-    click.echo(f"sent {plural(sender.sent, 'message')} from {sender.name} to {queue.name} in {seconds:.1f}s{existed}")
+    say(f"sent {plural(sender.sent, 'message')} from {sender.name} to {queue.name} in {seconds:.1f}s{existed}")
 
 
 def open_journal(queue: Queue, name: str, stream: IO[bytes], resume: bool) -> Journal:

@@ -10,7 +10,7 @@ import click
 from delayq.doctor import Report, Step, examine
 
 from .options import command, json_option, server_options
-from .output import note, plural, print_json, printable
+from .output import note, plural, print_json, say
 from .progress import Bar, progress
 from .server import Server
 
@@ -39,7 +39,7 @@ def doctor(server: Server, names: Sequence[str], repair: bool, as_json: bool) ->
         note("no queue here: nothing was ever sent")
     for name in chosen:
         if names and name not in known_names:
-            note(printable(f"nothing was ever sent to queue {name}"))
+            note(f"nothing was ever sent to queue {name}")
         with progress(f"examining {name}", None) as bar:
             report = examine(server.queue(name), repair=repair, on_step=_teller(name, bar))
         healthy = healthy and report.healthy
@@ -57,13 +57,13 @@ def _teller(name: str, bar: Bar) -> Callable[[Step], None]:
     def tell(step: Step) -> None:
         bar.reach(step.done, step.total)
         if step.finding is not None and step.finding.repaired:
-            note(printable(f"{name}: {step.text}"))
+            note(f"{name}: {step.text}")
 
     return tell
 
 
 def _print(name: str, report: Report) -> None:
     condition = "healthy" if report.healthy else "NOT healthy"
-    click.echo(f"{name}: {condition}, {plural(report.messages, 'message')} examined")
+    say(f"{name}: {condition}, {plural(report.messages, 'message')} examined")
     for finding in report.findings:
-        click.echo(printable(f"  {'repaired' if finding.repaired else finding.severity}: {finding}"))
+        say(f"  {'repaired' if finding.repaired else finding.severity}: {finding}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from decimal import Decimal
+from decimal import Decimal, Overflow
 
 from delayq.errors import InvalidTime
 from delayq.times import MAX_TIME_MS
@@ -26,12 +26,15 @@ def parse_duration(text: str) -> float:
     """
     written = text.strip()
     match = _DURATION.fullmatch(written)
-    if _NUMBER.fullmatch(written):
-        ms = Decimal(written) * 1000
-    elif written and match:
-        ms = sum((Decimal(count) * UNITS[unit] for unit, count in match.groupdict().items() if count), Decimal())
-    else:
-        raise InvalidTime(f"{text!r} is not a length of time, 0 or more: write it as in 500ms, 10s, 1h30m or 2d")
+    try:
+        if _NUMBER.fullmatch(written):
+            ms = Decimal(written) * 1000
+        elif written and match:
+            ms = sum((Decimal(count) * UNITS[unit] for unit, count in match.groupdict().items() if count), Decimal())
+        else:
+            raise InvalidTime(f"{text!r} is not a length of time, 0 or more: write it as in 500ms, 10s, 1h30m or 2d")
+    except Overflow:  # a million digits
+        ms = Decimal("Infinity")
     if ms > MAX_TIME_MS:
         raise InvalidTime(f"{text!r} leads past the year 9999")
     return float(ms / 1000)

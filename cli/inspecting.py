@@ -22,7 +22,6 @@ from .output import (
     print_fields,
     print_json,
     print_table,
-    printable,
     record,
     shortened,
 )
@@ -50,7 +49,7 @@ def stats(server: Server, name: str | None, as_json: bool) -> int | None:
             try:
                 counts_of_all.append(server.queue(each).stats())
             except DelayqError as error:  # one that a newer delayq wrote, say: the others are told all the same
-                note(printable(f"{each}: {error}"))
+                note(f"{each}: {error}")
                 failed = True
         _all_stats(counts_of_all, as_json)
         return int(failed)

@@ -12,9 +12,11 @@ from delayq.errors import InvalidInput
 from delayq.message import OnConflict, Outgoing
 
 from .durations import parse_duration, parse_moment
+from .output import shortened
 from .payloads import checked_json
 
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a payload of a mebibyte takes up to six of them when every character is escaped
+MAX_WHY = 500  # characters of an error: it may quote what stands in the line
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it
 
 
@@ -36,7 +38,7 @@ class Line(NamedTuple):
 
     def wrong(self, why: object) -> InvalidInput:
         """Return an error that names the line."""
-        return InvalidInput(f"{self.file}, line {self.number}: {why}")
+        return InvalidInput(f"{self.file}, line {self.number}: {shortened(str(why), MAX_WHY)}")
 
 
 class Fields(msgspec.Struct, forbid_unknown_fields=True):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import logging
 import sys
-from typing import Literal
+from typing import Any, Literal, TextIO
 
 import structlog
-from structlog.typing import EventDict, Processor
+from structlog.typing import EventDict, ExcInfo, Processor
+
+from .output import printable, printable_json
 
 LogFormat = Literal["console", "json"]
 
@@ -54,12 +57,44 @@ def _stamp(_logger: object, _method: str, event: EventDict) -> EventDict:
 def _rendering(log_format: LogFormat) -> list[Processor]:
     remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if log_format == "json":
-        return [remove, _tracebacks, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        return [remove, _tracebacks, structlog.processors.JSONRenderer(ensure_ascii=False), _on_one_line]
     console = structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(),
         pad_event_to=0,
         pad_level=False,
         sort_keys=False,
-        exception_formatter=structlog.dev.plain_traceback,
+        exception_formatter=_traceback,
     )
-    return [remove, console]
+    return [remove, _harmless, console]
+
+
+class _Quoted:
+    """A text that is shown as Python writes it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+
+def _harmless(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Keep from the terminal what it would obey: errors and ids may hold it."""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[name] = _lines(value) if name == "event" else _Quoted(value)
+    return event
+
+
+def _traceback(out: TextIO, error: ExcInfo) -> None:
+    told = io.StringIO()
+    structlog.dev.plain_traceback(told, error)
+    out.write(_lines(told.getvalue()))
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _on_one_line(_logger: object, _method: str, text: Any) -> str:
+    return printable_json(text)

@@ -13,7 +13,7 @@ from delayq.queue import Queue
 
 from .durations import show_moment
 from .options import command, due_options, id_argument, json_option, one_of, queue_argument, states_option, yes_option
-from .output import plural, print_json
+from .output import plural, print_json, say
 from .progress import progress, watched
 
 NOT_RESCHEDULED = {
@@ -42,7 +42,7 @@ def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
     if as_json:
         print_json({"id": message_id, "outcome": outcome})
     elif outcome == "cancelled":
-        click.echo(f"cancelled {message_id}")
+        say(f"cancelled {message_id}")
     elif outcome == "in_flight":
         raise click.ClickException(f"message {message_id!r} is being handled now: it will not be retried")
     else:
@@ -71,7 +71,7 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
         print_json({"id": message_id, "outcome": outcome})
     elif outcome == "rescheduled":
         info = queue.get(message_id)
-        click.echo(f"rescheduled {message_id}" + (f", due {show_moment(info.due_at)}" if info else ""))
+        say(f"rescheduled {message_id}" + (f", due {show_moment(info.due_at)}" if info else ""))
     else:
         raise click.ClickException(f"message {message_id!r} {NOT_RESCHEDULED[outcome]}")
     return int(outcome != "rescheduled")
@@ -88,7 +88,7 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
 def pause(queue: Queue) -> None:
     """Hand out nothing of QUEUE until it is resumed; sending goes on, and what runs is finished."""
     queue.pause()
-    click.echo(f"paused {queue.name}")
+    say(f"paused {queue.name}")
 
 
 @command(
@@ -102,7 +102,7 @@ def pause(queue: Queue) -> None:
 def resume(queue: Queue) -> None:
     """Hand out the messages of QUEUE again."""
     queue.resume()
-    click.echo(f"resumed {queue.name}")
+    say(f"resumed {queue.name}")
 
 
 @command(
@@ -130,4 +130,4 @@ def print_count(done: str, count: int, as_json: bool) -> None:
     if as_json:
         print_json({done: count})
     else:
-        click.echo(f"{done} {plural(count, 'message')}")
+        say(f"{done} {plural(count, 'message')}")

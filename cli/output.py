@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,12 +21,27 @@ _encode = msgspec.json.Encoder().encode
 
 def print_json(document: Any) -> None:
     """Print one document on one line."""
-    click.echo(_encode(document))
+    click.echo(printable_json(_encode(document).decode()).encode())
+
+
+def printable_json(text: str) -> str:
+    """Escape in JSON what a terminal would obey rather than show, and bring it to one line."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    # What JSON does not allow within its strings can only be space between values.
+    return json.dumps(char).strip('"') if char >= " " else " "
+
+
+def say(text: str) -> None:
+    """Say in a line what was done."""
+    click.echo(printable(text))
 
 
 def note(text: str) -> None:
     """Say something that is no data, on stderr."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def record(info: MessageInfo) -> dict[str, Any]:
@@ -83,10 +99,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
     """Print names and values, one pair a line."""
-    pairs = [(printable(name), printable(str(value))) for name, value in fields]
+    pairs = [(printable(name), value) for name, value in fields]
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
-        click.echo(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {value}")
 
 
 def plural(count: int, noun: str) -> str:

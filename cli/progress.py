@@ -11,6 +11,8 @@ from typing import Any
 
 from delayq.calls import Call, Steps
 
+from .output import printable
+
 PATIENCE = 1.0  # seconds that pass without a bar
 
 
@@ -62,10 +64,11 @@ class Bar:
 
     def _start(self) -> None:
         from rich.console import Console  # noqa: PLC0415  # most runs are over before they need it
+        from rich.markup import escape  # noqa: PLC0415
         from rich.progress import Progress  # noqa: PLC0415
 
         self._shown = Progress(console=Console(stderr=True), transient=True)
-        self._task = self._shown.add_task(self._label, total=self._total)
+        self._task = self._shown.add_task(escape(printable(self._label)), total=self._total)
         self._shown.start()
 
 

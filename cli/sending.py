@@ -16,7 +16,7 @@ from delayq.queue import Queue
 from .bulk import send_file
 from .durations import show_moment
 from .options import DURATION, PAIR, command, due_options, json_option, one_of, queue_argument
-from .output import print_json
+from .output import print_json, say
 from .payloads import Kind, payload_of
 
 MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without end must not fill the memory
@@ -90,7 +90,7 @@ def _send_one(queue: Queue, payload: str, kind: Kind, as_json: bool, **options: 
     if as_json:
         print_json(sent._asdict())
     else:
-        click.echo(_told(queue, sent, options.get("on_conflict", "ignore")))
+        say(_told(queue, sent, options.get("on_conflict", "ignore")))
 
 
 def _stdin() -> bytes:

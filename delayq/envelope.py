@@ -25,6 +25,7 @@ _STAMP = 13
 _LARGE = 16 * 1024  # bytes
 
 Headers = Mapping[str, str | bytes | int | float | bool | None]
+_HEADER_TYPES = (str, bytes, int, float, bool, type(None))
 
 
 # What is decoded cannot lead back to itself: the garbage collector need not look at the thousands that are under way.
@@ -95,6 +96,8 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
         raise UnreadableEnvelope(f"these {len(stored)} bytes are no envelope: {error}") from error
     if envelope.version > FORMAT or envelope.kind not in (RAW, JSON):
         raise UnreadableEnvelope(f"the envelope has version {envelope.version}: this delayq reads up to {FORMAT}")
+    if envelope.headers and not all(isinstance(value, _HEADER_TYPES) for value in envelope.headers.values()):
+        raise UnreadableEnvelope("the envelope has a header that is neither text, bytes, a number, a boolean nor None")
     return created_ms, envelope
 
 
@@ -142,7 +145,7 @@ def _checked(headers: Headers | None) -> dict[str, Any] | None:
     for name, value in headers.items():
         if not isinstance(name, str):
             raise InvalidInput(f"header name {name!r} is not a string")
-        if not isinstance(value, str | bytes | int | float | bool | None):
+        if not isinstance(value, _HEADER_TYPES):
             raise InvalidInput(f"header {name!r} is a {type(value).__name__}: strings, bytes and numbers are allowed")
     checked = dict(headers)
     try:

@@ -156,7 +156,6 @@ _BY_CLASS: tuple[tuple[type[Exception], type[DelayqError], str], ...] = (  # the
     (exceptions.AuthenticationError, LoginRefused, _LOGIN),
     (exceptions.AuthorizationError, LoginRefused, _LOGIN),
     (exceptions.AuthenticationWrongNumberOfArgsError, LoginRefused, _LOGIN),
-    (exceptions.NoPermissionError, LoginRefused, _LOGIN),
     (exceptions.BusyLoadingError, ServerNotReady, _WAIT),
     (exceptions.ReadOnlyError, ServerNotReady, _WAIT),
     (exceptions.TryAgainError, ServerNotReady, _WAIT),
@@ -182,7 +181,7 @@ _NOT_READY = (
 )
 _BY_CODE: dict[str, tuple[type[DelayqError], str]] = {
     "OOM": (ServerOutOfMemory, _MEMORY),
-    **dict.fromkeys(("NOAUTH", "NOPERM", "WRONGPASS"), (LoginRefused, _LOGIN)),
+    **dict.fromkeys(("NOAUTH", "WRONGPASS"), (LoginRefused, _LOGIN)),
     **dict.fromkeys(_NOT_READY, (ServerNotReady, _WAIT)),
 }
 
@@ -190,13 +189,20 @@ _BY_CODE: dict[str, tuple[type[DelayqError], str]] = {
 _PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 # Redis 6.2 wraps what a command in a script replied: "Error running script (call to f_…): @user_script: 1: -OOM …"
 _CODED = re.compile(r"(?:Error running script .*: -)?(?P<code>[A-Z]{2,}) (?P<text>.*)", re.DOTALL)
-_FORBIDDEN_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't run")
+# What a server says to a user without a right, and what the versions put around it when a script was running.
+_RIGHT = re.compile(r"has no permissions to run the '(?P<command>[^']+)' command|(?P<key>\b(?:a key|the keys|keys)\b)")
+_FORBIDDEN_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't ")
+_AROUND = re.compile(r"^Error running script .*?@user_script: \d+: | script: [0-9a-f]{40}, on @user_script:\d+\.?$")
 
 
 def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
     text = _PIPELINE.sub("", str(error), count=1)
     if isinstance(error, MasterNotFoundError):
         text = text.partition(" : ")[0]  # what follows prints every sentinel's client
+    in_script = _FORBIDDEN_IN_SCRIPT.search(text) is not None
+    if in_script or isinstance(error, exceptions.NoPermissionError) or text.startswith("NOPERM "):
+        text = _AROUND.sub("", text.removeprefix("NOPERM "))
+        return LoginRefused, text, f"grant this user {_right(text)}; docs/acl.md lists what each role needs"
     for cls, kind, remedy in _BY_CLASS:
         if isinstance(error, cls):
             return kind, text, remedy
@@ -206,7 +212,17 @@ def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
     if coded and coded["code"] in _BY_CODE:
         kind, remedy = _BY_CODE[coded["code"]]
         return kind, coded["text"], remedy
-    return (LoginRefused, text, _LOGIN) if _FORBIDDEN_IN_SCRIPT.search(text) else (ServerError, text, "")
+    return ServerError, text, ""
+
+
+def _right(text: str) -> str:
+    """The right whose lack a server's refusal tells of."""
+    match = _RIGHT.search(text)
+    if match is None:
+        return "the command that ACL LOG names"
+    if match["command"] == "client":  # Redis 6.2 does not say which part of it
+        return "+client|setname, and to a consumer +client|id and +client|unblock"
+    return f"+{match['command']}" if match["command"] else "the keys of the queue, as in ~delayq:{emails}:*"
 
 
 @functools.cache

@@ -13,6 +13,7 @@ In a user name, a password or a setting ``/ ? # @ : & = %`` are percent-encoded.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,16 +53,21 @@ def redact(url: str) -> str:
         return f"{match['start']}***"
     user, colon, _ = login.partition(":")
     login = f"{user}:***" if colon else login and "***"
-    query = "&".join(_redact_setting(item, match["query"]) for item in match["query"].split("&"))
+    has_secret = _has_secret(match["query"])
+    query = "&".join(_redact_setting(item, has_secret) for item in match["query"].split("&"))
     return f"{match['start']}{login}{at}{hosts}{match['path']}{'?' if query else ''}{query}"
 
 
-def _redact_setting(item: str, query: str) -> str:
+def _redact_setting(item: str, has_secret: bool) -> str:
     name = item.partition("=")[0]
     if not item or (name in SETTINGS and name not in SECRETS):
         return item
     # Next to a password, what looks like an unknown setting may be its end: the & was not percent-encoded.
-    return f"{name}=***" if name in SETTINGS or not any(secret in query for secret in SECRETS) else "***"
+    return f"{name}=***" if name in SETTINGS or not has_secret else "***"
+
+
+def _has_secret(query: str) -> bool:
+    return any(secret in query for secret in SECRETS)
 
 
 def _has_stray_at(match: re.Match[str]) -> bool:
@@ -75,12 +81,23 @@ def _are_hosts(hosts: str) -> bool:
     return all(not host or _HOST.fullmatch(host) for host in hosts.split(","))
 
 
-_FORM = re.compile(r"(?P<start>(?:(?P<scheme>[a-z0-9+]+)://)?)(?P<netloc>[^/?#]*)(?P<path>[^?#]*)\??(?P<query>[^#]*)")
-_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25\w+)?\]|[^:\[\]\s]+)(?::(?P<port>\d+))?")
+def _is_host_name(host: str) -> bool:
+    try:
+        host.encode("idna")  # as the connection will, where nobody expects it to fail
+    except UnicodeError:
+        return False
+    return host.isprintable()
+
+
+# Possessive (*+): else a # at the end of some thousand characters has every way tried to divide them.
+_FORM = re.compile(
+    r"(?P<start>(?:(?P<scheme>[a-z0-9+]++)://)?)(?P<netloc>[^/?#]*+)(?P<path>[^?#]*+)\??(?P<query>[^#]*+)"
+)
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25\w+)?\]|[^:\[\]\s]+)(?::(?P<port>[0-9]{1,5}))?")
 
 
 class _Setting(NamedTuple):
-    read: Callable[[str], Any]  # raises ValueError, KeyError or OSError
+    read: Callable[[str], Any]  # raises ValueError, KeyError, OSError or RuntimeError
     wanted: str
 
 
@@ -140,6 +157,8 @@ class _URL:
         if not isinstance(url, str):
             raise InvalidURL(f"a URL is text, not {type(url).__name__}: give it as in redis://localhost:6379/0")
         self.shown = redact(url)
+        if any(unicodedata.category(char) == "Cs" for char in url):  # bytes of a command line that are no UTF-8
+            raise self.wrong("is no UTF-8 text: percent-encode what is none")
         match = _FORM.fullmatch(url)
         if match is None or _has_stray_at(match):
             raise self.wrong("holds a / ? # or @ out of place: percent-encode those of a user name or a password")
@@ -174,13 +193,15 @@ class _URL:
     def file(self) -> str:
         if self.has_host or not self.path.strip("/"):
             raise self.wrong(f"lacks a path, or has a host before it: {self.scheme}:///path/of/it has three slashes")
+        if "\0" in self.path:
+            raise self.wrong("has a NUL character in its path, which no file has")
         return self.path
 
     def with_database(self, text: str) -> dict[str, Any]:
         """The settings, with the database from the end of the path."""
         if not text:
             return self.settings
-        if not text.isdecimal():
+        if not re.fullmatch(r"[0-9]{1,7}", text):  # Python itself refuses to read thousands of digits
             raise self.wrong(f"has the database {text!r}: give a number, as in redis://localhost:6379/0")
         if "db" in self.settings:
             raise self.wrong("has its database twice: in the path, and as db")
@@ -193,7 +214,10 @@ class _URL:
         port = int(match["port"] or default_port)
         if not 1 <= port <= 65535:
             raise self.wrong(f"has the port {port}: give one from 1 to 65535")
-        return unquote(match["host"]).strip("[]"), port
+        host = unquote(match["host"]).strip("[]")
+        if not _is_host_name(host):
+            raise self.wrong("has a host that cannot be one: a part between dots is empty, too long or not printable")
+        return host, port
 
     def _read(self, login: str, query: str) -> dict[str, Any]:
         user, _, password = login.partition(":")
@@ -205,7 +229,7 @@ class _URL:
             if name == "decode_responses":
                 raise self.wrong("sets decode_responses: leave it out, for delayq needs replies as bytes")
             if name not in self.kind.settings:
-                shown = _redact_setting(item, query).partition("=")[0]
+                shown = _redact_setting(item, _has_secret(query)).partition("=")[0]
                 raise self.wrong(f"has the unknown setting {shown}: {self.scheme} has {', '.join(self.kind.settings)}")
             if name in found:
                 raise self.wrong(f"sets {name} twice")
@@ -217,7 +241,7 @@ class _URL:
         try:
             if text:
                 return setting.read(text)
-        except (ValueError, KeyError, OSError):
+        except (ValueError, KeyError, OSError, RuntimeError):  # RuntimeError: links that lead to each other
             pass
         raise self.wrong(f"sets {name} to {text!r}: give {setting.wanted}")
 
