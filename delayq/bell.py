@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis.cluster import RedisCluster
-from redis.exceptions import RedisError
+from redis.exceptions import MovedError, RedisError
 
 from delayq.connection import Client
 from delayq.server import translate
@@ -53,6 +53,8 @@ class Bell:
         if self._listening:
             return
         try:
+            if self._connection is not None and self._is_stale():
+                self.close()
             if self._connection is None:
                 self._connect()
             if self.fileno() == -1:
@@ -76,6 +78,9 @@ class Bell:
             if not self._connection.can_read(timeout=0):
                 return False
             reply = self._connection.read_response(disable_decoding=True)
+        except MovedError:  # the bell has: whoever looks for work now finds out where to
+            self.close()
+            return True
         except RedisError as error:
             self.close()
             raise translate(error) from error
@@ -106,6 +111,13 @@ class Bell:
         # A thread that has waited and ended leaves its bell to the garbage collector: the pool wants its connection.
         with contextlib.suppress(Exception):
             self.close()
+
+    def _is_stale(self) -> bool:
+        """Whether the kept connection has broken while nobody listened: it was silent then, but for its end."""
+        try:
+            return bool(self._connection.can_read(timeout=0))
+        except RedisError:
+            return True
 
     def _connect(self) -> None:
         client: Any = self._client

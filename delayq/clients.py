@@ -83,7 +83,8 @@ def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = 
     """
     nodes = [ClusterNode(host, port) for host, port in addresses]
     options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
-    return RedisCluster(startup_nodes=nodes, retry=retry(), **options)
+    # While a slot has no node, the others are to be served, and those that moved to be found.
+    return RedisCluster(startup_nodes=nodes, retry=retry(), require_full_coverage=False, **options)
 
 
 def retry(base: float = 0.1) -> Retry:

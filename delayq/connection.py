@@ -16,14 +16,12 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.calls import Call, Steps
 from delayq.clients import REPEATS
+from delayq.cluster import Cluster
 from delayq.server import check_server, translate
 from delayq.wire import Wires
 
 T = TypeVar("T")
 Client: TypeAlias = "Redis | RedisCluster"
-
-KEYLESS = frozenset({"WAIT", "SCAN", "INFO", "TIME", "CONFIG GET"})
-"""Commands that a cluster cannot route by their words: they go to the server of the call's key."""
 
 
 class Connection:
@@ -39,6 +37,7 @@ class Connection:
         self._shared = shared
         self._client: Client | None = None
         self._wires: Wires | None = None
+        self._cluster: Cluster | None = None
         self._process = os.getpid()
         self._lock = threading.RLock()  # a signal handler may send while its thread connects
 
@@ -58,6 +57,8 @@ class Connection:
                     check_server(client)
                     if isinstance(client, Redis):
                         self._wires = Wires(client.connection_pool, keep=not self._shared)
+                    else:
+                        self._cluster = Cluster(client)
                     self._client = client
         return self._client
 
@@ -134,7 +135,10 @@ class Connection:
                     wires.give_back(wire)
             if wires is not None:
                 wires.close()  # of a small pool, they may hold the last connection
-            replies = _execute(client, calls, whole)
+            if self._cluster is not None:
+                replies = self._cluster.run(calls, whole, repeat)
+            else:
+                replies = _execute(client, calls, whole)
         finally:
             REPEATS.reset(token)
         return [
@@ -144,16 +148,14 @@ class Connection:
 
 
 def _execute(client: Any, calls: Sequence[Call[Any]], whole: bool) -> list[Any]:
-    """Run calls as redis-py does: it finds the server in a cluster, reads special replies, and tries again."""
+    """Run calls as redis-py does: it reads special replies, and tries again."""
     options: dict[str, Any] = {NEVER_DECODE: True}  # bytes, also from a client that decodes replies
-    if isinstance(client, RedisCluster) and any(call.words()[0] in KEYLESS for call in calls):
-        client = client.get_redis_connection(client.get_node_from_key(calls[0].key))
     if len(calls) == 1:
         try:
             return [client.execute_command(*calls[0].words(whole), **options)]
         except ResponseError as error:
             return [error]
-    pipe = client.pipeline(transaction=False) if isinstance(client, Redis) else client.pipeline()
+    pipe = client.pipeline(transaction=False)
     for call in calls:
         pipe.execute_command(*call.words(whole), **options)
     return list(pipe.execute(raise_on_error=False))

@@ -18,7 +18,7 @@ LAYERS = (
     "lua times names keys backoff envelope outcome message info stats pace quarantine",
     "calls scripts",
     "operations",
-    "urls clients server embedded wire connection wakeup bell",
+    "urls clients server embedded wire cluster connection wakeup bell",
     "waiter outbox queue dead workers leases patience loop consumer supervisor doctor cron topic",
     "delayq",  # delayq/__init__.py
     "aio testing",

@@ -157,3 +157,12 @@ def test_consumer_handles_what_was_handed_out_when_the_connection_failed(
     assert Consumer(queue, handled.append).drain() == 20
     assert {message.attempt for message in handled} == {1}
     assert queue.stats().acked == 20
+
+
+def test_receiver_whose_bell_broke_while_it_did_not_wait_waits_all_the_same(own_server: RedisServer) -> None:
+    with Queue("pull", url=own_server.url) as queue:
+        for payload in ("before", "after"):
+            queue.send(payload, delay=0.05)
+            (message,) = queue.receive(wait=20)
+            assert message.payload == payload
+            own_server.restart()

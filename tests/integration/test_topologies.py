@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import redis
@@ -11,6 +10,7 @@ import redis
 from delayq import Consumer, Outgoing, Queue
 from delayq.errors import NotReplicated
 from tests.servers import RedisServer
+from tests.topologies import Cluster, Watched, follow
 from tests.waiting import eventually
 
 StartServer = Callable[..., RedisServer]
@@ -19,36 +19,13 @@ StartServer = Callable[..., RedisServer]
 @pytest.fixture
 def cluster_url(start_server: StartServer) -> str:
     """The URL of three masters that share the slots; no replicas."""
-    nodes = [start_server(port=True, config={"cluster-enabled": "yes"}) for _ in range(3)]
-    bounds = [0, 5461, 10923, 16384]
-    for number, node in enumerate(nodes):
-        with node.client() as client:
-            client.execute_command("CLUSTER", "ADDSLOTS", *range(bounds[number], bounds[number + 1]))
-            client.execute_command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
-    for node in nodes:
-        with node.client() as client:
-            assert eventually(partial(knows_all, client))
-    return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
-
-
-def knows_all(node: redis.Redis) -> bool:
-    info = node.execute_command("CLUSTER INFO")
-    return all(info[name] == value for name, value in (("cluster_state", "ok"), ("cluster_known_nodes", "3")))
+    return Cluster(start_server).url
 
 
 @pytest.fixture
 def sentinel_url(start_server: StartServer) -> str:
     """The URL of a master that one Sentinel watches."""
-    master = start_server(port=True)
-    sentinel = start_sentinel(start_server, master)
-    return f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster/0"
-
-
-def start_sentinel(start_server: StartServer, master: RedisServer) -> RedisServer:
-    sentinel = start_server(port=True, sentinel=True)
-    with sentinel.client() as client:
-        client.execute_command("SENTINEL", "MONITOR", "mymaster", "127.0.0.1", master.port, 1)
-    return sentinel
+    return Watched(start_server).url
 
 
 def live(url: str, shards: int) -> None:
@@ -105,9 +82,8 @@ def test_send_that_waits_for_replicas_says_when_too_few_confirm(
 def test_send_that_waits_for_replicas_returns_once_they_confirm(start_server: StartServer) -> None:
     master = start_server(port=True)
     replica = start_server(port=True)
+    follow(replica, master)
     with replica.client() as client, Queue("safe", url=master.url) as queue:
-        client.replicaof("127.0.0.1", master.port)
-        assert eventually(lambda: client.info("replication")["master_link_status"] == "up")
         sent = queue.send("x", wait_replicas=1)
         assert client.exists(f"delayq:{{safe}}:msg:{sent.id}") == 1
 

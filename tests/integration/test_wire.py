@@ -26,6 +26,7 @@ from delayq.calls import Call, as_is
 from delayq.errors import DelayqError, LoginRefused, ServerError, ServerNotReady, ServerUnreachable
 from tests.conftest import StartServer
 from tests.servers import RedisServer, free_port
+from tests.topologies import follow, is_master, watch
 from tests.waiting import eventually
 
 VERSIONS = ["6.2", "7.0", "8.2"]
@@ -601,13 +602,6 @@ def test_child_that_closes_its_queue_leaves_the_parents_connections_open(redis_s
 # -- sentinels and TLS -----------------------------------------------------------------------------------------------
 
 
-def watch(sentinel: RedisServer, master: RedisServer) -> None:
-    with sentinel.client() as client:
-        with contextlib.suppress(redis.ResponseError):
-            client.execute_command("SENTINEL", "REMOVE", "mymaster")
-        client.execute_command("SENTINEL", "MONITOR", "mymaster", "127.0.0.1", master.port, 1)
-
-
 def test_once_one_call_has_found_the_new_master_none_speaks_to_the_old_one(start_server: StartServer) -> None:
     """The old one may still take writes for a while, and lose them when it becomes a replica."""
     old, new = start_server(port=True), start_server(port=True)
@@ -638,17 +632,9 @@ def started_failover(sentinel: redis.Redis) -> bool:
         return False
 
 
-def is_master(server: redis.Redis) -> bool:
-    with contextlib.suppress(redis.ConnectionError):  # it closes its connections when its role changes
-        return bool(server.info("replication")["role"] == "master")
-    return False
-
-
 def test_failover_is_followed(start_server: StartServer) -> None:
     master, replica = start_server(port=True), start_server(port=True)
-    with replica.client() as client:
-        client.replicaof("127.0.0.1", str(master.port))
-        assert eventually(lambda: client.info("replication")["master_link_status"] == "up")
+    follow(replica, master)
     sentinel = start_server(port=True, sentinel=True)
     watch(sentinel, master)
     with sentinel.client() as client:
@@ -660,7 +646,7 @@ def test_failover_is_followed(start_server: StartServer) -> None:
             assert eventually(lambda: started_failover(client), 60)
             number = 0
             with replica.client() as new:
-                while not is_master(new) or number < 20:
+                while not is_master(replica) or number < 20:
                     number += 1
                     with contextlib.suppress(ServerError):
                         queue.send(number)

@@ -1,0 +1,205 @@
+"""Calls on a cluster whose slots move, and whose nodes die."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Consumer, Outgoing, Queue
+from delayq.calls import Call, as_is, one
+from delayq.errors import DelayqError, ServerError, ServerNotReady, ServerUnreachable
+from delayq.keys import QueueKeys
+from tests.servers import RedisServer
+from tests.topologies import Cluster, is_master, refusals, tell
+from tests.waiting import eventually
+
+StartServer = Callable[..., RedisServer]
+
+META = QueueKeys("delayq", "work").meta
+STATS = QueueKeys("delayq", "work").stats
+
+
+@pytest.fixture
+def cluster(start_server: StartServer) -> Cluster:
+    """Three masters that share the slots, and serve what they have without one another; and one without slots."""
+    return Cluster(start_server, empty=1, config={"cluster-require-full-coverage": "no"})
+
+
+@pytest.fixture
+def queue(cluster: Cluster) -> Iterator[Queue]:
+    with Queue("work", url=cluster.url) as queue:
+        queue.send("first")
+        yield queue
+
+
+@contextlib.contextmanager
+def half_moved(cluster: Cluster, target: RedisServer) -> Iterator[None]:
+    """A move of the queue's slot that has begun, no key of it moved yet."""
+    source, slot = cluster.owner(META), tell(target, "KEYSLOT", META)
+    tell(target, "SETSLOT", slot, "IMPORTING", cluster.id(source))
+    tell(source, "SETSLOT", slot, "MIGRATING", cluster.id(target))
+    yield
+    for node in (source, target):
+        tell(node, "SETSLOT", slot, "STABLE")
+
+
+# -- slots that move -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wait_replicas", [0, 1])
+def test_sends_and_claims_follow_a_slot_to_a_master_that_had_none(
+    cluster: Cluster, queue: Queue, wait_replicas: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 1)
+    (target,) = cluster.empty
+    cluster.move(META, target)
+    with contextlib.suppress(DelayqError):  # no replica confirms it
+        queue.send("second", id="second", wait_replicas=wait_replicas)
+    with target.client() as client:
+        assert client.exists(QueueKeys("delayq", "work").message("second")) == 1
+    messages = queue.receive(10)
+    assert sorted(message.payload for message in messages) == ["first", "second"]
+    assert queue.ack(messages) == [True, True]
+
+
+def test_wait_for_replicas_speaks_of_the_node_that_has_taken_the_message(
+    cluster: Cluster, queue: Queue, start_server: StartServer
+) -> None:
+    """The old master, which has a replica, must not answer for the new one, which has none."""
+    source, (target,) = cluster.owner(META), cluster.empty
+    replica = start_server(port=True, config={"cluster-enabled": "yes", "repl-diskless-sync-delay": "0"})
+    tell(replica, "MEET", "127.0.0.1", source.port)
+    assert eventually(lambda: cluster.id(source) in str(tell(replica, "NODES")))
+    assert eventually(lambda: can(lambda: tell(replica, "REPLICATE", cluster.id(source))))
+    with source.client() as client:
+        assert eventually(lambda: client.wait(1, 10) == 1)
+    queue.connection.do(queue.core.opened())
+    cluster.move(META, target)
+    calls = [Call(STATS, ("HINCRBY", STATS, "x", 0), as_is), Call(STATS, ("WAIT", 1, 10), as_is)]
+    assert queue.connection.run(calls) == [0, 0]
+
+
+def can(do: Callable[[], object]) -> bool:
+    try:
+        do()
+    except redis.RedisError:
+        return False
+    return True
+
+
+def test_key_that_is_on_its_way_is_asked_for_where_it_goes(cluster: Cluster, queue: Queue) -> None:
+    (target,) = cluster.empty
+    source = cluster.owner(META)
+    with half_moved(cluster, target):
+        missing = QueueKeys("delayq", "work").message("missing")
+        assert queue.connection.run([Call(missing, ("MGET", missing), as_is)]) == [[None]]
+        assert refusals(source)["ASK"] == 1
+        with pytest.raises(ServerNotReady):
+            queue.send("its keys are apart")
+    assert queue.send("second").created
+
+
+def test_receiver_that_waits_on_a_slot_that_moves_hears_the_next_message(cluster: Cluster, queue: Queue) -> None:
+    assert len(queue.receive(10)) == 1
+    found: list[Any] = []
+
+    def receive() -> None:
+        try:
+            found.extend(queue.receive(10, wait=30))
+        except DelayqError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    source, (target,) = cluster.owner(META), cluster.empty
+    with source.client() as client:
+        assert eventually(lambda: any(each["cmd"] == "blpop" for each in client.client_list()))
+    cluster.move(META, target)
+    queue.send("second")
+    thread.join()
+    assert [getattr(each, "payload", each) for each in found] == ["second"]
+
+
+# -- nodes that die --------------------------------------------------------------------------------------------------
+
+
+def test_consumer_goes_on_with_the_shards_of_the_nodes_that_are_left(cluster: Cluster) -> None:
+    with Queue("many", url=cluster.url, shards=9) as queue:
+        handled: list[int] = []
+        consumer = Consumer(queue, lambda message: handled.append(message.payload), concurrency=4)
+        consumer.start()
+        queue.send_many([Outgoing(n) for n in range(90)])
+        assert eventually(lambda: len(handled) == 90)
+        dead = cluster.masters[2]
+        assert cluster.owner(QueueKeys("delayq", "many").meta) is not dead, "the first shard holds the queue's record"
+        dead.kill()
+        sent = 0
+        for number in range(100, 112):
+            with contextlib.suppress(ServerNotReady, ServerUnreachable):
+                queue.send(number)
+                sent += 1
+        assert 0 < sent < 12
+        assert eventually(lambda: len(handled) == 90 + sent)
+        dead.start()
+        cluster.wait()
+        queue.send_many([Outgoing(n) for n in range(200, 290)])
+        assert eventually(lambda: len(set(handled) & set(range(200, 290))) == 90)
+        consumer.stop()
+
+
+def test_calls_to_a_frozen_node_keep_nobody_elses_answers(cluster: Cluster) -> None:
+    with Queue("many", url=f"{cluster.url}?socket_timeout=0.3", shards=9) as queue:
+        queue.send_many([Outgoing(n) for n in range(9)])
+        frozen = cluster.masters[2]
+        calls = [scripts.stats() for scripts in queue.core.shards]
+        nodes = [cluster.owner(scripts.keys.meta) for scripts in queue.core.shards]
+        os.kill(frozen.pid, signal.SIGSTOP)
+        try:
+            answers = queue.connection.run(calls, repeat=False)
+        finally:
+            os.kill(frozen.pid, signal.SIGCONT)
+        assert {isinstance(answer, ServerUnreachable) for answer in answers} == {True, False}
+        assert [isinstance(answer, ServerUnreachable) for answer in answers] == [node is frozen for node in nodes]
+        assert sum(answer.counts["pending"] + answer.counts["ready"] for answer in queue.connection.run(calls)) == 9
+
+
+def test_claim_is_not_repeated_when_its_node_may_have_run_it(cluster: Cluster) -> None:
+    with Queue("work", url=f"{cluster.url}?socket_timeout=0.3") as queue:
+        queue.send_many([Outgoing(n) for n in range(40)])
+        assert len(queue.receive(1)) == 1  # its node knows the scripts from here on
+        node = cluster.owner(META)
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ServerUnreachable):
+                queue.receive(1)
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
+        assert eventually(lambda: queue.stats().unack > 1)
+        assert queue.stats().unack == 2
+
+
+def test_cluster_that_is_gone_is_told_as_such_and_found_again(cluster: Cluster, queue: Queue) -> None:
+    for node in cluster.nodes:
+        node.kill()
+    with pytest.raises(ServerUnreachable):
+        queue.send("x")
+    for node in cluster.nodes:
+        node.start()
+    assert eventually(lambda: all(map(is_master, cluster.nodes)))
+    assert eventually(lambda: is_sent(queue))
+    with pytest.raises(ServerError, match="WRONGTYPE"):  # what fails from here on has reasons of its own
+        queue.connection.do(one(Call(STATS, ("ZRANGE", STATS, 0, -1), as_is)))
+
+
+def is_sent(queue: Queue) -> bool:
+    try:
+        return queue.send("x").created
+    except ServerNotReady:
+        return False
