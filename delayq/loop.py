@@ -18,7 +18,7 @@ from delayq.operations import claiming, managing, resting, settling
 from delayq.patience import Patience
 from delayq.quarantine import Quarantine
 from delayq.queue import Queue
-from delayq.scripts import MAX_IDS
+from delayq.scripts import MAX_IDS, MAX_MOVED
 from delayq.times import lease_ms
 from delayq.wakeup import Wakeup
 from delayq.workers import Workers
@@ -135,10 +135,6 @@ class Loop:
         self._look_after()
         claimed = self._exchange(None if settled and not limit else limit)
         self._tell_trouble()
-        suspect = self._quarantine.released(self._leases.held())
-        if suspect is not None:
-            log_of(suspect).warning("runs alone: earlier deliveries ended with their consumers")
-            self._submit([suspect])
         if self._most is not None and self.handled >= self._most:
             self._stopping = True
         elif self._burst and limit and not (claimed or self._unsettled or self._unfinished):
@@ -148,7 +144,7 @@ class Loop:
 
     def _room(self) -> int:
         room = pace.room(self._concurrency, self._unfinished, self._workers.handler_seconds)
-        return self._quarantine.limit(min(room, MAX_IDS))
+        return self._quarantine.limit(min(room, MAX_IDS), self._leases.held())
 
     def _exchange(self, limit: int | None) -> int:
         """Settle what is done and claim (unless `limit` is None) in the same round trips; return the number claimed."""
@@ -164,6 +160,7 @@ class Loop:
             steps.append(claiming.claim(self._core, Message, limit, self._lease, expected=expected))
         outcomes, *replies = self._do(together(*steps))
         self._unsettled = []
+        self._trouble = None  # of an exchange that has raised an error of its own, and was told with it
         self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
         self._next_sleep = None
         if limit is None:
@@ -176,7 +173,7 @@ class Loop:
         if upkeep:
             recovered, garbage = map(expect, kept_up)
             more = self._do(managing.collect_found(garbage)) if garbage else False
-            if more or recovered >= MAX_IDS:
+            if more or recovered >= MAX_MOVED:
                 self._upkeep.now()
                 self._exhausted = False
         return int(batch.claimed)
@@ -206,10 +203,16 @@ class Loop:
     def _take(self, messages: list[Message]) -> None:
         if not messages:
             return
+        admitted, refused = self._quarantine.admit(messages, self._leases.held())
+        if any(message.is_suspect for message in admitted):
+            log_of(admitted[0]).warning("runs alone: earlier deliveries ended with their consumers")
         self._leases.hold(messages)
-        admitted, refused = self._quarantine.admit(messages)
-        self._unsettled += [(message, oc.HANDED_BACK) for message in refused]
-        self._submit(admitted)
+        try:
+            if refused:  # before one of the others takes this process down
+                self._unsettled += [(message, oc.HANDED_BACK) for message in refused]
+                self._exchange(None)
+        finally:
+            self._submit(admitted)
 
     def _submit(self, messages: list[Message]) -> None:
         self._unfinished += len(messages)
@@ -311,7 +314,7 @@ class Loop:
             self._pass_bell_on()
         unstarted = self._workers.unstarted()
         self._unfinished -= len(unstarted)
-        self._unsettled += [(message, oc.HANDED_BACK) for message in unstarted + self._quarantine.waiting()]
+        self._unsettled += [(message, oc.HANDED_BACK) for message in unstarted]
         while True:
             self._gather()
             if self._unsettled:

@@ -10,50 +10,43 @@ from delayq.message import Delivery
 
 D = TypeVar("D", bound=Delivery)
 
+CLAIMS_OF_ONE = 8  # after a suspect has come: so many may come before it, or other suspects after it
+
 
 class Quarantine(Generic[D]):
-    """Keeps one suspect until nothing else is held, so that it takes no other message along if it kills its process.
+    """Lets a suspect run only when nothing else is held, so that neither takes the other along.
 
-    Claims stop meanwhile; but a handler that takes long must not idle the others for as long, so they go on in every
-    other stretch of `patience`, in seconds.
+    One that comes with others, or while others run, is handed back, uncounted. Nothing is claimed then until those are
+    done, and one message at a time for a while. But a handler that takes long must not idle the others for as long, so
+    they go on in every other stretch of `patience`, in seconds.
     """
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._since = 0.0
-        self._suspect: D | None = None
-        self._running = False
-        self._careful = False  # the last claim brought a suspect: more may follow
+        self._claims_of_one = 0
+        self._alone: D | None = None
 
-    def limit(self, room: int) -> int:
+    def limit(self, room: int, held: Collection[D]) -> int:
         """Return how many of `room` messages may be claimed: none beside a suspect, one after one."""
-        if self._suspect is not None:
-            blocked = self._running or int((time.monotonic() - self._since) / self._patience) % 2 == 0
-            return 0 if blocked else room
-        return min(room, 1) if self._careful else room
+        if self._alone is not None:
+            if self._alone in held:
+                return 0
+            self._alone = None
+        if not self._claims_of_one:
+            return room
+        if not held:
+            return min(room, 1)
+        return room if int((time.monotonic() - self._since) / self._patience) % 2 else 0
 
-    def admit(self, messages: list[D]) -> tuple[list[D], list[D]]:
-        """Keep the first suspect of a claim; return what may run now, and the other suspects, to be handed back."""
+    def admit(self, messages: list[D], held: Collection[D]) -> tuple[list[D], list[D]]:
+        """Return what may run of a claim, beside what is held, and the suspects to be handed back."""
         suspects = [message for message in messages if message.is_suspect]
-        if self._suspect is None:
-            self._careful = bool(suspects)
-            if not suspects:
-                return messages, []
-            self._suspect, self._running, self._since = suspects.pop(0), False, time.monotonic()
+        if not suspects:
+            self._claims_of_one = max(0, self._claims_of_one - 1)
+            return messages, []
+        self._claims_of_one, self._since = CLAIMS_OF_ONE, time.monotonic()
+        if len(messages) == 1 and not held:
+            (self._alone,) = messages
+            return messages, []
         return [message for message in messages if not message.is_suspect], suspects
-
-    def released(self, held: Collection[D]) -> D | None:
-        """Return the suspect once it is all that is held; from then on it runs. Forget one that is held no more."""
-        suspect = self._suspect
-        if suspect is None or self._running:
-            if suspect is not None and suspect not in held:
-                self._suspect = None
-            return None
-        if len(held) > 1:
-            return None
-        self._running = True
-        return suspect
-
-    def waiting(self) -> list[D]:
-        """Return the suspect while it has not been run."""
-        return [] if self._suspect is None or self._running else [self._suspect]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from delayq import Outgoing, Queue, backoff
+from delayq.operations import claiming
 from tests.servers import RedisServer
 from tests.waiting import eventually
 
@@ -112,6 +113,19 @@ def test_poison_that_kills_its_process_is_buried_and_the_others_are_handled(
     stats = queue.stats()
     assert (stats.acked, stats.missing) == (40, 0)
     assert supervisor.poll() is None
+
+
+def test_suspect_loses_nothing_to_poison_that_is_claimed_with_it(queue: Queue, start: Start) -> None:
+    queue.send("fine", id="innocent", max_retries=3)
+    for attempt in (1, 2):
+        (message,) = queue.receive(wait=20, lease=0.01)
+        assert message.attempt == attempt
+    assert eventually(lambda: queue.connection.do(claiming.recover(queue.core)) == 1)
+    queue.send("exit")
+    assert start(PROGRAM).wait(20) == 7
+    innocent = queue.get("innocent")
+    assert innocent is not None
+    assert (innocent.state, innocent.attempts) == ("ready", 2)
 
 
 def test_supervisor_restarts_a_child_that_was_killed(queue: Queue, start: Start) -> None:

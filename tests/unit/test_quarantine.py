@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from delayq.quarantine import Quarantine
+import pytest
+
+from delayq.quarantine import CLAIMS_OF_ONE, Quarantine
 
 
 class Fake:
@@ -19,38 +21,49 @@ class Fake:
 def test_harmless_messages_pass():
     messages = [Fake("a"), Fake("b")]
     quarantine: Quarantine[Any] = Quarantine(10)
-    assert quarantine.admit(messages) == (messages, [])
-    assert quarantine.limit(7) == 7
-    assert quarantine.released(messages) is None
+    assert quarantine.admit(messages, []) == (messages, [])
+    assert quarantine.limit(7, messages) == 7
 
 
-def test_suspect_runs_once_it_is_all_that_is_held_and_nothing_is_claimed_beside_it():
+def test_suspect_that_comes_alone_runs_and_nothing_is_claimed_beside_it():
     quarantine: Quarantine[Any] = Quarantine(10)
-    harmless, suspect, other = Fake("harmless"), Fake("suspect", True), Fake("other", True)
-    assert quarantine.admit([harmless, suspect, other]) == ([harmless], [other])
-    assert quarantine.limit(7) == 0
-    assert quarantine.waiting() == [suspect]
-    assert quarantine.released([harmless, suspect]) is None
-    assert quarantine.released([suspect]) is suspect
-    assert quarantine.limit(7) == 0
-    assert quarantine.waiting() == []
-    assert quarantine.released([suspect]) is None
-    assert quarantine.released([]) is None
-    assert quarantine.limit(7) == 1  # the next may be a suspect, too
-    assert quarantine.admit([Fake("next")])[1] == []
-    assert quarantine.limit(7) == 7
+    suspect = Fake("suspect", True)
+    assert quarantine.admit([suspect], []) == ([suspect], [])
+    assert quarantine.limit(7, [suspect]) == 0
+    assert quarantine.limit(7, []) == 1  # the next may be a suspect, too
 
 
-def test_handler_that_takes_long_idles_the_others_half_of_the_time_at_most(monkeypatch):
+@pytest.mark.parametrize("with_it", [[], [Fake("a")], [Fake("other", True)]])
+def test_suspect_that_does_not_come_alone_is_handed_back_until_nothing_else_is_held(with_it: list[Fake]):
+    quarantine: Quarantine[Any] = Quarantine(10)
+    running, suspect = Fake("running"), Fake("suspect", True)
+    held = [running] if not with_it else []
+    run, back = quarantine.admit([suspect, *with_it], held)
+    assert suspect in back
+    assert not any(message.is_suspect for message in run)
+    held += run or [running]
+    assert quarantine.limit(7, held) == 0
+    assert quarantine.limit(7, []) == 1
+    assert quarantine.admit([suspect], []) == ([suspect], [])
+
+
+def test_claims_of_one_end_when_no_suspect_comes():
+    quarantine: Quarantine[Any] = Quarantine(10)
+    quarantine.admit([Fake("suspect", True), Fake("a")], [])
+    for _ in range(CLAIMS_OF_ONE):
+        assert quarantine.limit(7, []) == 1
+        quarantine.admit([Fake("next")], [])
+    assert quarantine.limit(7, []) == 7
+
+
+def test_handler_that_takes_long_idles_the_others_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch):
     now = [100.0]
     monkeypatch.setattr("delayq.quarantine.time.monotonic", lambda: now[0])
     quarantine: Quarantine[Any] = Quarantine(10)
-    long, suspect = Fake("long"), Fake("suspect", True)
-    quarantine.admit([long, suspect])
+    long = Fake("long")
+    quarantine.admit([Fake("suspect", True)], [long])
     allowed = []
     for second in range(40):
         now[0] = 100.0 + second
-        allowed.append(quarantine.limit(5))
+        allowed.append(quarantine.limit(5, [long]))
     assert allowed == ([0] * 10 + [5] * 10) * 2
-    assert quarantine.admit([Fake("b", True)])[0] == []
-    assert quarantine.waiting() == [suspect]
