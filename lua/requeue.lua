@@ -16,20 +16,26 @@
 -- Returns  1 a message, or 0 where it was not dead or its payload is gone, in their order
 -- Cost     O(n log m)
 local due, before = due_time(ARGV[2], clock(ARGV[1])), head(KEYS[2])
-local results, count = {}, 0
-for i = 3, #ARGV do
-  local id = ARGV[i]
-  local found = redis.call('EXISTS', KEYS[i + 4]) == 1 and redis.call('ZREM', KEYS[1], id) or 0
-  if found == 1 then
-    local past, released = deliveries(redis.call('HGET', KEYS[3], id))
-    keep_deliveries(KEYS[3], id, past, released, past, 0)
-    redis.call('HDEL', KEYS[4], id)
-    redis.call('ZADD', KEYS[2], due, id)
+local ids = {unpack(ARGV, 3)}
+local dead, stored = redis.call('ZMSCORE', KEYS[1], unpack(ids)), redis.call('HMGET', KEYS[3], unpack(ids))
+local whole = redis.call('EXISTS', unpack(KEYS, 7)) == #ids
+local results, found, attempts, dues, taken = {}, {}, {}, {}, {}
+for i, id in ipairs(ids) do
+  results[i] = 0
+  if dead[i] and not taken[id] and (whole or redis.call('EXISTS', KEYS[i + 6]) == 1) then
+    local past, released = deliveries(stored[i])
+    local n = #dues
+    attempts[n + 1], attempts[n + 2] = id, table.concat({past, released, past, 0}, '.')
+    dues[n + 1], dues[n + 2] = due, id
+    results[i], found[#found + 1], taken[id] = 1, id, true
   end
-  results[#results + 1], count = found, count + found
 end
-if count > 0 then
-  redis.call('HINCRBY', KEYS[5], 'requeued', count)
+if #found > 0 then
+  redis.call('ZREM', KEYS[1], unpack(found))
+  redis.call('HSET', KEYS[3], unpack(attempts))
+  redis.call('HDEL', KEYS[4], unpack(found))
+  redis.call('ZADD', KEYS[2], unpack(dues))
+  redis.call('HINCRBY', KEYS[5], 'requeued', #found)
   if due < before then ring(KEYS[6]) end
 end
 return results

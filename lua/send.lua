@@ -20,19 +20,26 @@
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
 local stamp, before = string.format('%013.0f', now), head(KEYS[1])
-local look = ARGV[2] == '1' or redis.call('EXISTS', unpack(KEYS, 9)) > 0
-local function exists(id, payload)
-  if redis.call('ZSCORE', KEYS[2], id) then return redis.call('ZREM', KEYS[2], id) == 0 end
-  for _, i in ipairs({1, 5, 6, 7, 8}) do
-    if redis.call('ZSCORE', KEYS[i], id) then return true end
+local stored = redis.call('EXISTS', unpack(KEYS, 9))
+local look = ARGV[2] == '1' or stored > 0
+local found, garbage = {}, {} -- of each message, whether a structure holds it; and whether garbage does
+if look then
+  local ids = {}
+  for i = 3, #ARGV, 3 do ids[i / 3] = ARGV[i] end
+  for _, key in ipairs({1, 5, 6, 7, 8}) do
+    for i, score in ipairs(redis.call('ZMSCORE', KEYS[key], unpack(ids))) do found[i] = found[i] or score end
   end
-  return redis.call('EXISTS', payload) == 1
+  garbage = redis.call('ZMSCORE', KEYS[2], unpack(ids))
+end
+local function exists(i)
+  if garbage[i] then return redis.call('ZREM', KEYS[2], ARGV[3 * i]) == 0 end
+  return found[i] or (stored > 0 and redis.call('EXISTS', KEYS[8 + i]) == 1)
 end
 local values, members, dues, first, count = {}, {}, {}, math.huge, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
   local payload, id = KEYS[8 + i / 3], ARGV[i]
-  if look and exists(id, payload) then
+  if look and exists(i / 3) then
     dues[i / 3] = -1
   else
     if ARGV[i + 1] ~= given then

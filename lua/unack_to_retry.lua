@@ -18,18 +18,26 @@
 local now = clock(ARGV[1])
 local lost = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, tonumber(ARGV[2]), 'WITHSCORES')
 check_target(KEYS[2])
-for i = 1, #lost, 2 do
-  local id, lease_end = lost[i], math.floor(tonumber(lost[i + 1]))
-  redis.call('ZREM', KEYS[1], id)
-  if not discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7]) then
-    local past, released, forgiven, times = deliveries(redis.call('HGET', KEYS[4], id))
-    keep_deliveries(KEYS[4], id, past + 1, released, forgiven, times + 1)
-    redis.call('HSET', KEYS[5], id, 'LeaseLost: the consumer did not settle the message before its lease ended')
-    redis.call('ZADD', KEYS[2], lease_end, id)
+if #lost == 0 then return 0 end
+local ids, attempts, errors, retries = {}, {}, {}, {}
+for i = 1, #lost, 2 do ids[#ids + 1] = lost[i] end
+local stored = redis.call('HMGET', KEYS[4], unpack(ids))
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
+local cancels = redis.call('EXISTS', KEYS[6]) == 1
+for i, id in ipairs(ids) do
+  if not (cancels and discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7])) then
+    local past, released, forgiven, times = deliveries(stored[i])
+    local n = #retries
+    attempts[n + 1], attempts[n + 2] = id, table.concat({past + 1, released, forgiven, times + 1}, '.')
+    errors[n + 1], errors[n + 2] = id, 'LeaseLost: the consumer did not settle the message before its lease ended'
+    retries[n + 1], retries[n + 2] = math.floor(tonumber(lost[2 * i])), id
   end
 end
-if #lost > 0 then
-  redis.call('HINCRBY', KEYS[7], 'lease_lost', #lost / 2)
-  ring(KEYS[8])
+if #retries > 0 then
+  redis.call('HSET', KEYS[4], unpack(attempts))
+  redis.call('HSET', KEYS[5], unpack(errors))
+  redis.call('ZADD', KEYS[2], unpack(retries))
 end
-return #lost / 2
+redis.call('HINCRBY', KEYS[7], 'lease_lost', #ids)
+ring(KEYS[8])
+return #ids

@@ -13,6 +13,7 @@ from delayq.envelope import parse
 from delayq.errors import DelayqError, ServerUnreachable, UnreadableEnvelope
 from delayq.log import log, log_of
 from delayq.message import Deliveries, Delivery, receipt_of
+from delayq.operations import settling
 from delayq.operations.core import Core
 from delayq.scripts import MAX_IDS, Claimed, Scripts
 
@@ -173,7 +174,11 @@ def _received(
     settlements = [call for each in opened for call in each.settlements]
     if settlements:
         yield settlements  # a stale receipt here means that the message has moved on already
-    return [message for each in opened for message in each.messages]
+    messages = [message for each in opened for message in each.messages]
+    if doubtful := [message for each in opened for message in each.doubtful]:
+        replaced = yield from settling.renew(core, doubtful, lease)
+        messages += [message for message in doubtful if message not in replaced]
+    return messages
 
 
 def _fetch(core: Core, scripts: Scripts, ids: list[str], opening: _Opening[D]) -> Steps[list[_Opened[D]]]:
@@ -195,10 +200,16 @@ def _fetch(core: Core, scripts: Scripts, ids: list[str], opening: _Opening[D]) -
 
 
 class _Opened(Generic[D]):
-    """Messages to handle, the calls that settle those that must not reach a handler, and the bytes of them all."""
+    """Messages to handle, the calls that settle those that must not reach a handler, and the bytes of them all.
+
+    Doubtful are those whose envelope was stored after the hand-out: they were replaced, and the new one may not be due
+    (or the server's clock was set back). Of a millisecond's order nothing is known but that what is due at once may be
+    stored and handed out within the same one.
+    """
 
     def __init__(self) -> None:
         self.messages: list[D] = []
+        self.doubtful: list[D] = []
         self.settlements: list[Call[Any]] = []
         self.size = 0
 
@@ -243,6 +254,8 @@ class _Opening(Generic[D]):
                 result.settlements.append(self._scripts.expire(message_id, receipt))
             elif deliveries and message.is_past_its_limit:
                 result.settlements.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST))
+            elif created > found.now_ms or created == found.now_ms != due:
+                result.doubtful.append(message)
             else:
                 result.messages.append(message)
         return result

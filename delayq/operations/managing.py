@@ -13,7 +13,7 @@ from delayq.names import check_id
 from delayq.operations.core import Core
 from delayq.operations.inspecting import check_state
 from delayq.operations.sealing import due_word
-from delayq.scripts import MAX_IDS, Scripts
+from delayq.scripts import MAX_IDS, MAX_MOVED, Scripts
 from delayq.times import Seconds, milliseconds
 
 Cancelled = Literal["cancelled", "in_flight", "unknown"]
@@ -60,9 +60,9 @@ def requeue(core: Core, ids: Sequence[str], delay: Seconds = 0) -> Steps[int]:
     due = due_word(delay, None)
     yield from core.opened()
     count = 0
-    for start in range(0, len(ids), MAX_IDS):
+    for start in range(0, len(ids), MAX_MOVED):
         by_shard: dict[int, tuple[Scripts, list[str]]] = {}
-        for message_id in ids[start : start + MAX_IDS]:
+        for message_id in ids[start : start + MAX_MOVED]:
             scripts = core.shard(message_id)
             by_shard.setdefault(id(scripts), (scripts, []))[1].append(message_id)
         replies = yield [scripts.requeue(part, due) for scripts, part in by_shard.values()]
@@ -78,7 +78,10 @@ def requeue_all(core: Core, delay: Seconds = 0) -> Steps[int]:
     for scripts in shards:
         started = (yield from one(scripts.stats())).now_ms
         stuck = 0  # dead letters without a payload stay where they are: go on behind them
-        while ids := (yield from one(scripts.page("dead", MAX_IDS, up_to=started, skip=stuck))):
+        while rows := (yield from one(scripts.ranked_page("dead", MAX_MOVED, skip=stuck))):
+            ids = [message_id for message_id, died in rows if float(died) <= started]
+            if not ids:
+                break
             results = yield from one(scripts.requeue(ids, due))
             count += sum(results)
             stuck += len(ids) - sum(results)

@@ -19,7 +19,7 @@ from delayq.operations import scanning
 from delayq.operations.core import Core
 from delayq.operations.findings import ATTEMPTS, CLOCK_STEP_MS, WAITING, Finding, ailments, is_time
 from delayq.operations.report import Report
-from delayq.scripts import MAX_IDS, Counts, Scripts
+from delayq.scripts import MAX_MOVED, Counts, Scripts
 from delayq.stats import QueueStats
 from delayq.times import MAX_LEASE_MS, MAX_TIME_MS
 
@@ -200,7 +200,7 @@ class ShardExamination:
         count = 0
         while taken := (yield from one(self.scripts.unack_to_retry())):
             count += taken
-            if taken < MAX_IDS:
+            if taken < MAX_MOVED:
                 break
         return count
 

@@ -157,4 +157,4 @@ def test_progress_of_a_purge_and_a_requeue_adds_up(queue: Queue):
     steps: list[float] = []
     assert queue.connection.do(watched(managing.requeue_all(queue.core), "requeue", steps.append)) == 1200
     assert queue.connection.do(watched(managing.purge(queue.core, ["pending"]), "purge", steps.append)) == 1200
-    assert (sum(steps), len(steps)) == (2400, 6)
+    assert (sum(steps), len(steps)) == (2400, 8)

@@ -6,6 +6,7 @@ import redis
 from delayq import Outgoing, Queue
 from delayq.doctor import examine
 from delayq.keys import STATES
+from delayq.scripts import MAX_IDS
 from delayq.times import from_ms
 from tests.contract.conftest import Make, Now, Take
 
@@ -135,6 +136,16 @@ def test_dead_letters_come_back_with_their_retries_and_go_on_counting(queue: Que
     assert queue.dead.requeue() == 1
     assert queue.dead.list() == []
     assert queue.dead.requeue("all") == 0
+
+
+def test_requeue_of_all_goes_on_behind_dead_letters_whose_payload_is_gone(queue: Queue):
+    queue.send_many([Outgoing(number) for number in range(MAX_IDS + 1)])
+    for message in queue.receive(MAX_IDS):
+        message.reject()
+        queue.connection.client.delete(queue.core.shard(message.id).keys.message(message.id))
+    queue.receive()[0].reject()
+    assert queue.dead.requeue("all") == 1
+    assert (queue.stats().dead, queue.stats().pending) == (MAX_IDS, 1)
 
 
 def test_dead_letters_are_listed_longest_dead_first(queue: Queue, take: Take, now: Now):

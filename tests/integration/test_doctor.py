@@ -10,6 +10,7 @@ import redis
 from delayq import Outgoing, Queue
 from delayq.doctor import Step, examine
 from delayq.keys import STATES
+from delayq.scripts import MAX_MOVED
 from tests.integration.wounds import NOW, WOUNDS, P, kinds, of_queue, states
 
 
@@ -143,6 +144,17 @@ def test_lease_that_nobody_took_back_is_found_and_its_message_taken_back(
     (finding,) = of_queue(examine(queue, repair=True))
     assert (finding.severity, finding.repaired, finding.remedy) == ("warning", True, "1 messages taken back")
     assert states(redis_client)["unack"] == "retry"
+
+
+def test_all_leases_that_are_overdue_are_taken_back(queue: Queue, now: list[float]):
+    queue.send_many([Outgoing(number) for number in range(MAX_MOVED + 1)])
+    while queue.receive(500):
+        pass
+    running = queue.stats().unack
+    now[0] += 3_600_000
+    examine(queue, repair=True)
+    assert running > MAX_MOVED
+    assert queue.stats().unack == 0
 
 
 def test_due_message_that_no_consumer_promotes_is_found_unless_the_queue_is_paused(queue: Queue, now: list[float]):

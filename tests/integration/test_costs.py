@@ -1,0 +1,79 @@
+"""What a message costs: round trips, and memory of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Consumer, Outgoing, Queue
+
+
+@pytest.fixture
+def queue(redis_client: redis.Redis) -> Queue:
+    queue = Queue("jobs", redis=redis_client)
+    queue.send("recorded")
+    for message in queue.receive():
+        message.ack()
+    return queue
+
+
+@pytest.fixture
+def trips(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many calls each round trip of the queue has carried."""
+    made: list[int] = []
+    run = queue.connection.run
+
+    def note(calls: Sequence[Any], repeat: bool = True) -> Any:
+        made.append(len(calls))
+        return run(calls, repeat)
+
+    monkeypatch.setattr(queue.connection, "run", note)
+    return made
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 60}, {"id": "a"}, {"id": "a", "on_conflict": "replace"}], ids=repr)
+def test_send_takes_one_round_trip(queue: Queue, trips: list[int], options: dict[str, Any]) -> None:
+    queue.send("x", **options)
+    assert len(trips) == 1
+
+
+def test_pulled_delivery_takes_three_round_trips(queue: Queue, trips: list[int]) -> None:
+    """One to claim, one to fetch, and one to ack, for up to 32 messages of which nothing is known yet."""
+    queue.send_many([Outgoing(n) for n in range(32)])
+    trips.clear()
+    assert queue.ack(queue.receive(32)) == [True] * 32
+    assert len(trips) == 3
+
+
+def test_deliveries_to_a_quick_handler_share_round_trips(queue: Queue, trips: list[int]) -> None:
+    queue.send_many([Outgoing(n) for n in range(1000)])
+    trips.clear()
+    assert Consumer(queue, lambda _: None).drain() == 1000
+    assert len(trips) <= 200
+
+
+def test_waiting_message_takes_no_more_memory_than_its_payload_and_its_place(
+    queue: Queue, redis_client: redis.Redis
+) -> None:
+    """But for a tenth, since the server's tables may just have grown."""
+    client: Any = redis_client
+
+    def used() -> int:
+        return int(client.info("memory")["used_memory"])
+
+    before = used()
+    queue.send_many([Outgoing(b"x" * 100, delay=3600) for _ in range(20_000)])
+    taken = used() - before
+    places = client.zrange("delayq:{jobs}:pending", 0, -1, withscores=True)
+    keys = [b"delayq:{jobs}:msg:" + name for name, _ in places]
+    payloads = client.mget(keys)
+    client.flushall()
+    before = used()
+    for start in range(0, len(keys), 250):
+        part = slice(start, start + 250)
+        client.mset(dict(zip(keys[part], payloads[part], strict=True)))
+        client.zadd("pending", dict(places[part]))
+    assert taken <= 1.1 * (used() - before)
