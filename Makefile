@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 
-.PHONY: help demo bench bench-short test lint types wheel-test
+.PHONY: help demo bench bench-short chaos test lint types wheel-test
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -22,6 +22,9 @@ bench: $(VENV)/.installed  ## compare delayq with its peers, which takes long (A
 bench-short: $(VENV)/.installed  ## find out within a minute whether delayq has become slower (ARGS: --record)
 	@$(BIN)/python -m benchmarks --short $(ARGS)
 
+chaos: $(VENV)/.installed-dev  ## play faults on real servers, for long (ARGS: such as --only kill_consumers; see --help)
+	@$(BIN)/python -m tests.faults $(ARGS)
+
 test: $(VENV)/.installed-dev  ## run the tests (ARGS: of pytest)
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 $(ARGS)
 
@@ -32,7 +35,10 @@ lint: $(VENV)/.installed-dev  ## ruff: rules and format (ARGS: of both, such as 
 types: $(VENV)/.installed-dev  ## mypy, strict
 	$(BIN)/mypy $(ARGS)
 
-wheel-test: $(VENV)/.installed-dev  ## build the wheel and run the tests on it, outside the checkout (ARGS: of pytest)
+wheel-chaos: $(VENV)/.installed-dev  ## play faults on real servers, for long (ARGS: such as --only kill_consumers; see --help)
+	@$(BIN)/python -m tests.faults $(ARGS)
+
+test: $(VENV)/.installed-dev  ## build the wheel and run the tests on it, outside the checkout (ARGS: of pytest)
 	$(BIN)/python tests/wheel/run.py $(ARGS)
 
 # The stamps below make a second call quick: pip runs again only when pyproject.toml has changed.

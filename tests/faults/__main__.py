@@ -1,0 +1,5 @@
+"""`python -m tests.faults`."""
+
+from tests.faults.runner import main
+
+main()

@@ -1,0 +1,27 @@
+"""All that Redis holds of a queue, to be compared with what it holds later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delayq import Queue
+
+PASSING = (b":timer", b":bell")  # who wakes next: idle consumers write it all the time
+READERS = {
+    b"string": lambda client, key: client.get(key),
+    b"hash": lambda client, key: client.hgetall(key),
+    b"set": lambda client, key: client.smembers(key),
+    b"list": lambda client, key: client.lrange(key, 0, -1),
+    b"zset": lambda client, key: client.zrange(key, 0, -1, withscores=True),
+}
+
+
+def contents(queue: Queue) -> dict[bytes, Any]:
+    """Return the keys of a queue, and what is in each; but for those that tell only which consumer wakes next."""
+    client: Any = queue.connection.client
+    found: dict[bytes, Any] = {}
+    for keys in (scripts.keys for scripts in queue.core.shards):
+        for key in client.scan_iter(keys.meta.removesuffix("meta") + "*", count=1000):
+            if not key.endswith(PASSING):
+                found[key] = READERS[client.type(key)](client, key)
+    return found

@@ -1,0 +1,238 @@
+"""Every operation of a queue as the tests that cut its connection call it: on what, and what it may say."""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from delayq import Message, MessageInfo, Outgoing, Queue, SentMessage, doctor
+
+HOUR = 3600.0
+_CHOSEN = re.compile(r"(held|dead|due|new)-\d|last|failed|later|gone")
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What a queue holds before an operation is called.
+
+    Attributes:
+        held: deliveries that the queue itself has received, by their ids: held-0, held-1, and last (its last attempt).
+        fresh: makes another queue of the same name, which has connected to nothing yet.
+    """
+
+    held: dict[str, Message]
+    fresh: Callable[[], Queue]
+
+
+def fill(queue: Queue, fresh: Callable[[], Queue]) -> Stock:
+    """Let a queue hold messages in every state; all that is running has an hour left."""
+    first = [Outgoing(id, id=id) for id in ("held-0", "held-1", "dead-0", "dead-1", "failed")]
+    queue.send_many([*first, Outgoing("last", id="last", max_retries=0)])
+    held = {message.id: message for message in queue.receive(10, lease=HOUR)}
+    held.pop("dead-0").reject()
+    held.pop("dead-1").reject()
+    held.pop("failed").nack(HOUR)
+    due = [Outgoing(id, id=id) for id in ("due-0", "due-1", "due-2")]
+    queue.send_many([*due, Outgoing("later", id="later", delay=HOUR), Outgoing("gone", id="gone", delay=HOUR)])
+    queue.cancel("gone")
+    return Stock(held, fresh)
+
+
+def fill_a_little(queue: Queue, fresh: Callable[[], Queue]) -> Stock:
+    """One message runs, one has failed, one waits: an examination is short then."""
+    queue.send_many([Outgoing(id, id=id) for id in ("held-0", "failed")])
+    held = {message.id: message for message in queue.receive(10, lease=HOUR)}
+    held.pop("failed").nack(HOUR)
+    queue.send("later", id="later", delay=HOUR)
+    return Stock(held, fresh)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation that a program calls.
+
+    Attributes:
+        run: calls it; returns what it has said, as far as that is the same each time.
+        covers: the public methods that it stands for.
+        instead: whether it may say the first where the second is the plain truth: when a reply was lost, a call is
+            repeated unasked, and finds its work done.
+        between: where it may leave a message on its way when it fails, beside where that was and is to be.
+        again: whether it may be called again after a failure, and then has done what it does when nothing fails.
+        fill: what the queue is to hold before.
+        first: is called after that, with a connection that holds.
+        whole: whether the queue is in order before.
+        timed: whether it depends on the time that passes which commands it sends.
+    """
+
+    run: Callable[[Queue, Stock], Any]
+    covers: tuple[str, ...]
+    instead: Callable[[Any, Any], bool] = operator.eq
+    between: frozenset[str] = field(default_factory=frozenset)
+    again: bool = True
+    fill: Callable[[Queue, Callable[[], Queue]], Stock] = fill
+    first: Callable[[Queue], object] = lambda _: None
+    whole: bool = True
+    timed: bool = False
+
+
+def named(id: str) -> str:
+    """Return an id, or "*" for a random one."""
+    return id if _CHOSEN.fullmatch(id) else "*"
+
+
+def sent(*results: SentMessage) -> list[tuple[str, bool]]:
+    return [(named(result.id), result.created) for result in results]
+
+
+def known(info: MessageInfo | None) -> Any:
+    return None if info is None else (info.id, info.state, info.attempts, info.reason, info.payload)
+
+
+def counts(queue: Queue) -> Any:
+    stats = queue.stats()
+    states = (stats.pending, stats.ready, stats.unack, stats.retry, stats.dead, stats.garbage)
+    return states, stats.sent, stats.delivered, stats.acked, stats.nacked, stats.died, stats.cancelled
+
+
+def settle(how: Callable[[Message], None], id: str = "held-0") -> Callable[[Queue, Stock], None]:
+    return lambda _, stock: how(stock.held[id])
+
+
+def send(**options: Any) -> Callable[[Queue, Stock], Any]:
+    return lambda queue, _: sent(queue.send("x", **options))
+
+
+def send_several(queue: Queue, _: Stock) -> Any:
+    """Calls of all kinds, more than a trip holds: see `small` in the test."""
+    several = [Outgoing(n, id=f"new-{n}", delay=HOUR) for n in range(5)]
+    several += [Outgoing("x", id="dead-0"), Outgoing("x", id="failed", on_conflict="replace", delay=2 * HOUR)]
+    return sent(*queue.send_many(several))
+
+
+def only_one_soon(queue: Queue) -> None:
+    queue.purge("pending")
+    queue.send("x", id="new-0", delay=0.015)
+
+
+def brought(messages: list[Message]) -> list[Any]:
+    return [(message.id, message.attempt, message.payload) for message in messages]
+
+
+def at(hours: float) -> dt.datetime:
+    return dt.datetime.now(dt.UTC) + dt.timedelta(hours=hours)
+
+
+def forget_scripts(queue: Queue) -> None:
+    """As a server that was started anew: what is called by its digest is sent again as a whole."""
+    client: Any = queue.connection.client
+    client.script_flush()
+
+
+def wound(queue: Queue) -> None:
+    """Put a message into two structures, take another's place away, and miscount."""
+    client: Any = queue.connection.client
+    keys = queue.core.shard("later").keys
+    client.zadd(keys.ready, {"later": 1})
+    client.hincrby(keys.stats, "acked", 2)
+    client.zrem(queue.core.shard("failed").keys.retry, "failed")
+
+
+STALE = "stale"
+
+
+def stale(told: Any, wanted: Any) -> bool:
+    """An ack, or the like, was refused, in part perhaps, for it was done."""
+    return told == STALE or (isinstance(told, list) and len(told) == len(wanted))
+
+
+def found(told: Any, wanted: Any) -> bool:
+    """A send has found its own message, and says that it has not created it."""
+    return [id for id, _ in told] == [id for id, _ in wanted] and all(
+        created <= it for (_, created), (_, it) in zip(told, wanted, strict=True)
+    )
+
+
+PROMOTED = frozenset({"ready+0h"})
+DISCARDED = frozenset({"garbage+0h"})
+
+OPERATIONS: dict[str, Operation] = {
+    "first call": Operation(lambda _, stock: send(id="new-0")(stock.fresh(), stock), ("Queue.send",), found),
+    "send": Operation(send(delay=HOUR), ("Queue.send",), again=False),
+    "send with an id": Operation(send(id="new-0", delay=HOUR), ("Queue.send",), found),
+    "send, scripts flushed": Operation(send(id="new-0", delay=HOUR), ("Queue.send",), found, first=forget_scripts),
+    "send, ignore": Operation(send(id="later", on_conflict="ignore"), ("Queue.send",)),
+    "send, replace": Operation(send(id="later", on_conflict="replace", delay=2 * HOUR), ("Queue.send",)),
+    "send, replace what is new": Operation(send(id="new-0", on_conflict="replace"), ("Queue.send",), found),
+    "send, replace what runs": Operation(send(id="held-0", on_conflict="replace"), ("Queue.send",)),
+    "send, error": Operation(send(id="new-0", on_conflict="error"), ("Queue.send",)),
+    "send, error where it exists": Operation(send(id="later", on_conflict="error"), ("Queue.send",)),
+    "send, confirmed": Operation(send(id="new-0", wait_replicas=1), ("Queue.send",), found),
+    "send_many": Operation(send_several, ("Queue.send_many",), found),
+    "send_delay_msg": Operation(lambda q, _: sent(q.send_delay_msg("x", HOUR)), ("Queue.send_delay_msg",), again=False),
+    "send_schedule_msg": Operation(
+        lambda q, _: sent(q.send_schedule_msg("x", at(1), id="new-0")), ("Queue.send_schedule_msg",), found
+    ),
+    "receive": Operation(lambda q, _: brought(q.receive(2)), ("Queue.receive",), between=PROMOTED, again=False),
+    "receive, scripts flushed": Operation(
+        lambda q, _: brought(q.receive(2)),
+        ("Queue.receive",),
+        between=PROMOTED,
+        again=False,
+        first=forget_scripts,
+    ),
+    "receive, in vain": Operation(
+        lambda q, _: brought(q.receive(2, wait=0.01)),
+        ("Queue.receive",),
+        between=PROMOTED,
+        first=Queue.pause,
+        timed=True,
+    ),
+    "receive, waiting": Operation(
+        lambda q, _: brought(q.receive(1, wait=20)),
+        ("Queue.receive",),
+        between=PROMOTED,
+        again=False,
+        first=only_one_soon,
+        timed=True,
+    ),
+    "ack": Operation(settle(lambda m: m.ack()), ("Message.ack",), stale),
+    "ack of one": Operation(lambda q, s: q.ack(s.held["held-0"]), ("Queue.ack",), stale),
+    "ack of many": Operation(lambda q, s: q.ack(list(s.held.values())), ("Queue.ack",), stale),
+    "nack": Operation(settle(lambda m: m.nack(HOUR)), ("Message.nack",), stale),
+    "nack of the last attempt": Operation(settle(lambda m: m.nack(), "last"), ("Message.nack",), stale),
+    "extend": Operation(settle(lambda m: m.extend(2 * HOUR)), ("Message.extend", "Queue.extend")),
+    "release": Operation(settle(lambda m: m.release()), ("Message.release",), stale),
+    "reject": Operation(settle(lambda m: m.reject("why")), ("Message.reject",), stale),
+    "cancel": Operation(lambda q, _: q.cancel("later"), ("Queue.cancel",)),
+    "cancel of what runs": Operation(lambda q, _: q.cancel("held-0"), ("Queue.cancel",)),
+    "cancel of nothing": Operation(lambda q, _: q.cancel("nobody"), ("Queue.cancel",)),
+    "reschedule": Operation(lambda q, _: q.reschedule("failed", delay=2 * HOUR), ("Queue.reschedule",)),
+    "reschedule at": Operation(lambda q, _: q.reschedule("later", at=at(2)), ("Queue.reschedule",)),
+    "get": Operation(lambda q, _: known(q.get("later")), ("Queue.get",)),
+    "peek": Operation(lambda q, _: sorted(map(known, q.peek("unack"))), ("Queue.peek",)),
+    "stats": Operation(lambda q, _: counts(q), ("Queue.stats",)),
+    "pause": Operation(lambda q, _: q.pause(), ("Queue.pause",)),
+    "resume": Operation(lambda q, _: q.resume(), ("Queue.resume",), first=Queue.pause),
+    "purge": Operation(lambda q, _: q.purge(), ("Queue.purge",), between=DISCARDED),
+    "purge of one state": Operation(lambda q, _: q.purge("pending"), ("Queue.purge",), between=DISCARDED),
+    "collect_garbage": Operation(lambda q, _: q.collect_garbage(), ("Queue.collect_garbage",)),
+    "dead.list": Operation(lambda q, _: sorted(map(known, q.dead.list())), ("DeadLetters.list",)),
+    "dead.requeue of all": Operation(lambda q, _: q.dead.requeue(), ("DeadLetters.requeue",)),
+    "dead.requeue": Operation(lambda q, _: q.dead.requeue(["dead-0", "later"]), ("DeadLetters.requeue",)),
+    "dead.purge": Operation(lambda q, _: q.dead.purge(), ("DeadLetters.purge",), between=DISCARDED),
+    "dead.purge of old ones": Operation(
+        lambda q, _: q.dead.purge(older_than=0), ("DeadLetters.purge",), between=DISCARDED
+    ),
+    "doctor": Operation(lambda q, _: doctor.examine(q).healthy, ("doctor.examine",), fill=fill_a_little),
+    "doctor, repairing": Operation(
+        lambda q, _: doctor.examine(q, repair=True).healthy,
+        ("doctor.examine",),
+        fill=fill_a_little,
+        first=wound,
+        whole=False,
+    ),
+}

@@ -1,0 +1,61 @@
+"""A consumer that writes down what it sees.
+
+Usage: python -m tests.faults.programs.consume JSON
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from delayq import Consumer, Message, Queue, backoff
+from tests.faults.history import Journal
+
+
+class Task(msgspec.Struct, kw_only=True):
+    """What a consumer is to do.
+
+    Attributes:
+        options: of the queue, beside those below.
+        work: seconds that a handler takes.
+        fail_every: the first attempt of every so manieth message fails; 0 for none.
+    """
+
+    url: str
+    queue: str
+    journals: str
+    lease: float = 5.0
+    concurrency: int = 4
+    work: float = 0.0
+    fail_every: int = 0
+    retries_after: float = 0.05
+    options: dict[str, Any] = {}
+
+
+def main(task: Task) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer looks after it
+    journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
+    waits = backoff.fixed(task.retries_after)
+    queue = Queue(task.queue, url=task.url, lease=task.lease, backoff=waits, **task.options)
+
+    def handle(message: Message) -> None:
+        journal.note("delivered", message.id, attempt=message.attempt, ms=message.handed_ms, due_ms=message.due_ms)
+        if task.work:
+            time.sleep(task.work)
+        number = message.payload if isinstance(message.payload, int) else 0
+        if task.fail_every and message.attempt == 1 and number % task.fail_every == 0:
+            journal.note("failed", message.id, attempt=message.attempt, ms=task.retries_after * 1000)
+            raise ValueError("as the scenario wants it")
+        journal.note("finished", message.id, attempt=message.attempt)
+
+    Consumer(queue, handle, concurrency=task.concurrency).run()
+
+
+if __name__ == "__main__":
+    main(msgspec.json.decode(sys.argv[1], type=Task))

@@ -1,0 +1,235 @@
+"""What a producer, a consumer, an observer and an administrator must be able to do, each as a story that has an end.
+
+A story is told to a queue as the user sees it (`mine`), and to one that may do everything (`root`) and prepares, or
+looks at, what the user's role has nothing to do with. It fails by any exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+from unittest.mock import patch
+
+from delayq.cli.bulk import send_file
+
+from delayq import Outgoing, Queue, doctor, wire
+from delayq.bell import Bell
+from delayq.errors import DuplicateMessage, NotReplicated
+from delayq.operations import managing
+from tests.faults.telling import act, assert_whole, forget_scripts, ring, scar, shards
+
+Story: TypeAlias = Callable[[Queue, Queue], None]
+
+
+def sends(mine: Queue, root: Queue) -> None:
+    """All that `send` and `send_many` can do; an id may be free, taken by any state, or garbage."""
+    forget_scripts(root)
+    mine.send("x")
+    ring(root)
+    forget_scripts(root)
+    mine.send("x", id="a", delay=60)
+    mine.send_many([Outgoing(n, id=f"n{n}", delay=60) for n in range(3)])
+    assert not mine.send("x", id="a").created
+    with contextlib.suppress(DuplicateMessage):
+        mine.send("x", id="a", on_conflict="error")
+    mine.send("y", id="a", on_conflict="replace")
+    scar(root, "a")
+    mine.send("z", id="a", on_conflict="replace")
+    assert_whole(root)
+    root.cancel("a")
+    assert mine.send("x", id="a").created
+    assert_whole(root)
+
+
+def corrects(mine: Queue, root: Queue) -> None:
+    """Cancel and reschedule, wherever the message is."""
+    root.send("x", id="a", delay=60)
+    root.receive()
+    assert mine.reschedule("a", delay=1) == "rescheduled"
+    ring(root)
+    assert mine.cancel("a") == "cancelled"
+    root.send("x", id="b")
+    assert [message.id for message in root.receive()] == ["b"]
+    assert mine.cancel("b") == "in_flight"
+    assert_whole(root)
+
+
+def confirms(mine: Queue, root: Queue) -> None:
+    """A send that waits for replicas, here for one that is not there."""
+    del root
+    with contextlib.suppress(NotReplicated):
+        mine.send("x", wait_replicas=1)
+
+
+def receives(mine: Queue, root: Queue) -> None:
+    """Take messages, and settle them in every way."""
+    forget_scripts(root)
+    ends = ("acked", "cancelled", "extended", "gone", "nacked", "rejected", "released")
+    root.send_many([Outgoing("x", id=name) for name in ends])
+    root.send("x", id="late", expires_in=0.001)
+    time.sleep(0.002)  # until it has expired
+    forget_scripts(root)
+    messages = {message.id: message for message in mine.receive(20)}
+    assert sorted(messages) == sorted(ends)
+    for name in ("cancelled", "gone"):
+        root.cancel(name)
+    messages["acked"].ack()
+    messages["cancelled"].nack()
+    messages["gone"].ack()
+    messages["extended"].extend(60)
+    messages["rejected"].reject("unwanted", error="broken")
+    messages["released"].release()
+    messages["nacked"].nack(delay=0, error="broken")
+    redis, keys = shards(root), root.core.shards[0].keys
+    root.send("x", id="bare")
+    redis.delete(keys.message("bare"))
+    again = mine.receive(20)
+    assert sorted(message.id for message in again) == ["nacked", "released"]
+    assert mine.ack(again) == [True, True]
+    messages["extended"].ack()
+    assert (root.stats().dead, root.stats().expired) == (2, 1)
+    assert_whole(root)
+
+
+def recovers(mine: Queue, root: Queue) -> None:
+    """Take back what other consumers have lost, discard what is past its time, collect garbage."""
+    root.send_many([Outgoing("x", id="a"), Outgoing("x", id="b"), Outgoing("x", id="c", delay=60)])
+    root.receive(lease=0.001)
+    root.cancel("b")
+    root.cancel("c")
+    time.sleep(0.002)  # until the leases have ended
+    act(mine, *(scripts.unack_to_retry() for scripts in mine.core.shards))
+    assert mine.connection.do(managing.collect(mine.core)) == 2
+    (message,) = mine.receive()
+    message.reject("unwanted")
+    act(mine, mine.core.shards[0].purge("dead"))
+    mine.connection.do(managing.bury_old(mine.core))
+    mine.connection.do(managing.collect(mine.core))
+    assert root.stats().garbage == 0
+    assert_whole(root)
+
+
+def idles(mine: Queue, root: Queue) -> None:
+    """Wait: ask how long, hold the timer, listen to the bell, and stop listening."""
+    root.send("x", delay=60)
+    keys = mine.core.shards[0].keys
+    act(mine, mine.core.shards[0].rest("me", 1000), mine.core.shards[0].watch("me", 1000))
+    assert shards(root).exists(keys.timer)
+    shards(root).delete(keys.bell, keys.timer)
+    act(mine, mine.core.shards[0].ring())
+    ring(root)
+    bell = Bell(mine.connection.client, keys.bell)
+    bell.listen()
+    bell.hush()
+    assert bell.fileno() != -1
+    bell.close()
+    assert mine.receive(wait=0.01) == []
+
+
+def observes(mine: Queue, root: Queue) -> None:
+    """Look at everything."""
+    root.send_many([Outgoing("x", id="a"), Outgoing("x", id="b", max_retries=0), Outgoing("x", id="c", delay=60)])
+    first, second = root.receive()
+    first.nack(delay=60, error="broken")
+    second.reject("unwanted")
+    root.send("x", id="d")
+    root.receive(lease=60)
+    root.cancel("d")
+    forget_scripts(root)
+    assert mine.stats().dead == 1
+    forget_scripts(root)
+    info = mine.get("a")
+    assert info is not None
+    assert (info.state, info.error, info.payload) == ("retry", "broken", "x")
+    assert [each.reason for each in mine.dead.list()] == ["unwanted"]
+    assert [each.id for each in mine.peek("pending")] == ["c"]
+
+
+def examines(mine: Queue, root: Queue) -> None:
+    """Have a queue examined."""
+    observes(mine, root)
+    report = doctor.examine(mine)
+    assert report.healthy, report.findings
+    assert report.messages == 4
+
+
+def manages(mine: Queue, root: Queue) -> None:
+    """Pause and resume, purge, bring dead letters back."""
+    forget_scripts(root)
+    mine.pause()
+    forget_scripts(root)
+    mine.resume()
+    root.send_many([Outgoing("x", id=f"m{n}") for n in range(4)])
+    for message in root.receive():
+        message.reject("unwanted")
+    assert mine.dead.requeue("m0") == 1
+    ring(root)
+    assert mine.dead.requeue() == 3
+    for message in root.receive():
+        message.nack(delay=60, error="broken")
+    assert mine.purge() == 4
+    assert mine.stats().garbage == 0
+    assert_whole(root)
+
+
+def repairs(mine: Queue, root: Queue) -> None:
+    """Mend what is wrong with a queue, in every way that the doctor knows."""
+    redis, keys = shards(root), root.core.shards[0].keys
+    root.send_many([Outgoing("x", id=name, delay=60) for name in ("twice", "bare", "far", "well")])
+    root.send("x", id="lost")
+    root.receive()
+    redis.zadd(keys.unack, {"lost": 1000})  # its lease has ended long ago
+    redis.zadd(keys.dead, {"twice": 1})
+    redis.delete(keys.message("bare"))
+    redis.zadd(keys.pending, {"far": 1e18})
+    redis.set(keys.message("stray"), "x")
+    redis.hset(keys.attempts, "nobody", "1.0.0.0")
+    redis.hset(keys.errors, "nobody", "x")
+    redis.hset(keys.reasons, "nobody", "x")
+    redis.sadd(keys.cancelled, "nobody")
+    redis.hdel(keys.meta, "shards")
+    redis.hincrby(keys.stats, "sent", 5)
+    assert doctor.examine(mine, repair=True).healthy
+    assert doctor.examine(root).healthy
+
+
+def lasts(mine: Queue, root: Queue) -> None:
+    """Use a connection again that was idle for half a minute: a PING finds out whether it is still there."""
+    del root
+    with patch.object(wire, "_CHECK_AFTER_SECONDS", -1.0):
+        for _ in range(2):
+            act(mine, mine.core.shards[0].open(1, create=False))
+
+
+def sends_a_file(mine: Queue, root: Queue) -> None:
+    """What ``delayq send --file`` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "messages.jsonl")
+        path.write_text('{"payload": 1, "delay": 60}\n{"payload": 2}\n')
+        for _ in range(2):
+            send_file(mine, path, resume=False, as_json=True)
+        with path.open("a") as file:
+            file.write('{"payload": 3}\n')
+        send_file(mine, path, resume=True, as_json=True)
+    assert root.stats().sent == 5
+    assert_whole(root)
+
+
+STORIES: dict[str, Story] = {
+    "sends": sends,
+    "sends_a_file": sends_a_file,
+    "confirms": confirms,
+    "corrects": corrects,
+    "receives": receives,
+    "recovers": recovers,
+    "idles": idles,
+    "observes": observes,
+    "examines": examines,
+    "manages": manages,
+    "repairs": repairs,
+    "lasts": lasts,
+}

@@ -1,0 +1,33 @@
+"""The server is made a replica, and a master again, again and again, while messages flow."""
+
+from __future__ import annotations
+
+import time
+from itertools import cycle
+
+from tests.faults.checker import Verdict
+from tests.faults.traffic import Traffic, errors
+from tests.faults.world import Broken, World
+from tests.servers import free_port
+
+
+def run(world: World) -> Verdict:
+    """A replica whose master is away answers READONLY, or MASTERDOWN: every send is acknowledged in the end."""
+    server = world.server()
+    traffic = Traffic(world, server, seconds=world.pick(3, 90))
+    seconds = (0.3, world.pick(1, 6))
+    with server.client() as client:
+        for serves_stale in cycle(("yes", "no")):
+            if not traffic.is_on:
+                break
+            time.sleep(world.dice.uniform(*seconds))
+            with world.trouble("replica"):
+                client.config_set("replica-serve-stale-data", serves_stale)
+                client.replicaof("127.0.0.1", free_port())
+                time.sleep(world.dice.uniform(*seconds))
+                client.replicaof("NO", "ONE")
+        refusals = {code: errors(client, code) for code in ("READONLY", "MASTERDOWN")}
+    world.figures |= {code: f"{count:,}" for code, count in refusals.items()}
+    if not all(refusals.values()):
+        raise Broken(f"nobody was refused: {refusals}")
+    return traffic.end()

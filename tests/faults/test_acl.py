@@ -1,0 +1,236 @@
+"""The rights that docs/acl.md lists: enough for each role, none too many, and what they leave out is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Outgoing, Queue
+from delayq.errors import LoginRefused
+from delayq.operations import sending
+from tests.faults import telling
+from tests.faults.roles import STORIES
+from tests.faults.telling import LINES, ON_OCCASION, as_root, as_user, contents, grant, tell
+from tests.house.tree import LUA
+from tests.servers import RedisServer
+
+OWN = {
+    "producer": ("sends", "corrects", "lasts"),
+    "consumer": ("receives", "recovers", "idles", "lasts"),
+    "observer": ("observes", "examines", "lasts"),
+    "administrator": ("manages", "corrects", "repairs", "observes", "examines", "lasts"),
+}
+EXTRAS = {"`wait_replicas`": "confirms", "`delayq send --file`": "sends_a_file"}
+
+each_role = pytest.mark.parametrize("role", OWN)
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for replicas that are not there."""
+    monkeypatch.setattr(sending, "REPLICA_TIMEOUT_MS", 1)
+
+
+def test_page_has_a_line_for_each_role() -> None:
+    assert set(LINES) == set(OWN)
+    assert all(line[:4] == ["reset", "on", ">secret", "~delayq:{emails}:*"] for line in LINES.values())
+    assert set(EXTRAS) < set(ON_OCCASION)
+
+
+@each_role
+def test_role_does_all_that_is_its_own(role: str, any_server: RedisServer) -> None:
+    for story in OWN[role]:
+        assert tell(any_server, role, LINES[role], STORIES[story]) == "", story
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_producer_does_more_with_what_the_page_adds(extra: str, any_server: RedisServer) -> None:
+    story, added = STORIES[EXTRAS[extra]], ON_OCCASION[extra].split()
+    assert tell(any_server, "producer", [*LINES["producer"], *added], story) == ""
+    for right in added:
+        others = [each for each in added if each != right]
+        assert tell(any_server, "producer", [*LINES["producer"], *others], story), right
+
+
+SCRIPTS = {
+    "producer": "send replace find cancel reschedule",
+    "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire collect"
+    " rest watch ring stats purge",
+    "observer": "find stats",
+    "administrator": "find stats pause resume purge collect requeue cancel reschedule repair balance unack_to_retry",
+}
+
+
+@each_role
+def test_role_may_run_every_command_of_its_scripts(role: str) -> None:
+    texts = [(LUA / f"{name}.lua").read_text() for name in SCRIPTS[role].split()]
+    commands = {f"+{name.lower()}" for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
+    assert commands - set(LINES[role]) == set()
+
+
+@each_role
+def test_without_any_one_of_its_rights_a_role_fails(role: str, any_server: RedisServer) -> None:
+    needless = []
+    for right in LINES[role][3:]:
+        rights = [each for each in LINES[role] if each != right]
+        if not any(tell(any_server, role, rights, STORIES[story]) for story in OWN[role]):
+            needless.append(right)
+    assert needless == []
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "producer": {
+        "receive": lambda queue: queue.receive(),
+        "stats": lambda queue: queue.stats(),
+        "pause": lambda queue: queue.pause(),
+        "purge": lambda queue: queue.purge(),
+        "requeue-all": lambda queue: queue.dead.requeue(),
+    },
+    "consumer": {
+        "send": lambda queue: queue.send("x", id="new"),
+        "pause": lambda queue: queue.pause(),
+        "cancel-in-flight": lambda queue: queue.cancel("held"),
+    },
+    "observer": {
+        "send": lambda queue: queue.send("x", id="new"),
+        "replace": lambda queue: queue.send("x", id="waiting", on_conflict="replace"),
+        "receive": lambda queue: queue.receive(),
+        "cancel": lambda queue: queue.cancel("waiting"),
+        "reschedule": lambda queue: queue.reschedule("waiting", delay=1),
+        "pause": lambda queue: queue.pause(),
+        "purge": lambda queue: queue.purge(),
+        "requeue": lambda queue: queue.dead.requeue("dead"),
+    },
+    "administrator": {
+        "send": lambda queue: queue.send("x", id="new"),
+        "receive": lambda queue: queue.receive(),
+    },
+}
+
+
+@pytest.mark.parametrize(("role", "deed"), [(role, deed) for role, deeds in REFUSED.items() for deed in deeds])
+def test_what_is_not_a_role_s_own_is_refused_and_changes_nothing(role: str, deed: str, any_server: RedisServer) -> None:
+    prepare(any_server)
+    grant(any_server, role)
+    before = contents(any_server)
+    with as_user(any_server, role) as mine, pytest.raises(LoginRefused, match=r"grant this user .*docs/acl\.md"):
+        REFUSED[role][deed](mine)
+    assert contents(any_server) == before
+
+
+def prepare(server: RedisServer) -> None:
+    """A queue with a message that waits, one that is due, one that is in flight and one that is dead."""
+    with as_root(server) as root:
+        for name in ("dead", "held"):
+            root.send("x", id=name)
+        messages = {message.id: message for message in root.receive()}
+        messages["dead"].reject("unwanted")
+        root.send("x", id="waiting", delay=60)
+        root.send("x", id="due")
+        root.stats()
+
+
+NEIGHBOURS = ["email", "emails2", "emails:", "emails:pending", "*", "?mails", "EMAILS", "emails\u200b"]
+
+
+@each_role
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_queue_of_another_name_is_out_of_reach(role: str, name: str, any_server: RedisServer) -> None:
+    with as_root(any_server, name) as root:
+        root.send("x", id="waiting", delay=60)
+    grant(any_server, role)
+    before = contents(any_server)
+    with as_user(any_server, role, name) as mine:
+        for deed in (mine.send, mine.get, mine.cancel):
+            with pytest.raises(LoginRefused, match=r"grant this user the keys of the queue"):
+                deed("waiting")
+    assert contents(any_server) == before
+
+
+SHARDED: dict[str, Callable[[Queue, str], Any]] = {
+    "producer": lambda queue, message_id: queue.cancel(message_id),
+    "consumer": lambda queue, _: telling.act(queue, *(scripts.unack_to_retry() for scripts in queue.core.shards)),
+    "observer": lambda queue, message_id: queue.get(message_id),
+    "administrator": lambda queue, message_id: queue.get(message_id),
+}
+
+
+@each_role
+def test_shards_take_the_pattern_that_the_page_adds(role: str, any_server: RedisServer) -> None:
+    ids = [f"m{n}" for n in range(20)]
+    with as_root(any_server, shards=4) as root:
+        root.send_many([Outgoing("x", id=each, delay=60) for each in ids])
+
+    def touch_all() -> None:
+        with as_user(any_server, role, shards=4) as mine:
+            mine.connection.do(mine.core.opened())
+            for each in ids:
+                SHARDED[role](mine, each)
+
+    grant(any_server, role)
+    with pytest.raises(LoginRefused, match="keys of the queue"):
+        touch_all()
+    grant(any_server, role, ON_OCCASION["a queue with shards"])
+    touch_all()
+
+
+def test_pattern_of_all_queues_reaches_all(any_server: RedisServer) -> None:
+    pattern = ON_OCCASION["all queues"]
+    with any_server.client() as admin:
+        line = [pattern if word.startswith("~") else word for word in LINES["producer"]]
+        admin.execute_command("ACL", "SETUSER", "producer", *line)
+        for name in ("emails", *NEIGHBOURS):
+            with as_user(any_server, "producer", name) as mine:
+                assert mine.send("x").created
+        admin.set("other:{emails}:pending", "x")
+    with any_server.client(username="producer", password="secret") as user, pytest.raises(redis.ResponseError):
+        user.get("other:{emails}:pending")
+
+
+@pytest.mark.parametrize(
+    ("right", "named"),
+    [("+evalsha", r"grant this user \+evalsha;"), ("~delayq:{emails}:*", r"the keys of the queue, as in ~delayq:")],
+)
+def test_missing_right_is_named(right: str, named: str, any_server: RedisServer) -> None:
+    with any_server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "producer", *[each for each in LINES["producer"] if each != right])
+    with as_user(any_server, "producer") as mine, pytest.raises(LoginRefused, match=named):
+        mine.send("x")
+
+
+def test_missing_right_within_a_script_is_named_as_far_as_the_server_says(any_server: RedisServer) -> None:
+    with any_server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "producer", *[each for each in LINES["producer"] if each != "+mset"])
+    with as_user(any_server, "producer") as mine, pytest.raises(LoginRefused) as caught:
+        mine.send("x")
+    named = r"\+mset" if any_server.version >= "8" else "the command that ACL LOG names"
+    assert re.search(rf"grant this user {named}; docs/acl\.md", str(caught.value))
+    assert "user_script" not in str(caught.value)
+
+
+COMMANDS = {
+    "producer": [["send", "emails", "x", "--id", "a"], ["cancel", "emails", "a"]],
+    "consumer": [["consume", "emails", "--exec", "true", "--burst"]],
+    "observer": [["stats"], ["stats", "emails"], ["peek", "emails"], ["dead", "list", "emails"], ["doctor"]],
+    "administrator": [["pause", "emails"], ["resume", "emails"], ["purge", "emails", "-y"], ["doctor", "--repair"]],
+}
+
+
+@each_role
+def test_command_line_serves_each_role(role: str, redis_server: RedisServer) -> None:
+    with as_root(redis_server) as root:
+        root.send("x")
+    grant(redis_server, role)
+    environment = os.environ | {"DELAYQ_URL": f"unix://{role}:secret@{redis_server.socket}"}
+    for words in COMMANDS[role]:
+        command = [sys.executable, "-m", "delayq.cli", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "grant" not in done.stderr

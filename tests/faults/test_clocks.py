@@ -1,0 +1,53 @@
+"""Clocks that are wrong: whoever goes by one believes it, and it remembers what it has shown."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.faults.clocks import WrongClock, true_time
+from tests.faults.world import ROOT
+
+LOOKS = """
+import sys
+from pathlib import Path
+
+from tests.faults.clocks import read_offset, true_time
+from tests.faults.programs.clocked import set_wrong
+
+now = lambda: true_time() + read_offset(Path(sys.argv[1]))
+old = __import__("datetime").datetime(2026, 1, 1)
+set_wrong(now)
+
+import calendar
+import datetime as dt
+import time
+from datetime import datetime
+
+looks = [time.time(), time.time_ns() / 1e9, time.mktime(time.localtime()), calendar.timegm(time.gmtime())]
+looks += [datetime.now().timestamp(), dt.datetime.now(dt.UTC).timestamp(), datetime.today().timestamp()]
+looks += [calendar.timegm(dt.datetime.utcnow().timetuple())]
+assert isinstance(old, datetime) and isinstance(datetime.now(), datetime)
+print(max(abs(look - now()) for look in looks) < 5, abs(true_time() + 60 - now()) < 5)
+"""
+
+
+def test_program_with_a_wrong_clock_believes_it(tmp_path: Path):
+    clock = WrongClock(tmp_path / "clock", 60.0)
+    command = [sys.executable, "-c", LOOKS, str(clock.path)]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout == "True True\n"
+
+
+def test_clock_remembers_the_lowest_and_the_highest_time_that_it_has_shown(tmp_path: Path):
+    clock = WrongClock(tmp_path / "clock")
+    began, true = time.monotonic(), true_time()
+    clock.set(-60.0)
+    clock.set(60.0)
+    ahead = time.monotonic()
+    lowest, highest = clock.shown(began, ahead)
+    assert lowest / 1000 < true - 59 < true + 59 < highest / 1000
+    assert min(clock.shown(ahead, ahead)) / 1000 > true + 59
+    assert clock.offsets() == [0.0, -60.0, 60.0]

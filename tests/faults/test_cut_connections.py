@@ -1,0 +1,132 @@
+"""The connection is cut at each command of each operation: nothing is lost, nothing is left over, nobody is told a lie.
+
+Which commands those are, an operation tells in a first call that nothing disturbs: a new command is covered by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from delayq import Message, Queue
+from delayq.dead import DeadLetters
+from tests.faults.cutting.operations import OPERATIONS, Operation, counts
+from tests.faults.cutting.stage import At, Played, Road, Stage, by_client, by_url, by_url_with_shards, say
+from tests.faults.proxy import WAYS, Cut, Proxy
+from tests.servers import RedisServer, server_binaries
+
+TRIES = 10  # of a case whose command did not come: an operation that waits may find its time over
+NOT_REACHED = "was not reached"
+WITHOUT_TRIP = {"Queue.close", "Queue.handler", "Queue.settle"}  # settle: it is what the methods of a message call
+# Queues by their ways to the server, and the cuts that are tried on each. Where a connection is cut behind the first of
+# several commands of a trip, and for good, the client knows as much as if all had run.
+ROADS: dict[str, tuple[Road, list[Cut]]] = {
+    "url": (by_url, [*map(Cut, WAYS), Cut("before", for_good=True), Cut("after", for_good=True)]),
+    "client": (by_client, [Cut("after"), Cut("within"), Cut("after", for_good=True)]),
+    "shards": (by_url_with_shards, [Cut("after"), Cut("after", for_good=True)]),
+}
+
+
+def is_worth(road: str, name: str) -> bool:
+    """Whether an operation takes another way on this road: of those that send most, some do not."""
+    return road == "url" or name not in {"receive, in vain", "doctor", "doctor, repairing"}
+
+
+@pytest.fixture(scope="module")
+def server(default_version: str) -> Iterator[RedisServer]:
+    server = RedisServer(server_binaries()[default_version], config={"hz": "500"})  # WAIT ends in time
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def stages(server: RedisServer) -> Iterator[Callable[[Road], Stage]]:
+    with Proxy(server.socket) as proxy, contextlib.ExitStack() as made:
+        yield lambda road: made.enter_context(contextlib.closing(Stage(server, proxy, road)))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few messages take many calls, and nobody wait before a repetition."""
+    monkeypatch.setattr("delayq.operations.sending.MAX_SENT", 2)
+    monkeypatch.setattr("delayq.operations.sending.CALLS_A_TRIP", 2)
+    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 1)
+    monkeypatch.setattr("delayq.operations.claiming.LEAST_PART", 1)
+    monkeypatch.setattr("redis.retry.sleep", lambda _: None)
+
+
+def every_cut(stage: Stage, operation: Operation, cuts: list[Cut]) -> dict[str, str]:
+    """Cut an operation at each of its commands; return what went wrong, by place and way."""
+    for _ in range(2):  # the second time, the server has the scripts
+        with stage.played(operation, lambda _: None) as whole:
+            assert whole.error is None
+            names = list(stage.proxy.passed)
+            examine(stage, operation, whole, whole)
+    assert names, "it has sent nothing that could be cut"
+    wrong: dict[str, str] = {}
+    for i, name in enumerate(names):
+        for cut in cuts:
+            number = names[: i + 1].count(name)
+            if trouble := one_cut(stage, operation, whole, partial(At, name, number, cut)):
+                wrong[f"{cut}, {name} {number}"] = trouble
+    missed = [place for place, trouble in wrong.items() if trouble == NOT_REACHED]
+    if operation.timed and len(missed) <= len(names) * len(cuts) // 3:
+        return {place: trouble for place, trouble in wrong.items() if place not in missed}
+    return wrong
+
+
+def one_cut(stage: Stage, operation: Operation, whole: Played, at: Callable[[], At]) -> str:
+    """Cut an operation at one command; return what went wrong, or nothing."""
+    for _ in range(TRIES):
+        with stage.played(operation, at()) as played:
+            if stage.proxy.cuts:
+                try:
+                    examine(stage, operation, whole, played)
+                except Exception as error:  # noqa: BLE001  # the other places are to be tried, too
+                    return f"{error!r:.400}"
+                return ""
+    return NOT_REACHED
+
+
+def examine(stage: Stage, operation: Operation, whole: Played, played: Played) -> None:
+    before, told, wanted = played.before.told(), played.after.told(), whole.after.told()
+    if played.error is None:
+        assert played.told == whole.told or operation.instead(played.told, whole.told), played.told
+        assert told == wanted
+    else:
+        for id in before.keys() | told.keys() | wanted.keys():
+            ends = {before.get(id), wanted.get(id), *operation.between}
+            assert told.get(id) in ends, f"{id} is {told.get(id)}"
+    assert counts(played.queue) == counts(stage.direct)
+    if played.after == played.before and wanted == before:
+        return  # it changes nothing, and so it was
+    if operation.whole:
+        stage.assert_in_order()
+    if played.error is not None and operation.again:
+        say(lambda: operation.run(played.queue, played.stock))
+        assert stage.seen().told() == wanted
+    if not operation.whole:
+        stage.assert_in_order()
+    stage.assert_all_comes(stage.seen())
+
+
+@pytest.mark.parametrize(
+    ("road", "name"), [(road, name) for road in ROADS for name in OPERATIONS if is_worth(road, name)]
+)
+@pytest.mark.usefixtures("small")
+def test_operation_that_is_cut_loses_nothing_and_tells_no_lie(
+    stages: Callable[[Road], Stage], road: str, name: str
+) -> None:
+    make, cuts = ROADS[road]
+    assert every_cut(stages(make), OPERATIONS[name], cuts) == {}
+
+
+def test_every_public_method_is_cut() -> None:
+    methods = {
+        f"{kind.__name__}.{name}" for kind in (Queue, DeadLetters, Message) for name in vars(kind) if name[0] != "_"
+    }
+    covered = {method for operation in OPERATIONS.values() for method in operation.covers}
+    assert methods - WITHOUT_TRIP == covered - {"doctor.examine"}

@@ -1,0 +1,108 @@
+"""The connection of a consumer is cut at each kind of command of its life: each message is handled all the same."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+import pytest
+
+from tests.faults.cutting.life import HANDLED, LAST, SENT, Life
+from tests.faults.cutting.stage import At, Stage, by_url
+from tests.faults.proxy import WAYS, Cut, Proxy
+from tests.servers import RedisServer, server_binaries
+
+TRIES = 3  # of a life: on a machine that pauses, a lease may end
+AT_ONCE = 10  # lives: they wait more than they work
+# The first time that a command of a kind comes, and the second.
+CUTS = [*((1, Cut(way)) for way in WAYS), (1, Cut("before", for_good=True)), (1, Cut("after", for_good=True))]
+CUTS += [(2, Cut("after"))]
+# What a life is to have in it; else its matrix would tell little.
+DUTIES = {
+    "open": "begins",
+    "pending_to_ready": "promotes",
+    "ready_to_unack": "claims",
+    "MGET": "fetches",
+    "ack": "settles",
+    "nack": "settles",
+    "reject": "settles",
+    "extend": "renews",
+    "rest": "rests",
+    "watch": "rests",
+    "BLPOP": "rests",
+    "unack_to_retry": "keeps up",
+    "ZRANGE": "keeps up",
+    "collect": "keeps up",
+    "purge": "keeps up",
+    "release": "ends",
+    "CLIENT UNBLOCK": "ends",
+    "ring": "ends",
+}
+
+
+@pytest.fixture
+def stages(default_version: str) -> Iterator[SimpleQueue[Stage]]:
+    """As many as lives go on at once, each with a server of its own."""
+    free: SimpleQueue[Stage] = SimpleQueue()
+    with contextlib.ExitStack() as made:
+        for _ in range(AT_ONCE):
+            server = made.enter_context(contextlib.closing(RedisServer(server_binaries()[default_version])))
+            proxy = made.enter_context(Proxy(server.socket))
+            free.put(made.enter_context(contextlib.closing(Stage(server, proxy, by_url))))
+        yield free
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody wait for long."""
+    monkeypatch.setattr("delayq.pace.FALLBACK_MS", 50)
+    monkeypatch.setattr("delayq.patience.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("redis.retry.sleep", lambda _: None)
+
+
+@pytest.mark.usefixtures("quick")
+def test_consumer_that_is_cut_anywhere_in_its_life_handles_every_message(stages: SimpleQueue[Stage]) -> None:
+    stage = stages.get()
+    Life(stage, lambda _: None).run()
+    names = set(stage.proxy.passed)
+    stages.put(stage)
+    assert set(DUTIES) - names == set()
+
+    def wrong(name: str, number: int, cut: Cut) -> str:
+        trouble = ""
+        for _ in range(TRIES):
+            stage = stages.get()
+            try:
+                trouble = one_life(stage, At(name, number, cut))
+            finally:
+                stages.put(stage)
+            if not trouble:
+                return ""
+        return f"{cut}, {name} {number}: {trouble}"
+
+    matrix = [(name, *place) for name in sorted(names) for place in CUTS]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        assert [each for each in pool.map(lambda place: wrong(*place), matrix) if each] == []
+
+
+def one_life(stage: Stage, at: At) -> str:
+    """Cut a life; return what went wrong, or nothing."""
+    life = Life(stage, at)
+    try:
+        life.run()
+        assert stage.proxy.cuts == 1 or at.number > 1, "was not reached"
+        stage.assert_in_order()
+        assert life.finished >= HANDLED
+        assert life.begun.keys() <= SENT
+        # No lease has ended: what was handed to a handler was settled, and what was not is nobody's duplicate.
+        assert {id: count for id, count in life.begun.items() if count > 1 + (id == "fails")} == {}
+        if at.name == "MGET":  # what was handed out is fetched once the connection is back: it costs no attempt
+            assert stage.direct.stats().lease_lost == 1
+        seen = stage.seen()
+        assert seen.places.keys() - {*LAST, "rejected", "old"} == set()  # old: its purge may wait for its next turn
+        stage.assert_all_comes(seen)
+    except Exception as error:  # noqa: BLE001  # the other places are to be tried, too
+        return f"{error!r:.500}"
+    return ""

@@ -1,0 +1,147 @@
+"""Whatever the arguments: a command ends with exit code 0, 1 or 2, and says why in a line; never with a traceback."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+import pytest
+from delayq.cli import main
+from delayq.cli.durations import parse_duration, parse_moment
+from delayq.cli.payloads import payload_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayq.errors import InvalidTime, PayloadNotSerializable
+from delayq.times import MAX_TIME_MS
+from tests.cli import conftest
+from tests.cli.conftest import Invoke
+from tests.faults.hostile import (
+    GROWTH_BYTES,
+    TEXTS,
+    commands_to_a_terminal,
+    examples,
+    growth,
+    mutations,
+    refusal,
+    texts,
+)
+
+environment, invoke, server = conftest.environment, conftest.invoke, conftest.server
+
+# Those that run on, or for long, have tests of their own; these end by themselves.
+COMMANDS = ["send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "doctor"]
+DEAD = ["list", "show", "requeue", "purge"]
+ELSEWHERE = {"--url", "--file", "-f"}  # tried by the tests of URLs and of lines; here they would reach out
+
+
+def can_be_given(text: str) -> bool:
+    """Whether an argument of a process can hold it: bytes, of which those that are no UTF-8 come as surrogates."""
+    return "\0" not in text and not re.search("[\ud800-\udc7f\udd00-\udfff]", text)
+
+
+GIVEN = [text for text in TEXTS if can_be_given(text)]
+arguments = texts.filter(can_be_given)
+
+
+def options() -> list[str]:
+    """Every option of these commands."""
+    found: set[str] = set()
+    for name in (*COMMANDS, "dead"):
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        inner = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+        found.update(option for each in inner for parameter in each.params for option in parameter.opts)
+    return sorted(option for option in found if option.startswith("-") and option not in ELSEWHERE)
+
+
+def names_no_command(given: list[str]) -> bool:
+    return given[0] not in NAMES
+
+
+OPTIONS = options()
+NAMES = main.list_commands(click.Context(main))
+words = st.one_of(
+    arguments,
+    st.sampled_from(OPTIONS),
+    st.tuples(st.sampled_from(OPTIONS), arguments).map("=".join),
+    st.sampled_from(["emails", "order-42", "hello", "1h", "pending", "--json", "2026-12-24T18:00Z"]),
+)
+calls = st.one_of(
+    st.tuples(st.sampled_from(COMMANDS).map(lambda name: [name]), st.lists(words, max_size=6)),
+    st.tuples(st.sampled_from(DEAD).map(lambda name: ["dead", name]), st.lists(words, max_size=5)),
+    st.tuples(st.just([]), st.lists(arguments, min_size=1, max_size=2).filter(names_no_command)),
+).map(lambda call: call[0] + call[1])
+
+
+def assert_proper(result: Any) -> None:
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code in (0, 1, 2)
+    assert commands_to_a_terminal(result.output) == set()
+    if result.exit_code and result.stderr:
+        assert result.stderr.splitlines()[-1].startswith(("delayq: ", "Example:", "  delayq "))
+
+
+@examples(300)
+@given(calls)
+def test_any_words_end_in_good_order(invoke: Invoke, call: list[str]) -> None:
+    assert_proper(invoke(*call, input=b"x"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("command", [*COMMANDS, *(f"dead {name}" for name in DEAD)])
+def test_nasty_text_in_every_place_ends_in_good_order(command: str, invoke: Invoke) -> None:
+    for text in GIVEN:
+        assert_proper(invoke(*command.split(), text, input=b""))
+        assert_proper(invoke(*command.split(), "emails", text, input=b""))
+        assert_proper(invoke(*command.split(), "emails", "x", f"--prefix={text}", input=b""))
+
+
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith("--")])
+def test_nasty_text_as_the_value_of_every_option_ends_in_good_order(option: str, invoke: Invoke) -> None:
+    for text in GIVEN:
+        assert_proper(invoke("send", "emails", "x", f"{option}={text}"))
+
+
+@examples(200)
+@given(texts)
+def test_targets_of_consume_are_refused_in_good_order(invoke: Invoke, text: str) -> None:
+    assert_proper(invoke("consume", f"no_such_module_{text}", input=b""))
+    assert_proper(invoke("consume", f"json:{text}", input=b""))
+
+
+@examples(500)
+@given(texts | mutations(st.sampled_from([b"1w2d3h4m5s6ms", b"1.5", b"90s"])).map(lambda data: data.decode("latin-1")))
+def test_length_of_time_is_one_or_refused(text: str) -> None:
+    assert refusal(lambda: parse_duration(text), InvalidTime) or 0 <= parse_duration(text) * 1000 <= MAX_TIME_MS
+
+
+@examples(500)
+@given(texts | mutations(st.just(b"2026-12-24T18:00:00.123456+01:00")).map(lambda data: data.decode("latin-1")))
+def test_moment_is_one_or_refused(text: str) -> None:
+    assert refusal(lambda: parse_moment(text), InvalidTime) or parse_moment(text).tzinfo is not None
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("unit", ["", "s", "w", ".5h", "ms", ".", "x", "w1"])
+def test_a_million_digits_are_refused_at_once(unit: str) -> None:
+    with pytest.raises(InvalidTime):
+        parse_duration("9" * 1_100_000 + unit)
+
+
+@examples(300)
+@given(st.binary(max_size=60) | texts.map(lambda text: text.encode(errors="surrogatepass")))
+def test_payload_of_the_command_line_is_one_or_refused(body: bytes) -> None:
+    for kind in ("auto", "json", "text", "raw"):
+        refusal(lambda kind=kind: payload_of(body, kind), PayloadNotSerializable)  # type: ignore[misc]  # bound now
+    assert payload_of(body, "raw") == body
+
+
+def test_readers_of_arguments_do_not_grow() -> None:
+    def work(number: int) -> None:
+        text = TEXTS[number % len(TEXTS)]
+        refusal(lambda: parse_duration(f"{number}h{text}"), InvalidTime)
+        refusal(lambda: parse_moment(f"{text}{number}"), InvalidTime)
+
+    assert growth(work, 6000) < GROWTH_BYTES

@@ -1,0 +1,52 @@
+"""Each fault of the field is put back once, and the suite catches it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults import mutation
+from tests.faults.mutation import FOLDER, Mutation, make_copy, mutations
+
+ALL = mutations()
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Iterator[Path]:
+    yield make_copy(tmp_path / "copy")
+    shutil.rmtree(tmp_path)  # megabytes, which pytest would keep
+
+
+def test_each_fault_of_the_field_has_its_mutation() -> None:
+    rows = re.findall(r"^\| (?!fault |---)(.+?) \| (.+?) \|$", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert len(rows) == 14
+    named = [name for _, names in rows for name in re.findall(r"`(\w+)`", names) or [""]]
+    assert sorted(named) == [each.name for each in ALL]
+
+
+def test_tests_that_are_to_catch_a_fault_pass_without_it(copy: Path) -> None:
+    tests = sorted({test for each in ALL for test in each.caught_by})
+    found = mutation.run(copy, tests)
+    assert {
+        test: found.get(test) for test in tests if {case.outcome for case in found.get(test, [])} != {"passed"}
+    } == {}
+
+
+@pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name)
+def test_fault_that_is_put_back_is_caught(fault: Mutation, copy: Path) -> None:
+    fault.put_into(copy)
+    found = mutation.run(copy, fault.caught_by)
+    assert fault.caught_by
+    assert [test for test in fault.caught_by if not any(case.is_assertion for case in found[test])] == [], found
+    assert [case for cases in found.values() for case in cases if case.outcome == "error"] == []
+
+
+def test_patch_that_does_not_fit_any_more_says_so(copy: Path) -> None:
+    fault = ALL[0]
+    fault.put_into(copy)
+    with pytest.raises(ValueError, match=f"{fault.name}.patch does not fit"):
+        fault.put_into(copy)

@@ -1,0 +1,67 @@
+"""A message that is replaced between its hand-out and the fetch of its envelope, which are two trips."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq import Message, Queue
+from delayq.operations import claiming
+from tests.servers import RedisServer
+
+NOW = 1_700_000_000_000
+LEASE = 30_000
+
+
+class Clock:
+    """The server's time, ms."""
+
+    now = float(NOW)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer):
+    with Queue("q", url=redis_server.url, clock=Clock()) as queue:
+        queue.send(b"old", id="a")
+        yield queue
+
+
+def claim_and(queue: Queue, replace: Any) -> list[Message]:
+    """Claim, and do something before the envelopes are fetched."""
+    steps = claiming.claim(queue.core, Message, 10, LEASE)
+    calls = next(steps)
+    try:
+        while True:
+            if calls[0].script is None:
+                replace()
+            calls = steps.send(queue.connection.run(calls))
+    except StopIteration as stop:
+        batch: claiming.Batch = stop.value
+        return batch.messages
+
+
+@pytest.mark.parametrize("passed_ms", [0.5, 1, 1000])
+def test_new_message_is_not_handled_before_it_is_due(queue: Queue, passed_ms: float):
+    clock: Any = queue.core.clock
+    clock.now = NOW + 5  # it was not due in this very millisecond
+
+    def replace() -> None:
+        clock.now += passed_ms
+        queue.send(b"new", delay=3600, id="a", on_conflict="replace")
+
+    assert claim_and(queue, replace) == []
+    clock.now += 3_600_001
+    assert [message.body for message in queue.receive()] == [b"new"]
+
+
+def test_message_that_was_stored_before_the_clock_was_set_back_is_handled(queue: Queue):
+    clock: Any = queue.core.clock
+    queue.connection.run([queue.core.shards[0].pending_to_ready()])
+    clock.now = NOW - 5000
+    (message,) = claim_and(queue, lambda: None)
+    message.ack()
+    assert queue.stats().acked == 1

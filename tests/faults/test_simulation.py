@@ -1,0 +1,90 @@
+"""Simulations: producers, consumers, receivers and a keeper on a virtual clock, against real scripts on a real server.
+
+The library's own code runs, its consumer's threads included, one step at a time in an order that the seed decides.
+DELAYQ_SEEDS=20000 makes for more seeds than usual.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delayq.calls import script
+from delayq.connection import Connection
+from tests.faults.simulation.server import connect
+from tests.faults.simulation.simulation import Failed, play
+from tests.servers import RedisServer
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = int(os.environ.get("DELAYQ_SEEDS") or 1000)
+CHUNKS = 20
+
+# What the seeds of a chunk must have come to, together: what never happens shows nothing.
+HAPPENED = {
+    *("acknowledged", "stored", "delivered", "started", "finished", "repeated", "stale", "lease lost"),
+    *(f"ended {how}" for how in ("acked", "cancelled", "expired", "purged", "replaced", "dead")),
+}
+
+# Faults that are put into a script: what is replaced, and by what.
+FAULTS = {
+    "ack": (r"right == receipts\[i\]", "right"),  # any receipt will do
+    "unack_to_retry": (r"redis\.call\('ZADD', KEYS\[2\], .*\)", ""),  # what is taken back is dropped
+    "send": (r"return redis\.call\('ZREM', KEYS\[2\], .*\) == 0", "return false"),  # it stays garbage as well
+    "pending_to_ready": (r"redis\.call\('ZREMRANGEBYRANK', KEYS\[1\], .*\)", "redis.call('DEL', KEYS[1])"),
+    "ready_to_unack": (r"redis\.call\('ZCOUNT', KEYS\[2\], .*\)", "redis.call('ZCARD', KEYS[2])"),  # early
+}
+
+
+@pytest.fixture
+def connection(redis_server: RedisServer) -> Iterator[Connection]:
+    connection = connect(redis_server.url)
+    yield connection
+    connection.close()
+
+
+@pytest.mark.timeout(120 + SEEDS)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_seed_comes_to_a_good_end(connection: Connection, chunk: int):
+    counts: Counter[str] = Counter()
+    for seed in range(chunk * SEEDS // CHUNKS, (chunk + 1) * SEEDS // CHUNKS):
+        counts += play(seed, connection).counts
+    sys.stdout.write(f"{dict(counts)}\n")
+    assert SEEDS < 1000 or sorted(HAPPENED - set(counts)) == []
+
+
+@pytest.mark.parametrize("seed", [1, 22, 333])
+def test_seed_replays_byte_for_byte(connection: Connection, seed: int):
+    assert play(seed, connection).trace == play(seed, connection).trace
+
+
+def test_seed_replays_byte_for_byte_in_another_process(connection: Connection, redis_server: RedisServer):
+    here = play(4444, connection).trace
+    command = [sys.executable, "-m", "tests.faults.simulation", "4444", "--url", redis_server.url]
+    for hash_seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.rstrip("\n") == here
+
+
+def test_seeds_differ(connection: Connection):
+    assert play(1, connection).trace != play(2, connection).trace
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_in_a_script_is_found_within_a_hundred_seeds(
+    connection: Connection, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    faulty, count = re.subn(*FAULTS[name], script(name).text)
+    assert count == 1
+    monkeypatch.setattr(script(name), "text", faulty)
+    monkeypatch.setattr(script(name), "sha", hashlib.sha1(faulty.encode()).hexdigest())
+    with pytest.raises(Failed, match=r"again: python -m tests\.faults\.simulation \d+"):
+        deque((play(seed, connection) for seed in range(100)), maxlen=0)

@@ -1,0 +1,110 @@
+"""Producers and consumers at work while something is done to their server."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import redis
+
+from delayq import Queue
+from tests.faults import history
+from tests.faults.checker import Verdict
+from tests.faults.outages import INF, worst_resume
+from tests.faults.world import Broken, World
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+NAME = "work"
+LEASE = 2.0
+CONSUMERS = 2
+RATE = 125  # messages a second that are sent; as many fall due that were sent before
+WORK = 0.02  # seconds a message: one consumer alone cannot handle them
+START_SECONDS = 1.0  # about what the processes take to start
+RESUME_SECONDS = 5.0
+PATIENCE_SECONDS = 20.0
+DRAIN_SECONDS = 120.0
+
+
+class Traffic:
+    """A stock of messages that fall due bit by bit, a producer that sends more, and consumers that handle them.
+
+    Args:
+        seconds: how long messages are sent and fall due.
+        producing: what the producer is to do otherwise, as in programs/produce.py.
+
+    Attributes:
+        count: how many messages there are in all.
+    """
+
+    def __init__(self, world: World, server: RedisServer, seconds: float, **producing: Any) -> None:
+        self.world = world
+        self.server = server
+        self.queue = Queue(NAME, url=server.url, lease=LEASE)
+        many = round(RATE * seconds)
+        self.count = 2 * many
+        delays = (0.0, START_SECONDS + seconds)
+        world.finish(world.producer(server.url, NAME, name="stock", count=many, batch=250, delays=delays))
+        self.consumers = [
+            world.consumer(server.url, NAME, lease=LEASE, work=WORK, fail_every=50) for _ in range(CONSUMERS)
+        ]
+        task = {"name": "live", "count": many, "batch": 5, "rate": RATE, "delays": (0.0, 0.5), "again": True}
+        self._producer = world.producer(server.url, NAME, **task | producing)
+        if not eventually(self._is_going):
+            raise Broken(f"the consumers did not start: {world.log()}")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether messages are still being sent."""
+        return self._producer.poll() is None
+
+    def drain(self) -> None:
+        """Wait until all is done; the consumers stay, and are idle."""
+        self.world.finish(self._producer)
+        self._go_on()
+        self.world.drain(self.queue, DRAIN_SECONDS)
+
+    def end(self, all_sent: bool = True) -> Verdict:
+        """Wait until all is done, and judge it.
+
+        Args:
+            all_sent: every send was repeated until it was acknowledged.
+
+        Raises:
+            Broken: a consumer took too long to go on after a trouble (in the long form); or as `World.verdict`.
+        """
+        world = self.world
+        self.drain()
+        worst = self._worst_resume()
+        world.figures["worst resume"] = f"{worst:.2f} s"
+        for consumer in self.consumers:
+            world.stop(consumer)
+        verdict = world.verdict(self.queue, lease=LEASE)
+        if all_sent and verdict.sends != self.count:
+            raise Broken(f"{verdict.sends} of {self.count} sends were acknowledged; {verdict}")
+        if world.size == "long" and worst > RESUME_SECONDS:
+            raise Broken(f"a consumer went on {worst:.2f} s after the server had come back; {verdict}")
+        return verdict
+
+    def _go_on(self) -> None:
+        """Send more until each consumer has gone on after the last trouble."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not eventually(lambda: self._worst_resume() < INF, seconds=0.2):
+            if time.monotonic() > deadline:
+                raise Broken(f"a consumer has not gone on for {PATIENCE_SECONDS} s: {self.world.log()}")
+            for _ in range(50):
+                self.world.send(self.queue, 1, id=f"more-{self.count}")
+                self.count += 1
+
+    def _worst_resume(self) -> float:
+        return worst_resume(history.read(self.world.folder), [consumer.pid for consumer in self.consumers])
+
+    def _is_going(self) -> bool:
+        journals = [self.world.folder / f"consumer-{consumer.pid}.jsonl" for consumer in self.consumers]
+        return all(journal.exists() and journal.stat().st_size for journal in journals)
+
+
+def errors(client: redis.Redis, code: str) -> int:
+    """Return how many times a server has answered with an error since it was started."""
+    count: int = client.info("errorstats").get(f"errorstat_{code}", {}).get("count", 0)
+    return count
