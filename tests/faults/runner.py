@@ -6,6 +6,7 @@ Usage: python -m tests.faults [OPTIONS]
 from __future__ import annotations
 
 import importlib
+import logging
 import shutil
 import sys
 import tempfile
@@ -54,6 +55,7 @@ def play(name: str, seed: int, size: Size, folder: Path) -> tuple[Verdict, dict[
 @click.option("--keep", is_flag=True, help="Keep the journals of a run that fails.")
 def main(only: str | None, seed: int, seeds: int, short: bool, keep: bool) -> None:
     """Run scenarios; exit 1 when one fails."""
+    logging.getLogger("delayq").setLevel(logging.ERROR)  # a line a scenario: what is wrong is in the verdict
     names = only.split(",") if only else NAMES
     if unknown := sorted(set(names) - set(NAMES)):
         raise click.BadParameter(f"{', '.join(unknown)}: there are {', '.join(NAMES)}", param_hint="--only")
