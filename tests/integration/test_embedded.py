@@ -38,7 +38,7 @@ def test_store_serves_until_the_last_user_is_gone(watched: Watched):
 def test_store_that_takes_long_to_load_waits_for_another_user(folder: Path):
     watched = Watched(folder)
     with open_store(folder) as client:
-        client.eval("for i = 1, 500000 do redis.call('INCR', KEYS[1]) end", 1, "key")
+        client.eval("for i = 1, 1000000 do redis.call('INCR', KEYS[1]) end", 1, "key")
     assert eventually(watched.is_at_rest)
     with open_store(folder):
         before = watched.look()
