@@ -132,6 +132,7 @@ class Cluster:
                 talk = self._begun(group)
                 if talk is not None:
                     talks.append(talk)
+                    talk.speak()
             for talk in talks:
                 talk.listen()
         finally:
@@ -139,7 +140,7 @@ class Cluster:
                 talk.close()
 
     def _begun(self, group: list[_Sent]) -> _Talk | None:
-        """Send calls to their node; None when it does not let us in."""
+        """Return a connection to the calls' node; None when it does not let us in."""
         node = group[0].node
         began = time.monotonic()
         error: Exception = exceptions.ConnectionError("it was away a moment ago")
@@ -153,7 +154,6 @@ class Cluster:
                     self._away[node.name] = now + max(AWAY_SECONDS, now - began)
             else:
                 self._away.pop(node.name, None)
-                talk.speak()
                 return talk
         for each in group:
             each.reply = error if isinstance(error, _ANSWERS) else exceptions.ClusterDownError(f"{node.name}: {error}")
@@ -225,8 +225,7 @@ class _Talk:
                 return
         for each in self._group:
             try:
-                if each.asked:
-                    self._connection.read_response()
+                refusal = self._answer_to_asking() if each.asked else None
                 each.reply = self._server.parse_response(self._connection, each.words[0], **{NEVER_DECODE: True})
             except _ANSWERS as error:
                 each.reply = error
@@ -235,7 +234,18 @@ class _Talk:
                 return
             except exceptions.RedisError as error:
                 each.reply = error
+            each.reply = refusal or each.reply
         self._is_whole = True
+
+    def _answer_to_asking(self) -> exceptions.RedisError | None:
+        """Return why ASKING was refused; the reply to the call itself follows in any case."""
+        try:
+            self._connection.read_response()
+        except (*_ANSWERS, *_LOST):
+            raise
+        except exceptions.RedisError as error:
+            return error
+        return None
 
     def close(self) -> None:
         """Give the connection back; one that may hold a reply yet is not used again."""

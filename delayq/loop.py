@@ -63,6 +63,7 @@ class Loop:
         self._exhausted = True  # the last claim left nothing that is due
         self._next_sleep: resting.Sleep | None = None  # when the server was asked
         self._expected: Sequence[str] = ()  # which message the last sleep has ended for, a shard
+        self._cannot_recover = False  # the last upkeep was refused
         self._slept_in_peace = False  # nothing has ended the last sleep, and nothing is due as far as was known
         self._patience = Patience(queue.name)
         self._stopping = self._at_once = self._sleeping = False
@@ -156,7 +157,7 @@ class Loop:
         if limit is not None:
             rests = self._exhausted or not limit  # else the next turn comes at once
             steps.append(resting.rest(self._core, self._name, pace.FALLBACK_MS) if rests else nothing())
-            expected, self._expected = self._expected, ()
+            expected, self._expected = self._expected if limit else (), ()
             steps.append(claiming.claim(self._core, Message, limit, self._lease, expected=expected))
         outcomes, *replies = self._do(together(*steps))
         self._unsettled = []
@@ -172,8 +173,9 @@ class Loop:
         self._next_sleep = expect(sleep)
         if upkeep:
             recovered, garbage = map(expect, kept_up)
+            self._cannot_recover = recovered is None
             more = self._do(managing.collect_found(garbage)) if garbage else False
-            if more or recovered >= MAX_MOVED:
+            if more or (recovered or 0) >= MAX_MOVED:
                 self._upkeep.now()
                 self._exhausted = False
         return int(batch.claimed)
@@ -208,8 +210,8 @@ class Loop:
             log_of(admitted[0]).warning("runs alone: earlier deliveries ended with their consumers")
         self._leases.hold(messages)
         try:
-            if refused:  # before one of the others takes this process down
-                self._unsettled += [(message, oc.HANDED_BACK) for message in refused]
+            if refused:  # before one of the others takes this process down; behind what waits, else it is back at once
+                self._unsettled += [(message, oc.HandedBack(behind=True)) for message in refused]
                 self._exchange(None)
         finally:
             self._submit(admitted)
@@ -265,13 +267,16 @@ class Loop:
             seconds = min(seconds, self._cleaning.left())
         else:
             seconds = min(seconds, self._leases.heartbeat.left(), self._upkeep.left() + 0.001)
+        for_lease = sleep.for_event and not sleep.for_message
+        if for_lease and self._cannot_recover:  # it has ended, and cannot be taken back: not to be tried all the time
+            seconds = max(seconds, min(self._upkeep.left(), self._leases.heartbeat.left() if not idle else 1.0))
         disturbed = self._wait(seconds, self._bells)
         rang = [each.rang() for each in self._bells]
         self._slept_in_peace = idle and not (sleep.for_event or disturbed or any(rang))
         if time.monotonic() >= sleep.until:
             self._expected = sleep.expected
-            if sleep.for_event and not sleep.for_message:
-                self._upkeep.now()  # a lease has ended
+            if for_lease and not self._cannot_recover:
+                self._upkeep.now()
 
     def _sleeps_on(self) -> bool:
         """Sleep on if there is nothing to do for anybody, which costs much less than to try."""

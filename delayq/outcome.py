@@ -43,7 +43,13 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """→ ready, at no cost."""
+    """→ ready, at no cost.
+
+    Attributes:
+        behind: behind what waits already, not in the place that its due time gives it.
+    """
+
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,9 @@ class Quarantine(Generic[D]):
         if not suspects:
             self._claims_of_one = max(0, self._claims_of_one - 1)
             return messages, []
-        self._claims_of_one, self._since = CLAIMS_OF_ONE, time.monotonic()
+        if not self._claims_of_one or len(suspects) == len(messages):
+            self._since = time.monotonic()  # also when nothing else was to be had: there is no use in claiming on
+        self._claims_of_one = CLAIMS_OF_ONE
         if len(messages) == 1 and not held:
             (self._alone,) = messages
             return messages, []

@@ -50,6 +50,7 @@ local FRESH = '0.0.0.0'
 
 local function deliveries(stored)
   local past, released, forgiven, lost = string.match(stored or FRESH, '^(%d+)%.(%d+)%.(%d+)%.(%d+)$')
+  if not past then return 0, 0, 0, 0 end -- another program has overwritten it
   return tonumber(past), tonumber(released), tonumber(forgiven), tonumber(lost)
 end
 

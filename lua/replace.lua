@@ -24,9 +24,11 @@
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
-redis.call('SET', KEYS[13], string.format('%013.0f', now) .. ARGV[4]) -- first: at maxmemory this is refused, and nothing changes
-local running = redis.call('ZREM', KEYS[6], id)
-local found = running + redis.call('ZREM', KEYS[1], id)
+local running = redis.call('ZSCORE', KEYS[6], id) and 1 or 0
+-- First, since at maxmemory it is refused, and nothing changes. Whoever has been handed the old message within this very
+-- millisecond, and fetches the new one, is to see that it was stored later.
+redis.call('SET', KEYS[13], string.format('%013.0f', now + running) .. ARGV[4])
+local found = redis.call('ZREM', KEYS[6], id) + redis.call('ZREM', KEYS[1], id)
 for _, i in ipairs({5, 7, 8}) do found = found + redis.call('ZREM', KEYS[i], id) end
 local stored = redis.call('HGET', KEYS[9], id)
 if running == 1 or (stored and found > 0) then

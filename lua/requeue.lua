@@ -31,6 +31,8 @@ for i, id in ipairs(ids) do
   end
 end
 if #found > 0 then
+  redis.call('HGET', KEYS[4], '') -- fails before the first message is taken away, should the key have been overwritten
+  redis.call('HGET', KEYS[5], '')
   redis.call('ZREM', KEYS[1], unpack(found))
   redis.call('HSET', KEYS[3], unpack(attempts))
   redis.call('HDEL', KEYS[4], unpack(found))

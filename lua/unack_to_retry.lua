@@ -22,8 +22,13 @@ if #lost == 0 then return 0 end
 local ids, attempts, errors, retries = {}, {}, {}, {}
 for i = 1, #lost, 2 do ids[#ids + 1] = lost[i] end
 local stored = redis.call('HMGET', KEYS[4], unpack(ids))
-redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
+-- Another program may have overwritten any of these: better fail before the first message is taken away.
+check_target(KEYS[3])
+redis.call('HGET', KEYS[5], '')
+redis.call('HGET', KEYS[7], '')
+redis.call('SREM', KEYS[6], '')
 local cancels = redis.call('EXISTS', KEYS[6]) == 1
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
 for i, id in ipairs(ids) do
   if not (cancels and discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7])) then
     local past, released, forgiven, times = deliveries(stored[i])

@@ -10,10 +10,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from delayq import outcome as oc
 from delayq.calls import Call, Steps, expect
 from delayq.envelope import parse
-from delayq.errors import DelayqError, ServerUnreachable, UnreadableEnvelope
+from delayq.errors import DelayqError, ServerUnreachable, StaleReceipt, UnreadableEnvelope
 from delayq.log import log, log_of
 from delayq.message import Deliveries, Delivery, receipt_of
-from delayq.operations import settling
 from delayq.operations.core import Core
 from delayq.scripts import MAX_IDS, Claimed, Scripts
 
@@ -141,14 +140,18 @@ def _fetched(
         raise
 
 
-def recover(core: Core) -> Steps[int]:
-    """Take back deliveries whose lease ran out, of all shards, a bounded number; return how many."""
+def recover(core: Core) -> Steps[int | None]:
+    """Take back deliveries whose lease ran out, of all shards, a bounded number.
+
+    Returns:
+        how many; None when a shard refused.
+    """
     shards = yield from core.opened()
     results = yield [scripts.unack_to_retry() for scripts in shards]
     for error in results:
         if isinstance(error, DelayqError):
             log.error("lost deliveries are not taken back", queue=core.name, error=str(error))
-    return sum(result for result in results if isinstance(result, int))
+    return None if any(isinstance(each, DelayqError) for each in results) else sum(results)
 
 
 def _rotated(shards: list[Scripts], core: Core) -> list[Scripts]:
@@ -176,8 +179,9 @@ def _received(
         yield settlements  # a stale receipt here means that the message has moved on already
     messages = [message for each in opened for message in each.messages]
     if doubtful := [message for each in opened for message in each.doubtful]:
-        replaced = yield from settling.renew(core, doubtful, lease)
-        messages += [message for message in doubtful if message not in replaced]
+        replies = yield [scripts.extend(message.id, message.receipt, lease) for message in doubtful]
+        kept = [not isinstance(reply, StaleReceipt) and expect(reply) for reply in replies]
+        messages += [message for message, ours in zip(doubtful, kept, strict=True) if ours]
     return messages
 
 
@@ -203,8 +207,7 @@ class _Opened(Generic[D]):
     """Messages to handle, the calls that settle those that must not reach a handler, and the bytes of them all.
 
     Doubtful are those whose envelope was stored after the hand-out: they were replaced, and the new one may not be due
-    (or the server's clock was set back). Of a millisecond's order nothing is known but that what is due at once may be
-    stored and handed out within the same one.
+    (or the server's clock was set back).
     """
 
     def __init__(self) -> None:
@@ -254,7 +257,7 @@ class _Opening(Generic[D]):
                 result.settlements.append(self._scripts.expire(message_id, receipt))
             elif deliveries and message.is_past_its_limit:
                 result.settlements.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST))
-            elif created > found.now_ms or created == found.now_ms != due:
+            elif created > found.now_ms:
                 result.doubtful.append(message)
             else:
                 result.messages.append(message)

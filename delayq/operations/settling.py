@@ -67,8 +67,9 @@ def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Out
             return scripts.reject(message.id, message.receipt, oc.REASON_EXHAUSTED, error)
         case oc.Dead(reason, error, counted):
             return scripts.reject(message.id, message.receipt, reason, error, counted)
-        case oc.HandedBack():
-            return scripts.release(message.id, message.receipt, message.due_ms)
+        case oc.HandedBack(behind):
+            due = int(message.handed_ms) if behind else message.due_ms
+            return scripts.release(message.id, message.receipt, due)
         case _:
             return scripts.expire(message.id, message.receipt)
 

@@ -44,10 +44,11 @@ def claim_and(queue: Queue, replace: Any) -> list[Message]:
         return batch.messages
 
 
+@pytest.mark.parametrize("late_ms", [0, 5])
 @pytest.mark.parametrize("passed_ms", [0.5, 1, 1000])
-def test_new_message_is_not_handled_before_it_is_due(queue: Queue, passed_ms: float):
+def test_new_message_is_not_handled_before_it_is_due(queue: Queue, passed_ms: float, late_ms: int):
     clock: Any = queue.core.clock
-    clock.now = NOW + 5  # it was not due in this very millisecond
+    clock.now = NOW + late_ms
 
     def replace() -> None:
         clock.now += passed_ms

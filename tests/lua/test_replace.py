@@ -35,7 +35,7 @@ def test_message_of_any_state_is_pending_anew_and_its_attempts_forgiven(queue, s
     assert queue.replace("a", "+5", b"new") == [NOW + 5, 0]
     expected = {
         "pending": {"a": NOW + 5},
-        "messages": {"a": stamped("new")},
+        "messages": {"a": stamped("new", NOW + (state == "unack"))},  # later than any hand-out of the old one
         "stats": {"sent": 1, "replaced": 1},
         "bell": RUNG,
     }

@@ -51,6 +51,7 @@ class Model:
                 raise DuplicateMessage
             return (old.score if old.state in WAITING else None), False
         new = Held(id, payload, "pending", self.now.after(delay), self.now.ms, max_retries, expires)
+        new.created += old is not None and old.state == "unack"  # later than any hand-out of the old one
         if old is not None and (old.known or old.state == "unack"):
             new.past = new.forgiven = old.past + (old.state == "unack")
             new.released, new.known = old.released, True
