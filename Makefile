@@ -35,10 +35,7 @@ lint: $(VENV)/.installed-dev  ## ruff: rules and format (ARGS: of both, such as 
 types: $(VENV)/.installed-dev  ## mypy, strict
 	$(BIN)/mypy $(ARGS)
 
-wheel-chaos: $(VENV)/.installed-dev  ## play faults on real servers, for long (ARGS: such as --only kill_consumers; see --help)
-	@$(BIN)/python -m tests.faults $(ARGS)
-
-test: $(VENV)/.installed-dev  ## build the wheel and run the tests on it, outside the checkout (ARGS: of pytest)
+wheel-test: $(VENV)/.installed-dev  ## build the wheel and run the tests on it, outside the checkout (ARGS: of pytest)
 	$(BIN)/python tests/wheel/run.py $(ARGS)
 
 # The stamps below make a second call quick: pip runs again only when pyproject.toml has changed.

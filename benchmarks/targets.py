@@ -113,8 +113,9 @@ def _backlog(results: Results) -> Iterator[Verdict]:
         waiting = f"{_at(found, 'waiting') or planned:,}"
         calls = _at(found, "calls") or {}
         yield Verdict(f"drain with {waiting} waiting, of empty", _at(found, "of_empty", "drain"), 0.9, True)
-        bulk = _at(found, "rates", "send_bulk", "ratio")
-        yield Verdict(f"send in bulk with {waiting} waiting, of the bare scripts", bulk, 1, True)
+        beside, alone = _at(found, "rates", "send_bulk", "ratio"), _at(results, "own", "rates", "send_bulk", "ratio")
+        kept = beside / alone if beside and alone else None
+        yield Verdict(f"send in bulk with {waiting} waiting, of what the bare scripts keep", kept, 1, True, "×")
         slowest = max((each["p99_ms"] for each in calls.values()), default=None)
         yield Verdict(f"slowest call with {waiting} waiting, 99%", slowest, MS_OF_A_CALL, False, "ms")
         longest = _at(found, "longest_script", "ms")

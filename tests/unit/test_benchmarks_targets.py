@@ -88,6 +88,14 @@ def test_slowest_of_the_calls_counts():
     assert named(found, "drain with 10,000,000 waiting, of empty").passed is None
 
 
+def test_bulk_send_beside_a_backlog_is_held_to_what_the_bare_scripts_keep():
+    name = "send in bulk with 1,000,000 waiting, of what the bare scripts keep"
+    backlog = {"waiting": 1_000_000, "rates": {"send_bulk": {"ratio": 0.6}}}
+    found = results(backlog=backlog, rates={"send_bulk": {"ratio": 0.5}})
+    assert named(found, name).value == pytest.approx(1.2)
+    assert named(results(backlog=backlog), name).passed is None
+
+
 def test_growth_is_a_share_of_what_was_there():
     found = results(growth={"bytes_at_10_percent": 100, "bytes_at_the_end": 103})
     verdict = named(found, "growth of a consumer's memory")
