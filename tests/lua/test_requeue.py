@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from delayq.errors import DelayqError
 from tests.lua.raw import NOW, RUNG, SERVER_TIME
 
 
@@ -108,3 +109,12 @@ def test_server_time_counts_by_default(queue):
     before = queue.server_ms()
     queue.requeue(["a"], "+5000")
     assert before + 5000 <= queue.state()["pending"]["a"] <= queue.server_ms() + 5001
+
+
+@pytest.mark.parametrize("key", ["reasons", "stats", "attempts", "pending"])
+def test_key_that_another_program_has_overwritten_takes_no_message_away(queue, key):
+    queue.given(dead={"a": NOW, "b": NOW}, messages={"a": "{}", "b": "{}"})
+    queue.redis.set(getattr(queue.keys, key), "x")
+    with pytest.raises(DelayqError):
+        queue.requeue(["a", "b"])
+    assert len(queue.redis.zrange(queue.keys.dead, 0, -1)) == 2

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from delayq.errors import DelayqError
 from tests.lua.raw import NOW, RUNG, SERVER_TIME
 
 LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
@@ -106,3 +107,20 @@ def test_server_time_counts_by_default(queue):
     queue.given(unack={"a": queue.server_ms(), "b": queue.server_ms() + hour})
     assert queue.unack_to_retry() == 1
     assert list(queue.state()["retry"]) == ["a"]
+
+
+@pytest.mark.parametrize("key", ["errors", "garbage", "cancelled", "stats", "retry", "attempts"])
+def test_key_that_another_program_has_overwritten_takes_no_message_away(queue, key):
+    queue.given(unack={f"m{n}": NOW - 1 for n in range(5)})
+    queue.redis.set(getattr(queue.keys, key), "x")
+    with pytest.raises(DelayqError):
+        queue.unack_to_retry()
+    assert len(queue.redis.zrange(queue.keys.unack, 0, -1)) == 5
+
+
+def test_unreadable_count_of_deliveries_begins_anew_and_takes_no_other_along(queue):
+    queue.given(unack={"a": NOW - 1, "b": NOW - 1}, attempts={"a": "broken", "b": "2.0.0.0"})
+    assert queue.unack_to_retry() == 2
+    state = queue.state()
+    assert set(state["retry"]) == {"a", "b"}
+    assert state["attempts"] == {"a": "1.0.0.1", "b": "3.0.0.1"}

@@ -67,3 +67,17 @@ def test_handler_that_takes_long_idles_the_others_half_of_the_time_at_most(monke
         now[0] = 100.0 + second
         allowed.append(quarantine.limit(5, [long]))
     assert allowed == ([0] * 10 + [5] * 10) * 2
+
+
+def test_suspects_that_come_with_others_do_not_keep_these_waiting_longer(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr("delayq.quarantine.time.monotonic", lambda: now[0])
+    quarantine: Quarantine[Any] = Quarantine(10)
+    long, suspect = Fake("long"), Fake("suspect", True)
+    quarantine.admit([suspect], [long])
+    now[0] = 112.0
+    assert quarantine.limit(5, [long]) == 5
+    quarantine.admit([suspect, Fake("a")], [long])
+    assert quarantine.limit(5, [long]) == 5
+    quarantine.admit([suspect], [long])  # nothing else is to be had
+    assert quarantine.limit(5, [long]) == 0

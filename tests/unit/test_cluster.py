@@ -1,0 +1,55 @@
+"""What a node answers to calls on one connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis import exceptions
+
+from delayq.calls import Call, as_is
+from delayq.cluster import _Sent, _Talk
+
+
+class Node:
+    """A server, its pool and its connection, with the replies that it is to give."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.connection_pool = self
+        self.replies = list(replies)
+        self.is_closed = False
+
+    def get_connection(self) -> Node:
+        return self
+
+    def release(self, _connection: Node) -> None: ...
+
+    def disconnect(self) -> None:
+        self.is_closed = True
+
+    def pack_commands(self, commands: list[Any]) -> list[Any]:
+        return commands
+
+    def send_packed_command(self, _commands: list[Any]) -> None: ...
+
+    def read_response(self, *_: Any, **_options: Any) -> Any:
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def parse_response(self, _connection: Node, _name: str, **_options: Any) -> Any:
+        return self.read_response()
+
+
+def test_refused_asking_is_the_error_of_its_own_call_alone() -> None:
+    node = Node(exceptions.NoPermissionError("asking"), exceptions.MovedError("5 h:1"), "second", "third")
+    sent = [_Sent(Call("a", ("GET", "a"), as_is), whole=False) for _ in range(3)]
+    sent[0].asked = object()  # type: ignore[assignment]
+    talk = _Talk(node, sent)
+    talk.speak()
+    talk.listen()
+    talk.close()
+    assert isinstance(sent[0].reply, exceptions.NoPermissionError)
+    assert [each.reply for each in sent[1:]] == ["second", "third"]
+    assert not node.replies
+    assert not node.is_closed
