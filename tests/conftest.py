@@ -18,6 +18,7 @@ from typing import Any
 import hypothesis
 import pytest
 import redis
+import structlog
 
 from tests.servers import KNOWN_VERSIONS, RedisServer, server_binaries
 
@@ -61,6 +62,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     everywhere = {"any_server"} | ({"redis_server"} if metafunc.config.getoption("--all-servers") else set())
     for name in everywhere.intersection(metafunc.fixturenames):
         metafunc.parametrize(name, sorted({*KNOWN_VERSIONS, *server_binaries()}), indirect=True)
+
+
+def pytest_runtest_teardown() -> None:
+    """Let no test's `capture_logs` or `configure` decide where the next one's lines go: they would go to stdout."""
+    structlog.reset_defaults()
 
 
 @pytest.hookimpl(wrapper=True)
