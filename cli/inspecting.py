@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from delayq.calls import shown
 from delayq.errors import DelayqError
 from delayq.info import MessageInfo
 from delayq.keys import STATES, State
@@ -142,7 +143,7 @@ def _row(info: MessageInfo) -> list[object]:
     reason = "" if info.reason is None or info.reason in (info.error or "") else info.reason
     trouble = ": ".join(filter(None, (reason, info.error)))
     at = info.due_at or info.lease_until or info.died_at
-    return [info.id, show_moment(at), info.attempts, shortened(trouble, PREVIEW), payload_text(info, PREVIEW)]
+    return [shown(info.id), show_moment(at), info.attempts, shortened(trouble, PREVIEW), payload_text(info, PREVIEW)]
 
 
 @command(

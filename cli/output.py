@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from delayq.calls import shown
 from delayq.envelope import JSON
 from delayq.info import MessageInfo
 
@@ -50,6 +51,7 @@ def record(info: MessageInfo) -> dict[str, Any]:
     The payload stands under `payload` when it was sent as JSON, else its bytes under `payload_base64`.
     """
     known = {name: getattr(info, name) for name in info.__struct_fields__ if name != "envelope"}
+    known["id"] = shown(info.id)
     if info.envelope is None:
         return known
     if info.envelope.kind == JSON and _is_json(info.envelope.body):

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis.cluster import RedisCluster
-from redis.exceptions import MovedError, RedisError
+from redis.exceptions import AskError, MovedError, RedisError
 
 from delayq.connection import Client
+from delayq.pace import FALLBACK_MS
 from delayq.server import translate
 
 # A connection that a firewall has dropped in silence would never ring: ask anew from time to time.
@@ -41,6 +42,7 @@ class Bell:
         self._connection: Any = None
         self._client_id = 0
         self._asked_at = 0.0
+        self._silent_until = 0.0
         self._listening = False
         self._process = os.getpid()
 
@@ -57,7 +59,7 @@ class Bell:
                 self.close()
             if self._connection is None:
                 self._connect()
-            if self.fileno() == -1:
+            if self.fileno() == -1 or time.monotonic() < self._silent_until:
                 return
             self._connection.send_command("BLPOP", self._key, _BLOCK_SECONDS)
         except RedisError as error:
@@ -80,6 +82,9 @@ class Bell:
             reply = self._connection.read_response(disable_decoding=True)
         except MovedError:  # the bell has: whoever looks for work now finds out where to
             self.close()
+            return True
+        except AskError:  # it is about to, and until then each BLPOP would be answered so, at once
+            self._listening, self._silent_until = False, time.monotonic() + FALLBACK_MS / 1000
             return True
         except RedisError as error:
             self.close()

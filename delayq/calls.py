@@ -100,6 +100,30 @@ def text(reply: bytes | None) -> str | None:
     return None if reply is None else reply.decode(errors="replace")
 
 
+def id_of(reply: bytes) -> str:
+    """Read an id; bytes that are no UTF-8, which only another program writes, become lone surrogates."""
+    return reply.decode("utf-8", "surrogateescape")
+
+
+def is_foreign(message_id: str) -> bool:
+    """Whether an id is no UTF-8: no client of delayq has sent it."""
+    return isinstance(word(message_id), bytes)
+
+
+def word(message_id: str) -> str | bytes:
+    """Return an id, or a key that ends in one, as it can be sent: no client of Redis packs a lone surrogate."""
+    try:
+        message_id.encode()
+    except UnicodeEncodeError:
+        return message_id.encode("utf-8", "surrogateescape")
+    return message_id
+
+
+def shown(message_id: str) -> str:
+    r"""Return an id as it can be printed: a byte that is no UTF-8 as in ``\xff``."""
+    return message_id.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def together(*operations: Steps[Any]) -> Steps[list[Any]]:
     """Run several operations side by side, their calls sharing round trips; return their results.
 

@@ -13,11 +13,17 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import redis
 from redis.backoff import EqualJitterBackoff, NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
-from redis.exceptions import AuthenticationError, AuthorizationError
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    RedisClusterException,
+    RedisError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel
 
 T = TypeVar("T")
 Client: TypeAlias = "redis.Redis | RedisCluster"
@@ -70,7 +76,8 @@ def sentinel(
     options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
     # A dead sentinel would hold up every new connection: without a retry, the next one is asked at once.
     own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
-    sentinels = Sentinel(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
+    kind: type[Sentinel] = _Sentinels
+    sentinels = kind(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
     client: redis.Redis = sentinels.master_for(service, retry=retry(), **options)
     return client
 
@@ -79,12 +86,21 @@ def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = 
     """Return a client of the cluster that nodes at `addresses` belong to; asks them for its shape at once.
 
     Raises:
-        redis.exceptions.RedisClusterException: none of them answers, or they are no cluster.
+        redis.exceptions.RedisClusterException: none of them answers, they are no cluster, or the user lacks a right.
     """
     nodes = [ClusterNode(host, port) for host, port in addresses]
     options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
     # While a slot has no node, the others are to be served, and those that moved to be found.
-    return RedisCluster(startup_nodes=nodes, retry=retry(), require_full_coverage=False, **options)
+    return _Cluster(nodes, retry=retry(), require_full_coverage=False, **options)
+
+
+def close(client: Client) -> None:
+    """Close a client, and its connections to sentinels, which redis-py leaves to the garbage collector."""
+    client.close()
+    if isinstance(client, redis.Redis):
+        manager: Any = getattr(client.connection_pool, "sentinel_manager", None)
+        for sentinel in manager.sentinels if manager else ():
+            sentinel.close()
 
 
 def retry(base: float = 0.1) -> Retry:
@@ -130,3 +146,53 @@ class _Retry(Retry):
 
 class _Refused(NamedTuple):
     error: Exception
+
+
+class _Sentinels(Sentinel):
+    """As redis-py's, but that sentinels who do not let us ask are not taken for sentinels that are away.
+
+    The next one is asked, as if the first were away; when none answers, the refusal is what is told.
+    """
+
+    def discover_master(self, service_name: str) -> Address:
+        """Return the master's address.
+
+        Raises:
+            redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError: no sentinel lets us ask.
+            redis.sentinel.MasterNotFoundError: none of those who answer knows a master that is there.
+        """
+        refusal, answered = None, False
+        for number, sentinel in enumerate(self.sentinels):
+            try:
+                states: Any = sentinel.sentinel_masters()
+            except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
+                options = sentinel.connection_pool.connection_kwargs
+                refusal = type(error)(f"the sentinel {options['host']}:{options['port']}: {error}")
+            except (RedisConnectionError, RedisTimeoutError):
+                continue
+            else:
+                answered = True
+                state = states.get(service_name)
+                if state and state["is_master"] and not (state["is_sdown"] or state["is_odown"]):
+                    # It is the first to be asked from now on.
+                    self.sentinels[0], self.sentinels[number] = sentinel, self.sentinels[0]
+                    return state["ip"], state["port"]
+        if refusal is not None and not answered:
+            raise refusal
+        raise MasterNotFoundError(f"No master found for {service_name!r}")
+
+
+class _Cluster(RedisCluster):
+    """As redis-py's, but that one which cannot be made closes its connections, and always raises the same class."""
+
+    def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
+        try:
+            super().__init__(startup_nodes=nodes, **options)
+        except (RedisError, RedisClusterException) as error:
+            found = self.nodes_manager.nodes_cache.values() if hasattr(self, "nodes_manager") else ()
+            for node in (*nodes, *found):
+                if node.redis_connection is not None:
+                    node.redis_connection.close()
+            if isinstance(error, RedisClusterException):
+                raise
+            raise RedisClusterException(str(error)) from error  # what a node says to COMMAND comes as it is

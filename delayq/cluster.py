@@ -23,8 +23,9 @@ KEYLESS = frozenset({"WAIT", "SCAN", "INFO", "TIME", "CONFIG GET"})
 
 PAUSES = (0.1, 0.2, 0.4, 0.6)  # seconds: a short trouble goes unnoticed, and an outage is told soon
 MOST_ROUNDS = 16  # of nodes that send a call from one to the other
-LOOK_SECONDS = 0.2  # between two looks at the slots, when calls fail in a row
+LOOK_SECONDS = 0.2  # between two looks at the slots, when calls fail in a row; or as long as the last one took
 AWAY_SECONDS = 0.5
+FROZEN_SECONDS = 1.0  # of the PAUSES, only the last one is longer: a node that says nothing is waited for twice
 
 _UNREAD = object()
 _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
@@ -46,7 +47,7 @@ class Cluster:
 
     def __init__(self, client: RedisCluster) -> None:
         self._client: Any = client
-        self._looked_at = 0.0
+        self._look_at = 0.0
         self._outage: Exception | None = None  # why no node answered, when the last look was in vain
         self._away: dict[str, float] = {}  # until when a node that did not let us in is not tried again
 
@@ -107,14 +108,16 @@ class Cluster:
 
     def _look(self) -> None:
         """Ask any node who holds which slots."""
-        if time.monotonic() < self._looked_at + LOOK_SECONDS:
+        began = time.monotonic()
+        if began < self._look_at:
             return
         try:
             self._client.nodes_manager.initialize()
             self._outage = None
         except (exceptions.RedisError, exceptions.RedisClusterException, IndexError) as error:  # no node, or no master
             self._outage = exceptions.ConnectionError(str(error))
-        self._looked_at = time.monotonic()
+        now = time.monotonic()
+        self._look_at = now + max(LOOK_SECONDS, now - began)
 
     def _exchange(self, todo: Iterable[_Sent]) -> None:
         """Send calls to their nodes, all before the first reply is awaited."""
@@ -135,6 +138,8 @@ class Cluster:
                     talk.speak()
             for talk in talks:
                 talk.listen()
+                if talk.is_silent:
+                    self._away[talk.node_name] = time.monotonic() + FROZEN_SECONDS
         finally:
             for talk in talks:
                 talk.close()
@@ -146,7 +151,7 @@ class Cluster:
         error: Exception = exceptions.ConnectionError("it was away a moment ago")
         if began >= self._away.get(node.name, 0.0):
             try:
-                talk = _Talk(self._client.get_redis_connection(node), group)
+                talk = _Talk(self._client.get_redis_connection(node), node.name, group)
             except _LOST as failure:
                 error = failure
                 if not isinstance(error, _ANSWERS):
@@ -199,11 +204,16 @@ class _Sent:
 class _Talk:
     """Calls to one node, on one connection.
 
+    Attributes:
+        is_silent: the node has let us in, and not answered in time.
+
     Raises:
         redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: there is none to be had.
     """
 
-    def __init__(self, server: Any, group: list[_Sent]) -> None:
+    def __init__(self, server: Any, node_name: str, group: list[_Sent]) -> None:
+        self.node_name = node_name
+        self.is_silent = False
         self._server = server
         self._group = group
         self._connection = server.connection_pool.get_connection()
@@ -254,6 +264,7 @@ class _Talk:
         self._server.connection_pool.release(self._connection)
 
     def _lose(self, error: Exception) -> None:
+        self.is_silent = isinstance(error, exceptions.TimeoutError)
         for each in self._group:
             if each.reply is _UNREAD:
                 each.reply = error

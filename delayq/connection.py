@@ -9,19 +9,18 @@ from typing import Any, TypeAlias, TypeVar
 
 from redis import Redis
 from redis.client import NEVER_DECODE
-from redis.cluster import RedisCluster
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from delayq import clients
 from delayq.calls import Call, Steps
-from delayq.clients import REPEATS
 from delayq.cluster import Cluster
 from delayq.server import check_server, translate
 from delayq.wire import Wires
 
 T = TypeVar("T")
-Client: TypeAlias = "Redis | RedisCluster"
+Client: TypeAlias = clients.Client
 
 
 class Connection:
@@ -54,7 +53,11 @@ class Connection:
             with self._lock:
                 if self._client is None:
                     client = self._connect()
-                    check_server(client)
+                    try:
+                        check_server(client)
+                    except BaseException:
+                        self._drop(client)
+                        raise
                     if isinstance(client, Redis):
                         self._wires = Wires(client.connection_pool, keep=not self._shared)
                     else:
@@ -67,8 +70,12 @@ class Connection:
         client, wires, self._client, self._wires = self._client, self._wires, None, None
         if wires is not None:
             wires.close()
-        if client is not None and not self._shared:
-            client.close()
+        if client is not None:
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        if not self._shared:
+            clients.close(client)
 
     def do(self, steps: Steps[T], repeat: bool = True) -> T:
         """Run an operation to its end and return its result.
@@ -105,6 +112,9 @@ class Connection:
                     return self._mended(client, calls, plain, repeat, results)
         except RedisError as error:
             raise translate(error) from error
+        finally:
+            if self._client is not client and isinstance(client, Redis) and not self._shared:  # closed meanwhile
+                client.connection_pool.disconnect(inuse_connections=False)
         return results
 
     def _mended(
@@ -121,7 +131,7 @@ class Connection:
         self, client: Client, calls: Sequence[Call[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
         wires = self._wires
-        token = REPEATS.set(repeat)
+        token = clients.REPEATS.set(repeat)
         try:
             if plain and wires is not None:
                 wire = wires.take(repeat)
@@ -140,7 +150,7 @@ class Connection:
             else:
                 replies = _execute(client, calls, whole)
         finally:
-            REPEATS.reset(token)
+            clients.REPEATS.reset(token)
         return [
             reply if isinstance(reply, RedisError) else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)

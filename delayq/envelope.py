@@ -23,6 +23,8 @@ MAX_HEADERS_BYTES = 64 * 1024
 RAW, JSON = 0, 1
 _STAMP = 13
 _LARGE = 16 * 1024  # bytes
+_DIGITS = b"0123456789"
+_LONG_NUMBER = 4300  # signs: Python and msgspec write a number of so many digits, but read none of more signs
 
 Headers = Mapping[str, str | bytes | int | float | bool | None]
 _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
@@ -115,6 +117,8 @@ def _json(payload: Any) -> bytes:
     try:
         body = _encode_json(payload)
         null = b"null" in body and _holds_no_number(payload)
+        if len(body) > _LONG_NUMBER and _holds_many_digits(body):
+            _decode_json(body)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise PayloadNotSerializable(
             f"a payload of type {type(payload).__name__} is neither bytes nor JSON: {error}"
@@ -135,6 +139,17 @@ def _holds_no_number(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_no_number, value.values()))
     return isinstance(value, list | tuple | set | frozenset) and any(map(_holds_no_number, value))
+
+
+def _holds_many_digits(body: bytes) -> bool:
+    """Whether so many digits follow each other somewhere that they may be a number which cannot be read back."""
+    for at in range(_LONG_NUMBER - 1, len(body), _LONG_NUMBER):  # a run that long covers one of these places
+        if body[at] in _DIGITS:
+            before, after = body[at - _LONG_NUMBER + 1 : at], body[at + 1 : at + _LONG_NUMBER]
+            count = len(before) - len(before.rstrip(_DIGITS)) + 1 + len(after) - len(after.lstrip(_DIGITS))
+            if count >= _LONG_NUMBER:
+                return True
+    return False
 
 
 def _checked(headers: Headers | None) -> dict[str, Any] | None:

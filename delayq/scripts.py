@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.calls import Call, Raw, as_is, script, text
+from delayq.calls import Call, Raw, as_is, id_of, script, text, word
 from delayq.envelope import FORMAT
 from delayq.keys import STATES, QueueKeys, State
 
@@ -144,7 +144,8 @@ class Scripts:
     def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Call[int]:
         k = self.keys
         keys = [k.unack, k.dead, k.garbage, k.attempts, k.errors, k.reasons, k.cancelled, k.stats]
-        return self._call("reject", keys, [self._clock(), message_id, receipt, reason, error, int(counted)], int)
+        args = [self._clock(), word(message_id), receipt, reason, error, int(counted)]
+        return self._call("reject", keys, args, int)
 
     def expire(self, message_id: str, receipt: str) -> Call[int]:
         k = self.keys
@@ -164,8 +165,8 @@ class Scripts:
 
     def requeue(self, ids: Sequence[str], due: Raw = "+0") -> Call[list[int]]:
         k = self.keys
-        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, *map(k.message, ids)]
-        return self._call("requeue", keys, [self._clock(), due, *ids], as_is, repeats=False)
+        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, *map(self._message_key, ids)]
+        return self._call("requeue", keys, [self._clock(), due, *map(word, ids)], as_is, repeats=False)
 
     def purge(self, source: State, up_to: Raw = "+inf", limit: int = MAX_IDS) -> Call[int]:
         k = self.keys
@@ -174,7 +175,8 @@ class Scripts:
 
     def collect(self, ids: Sequence[str]) -> Call[int]:
         k = self.keys
-        return self._call("collect", [k.garbage, k.stats, *map(k.message, ids)], ids, int, repeats=False)
+        keys = [k.garbage, k.stats, *map(self._message_key, ids)]
+        return self._call("collect", keys, list(map(word, ids)), int, repeats=False)
 
     def pause(self) -> Call[int]:
         return self._call("pause", [self.keys.meta], [self._clock()], int)
@@ -196,8 +198,8 @@ class Scripts:
 
     def find(self, message_id: str) -> Call[Found]:
         k = self.keys
-        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, k.message(message_id)]
-        return self._call("find", keys, [message_id], _read_found)
+        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, self._message_key(message_id)]
+        return self._call("find", keys, [word(message_id)], _read_found)
 
     def stats(self) -> Call[Counts]:
         k = self.keys
@@ -205,8 +207,9 @@ class Scripts:
 
     def repair(self, message_id: str, latest_ms: int, lease_ms: int) -> Call[list[str]]:
         k = self.keys
-        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, k.message(message_id), k.stats]
-        args = [self._clock(), message_id, latest_ms, lease_ms]
+        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, self._message_key(message_id)]
+        keys.append(k.stats)
+        args = [self._clock(), word(message_id), latest_ms, lease_ms]
         return self._call("repair", keys, args, lambda reply: [words.decode() for words in reply])
 
     def balance(self) -> Call[int]:
@@ -219,32 +222,32 @@ class Scripts:
 
     def envelopes(self, ids: Sequence[str], read: Callable[[list[bytes | None]], T] = as_is) -> Call[T]:
         """Read the stored envelopes, None where one is gone; a plain command, as are those below."""
-        keys = [self.keys.message_prefix + message_id for message_id in ids]
-        return Call(keys[0], ("MGET", *keys), read)
+        prefix = self.keys.message_prefix
+        keys: list[Any] = [prefix + message_id for message_id in ids]
+        try:
+            "".join(ids).encode()
+        except UnicodeEncodeError:
+            keys = list(map(word, keys))
+        return Call(prefix, ("MGET", *keys), read)
 
     def page(self, state: State, limit: int, after_ms: Raw = "-inf", up_to: Raw = "+inf") -> Call[list[str]]:
         """Read up to `limit` ids of a state with scores between the bounds, lowest first."""
         key = self.keys.state(state)
         words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", 0, limit)
-        return Call(key, words, lambda reply: [message_id.decode() for message_id in reply])
-
-    def scored_page(
-        self, state: State, limit: int, after: Raw = "-inf", skip: int = 0
-    ) -> Call[list[tuple[str, bytes]]]:
-        """Read up to `limit` ids and scores of a state, lowest first, but for the first `skip` from `after` on."""
-        key = self.keys.state(state)
-        words = ("ZRANGE", key, after, "+inf", "BYSCORE", "LIMIT", skip, limit, "WITHSCORES")
-        return Call(key, words, _read_scored)
+        return Call(key, words, lambda reply: list(map(id_of, reply)))
 
     def ranked_page(self, state: State, limit: int, skip: int) -> Call[list[tuple[str, bytes]]]:
         """Read up to `limit` ids and scores of a state, lowest first, but for the first `skip`, which costs nothing."""
         key = self.keys.state(state)
         return Call(key, ("ZRANGE", key, skip, skip + limit - 1, "WITHSCORES"), _read_scored)
 
+    def _message_key(self, message_id: str) -> Any:
+        return word(self.keys.message(message_id))
+
     def _call(
         self,
         name: str,
-        keys: Sequence[str],
+        keys: Sequence[Any],
         args: Sequence[Raw],
         read: Callable[[Any], T],
         whole: bool = False,
@@ -255,7 +258,10 @@ class Scripts:
 
 def _read_claimed(reply: list[Any]) -> Claimed:
     now_ms, micros, flat, deliveries = reply
-    ids = [message_id.decode() for message_id in flat[::2]]
+    try:
+        ids = [message_id.decode() for message_id in flat[::2]]
+    except UnicodeDecodeError:
+        ids = list(map(id_of, flat[::2]))
     try:
         dues = list(map(int, flat[1::2]))
     except ValueError:  # a score with a fraction, which only another program writes
@@ -266,13 +272,13 @@ def _read_claimed(reply: list[Any]) -> Claimed:
 
 def _read_rested(reply: list[Any]) -> Rested:
     micros, message_id = reply
-    return Rested(micros, message_id.decode())
+    return Rested(micros, id_of(message_id))
 
 
 def _read_scored(reply: list[Any]) -> list[tuple[str, bytes]]:
     if reply and isinstance(reply[0], list):  # RESP3
-        return [(message_id.decode(), b"%.17g" % score) for message_id, score in reply]
-    return [(message_id.decode(), score) for message_id, score in zip(reply[::2], reply[1::2], strict=True)]
+        return [(id_of(message_id), b"%.17g" % score) for message_id, score in reply]
+    return [(id_of(message_id), score) for message_id, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
 def _read_found(reply: list[Any]) -> Found:

@@ -48,12 +48,21 @@ class ServerInfo:
 def check_server(client: Client) -> ServerInfo:
     """Refuse a server that is too old, warn of settings that may lose messages, and return what is known.
 
-    Of a cluster, all primaries are checked, and the oldest is returned. A process logs a warning once per server.
+    Of a cluster, all primaries that are there are checked, and the oldest is returned; only when none is there, that is
+    an error. A process logs a warning once per server.
 
     Raises:
         ServerTooOld, LoginRefused, ServerUnreachable, ServerNotReady
     """
-    found = [_inspect(server, address) for address, server in _servers(client)]
+    found: list[ServerInfo] = []
+    away: DelayqError | None = None
+    for address, server in _servers(client):
+        try:
+            found.append(_inspect(server, address))
+        except (ServerUnreachable, ServerNotReady) as error:
+            away = error
+    if away is not None and not found:
+        raise away
     for info in found:
         if info.version is not None and info.version < OLDEST:
             version = ".".join(map(str, info.version))
@@ -135,8 +144,10 @@ def translate(error: Exception, address: str = "") -> DelayqError:
 
     An error whose text begins with a code of a class in `delayq.errors` comes from a script, and is of that class.
     """
-    if isinstance(error, exceptions.RedisClusterException) and isinstance(error.__cause__, exceptions.RedisError):
-        return translate(error.__cause__, address)  # the client found no node, and this is why
+    if isinstance(error, exceptions.RedisClusterException):
+        why = error.__cause__ or error.__context__  # redis-py takes a missing right for a server without a cluster
+        if isinstance(why, _HIDDEN) or (why is error.__cause__ and isinstance(why, exceptions.RedisError)):
+            return translate(why, address)
     kind, text, remedy = _meaning(error)
     if kind.code is not None:
         return kind(text)
@@ -151,6 +162,8 @@ _MEMORY = "nothing was stored: raise maxmemory, or let consumers drain the queue
 _CLUSTER = "the server belongs to a cluster: use a redis+cluster:// URL"
 _NO_CLUSTER = "check that the URL's nodes make up a whole cluster; redis:// is for a server that stands alone"
 _POOL = "raise max_connections in the URL, or use fewer threads"
+
+_HIDDEN = (exceptions.RedisClusterException, exceptions.NoPermissionError)
 
 _BY_CLASS: tuple[tuple[type[Exception], type[DelayqError], str], ...] = (  # the first that fits
     (exceptions.AuthenticationError, LoginRefused, _LOGIN),
@@ -191,6 +204,11 @@ _PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DO
 _CODED = re.compile(r"(?:Error running script .*: -)?(?P<code>[A-Z]{2,}) (?P<text>.*)", re.DOTALL)
 # What a server says to a user without a right, and what the versions put around it when a script was running.
 _RIGHT = re.compile(r"has no permissions to run the '(?P<command>[^']+)' command|(?P<key>\b(?:a key|the keys|keys)\b)")
+_RIGHTS_OF_WHOLE = {  # Redis 6.2 does not say which part of a command it was
+    "client": "+client|setname, and to a consumer +client|id and +client|unblock",
+    "cluster": "+cluster|slots",
+    "sentinel": "+sentinel|masters",
+}
 _FORBIDDEN_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't ")
 _AROUND = re.compile(r"^Error running script .*?@user_script: \d+: | script: [0-9a-f]{40}, on @user_script:\d+\.?$")
 
@@ -220,9 +238,9 @@ def _right(text: str) -> str:
     match = _RIGHT.search(text)
     if match is None:
         return "the command that ACL LOG names"
-    if match["command"] == "client":  # Redis 6.2 does not say which part of it
-        return "+client|setname, and to a consumer +client|id and +client|unblock"
-    return f"+{match['command']}" if match["command"] else "the keys of the queue, as in ~delayq:{emails}:*"
+    if match["command"] is None:
+        return "the keys of the queue, as in ~delayq:{emails}:*"
+    return _RIGHTS_OF_WHOLE.get(match["command"], f"+{match['command']}")
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from delayq import outcome as oc
-from delayq.calls import Call, Steps, expect
+from delayq.calls import Call, Steps, expect, is_foreign, shown
 from delayq.envelope import parse
 from delayq.errors import DelayqError, ServerUnreachable, StaleReceipt, UnreadableEnvelope
 from delayq.log import log, log_of
@@ -66,8 +66,8 @@ def claim(
     With `recovering`, deliveries whose lease ran out are taken back first, in the same round trip. What was handed out
     before and could not be fetched, because the connection failed in between, is fetched first of all.
 
-    Deliveries that must not reach a handler are settled on the way: payload gone or unreadable → dead, expired →
-    counted as expired, past its limit (its last consumer was lost) → dead.
+    Deliveries that must not reach a handler are settled on the way: payload gone or unreadable, or an id that is no
+    text → dead, expired → counted as expired, past its limit (its last consumer was lost) → dead.
     """
     shards = yield from core.opened()
     messages: list[Any] = []
@@ -103,15 +103,17 @@ def _hand_out(
         *before, found, envelopes = yield [*calls, scripts.envelopes([expected])]
     else:
         (*before, found), envelopes = (yield calls), None
+    error = next((each for each in (found, *before) if isinstance(each, DelayqError)), None)
+    if error is None:
+        core.outages.over(scripts.keys.meta)
     if isinstance(found, Claimed) and found.ids:
         alone = found.ids == [expected] and not isinstance(envelopes, DelayqError)
         return found, envelopes if alone else None
-    error = next((each for each in (found, *before) if isinstance(each, DelayqError)), None)
     if error is None:
         return expect(found), None  # nothing is due
     if len(core.shards) == 1 or isinstance(error, ServerUnreachable):
         raise error
-    log.error("a shard does not serve: the others go on", queue=core.name, error=str(error))
+    core.outages.met(scripts.keys.meta, error)
     return NOTHING, None
 
 
@@ -242,6 +244,10 @@ class _Opening(Generic[D]):
                 result.settlements.append(self._buried(message_id, deliveries, oc.REASON_PAYLOAD_MISSING, error))
                 continue
             result.size += len(envelope)
+            if not message_id.isascii() and is_foreign(message_id):
+                error = "the id is no UTF-8: another program has put it there"
+                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, error))
+                continue
             try:
                 created, opened = parse(envelope)
             except UnreadableEnvelope as unreadable:
@@ -264,7 +270,7 @@ class _Opening(Generic[D]):
         return result
 
     def _buried(self, message_id: str, deliveries: str | None, reason: str, error: str = "") -> Call[int]:
-        said = log.bind(queue=self._core.name, id=message_id, attempt=Deliveries.read(deliveries).past + 1)
+        said = log.bind(queue=self._core.name, id=shown(message_id), attempt=Deliveries.read(deliveries).past + 1)
         said.warning("message died before a handler saw it", next="dead", reason=reason, error=error)
         return self._scripts.reject(
             message_id, receipt_of(deliveries, self._found.micros), reason, error, counted=False

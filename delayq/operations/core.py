@@ -12,6 +12,7 @@ from delayq.calls import Steps, one
 from delayq.envelope import MAX_PAYLOAD_BYTES
 from delayq.errors import InvalidInput
 from delayq.keys import QueueKeys, shard_of
+from delayq.operations.outages import Outages
 from delayq.scripts import Scripts
 from delayq.times import Seconds, lease_ms, milliseconds
 
@@ -60,6 +61,7 @@ class Core:
         owner: the queue to which its messages turn.
         turn: the shard that the last claim began with.
         unread: what was handed out and could not be fetched.
+        outages: of its shards, as far as claims have met them.
         mean_bytes: of late, of an envelope; a careful guess at first.
     """
 
@@ -79,6 +81,7 @@ class Core:
         self.turn = 0
         self.mean_bytes = 128 * 1024.0
         self.unread: list[Any] = []
+        self.outages = Outages(name)
         self.shards = [Scripts(QueueKeys(prefix, name), clock)]
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from delayq.calls import is_foreign, shown
 from delayq.envelope import parse
 from delayq.errors import UnreadableEnvelope
 from delayq.keys import State
@@ -26,11 +27,11 @@ ATTEMPTS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be.
+    r"""Something that is not as it should be.
 
     Attributes:
         kind: a word for it, the same for all of its kind.
-        id: the message's, or None when it is not about one message.
+        id: the message's, or None when it is not about one message; a byte that is no UTF-8 as in ``\xff``.
         text: what is wrong, with the values.
         remedy: what to do, or, when it was repaired, what was done.
         severity: an error breaks a promise of the queue; a warning may lead there.
@@ -66,12 +67,16 @@ class Step:
 
 def ailments(message_id: str, found: Found, now_ms: float) -> Iterator[Finding]:
     """What is wrong with a message, of which this was found at one instant."""
+    foreign, message_id = is_foreign(message_id), shown(message_id)
     states = [state for state in PRECEDENCE if state in found.scores]
     if len(states) > 1:
         where = " and ".join(states)
         yield Finding("duplicate", message_id, f"is in {where} at once", f"repair keeps it in {states[0]}")
     state = states[0] if states else None
     yield from _of_payload(message_id, found, state)
+    if foreign and state in WAITING and found.stored is not None:
+        text = f"is in {state}, but its id is no UTF-8: another program has put it there"
+        yield Finding("id", message_id, text, "its delivery will put it among the dead letters", "warning")
     if state and not is_time(state, found.scores[state], now_ms):
         text = f"has the score {found.scores[state]:.0f} in {state}, which is no time that it can have"
         yield Finding("score", message_id, text, "repair sets it to the nearest that it can have")

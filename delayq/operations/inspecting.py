@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, get_args
 
-from delayq.calls import Steps, expect, one
+from delayq.calls import Call, Steps, expect, one
 from delayq.envelope import parse
 from delayq.errors import InvalidInput, UnreadableEnvelope
 from delayq.info import MessageInfo
@@ -60,32 +61,51 @@ def peek(core: Core, state: State, limit: int) -> Steps[list[MessageInfo]]:
 
 
 def _page(core: Core, scripts: Scripts, state: State, limit: int) -> Steps[list[MessageInfo]]:
+    """Read by rank: to go on behind a score would cost more with each message that shares it.
+
+    Messages that come and go in front move the others. So each page begins with the last message of the one before;
+    when that is no longer there, the page begins further in front, and what was looked at is left out.
+    """
     infos: list[MessageInfo] = []
-    after, seen = b"-inf", 0  # of the messages with this score, how many were looked at
-    while len(infos) < limit:
-        rows = yield from one(scripts.scored_page(state, min(MAX_IDS, limit - len(infos)), after, seen))
-        if not rows:
+    size = back = min(MAX_IDS, limit)
+    rank, seen = 0, (-math.inf, b"")
+    while (wanted := limit - len(infos)) > 0:
+        rows = yield from one(scripts.ranked_page(state, size + 1, rank))
+        if rank and (not rows or _place(rows[0]) > seen):
+            rank, back = max(0, rank - back), back * 2
+            continue
+        new = [row for row in rows if _place(row) > seen]
+        if looked_at := new[:wanted]:
+            infos += yield from _describe_all(core, scripts, [message_id for message_id, _ in looked_at], state)
+            seen, back = _place(looked_at[-1]), size
+        if len(rows) <= size and len(new) <= wanted:
             break
-        infos += yield from describe_all(core, [message_id for message_id, _ in rows], state)
-        last = rows[-1][1]
-        same = sum(score == last for _, score in rows)
-        after, seen = last, seen + same if last == after else same
+        rank += len(rows) - 1
     return infos
 
 
-def describe_all(core: Core, ids: list[str], state: State) -> Steps[list[MessageInfo]]:
+def _place(row: tuple[str, bytes]) -> tuple[float, bytes]:
+    """Return by what Redis sorts a member of a sorted set."""
+    message_id, score = row
+    return float(score), message_id.encode(errors="surrogateescape")
+
+
+def _describe_all(core: Core, scripts: Scripts, ids: list[str], state: State) -> Steps[list[MessageInfo]]:
     """Describe the messages of `ids` that are still in `state`."""
-    results = yield from find_all(core, ids)
+    results = yield from _find_all([scripts.find(message_id) for message_id in ids])
     infos = (describe(core, message_id, found) for message_id, found in zip(ids, results, strict=True))
     return [info for info in infos if info is not None and info.state == state]
 
 
 def find_all(core: Core, ids: list[str]) -> Steps[list[Found]]:
-    """Find messages, a few a round trip: each reply carries a whole payload."""
+    """Find messages."""
+    return (yield from _find_all([core.shard(message_id).find(message_id) for message_id in ids]))
+
+
+def _find_all(calls: list[Call[Found]]) -> Steps[list[Found]]:
     found: list[Found] = []
-    for start in range(0, len(ids), FIND_AT_ONCE):
-        replies = yield [core.shard(message_id).find(message_id) for message_id in ids[start : start + FIND_AT_ONCE]]
-        found += map(expect, replies)
+    for start in range(0, len(calls), FIND_AT_ONCE):  # a few a round trip: each reply carries a whole payload
+        found += map(expect, (yield calls[start : start + FIND_AT_ONCE]))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from delayq.calls import Call, Raw, Steps, expect, one
+from delayq.calls import Call, Raw, Steps, expect, one, word
 from delayq.keys import State
 from delayq.scripts import MAX_IDS, Scripts
 
@@ -64,7 +64,8 @@ def in_any(scripts: Scripts, ids: Sequence[str], states: Iterable[State]) -> Ste
     found: set[str] = set()
     if not keys:
         return found
-    for reply in (yield [Call(key, ("ZMSCORE", key, *ids), list) for key in keys]):
+    words = list(map(word, ids))
+    for reply in (yield [Call(key, ("ZMSCORE", key, *words), list) for key in keys]):
         found.update(each for each, score in zip(ids, expect(reply), strict=True) if score is not None)
     return found
 
@@ -72,7 +73,8 @@ def in_any(scripts: Scripts, ids: Sequence[str], states: Iterable[State]) -> Ste
 def sizes(scripts: Scripts, ids: Iterable[str]) -> Steps[dict[str, int]]:
     """Return the sizes of the stored envelopes, in bytes; 0 where there is none."""
     keys = {message_id: scripts.keys.message(message_id) for message_id in ids}
-    results = (yield [Call(key, ("STRLEN", key), int) for key in keys.values()]) if keys else []
+    prefix = scripts.keys.message_prefix
+    results = (yield [Call(prefix, ("STRLEN", word(key)), int) for key in keys.values()]) if keys else []
     return {message_id: expect(size) for message_id, size in zip(keys, results, strict=True)}
 
 

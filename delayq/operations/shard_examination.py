@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from delayq.calls import Call, Steps, expect, one, text
+from delayq.calls import Call, Steps, expect, id_of, is_foreign, one, text, word
 from delayq.envelope import parse
 from delayq.errors import UnreadableEnvelope
 from delayq.keys import STATES, State
@@ -92,10 +92,11 @@ class ShardExamination:
 
     def look_at_messages(self, state: State, items: dict[bytes, Any]) -> Steps[None]:
         """Look at a page of a state: ids and scores."""
-        scores = self.readable(state, items)
+        scores = {id_of(raw): score for raw, score in items.items()}
         self.report.messages += len(scores)
         self.report.say(f"{self.where}looking at {state}")
         odd = [message_id for message_id, score in scores.items() if not is_time(state, float(score), self.now_ms)]
+        odd += filter(is_foreign, scores)
         if others := STATES[STATES.index(state) + 1 :]:
             odd += yield from scanning.in_any(self.scripts, list(scores), others)
         if state != "garbage":
@@ -114,6 +115,8 @@ class ShardExamination:
 
     def look_at_shards(self, state: State, ids: Iterable[str]) -> None:
         for message_id in ids:
+            if is_foreign(message_id):  # a claim buries it where it is
+                continue
             if self.core.shard(message_id) is not self.scripts and ("shard", message_id) not in self.judged:
                 self.judged.add(("shard", message_id))
                 what = f"is in {state} of a shard that is not its own: no client can settle it"
@@ -122,31 +125,30 @@ class ShardExamination:
 
     def look_at_knowledge(self, name: str, states: tuple[State, ...], items: dict[bytes, Any]) -> Steps[None]:
         """Look at a page of attempts, errors, reasons or cancellations: is each of a message that may have it?"""
-        values = self.readable(name, items)
+        values = {id_of(raw): value for raw, value in items.items()}
         there = yield from scanning.in_any(self.scripts, list(values), states)
-        odd = [message_id for message_id in values if message_id not in there]
+        odd = self.own(name, [message_id for message_id in values if message_id not in there])
         if name == "attempts":
             odd += [each for each, value in values.items() if not ATTEMPTS.fullmatch(value.decode(errors="replace"))]
         yield from self.judge(odd)
 
     def look_at_payloads(self, items: dict[bytes, Any]) -> Steps[None]:
         """Look at a page of the ids that have a payload: is each in a structure?"""
-        ids = list(self.readable("msg", items))
+        ids = list(map(id_of, items))
         there = yield from scanning.in_any(self.scripts, ids, STATES)
-        yield from self.judge([message_id for message_id in ids if message_id not in there])
+        yield from self.judge(self.own("msg", [message_id for message_id in ids if message_id not in there]))
 
-    def readable(self, name: str, items: dict[bytes, Any]) -> dict[str, Any]:
-        """Return the items whose ids are text, and report the others."""
-        found = {}
-        for raw, value in items.items():
-            try:
-                found[raw.decode()] = value
-            except UnicodeDecodeError:
-                if (name, raw) not in self.judged:
-                    self.judged.add((name, raw))
-                    what = f"{self.scripts.keys.message_prefix[:-4]}{name} holds {raw!r}, which is no id"
-                    self.report.tell(Finding("id", None, what, "remove it: another program has put it there"))
-        return found
+    def own(self, name: str, strays: Iterable[str]) -> list[str]:
+        """Return those of what belongs to no message that may once have had one; report what never had."""
+        own = []
+        for message_id in strays:
+            if not is_foreign(message_id):
+                own.append(message_id)
+            elif (name, message_id) not in self.judged:
+                self.judged.add((name, message_id))
+                what = f"{self.scripts.keys.message_prefix[:-4]}{name} holds {word(message_id)!r}, which is no id"
+                self.report.tell(Finding("id", None, what, "remove it: another program has put it there"))
+        return own
 
     def judge(self, odd: Iterable[str]) -> Steps[None]:
         """Report what is wrong with messages that looked odd: what is so at two instants."""

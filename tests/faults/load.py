@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import msgspec
 
-from delayq import Queue
 from tests.faults import history
 from tests.faults.checker import Verdict
 from tests.faults.world import Broken, World
@@ -51,7 +50,7 @@ class Load:
         self.count = count
         self.world = World(folder, world.seed, world.size)
         options = {"shards": shards}
-        self.queue = Queue(name, url=url, lease=lease, shards=shards)
+        self.queue = self.world.queue(url, name, lease=lease, shards=shards)
         task = {"name": name, "count": count, "rate": rate, "options": options} | producing
         self.producer = self.world.producer(url, name, **task)
         consuming = {"lease": lease, "options": options} | consuming
@@ -63,7 +62,6 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.queue.close()
         self.world.close()
 
     def flows(self, seconds: float = RESUMED_SECONDS) -> None:

@@ -39,8 +39,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_page_has_a_line_for_each_role() -> None:
-    assert set(LINES) == set(OWN)
-    assert all(line[:4] == ["reset", "on", ">secret", "~delayq:{emails}:*"] for line in LINES.values())
+    assert set(LINES) == {*OWN, "finder"}
+    assert all(LINES[role][:4] == ["reset", "on", ">secret", "~delayq:{emails}:*"] for role in OWN)
     assert set(EXTRAS) < set(ON_OCCASION)
 
 

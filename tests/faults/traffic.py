@@ -7,7 +7,6 @@ from typing import Any
 
 import redis
 
-from delayq import Queue
 from tests.faults import history
 from tests.faults.checker import Verdict
 from tests.faults.outages import INF, worst_resume
@@ -40,7 +39,7 @@ class Traffic:
     def __init__(self, world: World, server: RedisServer, seconds: float, **producing: Any) -> None:
         self.world = world
         self.server = server
-        self.queue = Queue(NAME, url=server.url, lease=LEASE)
+        self.queue = world.queue(server.url, NAME, lease=LEASE)
         many = round(RATE * seconds)
         self.count = 2 * many
         delays = (0.0, START_SECONDS + seconds)

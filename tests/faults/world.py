@@ -54,6 +54,7 @@ class World:
         self.figures: dict[str, str] = {}
         self._servers: list[RedisServer] = []
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._queues: list[Queue] = []
         self._log = (folder / "log").open("ab")
 
     def pick(self, short: Any, long: Any) -> Any:
@@ -68,6 +69,12 @@ class World:
         server = RedisServer(binaries.get(version) or next(iter(binaries.values())), **{"appendonly": True} | options)
         self._servers.append(server)
         return server
+
+    def queue(self, url: str, name: str = "work", **options: Any) -> Queue:
+        """Return a queue of this process; `options` are those of Queue."""
+        queue = Queue(name, url=url, **options)
+        self._queues.append(queue)
+        return queue
 
     def run(self, *command: str) -> subprocess.Popen[bytes]:
         """Start a process; what it writes goes to the scenario's log."""
@@ -199,6 +206,8 @@ class World:
 
     def close(self) -> None:
         """End everything."""
+        for queue in self._queues:
+            queue.close()
         for process in self._processes:
             if process.poll() is None:
                 process.kill()

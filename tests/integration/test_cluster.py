@@ -6,16 +6,21 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from delayq import Consumer, Outgoing, Queue
+from delayq.bell import Bell
 from delayq.calls import Call, as_is, one
 from delayq.errors import DelayqError, ServerError, ServerNotReady, ServerUnreachable
 from delayq.keys import QueueKeys
+from delayq.server import check_server
+from delayq.urls import connect
 from tests.servers import RedisServer
 from tests.topologies import Cluster, is_master, refusals, tell
 from tests.waiting import eventually
@@ -127,7 +132,124 @@ def test_receiver_that_waits_on_a_slot_that_moves_hears_the_next_message(cluster
     assert [getattr(each, "payload", each) for each in found] == ["second"]
 
 
+def test_bell_whose_slot_is_on_its_way_rings_and_is_not_asked_again_at_once(cluster: Cluster, queue: Queue) -> None:
+    keys, source = queue.core.shards[0].keys, cluster.owner(META)
+    bell = Bell(queue.connection.client, keys.bell)
+    with source.client() as client:
+        client.delete(keys.bell)
+    with half_moved(cluster, cluster.empty[0]):
+        bell.listen()
+        assert eventually(bell.rang)
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            bell.listen()
+            assert not bell.rang()
+        assert refusals(source)["ASK"] == 1
+        assert eventually(lambda: listens(bell) and bell.rang())
+    assert refusals(source)["ASK"] == 2
+    assert eventually(lambda: listens(bell) and is_blocked(source))
+    queue.connection.do(one(queue.core.shards[0].ring()))
+    assert eventually(bell.rang)
+    bell.close()
+
+
+def listens(bell: Bell) -> bool:
+    bell.listen()
+    return True
+
+
+def is_blocked(server: RedisServer) -> bool:
+    with server.client() as client:
+        return bool(client.info("clients")["blocked_clients"])
+
+
+def test_consumer_of_a_slot_that_is_on_its_way_serves_the_others_meanwhile(cluster: Cluster) -> None:
+    """It begins to listen when the move has begun, and is neither kept from the other shards by that nor spins."""
+    with Queue("many", url=cluster.url, shards=3) as queue:
+        queue.send_many([Outgoing(n, id=str(n)) for n in range(60)])
+        shards = queue.core.shards
+        moving = next(scripts for scripts in shards[1:] if queue.core.shard("0") is not scripts)
+        source, slot = cluster.owner(moving.keys.meta), tell(cluster.nodes[0], "KEYSLOT", moving.keys.meta)
+        (target,) = cluster.empty
+        tell(target, "SETSLOT", slot, "IMPORTING", cluster.id(source))
+        tell(source, "SETSLOT", slot, "MIGRATING", cluster.id(target))
+        with capture_logs() as lines:
+            handled: list[str] = []
+            consumer = Consumer(queue, lambda message: handled.append(message.id), concurrency=4)
+            started = time.monotonic()
+            consumer.start()
+            others = {str(n) for n in range(60) if queue.core.shard(str(n)) is not moving}
+            assert eventually(lambda: set(handled) >= others)
+            assert eventually(lambda: time.monotonic() > started + 3)
+            asked, seconds = refusals(source)["ASK"], time.monotonic() - started
+            for node in (source, target):
+                tell(node, "SETSLOT", slot, "STABLE")
+            assert eventually(lambda: len(set(handled)) == 60)
+            consumer.stop()
+        assert asked < 50 * seconds
+        assert not [line for line in lines if "cluster:// URL" in str(line)]
+
+
 # -- nodes that die --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+def test_new_clients_begin_while_a_master_is_away(cluster: Cluster, how: signal.Signals) -> None:
+    away = next(node for node in cluster.masters if node is not cluster.owner(META))
+    if how == signal.SIGKILL:
+        away.kill()
+    else:
+        os.kill(away.pid, how)
+    try:
+        with Queue("work", url=f"{cluster.url}?socket_timeout=0.3") as new:
+            assert new.send("second").created
+            handled: list[str] = []
+            consumer = Consumer(new, lambda message: handled.append(message.payload))
+            consumer.start()
+            assert eventually(lambda: sorted(handled) == ["first", "second"])
+            consumer.stop()
+    finally:
+        if how == signal.SIGSTOP:
+            os.kill(away.pid, signal.SIGCONT)
+
+
+def test_new_client_is_told_when_no_master_is_there(cluster: Cluster) -> None:
+    client = connect(cluster.url)
+    for node in cluster.nodes:
+        node.kill()
+    with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:\d+"):
+        check_server(client)
+    client.close()
+
+
+def test_outage_of_a_shard_is_told_at_its_begin_now_and_then_and_at_its_end(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.operations.outages.TELL_SECONDS", 0.5)
+    with Queue("many", url=cluster.url, shards=9) as queue, capture_logs() as lines:
+        queue.send_many([Outgoing(n) for n in range(9)])
+        dead = cluster.masters[2]
+        outside = {scripts.keys.meta for scripts in queue.core.shards if cluster.owner(scripts.keys.meta) is dead}
+        dead.kill()
+        started = time.monotonic()
+
+        def of(event: str) -> list[Any]:
+            with contextlib.suppress(ServerUnreachable):  # the first to meet it, perhaps
+                queue.receive(10)
+            return [line for line in lines if line["event"] == event]
+
+        away = "a shard does not serve: the others go on"
+        assert eventually(lambda: len(of(away)) >= 3 * len(outside))
+        seconds = time.monotonic() - started
+        begun = [line["shard"] for line in of(away) if "untold" not in line]
+        assert sorted(begun) == sorted(outside)
+        assert len(of(away)) <= (1 + seconds / 0.5) * len(outside)
+        dead.start()
+        cluster.wait()
+        back = "the shard serves again"
+        assert eventually(lambda: len(of(back)) >= len(outside))
+        assert sorted(line["shard"] for line in of(back)) == sorted(outside)
 
 
 def test_consumer_goes_on_with_the_shards_of_the_nodes_that_are_left(cluster: Cluster) -> None:
@@ -168,6 +290,25 @@ def test_calls_to_a_frozen_node_keep_nobody_elses_answers(cluster: Cluster) -> N
         assert {isinstance(answer, ServerUnreachable) for answer in answers} == {True, False}
         assert [isinstance(answer, ServerUnreachable) for answer in answers] == [node is frozen for node in nodes]
         assert sum(answer.counts["pending"] + answer.counts["ready"] for answer in queue.connection.run(calls)) == 9
+
+
+def test_node_that_says_nothing_is_waited_for_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delayq.cluster.FROZEN_SECONDS", 600.0)
+    with Queue("work", url=f"{cluster.url}?socket_timeout=0.3") as queue:
+        queue.send("first")
+        node = cluster.owner(META)
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ServerNotReady, match="it was away a moment ago"):  # repeated, and not sent again
+                queue.send("second")
+            with pytest.raises(ServerNotReady, match="it was away a moment ago"):
+                queue.send("third")
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
+        monkeypatch.undo()
+        queue.connection.close()
+        queue.send("fourth")
+        assert queue.stats().sent == 3  # the second has come, too: it waited in the node's socket
 
 
 def test_claim_is_not_repeated_when_its_node_may_have_run_it(cluster: Cluster) -> None:

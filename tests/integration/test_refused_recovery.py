@@ -14,10 +14,9 @@ from tests.waiting import eventually
 def test_consumer_that_may_not_take_a_delivery_back_tries_about_once_a_second(start_server: StartServer) -> None:
     server = start_server()
     handled: list[Message] = []
-    queue = Queue("work", url=server.url)
-    queue.send("lost", id="lost")
-    queue.receive(lease=1)
-    with server.client() as client:
+    with Queue("work", url=server.url) as queue, server.client() as client:
+        queue.send("lost", id="lost")
+        queue.receive(lease=1)
         consumer = Consumer(queue, handled.append, concurrency=1)
         consumer.start()
         time.sleep(0.5)  # it is at rest, until the lease ends

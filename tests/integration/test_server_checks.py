@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,19 +19,32 @@ from redis import exceptions
 from redis.cluster import RedisCluster
 from structlog.testing import capture_logs
 
-from delayq import clients, errors, server
+from delayq import clients, errors, server, urls
 from delayq.server import check_server, translate
-from delayq.urls import connect
 from tests.conftest import StartServer
 from tests.servers import RedisServer, free_port
 from tests.waiting import eventually
 
 Client = redis.Redis | RedisCluster
+Connect = Callable[[str], Any]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_warned", set())
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """``connect(url)``: a client, which is closed with the test."""
+    with contextlib.ExitStack() as made:
+
+        def connect(url: str) -> Client:
+            client = urls.connect(url)
+            made.callback(clients.close, client)
+            return client
+
+        yield connect
 
 
 @pytest.fixture
@@ -143,7 +156,7 @@ def test_client_that_decodes_replies_is_understood(redis_server: RedisServer):
 
 
 @pytest.mark.parametrize("login", ["", ":wrong@", "nobody:secret@"])
-def test_wrong_login_is_refused_at_once(start_server: StartServer, login: str):
+def test_wrong_login_is_refused_at_once(start_server: StartServer, login: str, connect: Connect):
     locked = start_server(port=True, config={"requirepass": "secret"})
     client = connect(f"redis://{login}127.0.0.1:{locked.port}")
     started = time.monotonic()
@@ -154,7 +167,7 @@ def test_wrong_login_is_refused_at_once(start_server: StartServer, login: str):
     client.close()
 
 
-def test_any_password_works_percent_encoded(start_server: StartServer):
+def test_any_password_works_percent_encoded(start_server: StartServer, connect: Connect):
     password = "p@ss/w?rd#1:%25&="
     locked = start_server(port=True, config={"requirepass": password})
     for url in (
@@ -168,7 +181,7 @@ def test_any_password_works_percent_encoded(start_server: StartServer):
         client.close()
 
 
-def test_server_that_is_not_there_is_told_with_its_address():
+def test_server_that_is_not_there_is_told_with_its_address(connect: Connect):
     port = free_port()
     client = connect(f"redis://user:secret@127.0.0.1:{port}")
     with pytest.raises(errors.ServerUnreachable, match=rf"127\.0\.0\.1:{port}\..*check that the server runs") as caught:
@@ -203,7 +216,7 @@ class SilentServer:
             opened.close()
 
 
-def test_server_that_falls_silent_is_tried_a_few_times_and_no_more():
+def test_server_that_falls_silent_is_tried_a_few_times_and_no_more(connect: Connect):
     silent = SilentServer()
     client = connect(f"redis://127.0.0.1:{silent.port}?socket_timeout=0.1")
     assert client.get("key") == b"OK"
@@ -217,7 +230,7 @@ def test_server_that_falls_silent_is_tried_a_few_times_and_no_more():
     silent.close()
 
 
-def test_restart_goes_unnoticed(own_server: RedisServer):
+def test_restart_goes_unnoticed(own_server: RedisServer, connect: Connect):
     client = connect(own_server.url)
     client.set("key", "value")
     own_server.kill()
@@ -227,13 +240,13 @@ def test_restart_goes_unnoticed(own_server: RedisServer):
     restart.join()
 
 
-def test_client_is_known_by_name(redis_server: RedisServer):
+def test_client_is_known_by_name(redis_server: RedisServer, connect: Connect):
     client = connect(redis_server.url)
     assert isinstance(client, redis.Redis)
     assert client.client_getname() == "delayq"
 
 
-def test_connections_block_beside_each_other(redis_server: RedisServer):
+def test_connections_block_beside_each_other(redis_server: RedisServer, connect: Connect):
     client = connect(redis_server.url)
     assert isinstance(client, redis.Redis)
     bell = client.connection_pool.get_connection()
@@ -250,7 +263,7 @@ def test_connections_block_beside_each_other(redis_server: RedisServer):
     client.connection_pool.release(bell)
 
 
-def test_cluster_is_connected_and_checked(cluster: RedisServer):
+def test_cluster_is_connected_and_checked(cluster: RedisServer, connect: Connect):
     client = connect(f"redis+cluster://127.0.0.1:1,127.0.0.1:{cluster.port}")
     assert isinstance(client, RedisCluster)
     client.set("key", "value")
@@ -261,17 +274,17 @@ def test_cluster_is_connected_and_checked(cluster: RedisServer):
     client.close()
 
 
-def test_cluster_that_refuses_the_login_says_so(cluster: RedisServer):
+def test_cluster_that_refuses_the_login_says_so(cluster: RedisServer, connect: Connect):
     with pytest.raises(errors.LoginRefused):
         connect(f"redis+cluster://user:secret@127.0.0.1:{cluster.port}")
 
 
-def test_single_server_is_no_cluster(start_server: StartServer):
+def test_single_server_is_no_cluster(start_server: StartServer, connect: Connect):
     with pytest.raises(errors.ServerError, match="redis://"):
         connect(f"redis+cluster://127.0.0.1:{start_server(port=True).port}")
 
 
-def test_node_of_a_cluster_is_no_single_server(cluster: RedisServer):
+def test_node_of_a_cluster_is_no_single_server(cluster: RedisServer, connect: Connect):
     client = connect(f"redis://127.0.0.1:{cluster.port}")
     assert isinstance(client, redis.Redis)
     client.execute_command("CLUSTER DELSLOTS", 12182)  # of "foo"
@@ -284,7 +297,7 @@ def test_node_of_a_cluster_is_no_single_server(cluster: RedisServer):
     assert "redis+cluster://" in str(moved)
 
 
-def test_sentinel_leads_to_the_master(sentinel: int):
+def test_sentinel_leads_to_the_master(sentinel: int, connect: Connect):
     url = f"redis+sentinel://:secret@127.0.0.1:1,127.0.0.1:{sentinel}/queue/2?sentinel_password=watch"
     client = connect(url)
     client.set("key", "value")
@@ -292,7 +305,7 @@ def test_sentinel_leads_to_the_master(sentinel: int):
     assert check_server(client).address == "the master of queue"
 
 
-def test_unknown_service_is_told_without_secrets(sentinel: int):
+def test_unknown_service_is_told_without_secrets(sentinel: int, connect: Connect):
     client = connect(f"redis+sentinel://:secret@127.0.0.1:{sentinel}/nobody?sentinel_password=watch")
     with pytest.raises(errors.ServerUnreachable, match="No master found for 'nobody'") as caught:
         check_server(client)

@@ -45,7 +45,7 @@ def test_refused_asking_is_the_error_of_its_own_call_alone() -> None:
     node = Node(exceptions.NoPermissionError("asking"), exceptions.MovedError("5 h:1"), "second", "third")
     sent = [_Sent(Call("a", ("GET", "a"), as_is), whole=False) for _ in range(3)]
     sent[0].asked = object()  # type: ignore[assignment]
-    talk = _Talk(node, sent)
+    talk = _Talk(node, "node", sent)
     talk.speak()
     talk.listen()
     talk.close()

@@ -22,7 +22,7 @@ from tests.servers import RedisServer
 SHARDS = 2  # the most that a queue of these tests has
 LATER_HOURS = 5  # by then all leases have ended, and all messages are due
 
-Road = Callable[[str], Queue]
+Road = Callable[[str], contextlib.AbstractContextManager[Queue]]
 """Makes a queue whose server is at a URL."""
 
 
@@ -179,8 +179,10 @@ def by_url(url: str) -> Queue:
     return Queue("jobs", url=url)
 
 
-def by_client(url: str) -> Queue:
-    return Queue("jobs", redis=redis.Redis.from_url(url))
+@contextlib.contextmanager
+def by_client(url: str) -> Iterator[Queue]:
+    with redis.Redis.from_url(url) as client, Queue("jobs", redis=client) as queue:
+        yield queue
 
 
 def by_url_with_shards(url: str) -> Queue:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from delayq import Queue
 from tests.faults.checker import Verdict
 from tests.faults.world import Broken, World
 
@@ -16,7 +15,7 @@ def run(world: World) -> Verdict:
     """Waiting costs no retry: each message is delivered once, and no lease runs out."""
     lease, leases = world.pick((2.0, 4), (5.0, 20))
     server = world.server()
-    queue = Queue("work", url=server.url, lease=lease)
+    queue = world.queue(server.url, lease=lease)
     count = round(leases * lease * CONCURRENCY * CONSUMERS / WORK)
     producer = world.producer(server.url, "work", name="m", count=count, batch=500, delays=(0.0, 0.0))
     world.finish(producer)

@@ -41,7 +41,7 @@ def run(world: World) -> Verdict:
     """Another client is served all the time, and every count is right in the end."""
     count = world.pick(20_000, 1_000_000)
     server = world.server(appendonly=False, config=CONFIG)
-    queue = Queue("work", url=server.url)
+    queue = world.queue(server.url)
     pings = Pings(world, busy=server, idle=world.server(appendonly=False))
     with pings.stage("idle"):
         time.sleep(world.pick(0.5, 10))

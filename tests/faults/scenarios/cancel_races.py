@@ -40,7 +40,7 @@ class Answer:
 def run(world: World) -> Verdict:
     """Each message is withdrawn and never handled, or handled and, should that fail, not again."""
     server = world.server()
-    queue = Queue("work", url=server.url)
+    queue = world.queue(server.url)
     count = world.pick(1_000, 10_000)
     consumers = [
         world.consumer(server.url, "work", work=0.004, fail_every=3, retries_after=0.05) for _ in range(CONSUMERS)

@@ -34,7 +34,7 @@ BESIDE = 50  # messages that expire, and as many that are due `at` a time
 def run(world: World) -> Verdict:
     """Nothing is lost or early, and whatever time stands in Redis is one of the server's clock."""
     url = world.server().url
-    queue = Queue("work", url=url, lease=LEASE)
+    queue = world.queue(url, lease=LEASE)
     clocks = [WrongClock(world.folder / f"clock-{number}", offset) for number, offset in enumerate(OFFSETS)]
     count = world.pick(300, 20_000)
     common: dict[str, Any] = {"url": url, "queue": "work", "journals": str(world.folder)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 
-from delayq import Queue
 from tests.faults.checker import Verdict
 from tests.faults.world import Broken, World
 from tests.waiting import eventually
@@ -18,7 +17,7 @@ CONSUMERS = 3
 def run(world: World) -> Verdict:
     """Kill a consumer every 1 to 3 s: each message is handled at most a lease and a second after that."""
     server = world.server()
-    queue = Queue("work", url=server.url, lease=LEASE)
+    queue = world.queue(server.url, lease=LEASE)
     count, delay, work = world.pick((3_000, 4.0, 0.01), (100_000, 30.0, 0.0005))
     most = world.pick(3, 1_000)
     task = {"lease": LEASE, "work": work, "fail_every": 50}

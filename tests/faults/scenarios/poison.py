@@ -7,7 +7,6 @@ from collections import Counter
 
 import msgspec
 
-from delayq import Queue
 from tests.faults import history
 from tests.faults.checker import Verdict
 from tests.faults.programs import poison
@@ -22,7 +21,7 @@ def run(world: World) -> Verdict:
     """Each poison message is dead after its retries, all others are handled, and the supervisor is there."""
     server = world.server()
     retries, each_kind, count = world.pick((1, 1, 300), (3, 3, 20_000))
-    queue = Queue("work", url=server.url, lease=LEASE, max_retries=retries)
+    queue = world.queue(server.url, lease=LEASE, max_retries=retries)
     for number in range(each_kind):
         for kind in KINDS:
             world.send(queue, kind, f"{kind} {number}", delay=world.dice.uniform(0, world.pick(0.5, 20)))

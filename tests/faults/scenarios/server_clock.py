@@ -49,7 +49,7 @@ def run(world: World) -> Verdict:
     server = RedisServer(binary, appendonly=True) if binary else world.server()
     world.figures["by"] = "libfaketime" if binary else "now"
     with contextlib.closing(server):
-        queue = Queue("work", url=server.url, lease=LEASE, clock=str if binary else clock.now_ms)
+        queue = world.queue(server.url, lease=LEASE, clock=str if binary else clock.now_ms)
         play(world, queue, server.url, clock, [-step, step, *[0.0, -step, step] * (rounds - 1)], told=binary is None)
         verdict = world.verdict(queue)
     events = history.read(world.folder)

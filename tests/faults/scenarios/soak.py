@@ -25,7 +25,7 @@ def run(world: World) -> Verdict:
     """The keys are those of the messages inside and some fixed ones, at any time; the consumers do not grow."""
     seconds = world.pick(4.0, LONG_SECONDS)
     server = world.server()
-    queue = Queue("work", url=server.url, lease=5, max_retries=1)
+    queue = world.queue(server.url, lease=5, max_retries=1)
     options = {"max_retries": 1}
     count = int(seconds * RATE)
     producer = world.producer(server.url, "work", name="m", count=count, delays=(0.0, 2.0), rate=RATE, options=options)

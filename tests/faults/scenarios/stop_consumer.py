@@ -29,7 +29,7 @@ def run(world: World) -> Verdict:
     """Compare what Redis holds before and after each late call: nothing may have changed."""
     lease = world.pick(1.0, 5.0)
     url = world.server().url
-    queue = Queue("work", url=url, lease=lease)
+    queue = world.queue(url, lease=lease)
     pulling(world, queue, url, lease)
     pushing(world, queue, url, lease)
     return world.verdict(queue, lease=lease)

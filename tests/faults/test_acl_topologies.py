@@ -1,0 +1,252 @@
+"""The rights that docs/acl.md adds on a Cluster and behind Sentinel: enough, none too many, named when they lack."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+
+from delayq import Outgoing, Queue
+from delayq.errors import LoginRefused
+from delayq.keys import QueueKeys
+from tests.conftest import binary
+from tests.docs.pages import blocks
+from tests.faults.roles import STORIES
+from tests.faults.telling import HARMLESS, LINES, ON_OCCASION, PAGE, act
+from tests.faults.test_acl import OWN, SHARDED
+from tests.servers import KNOWN_VERSIONS, RedisServer
+from tests.topologies import Cluster, Watched, refusals, tell
+from tests.waiting import eventually
+
+(TO_A_CLUSTER,) = (words for block in blocks(PAGE) if (words := block.text.split())[0] == "+cluster|slots")
+FINDER = LINES["finder"]
+ASKING: dict[str, Any] = {"sentinel_username": "finder", "sentinel_password": "secret", "health_check_interval": 0.001}
+
+each_role = pytest.mark.parametrize("role", OWN)
+each_version = pytest.mark.parametrize("make", KNOWN_VERSIONS, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., RedisServer]]:
+    """Make servers of one version, which are there for all tests of it."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> RedisServer:
+            server = RedisServer(binary(request.param), **options)
+            stack.callback(server.close)
+            return server
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(make: Callable[..., RedisServer]) -> Cluster:
+    return Cluster(make, masters=2)
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Cluster:
+    for node in shared_cluster.nodes:
+        node.flush()
+    return shared_cluster
+
+
+@pytest.fixture(scope="module")
+def shared_watched(make: Callable[..., RedisServer]) -> Watched:
+    return Watched(make)
+
+
+@pytest.fixture
+def watched(shared_watched: Watched) -> Watched:
+    shared_watched.master.flush()
+    return shared_watched
+
+
+def grant(servers: Iterable[RedisServer], user: str, rights: Iterable[str]) -> None:
+    for server in servers:
+        with server.client() as admin:
+            admin.execute_command("ACL", "SETUSER", user, *rights)
+            admin.execute_command("ACL", "LOG", "RESET")
+
+
+def denied(servers: Iterable[RedisServer], user: str) -> set[str]:
+    """Return what the user was denied since the last grant, and put up with."""
+    found: set[str] = set()
+    for server in servers:
+        with server.client(decode_responses=True) as admin:
+            found |= {each["object"] for each in admin.acl_log() if each["username"] == user}
+    return found - HARMLESS
+
+
+def as_user(url: str, user: str, shards: int = 1, **settings: Any) -> Queue:
+    said = "&".join(f"{name}={value}" for name, value in settings.items())
+    return Queue("emails", url=f"{url.replace('://', f'://{user}:secret@')}?{said}", shards=shards)
+
+
+def as_root(url: str, shards: int = 1) -> Queue:
+    return Queue("emails", url=url, shards=shards)
+
+
+def open_queue(mine: Queue) -> None:
+    """Do what every role does first."""
+    act(mine, mine.core.shards[0].open(1, create=False))
+
+
+@contextmanager
+def slot_on_its_way(cluster: Cluster) -> Iterator[RedisServer]:
+    """A move of the queue's slot that is not yet made known; yields the node that sends on who asks."""
+    key = QueueKeys("delayq", "emails").meta
+    source, slot = cluster.owner(key), key_slot(key.encode())
+    (target,) = (node for node in cluster.nodes if node is not source)
+    tell(target, "SETSLOT", slot, "IMPORTING", cluster.id(source))
+    tell(source, "SETSLOT", slot, "MIGRATING", cluster.id(target))
+    try:
+        yield source
+    finally:
+        for node in (source, target):
+            tell(node, "SETSLOT", slot, "STABLE")
+
+
+# -- on a Cluster ----------------------------------------------------------------------------------------------------
+
+
+@each_version
+@each_role
+def test_role_does_all_that_is_its_own_on_a_cluster(role: str, cluster: Cluster) -> None:
+    grant(cluster.nodes, role, [*LINES[role], *TO_A_CLUSTER])
+    for story in OWN[role]:
+        for node in cluster.nodes:
+            node.flush()
+        with as_user(cluster.url, role) as mine, as_root(cluster.url) as root:
+            STORIES[story](mine, root)
+    assert denied(cluster.nodes, role) == set()
+
+
+@each_version
+@each_role
+def test_role_follows_a_slot_that_moves(role: str, cluster: Cluster) -> None:
+    grant(cluster.nodes, role, [*LINES[role], *TO_A_CLUSTER])
+    with as_user(cluster.url, role) as mine, slot_on_its_way(cluster) as source:
+        asked = refusals(source).get("ASK", 0)
+        open_queue(mine)
+        assert refusals(source)["ASK"] > asked
+
+
+@each_version
+@each_role
+def test_shards_on_several_nodes_take_the_pattern_that_the_page_adds(role: str, cluster: Cluster) -> None:
+    ids = [f"m{number}" for number in range(20)]
+    with as_root(cluster.url, shards=4) as root:
+        root.send_many([Outgoing("x", id=each, delay=60) for each in ids])
+    owners = {cluster.owner(scripts.keys.meta) for scripts in root.core.shards}
+    assert owners == set(cluster.masters)
+
+    def touch_all() -> None:
+        with as_user(cluster.url, role, shards=4) as mine:
+            mine.connection.do(mine.core.opened())
+            for each in ids:
+                SHARDED[role](mine, each)
+
+    grant(cluster.nodes, role, [*LINES[role], *TO_A_CLUSTER])
+    with pytest.raises(LoginRefused, match="keys of the queue"):
+        touch_all()
+    grant(cluster.nodes, role, [ON_OCCASION["a queue with shards"]])
+    touch_all()
+
+
+@each_version
+def test_file_is_sent_to_a_cluster_with_what_the_page_adds(cluster: Cluster) -> None:
+    more = ON_OCCASION["`delayq send --file`"].split()
+    grant(cluster.nodes, "producer", [*LINES["producer"], *TO_A_CLUSTER, *more])
+    with as_user(cluster.url, "producer") as mine, as_root(cluster.url) as root:
+        STORIES["sends_a_file"](mine, root)
+
+
+@each_version
+@each_role
+@pytest.mark.parametrize("right", [*TO_A_CLUSTER, "+client|setname"])
+def test_missing_right_to_a_cluster_is_named(right: str, role: str, cluster: Cluster) -> None:
+    grant(cluster.nodes, role, [each for each in [*LINES[role], *TO_A_CLUSTER] if each != right])
+    with slot_on_its_way(cluster), as_user(cluster.url, role) as mine, pytest.raises(LoginRefused) as caught:
+        open_queue(mine)
+    assert f"grant this user {right}" in str(caught.value)
+    assert eventually(lambda: not any(is_connected(node, role) for node in cluster.nodes)), "a connection stayed open"
+
+
+def is_connected(node: RedisServer, user: str) -> bool:
+    with node.client() as admin:
+        return any(each["user"] == user for each in admin.client_list())
+
+
+@each_version
+def test_user_whom_a_cluster_does_not_know_is_told_so(cluster: Cluster) -> None:
+    with as_user(cluster.url, "nobody") as mine, pytest.raises(LoginRefused, match="check the user, the password"):
+        open_queue(mine)
+
+
+# -- behind Sentinel -------------------------------------------------------------------------------------------------
+
+
+@each_version
+@each_role
+def test_role_does_all_that_is_its_own_behind_sentinel(role: str, watched: Watched) -> None:
+    grant([watched.master], role, LINES[role])
+    grant(watched.sentinels, "finder", FINDER)
+    for story in OWN[role]:
+        watched.master.flush()
+        with as_user(watched.url, role, **ASKING) as mine, as_root(watched.url) as root:
+            STORIES[story](mine, root)
+            look_again(mine)
+    assert denied([watched.master], role) | denied(watched.sentinels, "finder") == set()
+
+
+def look_again(mine: Queue) -> None:
+    """Ask the sentinels twice; the second time on connections that count as idle, which a PING tries."""
+    open_queue(mine)
+    client: Any = mine.connection.client
+    time.sleep(0.002)
+    client.connection_pool.disconnect()
+    open_queue(mine)
+
+
+@each_version
+@pytest.mark.parametrize("right", FINDER[3:])
+def test_missing_right_to_ask_a_sentinel_is_named(right: str, watched: Watched) -> None:
+    grant([watched.master], "producer", LINES["producer"])
+    grant(watched.sentinels, "finder", [each for each in FINDER if each != right])
+    with as_user(watched.url, "producer", **ASKING) as mine, pytest.raises(LoginRefused) as caught:
+        look_again(mine)
+    assert f"the sentinel 127.0.0.1:{watched.sentinels[0].port}" in str(caught.value)
+    assert f"grant this user {right}" in str(caught.value)
+
+
+@each_version
+def test_login_that_a_sentinel_refuses_is_told_and_not_repeated(watched: Watched) -> None:
+    grant([watched.master], "producer", LINES["producer"])
+    grant(watched.sentinels, "finder", FINDER)
+    with (
+        as_user(watched.url, "producer", **ASKING | {"sentinel_password": "wrong"}) as mine,
+        pytest.raises(LoginRefused, match="the sentinel 127"),
+    ):
+        mine.send("x")
+    with watched.sentinels[0].client() as admin:
+        assert [(each["reason"], each["count"]) for each in admin.acl_log()] == [("auth", 1)]
+
+
+@each_version
+def test_sentinel_that_refuses_a_login_leaves_it_to_the_others(
+    watched: Watched, make: Callable[..., RedisServer]
+) -> None:
+    grant([watched.master], "producer", LINES["producer"])
+    grant(watched.sentinels, "finder", FINDER)
+    strange = make(port=True, sentinel=True)
+    url = watched.url.replace("://", f"://127.0.0.1:{strange.port},")
+    for rights in (["reset"], [each for each in FINDER if each != "+sentinel|masters"]):  # no login, and no right
+        grant([strange], "finder", rights)
+        with as_user(url, "producer", **ASKING) as mine:
+            assert mine.send("x").created
+        assert denied([strange], "finder")
