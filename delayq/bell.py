@@ -24,6 +24,7 @@ from delayq.server import translate
 # A connection that a firewall has dropped in silence would never ring: ask anew from time to time.
 _BLOCK_SECONDS = 30
 _POLL_SECONDS = 0.01
+_CROSSED_SECONDS = 1.0  # a command that has not arrived after so long will not
 _SELECT_LIMIT = 1024
 
 
@@ -55,7 +56,7 @@ class Bell:
         if self._listening:
             return
         try:
-            if self._connection is not None and self._is_stale():
+            if self._connection is not None and self._has_reply():  # nobody listened: it was to be silent
                 self.close()
             if self._connection is None:
                 self._connect()
@@ -96,8 +97,13 @@ class Bell:
         """Stop listening; True when a token came all the same, which the caller must use or pass on."""
         if not self._listening:
             return False
+        until = time.monotonic() + _CROSSED_SECONDS
         try:
-            self._node.execute_command("CLIENT UNBLOCK", self._client_id)
+            # Either connection may be the quicker: a BLPOP that is yet to come blocks, and is not to be waited for.
+            while not (self._node.execute_command("CLIENT UNBLOCK", self._client_id) or self._has_reply()):
+                if time.monotonic() > until:
+                    self.close()
+                    return False
             reply = self._connection.read_response(disable_decoding=True)
         except RedisError:  # no right to unblock, or no connection: a token may be lost, which the fallback poll heals
             self.close()
@@ -117,8 +123,8 @@ class Bell:
         with contextlib.suppress(Exception):
             self.close()
 
-    def _is_stale(self) -> bool:
-        """Whether the kept connection has broken while nobody listened: it was silent then, but for its end."""
+    def _has_reply(self) -> bool:
+        """Whether there is something to read, be it the connection's end."""
         try:
             return bool(self._connection.can_read(timeout=0))
         except RedisError:

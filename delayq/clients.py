@@ -97,10 +97,23 @@ def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = 
 def close(client: Client) -> None:
     """Close a client, and its connections to sentinels, which redis-py leaves to the garbage collector."""
     client.close()
-    if isinstance(client, redis.Redis):
-        manager: Any = getattr(client.connection_pool, "sentinel_manager", None)
-        for sentinel in manager.sentinels if manager else ():
-            sentinel.close()
+    for pool in _pools(client):
+        pool.disconnect()
+
+
+def close_idle(client: Client) -> None:
+    """Close those connections of a client that nobody uses."""
+    for pool in _pools(client):
+        pool.disconnect(inuse_connections=False)
+
+
+def _pools(client: Any) -> list[redis.ConnectionPool]:
+    """Return the pools of all servers that a client has spoken to, sentinels included."""
+    if isinstance(client, RedisCluster):
+        nodes = [node.redis_connection for node in client.get_nodes()]
+        return [node.connection_pool for node in nodes if node is not None]
+    sentinels = getattr(client.connection_pool, "sentinel_manager", None)
+    return [client.connection_pool, *(each.connection_pool for each in (sentinels.sentinels if sentinels else ()))]
 
 
 def retry(base: float = 0.1) -> Retry:
@@ -162,7 +175,7 @@ class _Sentinels(Sentinel):
             redis.sentinel.MasterNotFoundError: none of those who answer knows a master that is there.
         """
         refusal, answered = None, False
-        for number, sentinel in enumerate(self.sentinels):
+        for sentinel in self.sentinels:
             try:
                 states: Any = sentinel.sentinel_masters()
             except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
@@ -174,8 +187,8 @@ class _Sentinels(Sentinel):
                 answered = True
                 state = states.get(service_name)
                 if state and state["is_master"] and not (state["is_sdown"] or state["is_odown"]):
-                    # It is the first to be asked from now on.
-                    self.sentinels[0], self.sentinels[number] = sentinel, self.sentinels[0]
+                    # It is the first to be asked from now on. A new list: another thread may be going through this one.
+                    self.sentinels = [sentinel, *(each for each in self.sentinels if each is not sentinel)]
                     return state["ip"], state["port"]
         if refusal is not None and not answered:
             raise refusal
@@ -188,11 +201,13 @@ class _Cluster(RedisCluster):
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
         try:
             super().__init__(startup_nodes=nodes, **options)
-        except (RedisError, RedisClusterException) as error:
+        except (RedisError, RedisClusterException, IndexError) as error:
             found = self.nodes_manager.nodes_cache.values() if hasattr(self, "nodes_manager") else ()
             for node in (*nodes, *found):
                 if node.redis_connection is not None:
                     node.redis_connection.close()
             if isinstance(error, RedisClusterException):
                 raise
+            if isinstance(error, IndexError):  # of a list of masters
+                raise RedisClusterException("no node of the cluster has a slot yet") from error
             raise RedisClusterException(str(error)) from error  # what a node says to COMMAND comes as it is

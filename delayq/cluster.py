@@ -7,6 +7,7 @@ keys of each script, fails as a whole when one node is away, and repeats what mu
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,7 +24,8 @@ KEYLESS = frozenset({"WAIT", "SCAN", "INFO", "TIME", "CONFIG GET"})
 
 PAUSES = (0.1, 0.2, 0.4, 0.6)  # seconds: a short trouble goes unnoticed, and an outage is told soon
 MOST_ROUNDS = 16  # of nodes that send a call from one to the other
-LOOK_SECONDS = 0.2  # between two looks at the slots, when calls fail in a row; or as long as the last one took
+LOOK_SECONDS = 0.2  # between two looks at the slots, when calls fail in a row
+MOST_LOOK_SECONDS = 2.0  # likewise, when looks take long themselves
 AWAY_SECONDS = 0.5
 FROZEN_SECONDS = 1.0  # of the PAUSES, only the last one is longer: a node that says nothing is waited for twice
 
@@ -47,6 +49,7 @@ class Cluster:
 
     def __init__(self, client: RedisCluster) -> None:
         self._client: Any = client
+        self._looking = threading.Lock()  # redis-py lets all threads look, one after the other
         self._look_at = 0.0
         self._outage: Exception | None = None  # why no node answered, when the last look was in vain
         self._away: dict[str, float] = {}  # until when a node that did not let us in is not tried again
@@ -107,17 +110,18 @@ class Cluster:
         return None
 
     def _look(self) -> None:
-        """Ask any node who holds which slots."""
-        began = time.monotonic()
-        if began < self._look_at:
-            return
-        try:
-            self._client.nodes_manager.initialize()
-            self._outage = None
-        except (exceptions.RedisError, exceptions.RedisClusterException, IndexError) as error:  # no node, or no master
-            self._outage = exceptions.ConnectionError(str(error))
-        now = time.monotonic()
-        self._look_at = now + max(LOOK_SECONDS, now - began)
+        """Ask any node who holds which slots; once for all threads that want to know."""
+        with self._looking:
+            began = time.monotonic()
+            if began < self._look_at:
+                return
+            try:
+                self._client.nodes_manager.initialize()
+                self._outage = None
+            except (exceptions.RedisError, exceptions.RedisClusterException, IndexError) as error:  # none, or no master
+                self._outage = exceptions.ConnectionError(str(error))
+            now = time.monotonic()
+            self._look_at = now + min(max(LOOK_SECONDS, now - began), MOST_LOOK_SECONDS)
 
     def _exchange(self, todo: Iterable[_Sent]) -> None:
         """Send calls to their nodes, all before the first reply is awaited."""
@@ -264,7 +268,10 @@ class _Talk:
         self._server.connection_pool.release(self._connection)
 
     def _lose(self, error: Exception) -> None:
-        self.is_silent = isinstance(error, exceptions.TimeoutError)
+        # A WAIT may take longer than the time limit: that does not tell of a node which is frozen.
+        self.is_silent = isinstance(error, exceptions.TimeoutError) and not any(
+            each.words[0] == "WAIT" for each in self._group
+        )
         for each in self._group:
             if each.reply is _UNREAD:
                 each.reply = error

@@ -69,7 +69,7 @@ class Connection:
         """Close the client, unless it is shared; the next call makes a new one."""
         client, wires, self._client, self._wires = self._client, self._wires, None, None
         if wires is not None:
-            wires.close()
+            wires.end()
         if client is not None:
             self._drop(client)
 
@@ -113,8 +113,8 @@ class Connection:
         except RedisError as error:
             raise translate(error) from error
         finally:
-            if self._client is not client and isinstance(client, Redis) and not self._shared:  # closed meanwhile
-                client.connection_pool.disconnect(inuse_connections=False)
+            if self._client is not client and not self._shared:  # it was closed meanwhile
+                clients.close_idle(client)
         return results
 
     def _mended(

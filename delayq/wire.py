@@ -190,6 +190,11 @@ class Wires:
         else:
             self._idle.append(wire)
 
+    def end(self) -> None:
+        """Give all wires back to the pool; those that are in use, once they are no longer."""
+        self._keep = False
+        self.close()
+
     def close(self) -> None:
         """Give all idle wires back to the pool."""
         while True:

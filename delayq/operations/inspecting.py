@@ -19,6 +19,7 @@ from delayq.stats import QueueStats, lateness_buckets
 from delayq.times import from_ms
 
 FIND_AT_ONCE = 50
+GONE_PAGES = 10
 
 
 def stats(core: Core) -> Steps[QueueStats]:
@@ -65,23 +66,28 @@ def _page(core: Core, scripts: Scripts, state: State, limit: int) -> Steps[list[
 
     Messages that come and go in front move the others. So each page begins with the last message of the one before;
     when that is no longer there, the page begins further in front, and what was looked at is left out.
+
+    Messages that have gone before they could be described are made up for, within reason: where all go so fast, there
+    would be no end.
     """
-    infos: list[MessageInfo] = []
+    infos: dict[str, MessageInfo] = {}  # by id: one that has moved meanwhile comes once
     size = back = min(MAX_IDS, limit)
     rank, seen = 0, (-math.inf, b"")
-    while (wanted := limit - len(infos)) > 0:
+    left = limit + GONE_PAGES * size
+    while (wanted := min(limit - len(infos), left)) > 0:
         rows = yield from one(scripts.ranked_page(state, size + 1, rank))
         if rank and (not rows or _place(rows[0]) > seen):
             rank, back = max(0, rank - back), back * 2
             continue
         new = [row for row in rows if _place(row) > seen]
         if looked_at := new[:wanted]:
-            infos += yield from _describe_all(core, scripts, [message_id for message_id, _ in looked_at], state)
-            seen, back = _place(looked_at[-1]), size
+            described = yield from _describe_all(core, scripts, [message_id for message_id, _ in looked_at], state)
+            infos |= {info.id: info for info in described if info.id not in infos}
+            seen, back, left = _place(looked_at[-1]), size, left - len(looked_at)
         if len(rows) <= size and len(new) <= wanted:
             break
         rank += len(rows) - 1
-    return infos
+    return list(infos.values())
 
 
 def _place(row: tuple[str, bytes]) -> tuple[float, bytes]:

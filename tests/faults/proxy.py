@@ -49,24 +49,26 @@ class Proxy:
     Args:
         server: the path of its Unix socket.
         decide: see `Decide`; may be set anew at any time.
+        port: listen on a free port of 127.0.0.1, not on a Unix socket.
 
     Attributes:
         url: where clients connect to.
+        port: likewise; 0 for a Unix socket.
         passed: the names of the commands so far, those that were cut before included; may be emptied.
         cuts: how many connections `decide` has cut.
     """
 
-    def __init__(self, server: Path, decide: Decide = lambda _: None) -> None:
+    def __init__(self, server: Path, decide: Decide = lambda _: None, *, port: bool = False) -> None:
         self.decide = decide
         self.passed: list[str] = []
         self.cuts = 0
         self._server = server
         self._folder = short_directory()
-        self._path = self._folder / "p"
-        self.url = f"unix://{self._path}"
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self._path))
+        self._listener = socket.socket(socket.AF_INET if port else socket.AF_UNIX)
+        self._listener.bind(("127.0.0.1", 0) if port else str(self._folder / "p"))
         self._listener.listen(128)
+        self.port = self._listener.getsockname()[1] if port else 0
+        self.url = f"redis://127.0.0.1:{self.port}" if port else f"unix://{self._folder / 'p'}"
         self._links: dict[socket.socket, _Link] = {}
         self._down = False
         self._lock = threading.Lock()
@@ -143,6 +145,8 @@ class Proxy:
 
     def _accept(self) -> None:
         client, server = self._listener.accept()[0], socket.socket(socket.AF_UNIX)
+        if self.port:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             if self._down:
                 raise ConnectionRefusedError

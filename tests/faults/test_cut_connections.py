@@ -13,10 +13,13 @@ import pytest
 
 from delayq import Message, Queue
 from delayq.dead import DeadLetters
+from delayq.errors import ServerNotReady
 from tests.faults.cutting.operations import OPERATIONS, Operation, counts
-from tests.faults.cutting.stage import At, Played, Road, Stage, by_client, by_url, by_url_with_shards, say
+from tests.faults.cutting.stage import At, Played, Road, Stage, by_client, by_cluster, by_url, by_url_with_shards, say
 from tests.faults.proxy import WAYS, Cut, Proxy
 from tests.servers import RedisServer, server_binaries
+from tests.topologies import tell
+from tests.waiting import eventually
 
 TRIES = 10  # of a case whose command did not come: an operation that waits may find its time over
 NOT_REACHED = "was not reached"
@@ -27,6 +30,7 @@ ROADS: dict[str, tuple[Road, list[Cut]]] = {
     "url": (by_url, [*map(Cut, WAYS), Cut("before", for_good=True), Cut("after", for_good=True)]),
     "client": (by_client, [Cut("after"), Cut("within"), Cut("after", for_good=True)]),
     "shards": (by_url_with_shards, [Cut("after"), Cut("after", for_good=True)]),
+    "cluster": (by_cluster, [Cut("before"), Cut("after"), Cut("within"), Cut("after", for_good=True)]),
 }
 
 
@@ -42,10 +46,32 @@ def server(default_version: str) -> Iterator[RedisServer]:
     server.close()
 
 
+@pytest.fixture(scope="module")
+def node(default_version: str) -> Iterator[RedisServer]:
+    """A server that is a whole cluster."""
+    config = {"cluster-enabled": "yes", "hz": "500"}
+    node = RedisServer(server_binaries()[default_version], port=True, config=config)
+    tell(node, "ADDSLOTSRANGE", 0, 16383)
+    assert eventually(lambda: tell(node, "INFO")["cluster_state"] == "ok")
+    yield node
+    node.close()
+
+
 @pytest.fixture
-def stages(server: RedisServer) -> Iterator[Callable[[Road], Stage]]:
-    with Proxy(server.socket) as proxy, contextlib.ExitStack() as made:
-        yield lambda road: made.enter_context(contextlib.closing(Stage(server, proxy, road)))
+def stages(request: pytest.FixtureRequest) -> Iterator[Callable[[Road], Stage]]:
+    with contextlib.ExitStack() as made:
+
+        def stage(road: Road) -> Stage:
+            is_cluster = road is by_cluster
+            server: RedisServer = request.getfixturevalue("node" if is_cluster else "server")
+            proxy = made.enter_context(Proxy(server.socket, port=is_cluster))
+            if is_cluster:  # the way that the cluster names to its clients
+                with server.client() as client:
+                    client.config_set("cluster-announce-port", proxy.port)
+                    assert eventually(lambda: proxy.port in {slots[2][1] for slots in tell(server, "SLOTS")})
+            return made.enter_context(contextlib.closing(Stage(server, proxy, road)))
+
+        yield stage
 
 
 @pytest.fixture
@@ -56,6 +82,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 1)
     monkeypatch.setattr("delayq.operations.claiming.LEAST_PART", 1)
     monkeypatch.setattr("redis.retry.sleep", lambda _: None)
+    monkeypatch.setattr("delayq.cluster.PAUSES", (0.001, 0.01, 0.02, 0.05))
+    monkeypatch.setattr("delayq.cluster.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.cluster.AWAY_SECONDS", 0.0)
 
 
 def every_cut(stage: Stage, operation: Operation, cuts: list[Cut]) -> dict[str, str]:
@@ -100,17 +129,26 @@ def examine(stage: Stage, operation: Operation, whole: Played, played: Played) -
         for id in before.keys() | told.keys() | wanted.keys():
             ends = {before.get(id), wanted.get(id), *operation.between}
             assert told.get(id) in ends, f"{id} is {told.get(id)}"
+    assert eventually(lambda: is_served(lambda: counts(played.queue)))
     assert counts(played.queue) == counts(stage.direct)
     if played.after == played.before and wanted == before:
         return  # it changes nothing, and so it was
     if operation.whole:
         stage.assert_in_order()
     if played.error is not None and operation.again:
-        say(lambda: operation.run(played.queue, played.stock))
+        assert eventually(lambda: is_served(lambda: say(lambda: operation.run(played.queue, played.stock))))
         assert stage.seen().told() == wanted
     if not operation.whole:
         stage.assert_in_order()
     stage.assert_all_comes(stage.seen())
+
+
+def is_served(call: Callable[[], object]) -> bool:
+    """Make a call; False when a node of a cluster is not asked yet, because it was away a moment ago."""
+    with contextlib.suppress(ServerNotReady):
+        call()
+        return True
+    return False
 
 
 @pytest.mark.parametrize(

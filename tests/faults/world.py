@@ -92,7 +92,8 @@ class World:
         return self._program("produce", produce.Task(url=url, queue=queue, journals=str(self.folder), **task))
 
     def _program(self, name: str, task: msgspec.Struct) -> subprocess.Popen[bytes]:
-        return self.run(sys.executable, "-m", f"tests.faults.programs.{name}", msgspec.json.encode(task).decode())
+        program = f"tests.faults.programs.{name}"
+        return self.run(sys.executable, "-X", "faulthandler", "-m", program, msgspec.json.encode(task).decode())
 
     # -- what goes wrong ---------------------------------------------------------------------------------------------
 
@@ -131,11 +132,14 @@ class World:
         self.journal.note("sent", id, ms=sent.due_at.timestamp() * 1000 if sent.created else 0.0)
 
     def finish(self, process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
-        """Wait for a process that ends by itself; Broken when it fails, or takes longer."""
+        """Wait for a process that ends by itself; Broken when it fails, or takes longer: the log says where it is."""
         try:
             code = process.wait(seconds)
         except subprocess.TimeoutExpired as error:
-            raise Broken(f"a process did not end within {seconds} s: {process.args!r}") from error
+            process.send_signal(signal.SIGABRT)
+            process.wait()
+            log = self.log(lines=100)
+            raise Broken(f"a process did not end within {seconds} s: {process.args!r}; {log}") from error
         if code:
             raise Broken(f"a process ended with {code}: {process.args!r}; {self.log()}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -133,3 +134,29 @@ def test_page_far_within_an_instant_costs_no_more_than_the_first(
     for _, key, first, last, *options in pages:
         assert (key, options) == (b"delayq:{burst}:pending", [b"WITHSCORES"])
         assert 0 < int(last) - int(first) <= 500
+
+
+def test_look_at_messages_that_are_gone_before_they_can_be_described_comes_to_an_end(
+    queue: Queue, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = queue.connection.run
+    looked = itertools.count()
+
+    def run_and_replace(calls: Sequence[Any], repeat: bool = True) -> Any:
+        results = run(calls, repeat)
+        if calls[0].args[0] == "ZRANGE":
+            redis_client.delete(PENDING)
+            plant(redis_client, [f"{next(looked):09}" for _ in range(3 * PAGE)])
+        return results
+
+    plant(redis_client, [f"{next(looked):09}" for _ in range(3 * PAGE)])
+    monkeypatch.setattr(queue.connection, "run", run_and_replace)
+    assert peeked(queue, limit=1) == []
+
+
+def test_message_that_moves_on_while_it_is_looked_at_comes_once(
+    queue: Queue, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(redis_client, IDS)
+    after_pages(queue, monkeypatch, 1, lambda: plant(redis_client, IDS[:1], DUE + 1))
+    assert peeked(queue) == [*IDS[1:], IDS[0]]

@@ -265,8 +265,11 @@ def test_queue_that_is_closed_while_a_call_is_made_is_no_error(redis_server: Red
             text = "return 1"
 
         queue.send(1)
+        client: Any = queue.connection.client
+        pool = client.connection_pool
         script: Any = Closing()
         assert queue.connection.run([Call("k", (0,), as_is, script)]) == [1]
+        assert [each for each in (*pool._available_connections, *pool._in_use_connections) if each._sock] == []  # noqa: SLF001
         assert queue.send(2).created
 
 

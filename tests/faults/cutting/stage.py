@@ -187,3 +187,7 @@ def by_client(url: str) -> Iterator[Queue]:
 
 def by_url_with_shards(url: str) -> Queue:
     return Queue("jobs", url=url, shards=SHARDS)
+
+
+def by_cluster(url: str) -> Queue:
+    return Queue("jobs", url=url.replace("redis://", "redis+cluster://"))

@@ -23,11 +23,12 @@ def run(world: World) -> Verdict:
     task = {"lease": LEASE, "work": work, "fail_every": 50}
     producer = world.producer(server.url, "work", name="m", count=count, batch=200, delays=(0.0, delay))
     consumers = [world.consumer(server.url, "work", **task) for _ in range(CONSUMERS)]
-    kills = 0
+    kills = in_flight = 0
     while kills < most and not (producer.poll() is not None and queue.stats().inside == 0):
         time.sleep(world.dice.uniform(1, 3))
         victim = consumers.pop(world.dice.randrange(CONSUMERS))
         strike(world, victim)
+        in_flight += queue.stats().unack  # of the living, too: whose each one was, the server does not know
         kills += 1
         consumers.append(world.consumer(server.url, "work", **task))
     world.finish(producer)
@@ -35,11 +36,11 @@ def run(world: World) -> Verdict:
     for consumer in consumers:
         world.stop(consumer)
     verdict = world.verdict(queue, lease=LEASE)
-    in_flight = queue.stats().lease_lost  # what the killed held, as the server knows it
-    world.figures |= {"kills": str(kills), "in flight at them": f"{in_flight:,}"}
+    lost = queue.stats().lease_lost
+    world.figures |= {"kills": str(kills), "in flight at them": f"{in_flight:,}", "leases lost": f"{lost:,}"}
     if verdict.sends != count:
         raise Broken(f"{verdict.sends} of {count} sends were acknowledged, though the server was there all the time")
-    if not in_flight:
+    if not lost:
         raise Broken(f"{kills} kills have hit nothing")
     if verdict.duplicates > in_flight:
         raise Broken(f"{verdict.duplicates} duplicates, though {in_flight} were in flight at the kills")
