@@ -183,7 +183,8 @@ def _received(
     if doubtful := [message for each in opened for message in each.doubtful]:
         replies = yield [scripts.extend(message.id, message.receipt, lease) for message in doubtful]
         kept = [not isinstance(reply, StaleReceipt) and expect(reply) for reply in replies]
-        messages += [message for message, ours in zip(doubtful, kept, strict=True) if ours]
+        gone = {message.id for message, ours in zip(doubtful, kept, strict=True) if not ours}
+        messages = [message for message in messages if message.id not in gone]
     return messages
 
 
@@ -263,10 +264,10 @@ class _Opening(Generic[D]):
                 result.settlements.append(self._scripts.expire(message_id, receipt))
             elif deliveries and message.is_past_its_limit:
                 result.settlements.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST))
-            elif created > found.now_ms:
-                result.doubtful.append(message)
             else:
                 result.messages.append(message)
+                if created > found.now_ms:
+                    result.doubtful.append(message)
         return result
 
     def _buried(self, message_id: str, deliveries: str | None, reason: str, error: str = "") -> Call[int]:

@@ -66,3 +66,10 @@ def test_message_that_was_stored_before_the_clock_was_set_back_is_handled(queue:
     (message,) = claim_and(queue, lambda: None)
     message.ack()
     assert queue.stats().acked == 1
+
+
+def test_message_that_was_replaced_while_it_ran_keeps_its_place(queue: Queue):
+    queue.receive()
+    queue.send(b"new", id="a", on_conflict="replace")
+    queue.send(b"other", id="b")
+    assert [message.id for message in queue.receive()] == ["a", "b"]
