@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any, NoReturn
 
@@ -19,8 +20,11 @@ from .output import note
 DONE, FAILED, USAGE = 0, 1, 2
 BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew)
 
+COMPLETES = "_DELAYQ_COMPLETE"
+"""The variable by which click knows that a shell asks."""
+
 SECTIONS = {
-    "See it": {"demo": "demo"},
+    "See it, and begin": {"demo": "demo", "init": "init"},
     "A message goes in, waits, and is handled": {
         "send": "sending",
         "peek": "inspecting",
@@ -29,15 +33,18 @@ SECTIONS = {
         "cancel": "managing",
         "consume": "consuming",
         "dead": "dead",
+        "cron": "cron",
     },
     "The queue": {
         "stats": "inspecting",
+        "top": "top",
         "pause": "managing",
         "resume": "managing",
         "purge": "managing",
         "doctor": "doctor",
         "bench": "bench",
     },
+    "Your shell": {"completion": "completion"},
 }
 """Commands as the help groups them, each with the module that has a function of its name."""
 
@@ -67,6 +74,8 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:  # exits, as click's own does
         kwargs["standalone_mode"] = False
+        if COMPLETES in os.environ:
+            from . import shells  # noqa: F401, PLC0415  # takes its place among click's, when a shell asks
         try:
             sys.exit(super().main(*args, **kwargs) or DONE)
         except click.exceptions.NoArgsIsHelpError as error:
@@ -109,7 +118,7 @@ def main() -> None:
                │                 ├─ failed ──► retry ─► unack …
                └─ requeue ◄─ dead ◄─ rejected, or no retry left
 
-    Every command takes --url, or DELAYQ_URL from the environment; without both, the embedded store in ./.delayq is
-    used. Exit codes: 0 done, 1 failed, 2 bad usage or input.
+    Every command that needs a server takes --url, or DELAYQ_URL from the environment; without both, the embedded store
+    in ./.delayq is used. Exit codes: 0 done, 1 failed, 2 bad usage or input.
     """  # noqa: D301  # click wants the character
     logging.configure()

@@ -8,23 +8,28 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 import structlog
 
+from delayq.aio import Queue as AsyncQueue
 from delayq.consumer import Consumer
 from delayq.errors import DelayqError
 from delayq.message import Message
 from delayq.queue import Queue
 from delayq.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
 
+from . import candidates
+from .awaiting import Awaited, consumer_of
 from .logging import LogFormat, configure
 from .options import DURATION, command, server_options
 from .programs import Programs
+from .reloading import Reloader
 from .server import Server
-from .targets import load_queue
+from .targets import load_queue, split
 
 ORPHAN_SECONDS = 1.0  # between two looks at whether the supervisor still lives
 
@@ -38,7 +43,7 @@ log = structlog.get_logger("delayq")
     """,
     "Handle messages as they fall due.",
 )
-@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True, shell_complete=candidates.targets)
 @click.option("--exec", "program", metavar="CMD", help="Run this shell command for each message of the queues TARGET.")
 @click.option(
     "--concurrency", "-c", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Handlers at a time."
@@ -47,6 +52,9 @@ log = structlog.get_logger("delayq")
     "--processes", "-p", default=1, show_default=True, type=click.IntRange(1, 1000), help="Restarted when they die."
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due.")
+@click.option(
+    "--reload", is_flag=True, help="For development: begin anew when a Python file in this folder, or below, changes."
+)
 @click.option(
     "--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages (of each TARGET and process)."
 )
@@ -73,12 +81,13 @@ log = structlog.get_logger("delayq")
 @click.pass_context
 def consume(
     ctx: click.Context, server: Server, targets: Sequence[str], program: str | None, concurrency: int, processes: int,
-    burst: bool, max_messages: int | None, shutdown_timeout: float, lease: float, log_format: LogFormat,
+    burst: bool, reload: bool, max_messages: int | None, shutdown_timeout: float, lease: float, log_format: LogFormat,
 ) -> int:  # fmt: skip
     """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
 
     TARGET is MODULE:QUEUE, a Queue in an importable module with its handler, such as tasks:emails; it connects as the
-    module says, and by --url where the module says nothing. With --exec, TARGET is the name of a queue.
+    module says, and by --url where the module says nothing. Those of delayq.aio share an event loop.
+    With --exec, TARGET is the name of a queue.
 
     \b
     --exec runs CMD with sh for each message:
@@ -96,15 +105,19 @@ def consume(
             raise click.UsageError(f"--{name} goes with --exec: a queue in a module has the {name} of its Queue(…)")
     if server.url:
         os.environ["DELAYQ_URL"] = server.url  # for queues of modules, and never in the arguments of a child
+    if reload:
+        return _reloader(ctx, targets, program, processes, shutdown_timeout).run()
     if processes > 1:
         return Supervisor(_alone(ctx), processes, shutdown_timeout, ends=burst or max_messages is not None).run()
     programs = Programs(program) if program else None
     names = dict.fromkeys(targets)
     queues = [server.queue(name, lease=lease) if programs else load_queue(name) for name in names]
-    consumers = [
-        Consumer(queue, programs or _named(queue), concurrency=concurrency, shutdown_timeout=shutdown_timeout)
-        for queue in queues
+    options: dict[str, Any] = {"concurrency": concurrency, "shutdown_timeout": shutdown_timeout}
+    consumers: list[Consumer | Awaited] = [
+        Consumer(queue, programs or _named(queue), **options) for queue in queues if isinstance(queue, Queue)
     ]
+    if awaited := [consumer_of(queue, **options) for queue in queues if isinstance(queue, AsyncQueue)]:
+        consumers.append(Awaited(awaited))
     _watch_supervisor()
     try:
         return _Fleet(consumers, burst, max_messages).run()
@@ -122,12 +135,24 @@ def _end(programs: Programs) -> None:
         signal.signal(number, old)
 
 
+def _reloader(
+    ctx: click.Context, targets: Iterable[str], program: str | None, processes: int, shutdown_timeout: float
+) -> Reloader:
+    if program is not None:
+        raise click.UsageError("--reload goes with MODULE:QUEUE: a program of --exec is started anew for each message")
+    for target in targets:
+        split(target)  # what no change of a file mends is refused at once
+    python, *words = _alone(ctx)
+    # -B: compiled files are told apart by the second, and two saves within one would be taken for one.
+    return Reloader([python, "-B", *words], processes, shutdown_timeout, Path.cwd())
+
+
 def _alone(ctx: click.Context) -> list[str]:
     """Return the command line of one process of several."""
     words = [sys.executable, "-P", "-m", "delayq.cli", "consume"]  # -P: modules of this folder hide none of Python's
     for option in ctx.command.params:
         name = option.name or ""
-        if isinstance(option, click.Option) and _is_given(ctx, name) and name not in ("processes", "url"):
+        if isinstance(option, click.Option) and _is_given(ctx, name) and name not in ("processes", "reload", "url"):
             words.append(max(option.opts, key=len))
             words += [] if option.is_flag else [str(ctx.params[name])]
     return [*words, "--", *ctx.params["targets"]]
@@ -137,11 +162,13 @@ def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def _named(queue: Queue) -> Callable[[Message], Any]:
-    """Return the queue's handler, whose own log lines carry its message."""
-    handler = queue.registered_handler
-    assert handler is not None
+def _named(queue: Queue) -> Callable[[Message], Any] | None:
+    """Return the queue's handler; its own log lines, and those of functions of schedules, carry their message."""
+    queue.cron_handlers.wrap(_with_named_lines)
+    return None if queue.registered_handler is None else _with_named_lines(queue.registered_handler)
 
+
+def _with_named_lines(handler: Callable[[Message], Any]) -> Callable[[Message], Any]:
     def handle(message: Message) -> Any:
         known = {"queue": message.queue, "id": message.id, "attempt": message.attempt}
         with structlog.contextvars.bound_contextvars(**known):
@@ -167,7 +194,7 @@ def _watch_supervisor() -> None:
 class _Fleet:
     """Consumers side by side in this process."""
 
-    def __init__(self, consumers: Sequence[Consumer], burst: bool, max_messages: int | None) -> None:
+    def __init__(self, consumers: Sequence[Consumer | Awaited], burst: bool, max_messages: int | None) -> None:
         self._consumers = consumers
         self._limits: dict[str, Any] = {"burst": burst, "max_messages": max_messages}
         self._errors: list[BaseException] = []
@@ -191,7 +218,7 @@ class _Fleet:
             raise self._errors[0]
         return 0
 
-    def _run(self, consumer: Consumer) -> None:
+    def _run(self, consumer: Consumer | Awaited) -> None:
         try:
             consumer.run(**self._limits)
         except DelayqError as error:

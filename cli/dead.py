@@ -1,18 +1,24 @@
-"""dead list, show, requeue and purge: the messages that were rejected or ran out of retries."""
+"""dead list, show, requeue, edit and purge: the messages that were rejected or ran out of retries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from delayq.operations import managing
+from delayq.operations.choosing import Choice
+from delayq.operations.redriving import Redrive
 from delayq.queue import Queue
 
+from . import candidates
+from .editing import edit
 from .inspecting import print_messages, show_message
 from .managing import print_count
 from .options import (
     DURATION,
+    RATE,
     Command,
     delay_option,
     example,
@@ -23,6 +29,7 @@ from .options import (
     yes_option,
 )
 from .progress import progress, watched
+from .redriving import filter_options, redrive
 
 DIES = """\
 delayq send emails hello --id order-42
@@ -30,9 +37,11 @@ delayq consume emails --exec 'exit 65' --burst
 """
 
 
-@click.group(epilog=example(DIES + "delayq dead list emails"), short_help="Dead letters: list, show, requeue, purge.")
+@click.group(
+    epilog=example(DIES + "delayq dead list emails"), short_help="Dead letters: list, show, requeue, edit, purge."
+)
 def dead() -> None:
-    """List, show, requeue or purge dead letters: messages rejected, or out of retries."""
+    """List, show, requeue, edit or purge dead letters: messages rejected, or out of retries."""
 
 
 dead.command_class = Command
@@ -59,28 +68,46 @@ def show(queue: Queue, message_id: str, as_json: bool) -> None:
     show_message(queue, message_id, info, as_json)
 
 
-@dead.command(epilog=example(DIES + "delayq dead requeue emails order-42"), short_help="Bring them back to pending.")
+@dead.command(
+    epilog=example(DIES + "delayq dead requeue emails --older-than 1h --header tenant=a --rate 100/s --dry-run"),
+    short_help="Bring them back to pending.",
+)
 @queue_argument
-@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=candidates.ids)
 @click.option("--all", "everything", is_flag=True, help="All that is dead now, instead of IDs.")
+@filter_options
 @delay_option
+@click.option(
+    "--rate", type=RATE, metavar="RATE", help="No faster than this: 100/s, 30/m. Default: as fast as it goes."
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing, and tell how many it would be.")
 @json_option
-def requeue(queue: Queue, ids: Sequence[str], everything: bool, delay: float | None, as_json: bool) -> None:
-    """Bring dead letters of QUEUE back to pending, with their retries reset.
+def requeue(
+    queue: Queue, ids: Sequence[str], everything: bool, filters: dict[str, Any], delay: float | None,
+    rate: float | None, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Bring dead letters of QUEUE back to pending, with their retries reset: by ID, all, or by filters.
 
-    Exit code 1 when one of the IDs is not dead, or its payload is gone.
+    Those come back to which all of --older-than, --newer-than, --error, --error-regex, --reason and --header applies.
+    What dies later, perhaps anew, is not touched. It may be interrupted at any point: what has come back is back, all
+    else is dead as before. Exit code 1 when one of the IDs is not dead, or its payload is gone.
     """
-    if everything == bool(ids):
-        raise click.UsageError("give IDs, or --all for all that is dead: one of the two")
-    dying = queue.stats().dead if everything else len(ids)
+    if bool(ids) + everything + bool(filters) != 1:
+        raise click.UsageError("give IDs, or --all for all that is dead, or filters: one of these")
     after = delay or 0
-    steps = managing.requeue_all(queue.core, after) if everything else managing.requeue(queue.core, ids, after)
-    with progress(f"requeueing {queue.name}", dying) as bar:
-        count = queue.connection.do(watched(steps, "requeue", bar.advance))
+    if not ids:
+        redrive(queue, Redrive(queue.core, Choice(**filters), after, rate, dry_run), dry_run, as_json)
+        return
+    if dry_run or rate is not None:
+        raise click.UsageError("--rate and --dry-run go with --all or filters, not with IDs")
+    with progress(f"requeueing {queue.name}", len(ids)) as bar:
+        count = queue.connection.do(watched(managing.requeue(queue.core, ids, after), "requeue", bar.advance))
     print_count("requeued", count, as_json)
-    left = 0 if everything else len(set(ids)) - count
-    if left:
+    if left := len(set(ids)) - count:
         raise click.ClickException(f"left alone {left} of {len(set(ids))}: not dead, or the payload is gone")
+
+
+dead.add_command(edit)
 
 
 @dead.command(epilog=example(DIES + "delayq dead purge emails --older-than 30d --yes"), short_help="Discard them.")

@@ -9,6 +9,7 @@ import click
 
 from delayq.doctor import Report, Step, examine
 
+from . import candidates
 from .options import command, json_option, server_options
 from .output import note, plural, print_json, say
 from .progress import Bar, progress
@@ -22,7 +23,7 @@ from .server import Server
     """,
     "Examine queues, and mend them.",
 )
-@click.argument("names", metavar="[QUEUE]...", nargs=-1)
+@click.argument("names", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
 @click.option("--repair", is_flag=True, help="Mend what can be mended, and say each step.")
 @server_options
 @json_option

@@ -55,6 +55,16 @@ def parse_moment(text: str) -> dt.datetime:
     return moment
 
 
+def parse_age(text: str) -> float | dt.datetime:
+    """Return the seconds, or the moment, that a text stands for; raises InvalidTime for others."""
+    for parse in (parse_duration, parse_moment):
+        try:
+            return parse(text)
+        except InvalidTime:
+            continue
+    raise InvalidTime(f"{text!r} is neither a length of time, as in 1h30m, nor a moment, as in 2026-12-24T18:00+01:00")
+
+
 def show_duration(seconds: float) -> str:
     """Return a length of time in its two longest units: ``1h 30m``, ``9.8s``, ``120ms``."""
     if seconds < 1:

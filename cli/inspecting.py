@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -10,9 +11,11 @@ from delayq.calls import shown
 from delayq.errors import DelayqError
 from delayq.info import MessageInfo
 from delayq.keys import STATES, State
+from delayq.operations.foreseeing import check_buckets
 from delayq.queue import Queue
-from delayq.stats import QueueStats
+from delayq.stats import QueueStats, Upcoming
 
+from . import candidates
 from .durations import show_duration, show_moment
 from .options import command, id_argument, json_option, limit_option, queue_argument, server_options, state_option
 from .output import (
@@ -27,6 +30,9 @@ from .output import (
     shortened,
 )
 from .server import Server
+from .upcoming import bucket_option, print_upcoming, window_option
+
+T = TypeVar("T")
 
 LEFT = ("acked", "cancelled", "expired", "purged")
 OTHER_COUNTERS = tuple(name for name in QueueStats.COUNTERS if name not in ("sent", *LEFT))
@@ -39,24 +45,31 @@ OTHER_COUNTERS = tuple(name for name in QueueStats.COUNTERS if name not in ("sen
     """,
     "Count the messages of a queue, or of all queues.",
 )
-@click.argument("name", metavar="[QUEUE]", required=False)
+@click.argument("name", metavar="[QUEUE]", required=False, shell_complete=candidates.queues)
+@click.option("--upcoming", is_flag=True, help="Count instead what falls due when.")
+@window_option(None, "  [default: 1h]")
+@bucket_option(None, "  [default: 5m]")
 @server_options
 @json_option
-def stats(server: Server, name: str | None, as_json: bool) -> int | None:
-    """Count the messages of QUEUE, or of every queue. Exit code 1 when one of them cannot be read."""
+def stats(
+    server: Server, name: str | None, upcoming: bool, window: float | None, bucket: float | None, as_json: bool
+) -> int | None:
+    """Count the messages of QUEUE, or of every queue. Exit code 1 when one of them cannot be read.
+
+    With --upcoming, how many messages of pending and retry fall due within the next hour, in steps of five minutes;
+    what is due already counts in the first.
+    """
+    if not upcoming and (window is not None or bucket is not None):
+        raise click.UsageError("--window and --bucket go with --upcoming")
+    if upcoming:
+        return _upcoming(server, name, 3600 if window is None else window, 300 if bucket is None else bucket, as_json)
     if name is None:
-        counts_of_all, failed = [], False
-        for each in server.queue_names():
-            try:
-                counts_of_all.append(server.queue(each).stats())
-            except DelayqError as error:  # one that a newer delayq wrote, say: the others are told all the same
-                note(f"{each}: {error}")
-                failed = True
+        counts_of_all, failed = _of_all(server, Queue.stats)
         _all_stats(counts_of_all, as_json)
-        return int(failed)
+        return failed
     counts = server.queue(name).stats()
     if as_json:
-        print_json(_stats_record(counts))
+        print_json(stats_record(counts))
         return None
     if not counts.sent:
         note(f"nothing was ever sent to queue {name}")
@@ -64,7 +77,31 @@ def stats(server: Server, name: str | None, as_json: bool) -> int | None:
     return None
 
 
-def _stats_record(counts: QueueStats) -> dict[str, Any]:
+def _upcoming(server: Server, name: str | None, window: float, bucket: float, as_json: bool) -> int:
+    def read(queue: Queue) -> tuple[str, list[Upcoming]]:
+        return queue.name, queue.upcoming(window, bucket)
+
+    check_buckets(window, bucket)
+    foreseen, failed = _of_all(server, read) if name is None else ([read(server.queue(name))], 0)
+    print_upcoming(foreseen, as_json)
+    return failed
+
+
+def _of_all(server: Server, read: Callable[[Queue], T]) -> tuple[list[T], int]:
+    """Read all queues; return what was read, and the exit code: 1 when one of them could not be."""
+    found: list[T] = []
+    failed = 0
+    for each in server.queue_names():
+        try:
+            found.append(read(server.queue(each)))
+        except DelayqError as error:  # one that a newer delayq wrote, say: the others are told all the same
+            note(f"{each}: {error}")
+            failed = 1
+    return found, failed
+
+
+def stats_record(counts: QueueStats) -> dict[str, Any]:
+    """Return the counts of a queue, to be printed as JSON."""
     record = {name: getattr(counts, name) for name in counts.__struct_fields__}
     return record | {"inside": counts.inside, "missing": counts.missing}
 
@@ -72,7 +109,7 @@ def _stats_record(counts: QueueStats) -> dict[str, Any]:
 def _all_stats(counts: list[QueueStats], as_json: bool) -> None:
     if as_json:
         for each in counts:
-            print_json(_stats_record(each))
+            print_json(stats_record(each))
     elif not counts:
         note("no queue here: nothing was ever sent")
     else:

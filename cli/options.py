@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -15,8 +16,10 @@ import click
 from delayq.errors import InvalidInput
 from delayq.keys import STATES
 from delayq.operations.managing import PURGEABLE
+from delayq.times import per_second
 
-from .durations import parse_duration, parse_moment
+from . import candidates
+from .durations import parse_age, parse_duration, parse_moment
 from .server import Server
 
 COMMON = ("as_json", "url", "prefix", "help")
@@ -48,7 +51,17 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidInput(f"{text!r} is no regular expression: {error}") from error
+
+
 DURATION = _Parsed("duration", parse_duration)
+AGE = _Parsed("age", parse_age)
+RATE = _Parsed("rate", per_second)
+PATTERN = _Parsed("pattern", _pattern)
 MOMENT = _Parsed("moment", parse_moment)
 PAIR = _Parsed("pair", _pair)
 
@@ -100,7 +113,7 @@ def _not_empty(_ctx: click.Context, _option: click.Parameter, url: str | None) -
 def queue_argument(function: Function) -> Function:
     """QUEUE and the server's options; the function gets the `Queue` as `queue`."""
 
-    @click.argument("name", metavar="QUEUE")
+    @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
     @server_options
     @functools.wraps(function)
     def with_queue(*args: Any, server: Server, name: str, **kwargs: Any) -> Any:
@@ -111,7 +124,7 @@ def queue_argument(function: Function) -> Function:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; a list as one document a line.")
 
-id_argument = click.argument("message_id", metavar="ID")
+id_argument = click.argument("message_id", metavar="ID", shell_complete=candidates.ids)
 
 limit_option = click.option(
     "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="The most messages to list."
@@ -160,6 +173,12 @@ def _confirm(question: str) -> None:
 
 def _can_ask() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+def check_terminal(remedy: str) -> None:
+    """Refuse where nobody sits at a terminal."""
+    if not _can_ask():
+        raise click.UsageError(f"there is no terminal: {remedy}")
 
 
 def one_of(delay: float | None, at: dt.datetime | None) -> None:

@@ -25,6 +25,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
 @command(
     """
     delayq send emails '{"to": "a@example.org"}' --delay 10s
+    delayq send emails alarm --id alarm-7 --unique-for 5m
     echo '{"payload": {"to": "b@example.org"}, "delay": "1h30m", "id": "order-42"}' > emails.jsonl
     delayq send emails --file emails.jsonl
     """,
@@ -38,6 +39,12 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
     "--on-conflict",
     type=click.Choice(["ignore", "replace", "error"]),
     help="When the id exists: leave that message (the default), put this one in its place, or fail.",
+)
+@click.option(
+    "--unique-for",
+    type=DURATION,
+    metavar="TIME",
+    help="Reserve the --id for this long from now, also after the ack: others with --unique-for are not sent.",
 )
 @click.option("--expires-in", type=DURATION, metavar="TIME", help="Not to be started later than this from now.")
 @click.option("--max-retries", type=click.IntRange(0, 1_000_000), help="Deliveries after the first one.  [default: 3]")
@@ -90,7 +97,7 @@ def _send_one(queue: Queue, payload: str, kind: Kind, as_json: bool, **options: 
     if as_json:
         print_json(sent._asdict())
     else:
-        say(_told(queue, sent, options.get("on_conflict", "ignore")))
+        say(_told(queue, sent, options.get("on_conflict", "ignore"), "unique_for" in options))
 
 
 def _stdin() -> bytes:
@@ -100,10 +107,12 @@ def _stdin() -> bytes:
     return body
 
 
-def _told(queue: Queue, sent: SentMessage, on_conflict: OnConflict) -> str:
+def _told(queue: Queue, sent: SentMessage, on_conflict: OnConflict, unique: bool) -> str:
     due = show_moment(sent.due_at)
     if sent.created:
         return f"sent {sent.id} to {queue.name}, due {due}"
     if on_conflict == "replace":
         return f"replaced {sent.id} in {queue.name}, due {due}"
+    if unique:
+        return f"{sent.id} is in {queue.name} already, or reserved: nothing was sent"
     return f"{sent.id} is in {queue.name} already: left as it is, due {due}"

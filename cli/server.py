@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,11 +46,15 @@ class Server:
 
     def queue_names(self) -> list[str]:
         """Return the names of all queues that are recorded, in order: those ever sent to, consumed or paused."""
+        return sorted(set(self.each_queue_name()))
+
+    def each_queue_name(self) -> Iterator[str]:
+        """Yield the names as they are found, some of them twice, perhaps: a server of many keys takes its time."""
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self.prefix)
         keys = self.client.scan_iter(match=f"{pattern}:{{*}}:meta", count=1000)
         texts = (bytes(key).decode(errors="replace") for key in keys)
-        names = {text.removeprefix(f"{self.prefix}:{{").removesuffix("}:meta") for text in texts}
-        return sorted(filter(_is_name, names))
+        names = (text.removeprefix(f"{self.prefix}:{{").removesuffix("}:meta") for text in texts)
+        return filter(_is_name, names)
 
 
 def _is_name(name: str) -> bool:

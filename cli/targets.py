@@ -11,14 +11,34 @@ from typing import Any
 
 import click
 
+from delayq.aio import Queue as AsyncQueue
 from delayq.queue import Queue
 
 
-def load_queue(target: str) -> Queue:
+def load_queue(target: str) -> Queue | AsyncQueue:
     """Return the queue that ``module:queue`` names, imported as ``python -m`` run here would.
 
     Raises:
         click.UsageError: there is no such module or attribute, it is not a queue, or has no handler.
+    """
+    module_name, path = split(target)
+    module = _import(module_name)
+    queue: Any = module
+    for name in path.split("."):
+        queue = getattr(queue, name, None)
+    if not isinstance(queue, Queue | AsyncQueue):
+        what = f"is a {type(queue).__name__}, not a Queue" if queue is not None else "does not exist"
+        raise click.UsageError(f"{target} {what}: {_queues_of(module)}")
+    if queue.registered_handler is None and not queue.cron_handlers:
+        raise click.UsageError(f"{target} has no handler: decorate a function with @{path}.handler")
+    return queue
+
+
+def split(target: str) -> tuple[str, str]:
+    """Return the names of the module and of the queue in it; nothing is imported.
+
+    Raises:
+        click.UsageError: `target` has not that form.
     """
     module_name, colon, path = target.partition(":")
     if not (colon and module_name and path):
@@ -26,16 +46,7 @@ def load_queue(target: str) -> Queue:
             f"{target!r} is not MODULE:QUEUE: name a queue with a handler, as in tasks:emails, "
             "or give --exec to run a program on the messages of a queue"
         )
-    module = _import(module_name)
-    queue: Any = module
-    for name in path.split("."):
-        queue = getattr(queue, name, None)
-    if not isinstance(queue, Queue):
-        what = f"is a {type(queue).__name__}, not a Queue" if queue is not None else "does not exist"
-        raise click.UsageError(f"{target} {what}: {_queues_of(module)}")
-    if queue.registered_handler is None:
-        raise click.UsageError(f"{target} has no handler: decorate a function with @{path}.handler")
-    return queue
+    return module_name, path
 
 
 def _import(name: str) -> ModuleType:
@@ -63,5 +74,5 @@ def _place(error: BaseException) -> str:
 
 
 def _queues_of(module: ModuleType) -> str:
-    names = [name for name, value in vars(module).items() if isinstance(value, Queue)]
+    names = [name for name, value in vars(module).items() if isinstance(value, Queue | AsyncQueue)]
     return f"the queues of {module.__name__} are {', '.join(sorted(names)) or 'none'}"

@@ -5,24 +5,32 @@ from delayq.consumer import Consumer
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, Reject, RetryAfter, StaleReceipt
 from delayq.info import MessageInfo
 from delayq.message import Message, Outgoing, SentMessage
+from delayq.middleware import Middleware, Sending
+from delayq.operations.redriving import Redriven
+from delayq.outcome import Ack
 from delayq.queue import Queue
-from delayq.stats import QueueStats
+from delayq.stats import QueueStats, Upcoming
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Ack",
     "Consumer",
     "DelayqError",
     "DuplicateMessage",
     "InvalidInput",
     "Message",
     "MessageInfo",
+    "Middleware",
     "Outgoing",
     "Queue",
     "QueueStats",
+    "Redriven",
     "Reject",
     "RetryAfter",
+    "Sending",
     "SentMessage",
     "StaleReceipt",
+    "Upcoming",
     "backoff",
 ]

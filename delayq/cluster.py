@@ -63,7 +63,7 @@ class Cluster:
         Raises:
             redis.exceptions.ConnectionError: no node answers.
         """
-        sent = [_Sent(call, whole) for call in calls]
+        sent = [Sent(call, whole) for call in calls]
         todo = sent
         pauses = iter(PAUSES if repeat else ())
         for _ in range(MOST_ROUNDS):
@@ -84,7 +84,7 @@ class Cluster:
             raise self._outage
         return [each.reply for each in sent]
 
-    def _is_sent_on(self, sent: _Sent) -> bool:
+    def _is_sent_on(self, sent: Sent) -> bool:
         """Whether there is another node to ask at once."""
         error, sent.asked = sent.reply, None
         if isinstance(error, exceptions.MovedError):
@@ -123,9 +123,9 @@ class Cluster:
             now = time.monotonic()
             self._look_at = now + min(max(LOOK_SECONDS, now - began), MOST_LOOK_SECONDS)
 
-    def _exchange(self, todo: Iterable[_Sent]) -> None:
+    def _exchange(self, todo: Iterable[Sent]) -> None:
         """Send calls to their nodes, all before the first reply is awaited."""
-        groups: dict[str, list[_Sent]] = {}
+        groups: dict[str, list[Sent]] = {}
         for each in todo:
             each.reply, each.is_unsent = _UNREAD, True
             each.node = each.asked or self._master(each.slot)
@@ -148,7 +148,7 @@ class Cluster:
             for talk in talks:
                 talk.close()
 
-    def _begun(self, group: list[_Sent]) -> _Talk | None:
+    def _begun(self, group: list[Sent]) -> _Talk | None:
         """Return a connection to the calls' node; None when it does not let us in."""
         node = group[0].node
         began = time.monotonic()
@@ -169,7 +169,7 @@ class Cluster:
         return None
 
 
-class _Sent:
+class Sent:
     """A call on its way.
 
     Attributes:
@@ -215,7 +215,7 @@ class _Talk:
         redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: there is none to be had.
     """
 
-    def __init__(self, server: Any, node_name: str, group: list[_Sent]) -> None:
+    def __init__(self, server: Any, node_name: str, group: list[Sent]) -> None:
         self.node_name = node_name
         self.is_silent = False
         self._server = server

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import FrameType
 from typing import Any
 
@@ -18,8 +19,10 @@ from delayq.loop import Loop
 from delayq.message import Message
 from delayq.operations.inspecting import check_limit
 from delayq.outcome import check_handler
+from delayq.overtime import Overtime
 from delayq.queue import Queue
-from delayq.times import Seconds, milliseconds
+from delayq.times import Seconds, lease_ms, milliseconds
+from delayq.typed import adapt
 
 
 class Consumer:
@@ -29,14 +32,18 @@ class Consumer:
 
     Args:
         queue: whose messages to take.
-        handler: is called with each `Message`; the one registered with `Queue.handler` when None.
+        handler: is called with each `Message`, or with its payload (see `Queue.handler`), but for those of a schedule
+            that has a function of its own by `Queue.cron`; the one registered with `Queue.handler` when None.
         concurrency: handlers that run at the same time, each on a thread: 1 to 10,000.
         shutdown_timeout: seconds or a timedelta that running handlers are given in the end.
+        timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
+            thread cannot be ended: a handler that takes longer is logged and counted, and goes on under its lease.
         name: of this consumer, as the queue's timer knows it; host, process and a random part when None.
 
     Attributes:
         handled: messages whose handling has ended, so far.
         failed: of these, deliveries that did not end in an ack.
+        overran: deliveries that have run longer than `timeout`, so far.
 
     Raises:
         HandlerMissing: neither `handler` nor a registered one.
@@ -45,22 +52,26 @@ class Consumer:
     def __init__(
         self,
         queue: Queue,
-        handler: Callable[[Message], Any] | None = None,
+        handler: Callable[[Any], Any] | None = None,
         *,
         concurrency: int = 8,
         shutdown_timeout: Seconds = 30,
+        timeout: Seconds | None = None,
         name: str | None = None,
     ) -> None:
-        chosen = handler or queue.registered_handler
-        if chosen is None:
+        chosen = queue.registered_handler if handler is None else handler
+        if chosen is None and not queue.cron_handlers:
             raise HandlerMissing(
                 f"queue {queue.name} has no handler: decorate a function with @queue.handler, or pass one"
             )
-        check_handler(chosen)
+        if chosen is not None:
+            check_handler(chosen)
         check_limit(concurrency, "concurrency", most=10_000)
         self.queue = queue
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-        self._handler = chosen
+        self._overtime = None if timeout is None else Overtime(lease_ms(timeout, "timeout") / 1000)
+        choose = queue.cron_handlers.route(None if chosen is None else adapt(chosen), queue.name, self._around)
+        self._handler: Callable[[Message], Any] = lambda message: choose(message)(message)
         self._concurrency = concurrency
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
         self._loop: Loop | None = None
@@ -70,12 +81,21 @@ class Consumer:
         self._handled = self._failed = 0  # in earlier runs
 
     @property
+    def handler(self) -> Callable[[Message], Any]:
+        """What is called with each message."""
+        return self._handler
+
+    @property
     def handled(self) -> int:
         return self._handled + (self._loop.handled if self._loop else 0)
 
     @property
     def failed(self) -> int:
         return self._failed + (self._loop.failed if self._loop else 0)
+
+    @property
+    def overran(self) -> int:
+        return self._overtime.count if self._overtime else 0
 
     def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
         """Consume until `stop`, SIGTERM or SIGINT; then finish what runs, and hand back what has not started.
@@ -146,6 +166,11 @@ class Consumer:
         """Handle all that is due, and what becomes due meanwhile; return how many deliveries that took."""
         return self.run(burst=True)
 
+    def _around(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a handler that runs within the queue's middleware, and is watched."""
+        wrapped = self.queue.middleware.wrap(handler)
+        return self._overtime.wrap(wrapped) if self._overtime else wrapped
+
     def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop:
         if self._loop is not None:
             raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
@@ -157,7 +182,8 @@ class Consumer:
     def _consume(self, loop: Loop) -> int:
         log.info("consumer started", queue=self.queue.name, consumer=self.name, concurrency=self._concurrency)
         try:
-            return loop.run(lambda: self._grace if self._this_grace is None else self._this_grace)
+            with self._overtime.watching() if self._overtime else nullcontext():
+                return loop.run(lambda: self._grace if self._this_grace is None else self._this_grace)
         finally:
             self._handled, self._failed = self.handled, self.failed
             self._loop = None

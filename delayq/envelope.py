@@ -84,6 +84,11 @@ def seal(
     return _encode_envelope(Envelope(FORMAT, kind, body, max_retries, expires_ms, _checked(headers)))
 
 
+def encode(envelope: Envelope) -> bytes:
+    """Return an envelope that was opened as `seal` made it, without its stamp."""
+    return _encode_envelope(envelope)
+
+
 def parse(stored: bytes) -> tuple[int, Envelope]:
     """Return the time of the send, ms since 1970, and the envelope.
 

@@ -6,12 +6,14 @@
     │   ├── InvalidTime                    a delay, a due time, a lease
     │   ├── InvalidURL                     a connection URL
     │   ├── PayloadTooLarge                over the queue's limit
-    │   └── PayloadNotSerializable         neither bytes nor something that JSON can hold
+    │   ├── PayloadNotSerializable         neither bytes nor something that JSON can hold
+    │   └── OtherShard                     a message that is to follow in one step lives on another shard
     ├── SendError                          the send went through, but not as it was asked for; `sent` tells how
-    │   ├── DuplicateMessage               on_conflict="error", and the id exists
+    │   ├── DuplicateMessage               on_conflict="error", and the id exists        code DUPLICATE
     │   └── NotReplicated                  fewer replicas than asked for confirmed in time; the message is stored
     ├── StaleReceipt                       the delivery is no longer the caller's            code STALE
     ├── UnreadableEnvelope                 the stored bytes are not an envelope that this version reads
+    ├── PayloadMismatch                    the payload is not what its handler is annotated with
     ├── QueueMismatch                      the stored queue is not the one that was opened
     │   ├── FormatTooNew                   written by a newer delayq                         code FORMAT
     │   └── ShardsMismatch                 recorded with another number of shards            code SHARDS
@@ -27,7 +29,8 @@
     ├── HandlerMissing                     a consumer without a handler
     └── Verdict                            raised by a handler, to decide
         ├── Reject                         → dead
-        └── RetryAfter                     → retry, then
+        ├── RetryAfter                     → retry, then
+        └── ReturnedFalse                  → retry; what middleware sees of a handler that returned False
 
 An error that a script reports begins with a code; ``code`` names it here.
 """
@@ -69,6 +72,10 @@ class PayloadNotSerializable(InvalidInput):
     """A payload is neither bytes nor something that JSON can hold."""
 
 
+class OtherShard(InvalidInput):
+    """A message cannot be sent in one step with an ack: its id belongs to another shard of the queue."""
+
+
 class SendError(DelayqError):
     """A send went through, but not as it was asked for.
 
@@ -84,6 +91,8 @@ class SendError(DelayqError):
 class DuplicateMessage(SendError):
     """A message with this id exists, and ``on_conflict="error"`` was asked for."""
 
+    code = "DUPLICATE"
+
 
 class StaleReceipt(DelayqError):
     """The delivery is no longer the caller's: it was settled, or its lease ran out and it moved on."""
@@ -93,6 +102,10 @@ class StaleReceipt(DelayqError):
 
 class UnreadableEnvelope(DelayqError):
     """The stored bytes are not an envelope that this version reads."""
+
+
+class PayloadMismatch(DelayqError):
+    """The payload is not what its handler is annotated with: a field is missing, or has another type."""
 
 
 class NotReplicated(SendError):
@@ -181,3 +194,7 @@ class RetryAfter(Verdict):
     def __init__(self, delay: float | dt.timedelta, reason: str = "") -> None:
         super().__init__(reason or f"retry after {delay}")
         self.delay = delay
+
+
+class ReturnedFalse(Verdict):
+    """The handler returned False: what middleware sees in its place."""

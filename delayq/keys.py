@@ -39,11 +39,18 @@ class QueueKeys:
         self.timer = base + "timer"
         self.stats = base + "stats"
         self.meta = base + "meta"
+        self.schedules = base + "schedules"
+        self.armed = base + "armed"
         self.message_prefix = base + "msg:"
+        self.unique_prefix = base + "unique:"
 
     def message(self, message_id: str) -> str:
         """Return the key of a message's envelope."""
         return self.message_prefix + message_id
+
+    def unique(self, message_id: str) -> str:
+        """Return the key that reserves an id."""
+        return self.unique_prefix + message_id
 
     def state(self, state: State) -> str:
         """Return the key of a state's sorted set."""

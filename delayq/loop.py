@@ -1,42 +1,36 @@
-"""One run of a consumer: claim, hand to the workers, settle; sleep only when there is nothing to do."""
+"""One run of a consumer on blocking connections, its handlers on threads: makes the moves of `delayq.turns`."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from delayq import bell, pace
-from delayq import outcome as oc
-from delayq.calls import Steps, expect, nothing, together
-from delayq.errors import DelayqError, ServerError
-from delayq.leases import Leases
-from delayq.log import log, log_of
+from delayq import bell
+from delayq.calls import Steps
 from delayq.message import Message
-from delayq.operations import claiming, managing, resting, settling
-from delayq.patience import Patience
-from delayq.quarantine import Quarantine
+from delayq.moves import Moves, Pause, Rest, Ring, Woken
+from delayq.operations import scheduling
 from delayq.queue import Queue
-from delayq.scripts import MAX_IDS, MAX_MOVED
-from delayq.times import lease_ms
+from delayq.turns import Turns
 from delayq.wakeup import Wakeup
 from delayq.workers import Workers
 
 HASTEN_SECONDS = 0.002  # without an outcome, while messages wait and threads sleep
-BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only for the others
 
-Settled = tuple[Message, oc.Outcome]
 T = TypeVar("T")
 
 
-class Loop:
+class Loop(Turns[Message]):
     """The state of a run.
 
     Args:
         most: return after so many messages, or None.
         burst: return when nothing is due.
     """
+
+    _workers: Workers[Message]
 
     def __init__(
         self,
@@ -47,31 +41,12 @@ class Loop:
         burst: bool = False,
         most: int | None = None,
     ) -> None:
-        self.handled = self.failed = 0
+        super().__init__(queue.core, Message, concurrency, name, burst, most)
         self._queue = queue
-        self._core = queue.core
-        self._concurrency = concurrency
-        self._name = name
-        self._burst = burst
-        self._most = most
-        self._lease = lease_ms(queue.core.settings.lease)
-        self._leases: Leases[Message] = Leases(self._core, self._lease)
         self._workers = Workers(handler, concurrency, self._leases.stands, self._nudge)
-        self._unsettled: list[Settled] = []
-        self._unfinished = 0  # with the workers
-        self._quarantine: Quarantine[Message] = Quarantine(self._lease / 1000)
-        self._exhausted = True  # the last claim left nothing that is due
-        self._next_sleep: resting.Sleep | None = None  # when the server was asked
-        self._expected: Sequence[str] = ()  # which message the last sleep has ended for, a shard
-        self._cannot_recover = False  # the last upkeep was refused
-        self._slept_in_peace = False  # nothing has ended the last sleep, and nothing is due as far as was known
-        self._patience = Patience(queue.name)
-        self._stopping = self._at_once = self._sleeping = False
-        self._trouble: DelayqError | None = None
+        self._sleeping = False
         self._thread: threading.Thread | None = None
         self._bells: list[bell.Bell] = []
-        self._upkeep = pace.Every(pace.FALLBACK_MS / 1000)
-        self._cleaning = pace.Every(60)
         self._wakeup = Wakeup()
 
     def connect(self) -> None:
@@ -81,7 +56,7 @@ class Loop:
             ServerError, QueueMismatch
         """
         try:
-            self._do(self._core.opened(create=True))
+            self._do(scheduling.add_all(self._core, self._queue.cron_handlers.prepared))
             client = self._queue.connection.client
         except BaseException:
             self._wakeup.close()
@@ -97,9 +72,7 @@ class Loop:
         self._thread = threading.current_thread()
         try:
             self._workers.start()
-            while not self._stopping:
-                self._patiently(self._turn)
-            self._finish(time.monotonic() + grace())
+            self._make(self._consume(grace))
         finally:
             self._workers.unstarted()
             self._workers.stop()
@@ -112,10 +85,6 @@ class Loop:
         """Whether a thread is this loop's or one of its workers: it must not wait for the loop's end."""
         return thread is self._thread or thread in self._workers.threads
 
-    @property
-    def is_stopping(self) -> bool:
-        return self._stopping
-
     def stop(self, at_once: bool = False) -> None:
         """End the run soon; may be called from any thread, and from a signal handler."""
         self._stopping = True
@@ -126,221 +95,44 @@ class Loop:
         # At the end, whoever waits for this consumer is not made to wait for a server that is away.
         return self._queue.connection.do(steps, repeat=not self._stopping)
 
-    def _turn(self) -> None:
-        self._gather()
-        if self._slept_in_peace and self._sleeps_on():
-            return
-        left = None if self._most is None else self._most - self.handled - len(self._unsettled) - self._unfinished
-        limit = self._room() if left is None else max(0, min(self._room(), left))
-        settled = len(self._unsettled)
-        self._look_after()
-        claimed = self._exchange(None if settled and not limit else limit)
-        self._tell_trouble()
-        if self._most is not None and self.handled >= self._most:
-            self._stopping = True
-        elif self._burst and limit and not (claimed or self._unsettled or self._unfinished):
-            self._stopping = True  # nothing is due
-        elif not self._unsettled and self._next_sleep is not None and (self._exhausted or not limit):
-            self._sleep(self._next_sleep, has_room=limit > 0)
-
-    def _room(self) -> int:
-        room = pace.room(self._concurrency, self._unfinished, self._workers.handler_seconds)
-        return self._quarantine.limit(min(room, MAX_IDS), self._leases.held())
-
-    def _exchange(self, limit: int | None) -> int:
-        """Settle what is done and claim (unless `limit` is None) in the same round trips; return the number claimed."""
-        settled = self._unsettled
-        steps: list[Any] = [settling.settle(self._core, settled)]
-        upkeep = limit is not None and self._upkeep.due()
-        if upkeep:
-            steps += [claiming.recover(self._core), managing.find_garbage(self._core)]
-        if limit is not None:
-            rests = self._exhausted or not limit  # else the next turn comes at once
-            steps.append(resting.rest(self._core, self._name, pace.FALLBACK_MS) if rests else nothing())
-            expected, self._expected = self._expected if limit else (), ()
-            steps.append(claiming.claim(self._core, Message, limit, self._lease, expected=expected))
-        outcomes, *replies = self._do(together(*steps))
-        self._unsettled = []
-        self._trouble = None  # of an exchange that has raised an error of its own, and was told with it
-        self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
-        self._next_sleep = None
-        if limit is None:
-            return 0
-        *kept_up, sleep, batch = replies
-        batch = expect(batch)
-        self._exhausted = batch.claimed < max(limit, 1)
-        self._take(batch.messages)
-        self._next_sleep = expect(sleep)
-        if upkeep:
-            recovered, garbage = map(expect, kept_up)
-            self._cannot_recover = recovered is None
-            more = self._do(managing.collect_found(garbage)) if garbage else False
-            if more or (recovered or 0) >= MAX_MOVED:
-                self._upkeep.now()
-                self._exhausted = False
-        return int(batch.claimed)
-
-    def _settle(self) -> None:
-        self._exchange(None)
-        self._tell_trouble()
-
-    def _tell_trouble(self) -> None:
-        """Raise what kept outcomes from being settled, once everything else of the turn is done."""
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
-
-    def _gather(self) -> None:
-        if self._workers.is_behind:
-            self._workers.adapt()
-        for message, outcome in self._workers.outcomes():
-            self._unfinished -= 1
-            if message.settled:  # the handler has done so itself
-                self._note([(message, oc.DONE)], [True])
-                if isinstance(outcome, oc.Failed | oc.Dead):
-                    log_of(message).warning("handler failed after it had settled its message", error=outcome.error)
-            else:
-                self._unsettled.append((message, outcome))
-
-    def _take(self, messages: list[Message]) -> None:
-        if not messages:
-            return
-        admitted, refused = self._quarantine.admit(messages, self._leases.held())
-        if any(message.is_suspect for message in admitted):
-            log_of(admitted[0]).warning("runs alone: earlier deliveries ended with their consumers")
-        self._leases.hold(messages)
+    def _make(self, moves: Moves[None]) -> None:
+        """Make one move after the other; what goes wrong is the run's to handle."""
         try:
-            if refused:  # before one of the others takes this process down; behind what waits, else it is back at once
-                self._unsettled += [(message, oc.HandedBack(behind=True)) for message in refused]
-                self._exchange(None)
-        finally:
-            self._submit(admitted)
+            move = next(moves)
+            while True:
+                try:
+                    if isinstance(move, Rest):
+                        answer: Any = self._rest(move)
+                    elif isinstance(move, Ring):
+                        answer = self._ring(move)
+                    elif isinstance(move, Pause):
+                        answer = time.sleep(move.seconds)  # type: ignore[func-returns-value]  # there is none
+                    else:
+                        answer = self._do(move)
+                except BaseException as error:  # noqa: BLE001
+                    move = moves.throw(error)
+                else:
+                    move = moves.send(answer)
+        except StopIteration:
+            return
 
-    def _submit(self, messages: list[Message]) -> None:
-        self._unfinished += len(messages)
-        self._workers.submit(messages)
-
-    def _note(self, settled: list[Settled], results: Sequence[bool | DelayqError]) -> None:
-        for (message, outcome), ours in zip(settled, results, strict=True):
-            if isinstance(ours, DelayqError):
-                self._unsettled.append((message, outcome))  # once more, with the next ones
-                self._trouble = ours
-                continue
-            self._leases.drop(message)
-            if isinstance(outcome, oc.HandedBack):
-                continue
-            self.handled += 1
-            if not ours:
-                log_of(message).warning(
-                    "outcome refused: the delivery is no longer ours", outcome=type(outcome).__name__
-                )
-            elif isinstance(outcome, oc.Failed | oc.Dead):
-                self.failed += 1
-                dead = isinstance(outcome, oc.Dead) or message.is_last
-                trace = {"exc_info": outcome.cause} if isinstance(outcome, oc.Failed) and outcome.cause else {}
-                line = log_of(message)
-                line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
-
-    def _look_after(self) -> None:
-        """Each duty when it is due: renew leases, purge old dead letters."""
-        if self._leases.heartbeat.due():
-            self._renew()
-        if self._cleaning.due():
-            self._do(self._core.opened(create=True))
-            self._do(managing.bury_old(self._core))
-
-    def _renew(self) -> None:
-        self._do(self._leases.renew())
-
-    # -- sleeping --------------------------------------------------------------------------------------------------
-
-    def _sleep(self, sleep: resting.Sleep, has_room: bool) -> None:
-        """Wait for the bell, the timer, an outcome, or the next duty."""
-        if has_room:
-            for each in self._bells:
-                each.listen()
-        seconds = sleep.until - time.monotonic()
-        if not has_room:
-            seconds = max(seconds, BUSY_KEEPER_SECONDS)
-        idle = has_room and not self._leases.held()
-        if idle:
-            seconds = min(seconds, self._cleaning.left())
-        else:
-            seconds = min(seconds, self._leases.heartbeat.left(), self._upkeep.left() + 0.001)
-        for_lease = sleep.for_event and not sleep.for_message
-        if for_lease and self._cannot_recover:  # it has ended, and cannot be taken back: not to be tried all the time
-            seconds = max(seconds, min(self._upkeep.left(), self._leases.heartbeat.left() if not idle else 1.0))
-        disturbed = self._wait(seconds, self._bells)
-        rang = [each.rang() for each in self._bells]
-        self._slept_in_peace = idle and not (sleep.for_event or disturbed or any(rang))
-        if time.monotonic() >= sleep.until:
-            self._expected = sleep.expected
-            if for_lease and not self._cannot_recover:
-                self._upkeep.now()
-
-    def _sleeps_on(self) -> bool:
-        """Sleep on if there is nothing to do for anybody, which costs much less than to try."""
-        self._slept_in_peace = False
-        if self._stopping or self._cleaning.left() == 0:
-            return False
-        sleep = self._do(resting.watch(self._core, self._name, pace.FALLBACK_MS))
-        if sleep.until <= time.monotonic():
-            self._upkeep.now()
-            return False
-        self._sleep(sleep, has_room=True)
-        return True
-
-    def _wait(self, seconds: float, bells: Sequence[bell.Bell] = ()) -> bool:
-        """Return whether something within this process has ended the wait."""
+    def _rest(self, rest: Rest) -> Woken:
+        bells = self._bells if rest.bells else ()
         self._sleeping = True
         if not self._workers.has_outcomes:
             behind = self._workers.is_behind
-            bell.wait(bells, min(seconds, HASTEN_SECONDS) if behind else seconds, self._wakeup.fileno())
+            bell.wait(bells, min(rest.seconds, HASTEN_SECONDS) if behind else rest.seconds, self._wakeup.fileno())
             if behind and not self._workers.has_outcomes:
                 self._workers.hasten()
         self._sleeping = False
-        return self._wakeup.clear()
+        disturbed = self._wakeup.clear()
+        rang = [each.rang() for each in bells]
+        return Woken(disturbed, any(rang))
+
+    def _ring(self, ring: Ring) -> bool:
+        rang = [getattr(each, ring.verb)() for each in self._bells]  # all of them, whatever the first one says
+        return any(rang)
 
     def _nudge(self) -> None:
         if self._sleeping:
             self._wakeup.ring()
-
-    # -- trouble, and the end --------------------------------------------------------------------------------------
-
-    def _patiently(self, step: Callable[[], None]) -> None:
-        if not self._patience.tries(step):
-            self._exhausted = True
-            for each in self._bells:
-                each.close()
-
-    def _finish(self, deadline: float) -> None:
-        """Hand back what has not started, wait for what runs, give up what does not end in time."""
-        if not (self._patience.is_tried or self._at_once):
-            self._pass_bell_on()
-        unstarted = self._workers.unstarted()
-        self._unfinished -= len(unstarted)
-        self._unsettled += [(message, oc.HANDED_BACK) for message in unstarted]
-        while True:
-            self._gather()
-            if self._unsettled:
-                self._patiently(self._settle)
-            late = self._at_once or time.monotonic() >= deadline
-            if late or not (self._unfinished or self._unsettled):
-                break
-            if self._leases.heartbeat.due():
-                self._patiently(self._renew)
-            self._wait(min(deadline - time.monotonic(), self._leases.heartbeat.left()))
-        known = {id(message) for message, _ in self._unsettled}
-        running = [m for m in self._leases.held() if id(m) not in known and not m.settled]
-        if (running or self._unsettled) and not self._at_once:
-            error = "ShutdownTimeout: the consumer stopped before the handler was done"
-            self._unsettled += [(message, oc.Failed(error=error)) for message in running]
-            self._patiently(self._settle)
-
-    def _pass_bell_on(self) -> None:
-        try:
-            tokens = [each.hush() for each in self._bells]
-            if any(tokens) or self._next_sleep is not None:
-                self._do(resting.pass_on(self._core, self._name))
-        except ServerError:  # the fallback poll of the others makes up for a lost token
-            log.debug("bell not passed on", queue=self._queue.name)

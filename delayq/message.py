@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 import msgspec
 
 from delayq.envelope import Envelope, Headers, open_body
-from delayq.outcome import DONE, HANDED_BACK, Dead, Failed, error_text
-from delayq.times import Seconds, delay_ms, from_ms
+from delayq.outcome import DONE, HANDED_BACK, Chained, dead, failed
+from delayq.times import Seconds, from_ms
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    P = TypeVar("P", default=Any)  # a Message is a Message[Any]
+else:
+    from typing import TypeVar
+
+    P = TypeVar("P")
 
 OnConflict = Literal["ignore", "replace", "error"]
 
@@ -33,6 +43,9 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
         expires_in: seconds or a timedelta from now after which it is no longer to be started.
         max_retries: deliveries after the first one; the queue's own number when None.
         headers: names to strings, bytes, numbers, booleans or None.
+        unique_for: seconds or a timedelta, from the send, for which no other send with `unique_for` takes this `id`,
+            even when this message has been acked meanwhile; a send that finds it taken is treated as `on_conflict`
+            says, which is then "ignore" or "error".
     """
 
     delay: Seconds | None = None
@@ -42,6 +55,7 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     expires_in: Seconds | None = None
     max_retries: int | None = None
     headers: Headers | None = None
+    unique_for: Seconds | None = None
 
 
 class SentMessage(NamedTuple):
@@ -90,7 +104,7 @@ def receipt_of(deliveries: str | None, micros: int) -> str:
 
 # The garbage collector does not look at deliveries, which is a tenth of what a receiver takes: nothing here leads back
 # to one, unless a handler puts it into its own payload.
-class Delivery(msgspec.Struct, eq=False, gc=False):
+class Delivery(msgspec.Struct, Generic[P], eq=False, gc=False):
     """One delivery of a message, as data; `Message` adds what may be done with it.
 
     Attributes:
@@ -129,15 +143,20 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return Deliveries.read(self._earlier) if self._earlier else _NONE_BEFORE
 
     @property
-    def payload(self) -> Any:
-        """The payload as it was sent: bytes, or what the JSON holds.
+    def payload(self) -> P:
+        """The payload as it was sent: bytes, or what the JSON holds; in a typed handler, what it is annotated with.
 
         Raises:
             UnreadableEnvelope: the body is not the JSON that it says it is.
         """
         if self._payload is msgspec.UNSET:
             self._payload = open_body(self._envelope)
-        return self._payload
+        return self._payload  # type: ignore[no-any-return]
+
+    def read(self, reader: Callable[[Envelope], P]) -> P:
+        """Read the payload by `reader`, and keep what it returns as `payload`."""
+        self._payload = reader(self._envelope)
+        return self._payload  # type: ignore[no-any-return]
 
     @property
     def body(self) -> bytes:
@@ -220,12 +239,21 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return f"<{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"
 
 
-class Message(Delivery, eq=False, gc=False):
+class Message(Delivery[P], eq=False, gc=False):
     """A delivery, and what may be done with it. Each method raises StaleReceipt when it is no longer ours."""
 
-    def ack(self) -> None:
-        """Settle the message as done."""
-        self._owner.settle(self, DONE)
+    def ack(self, then: Iterable[Outgoing] = ()) -> None:
+        """Settle the message as done.
+
+        Args:
+            then: up to 100 messages of the same queue, 4 MiB together, that are sent in the same step: wholly with the
+                ack, or not at all. In a queue with shards, they live on this message's shard: leave their ids out.
+
+        Raises:
+            InvalidInput: for any of `then`; OtherShard, when an id belongs to another shard. Nothing was changed.
+            DuplicateMessage: one of `then` with on_conflict="error" has an id that exists. Nothing was changed.
+        """
+        self._owner.settle(self, Chained(then) if then else DONE)
 
     def nack(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
         """Give the delivery up as failed: the message is retried, or dead when no retry is left.
@@ -234,7 +262,7 @@ class Message(Delivery, eq=False, gc=False):
             delay: seconds (0 or more) or a timedelta until the next attempt; the queue's backoff when None.
             error: kept with the message.
         """
-        self._owner.settle(self, Failed(None if delay is None else delay_ms(delay), error_text(error)))
+        self._owner.settle(self, failed(delay, error))
 
     def extend(self, seconds: Seconds) -> None:
         """Let the lease end `seconds` (0.001 to 86,400) from now."""
@@ -246,4 +274,4 @@ class Message(Delivery, eq=False, gc=False):
 
     def reject(self, reason: str = "rejected", error: BaseException | str | None = None) -> None:
         """Send the message to the dead letters, whatever retries are left."""
-        self._owner.settle(self, Dead(error_text(reason) or "rejected", error_text(error)))
+        self._owner.settle(self, dead(reason, error))

@@ -47,6 +47,15 @@ def check_id(message_id: str) -> str:
     return _check("message id", message_id, MAX_ID_BYTES, forbidden="")
 
 
+def check_schedule_name(name: str) -> str:
+    """Return `name` when a schedule can carry it: 1 to 224 bytes of UTF-8, printable; ids are made of it.
+
+    Raises:
+        InvalidName: naming the schedule and what is wrong with it.
+    """
+    return _check("schedule name", name, MAX_ID_BYTES - 32, forbidden="")
+
+
 def new_id() -> str:
     """Return a random id, as `new_ids`."""
     try:

@@ -4,23 +4,61 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeAlias
 
-from delayq.errors import InvalidInput, InvalidTime, Reject, RetryAfter, UnreadableEnvelope, Verdict
-from delayq.times import delay_ms
+from delayq.errors import (
+    DelayqError,
+    DuplicateMessage,
+    InvalidInput,
+    InvalidTime,
+    PayloadMismatch,
+    Reject,
+    RetryAfter,
+    UnreadableEnvelope,
+    Verdict,
+)
+from delayq.times import Seconds, delay_ms
 
 MAX_ERROR_CHARS = 2000
+MAX_THEN = 100  # messages that follow from one: a call looks each of them up in all structures
 
 REASON_EXHAUSTED = "retries-exhausted"
 REASON_CONSUMER_LOST = "consumer-lost"
 REASON_PAYLOAD_MISSING = "payload-missing"
 REASON_UNREADABLE = "unreadable-envelope"
+REASON_MISMATCH = "payload-mismatch"
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """→ gone, counted as acked."""
+
+
+class Ack:
+    """What a handler returns when its message is done and others follow from it: all in one step, or nothing of it.
+
+    Args:
+        then: up to 100 messages (`Outgoing`) of the same queue.
+    """
+
+    def __init__(self, then: Iterable[Any] = ()) -> None:
+        self.then = then
+
+
+@dataclass(eq=False, slots=True)
+class Chained:
+    """→ gone, counted as acked; and what follows from it is sent in the same step.
+
+    Attributes:
+        then: messages of the same queue.
+        sealed: the same, ready to go out, once that was tried: tried again, they have the same ids.
+    """
+
+    then: Iterable[Any]
+    sealed: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +95,65 @@ class Expired:
     """→ garbage, counted as expired."""
 
 
-Outcome: TypeAlias = Done | Failed | Dead | HandedBack | Expired
+Outcome: TypeAlias = Done | Chained | Failed | Dead | HandedBack | Expired
 
 DONE = Done()
 HANDED_BACK = HandedBack()
+
+
+def failed(delay: Seconds | None, error: BaseException | str | None) -> Failed:
+    """Return what `Message.nack` asks for."""
+    return Failed(None if delay is None else delay_ms(delay), error_text(error))
+
+
+def dead(reason: str, error: BaseException | str | None) -> Dead:
+    """Return what `Message.reject` asks for."""
+    return Dead(error_text(reason) or "rejected", error_text(error))
 
 
 def check_handler(handler: object) -> None:
     """Raise InvalidInput when calling `handler` would not do its work."""
     if not callable(handler):
         raise InvalidInput(f"handler {handler!r} is not callable")
+    if is_coroutine_function(handler) or _is_generator_function(handler):
+        raise InvalidInput(f"handler {handler!r} is a coroutine or generator function: give a plain one")
+
+
+def check_async_handler(handler: object) -> None:
+    """Raise InvalidInput when neither calling nor awaiting `handler` would do its work."""
+    if not callable(handler):
+        raise InvalidInput(f"handler {handler!r} is not callable")
+    if _is_generator_function(handler):
+        raise InvalidInput(f"handler {handler!r} is a generator function: give an async or a plain one")
+
+
+def is_coroutine_function(handler: object) -> bool:
+    """Whether calling `handler` makes a coroutine."""
+    return any(inspect.iscoroutinefunction(each) for each in _called(handler))
+
+
+def _is_generator_function(handler: object) -> bool:
+    return any(inspect.isasyncgenfunction(each) or inspect.isgeneratorfunction(each) for each in _called(handler))
+
+
+def _called(handler: object) -> tuple[object, object]:
+    """Return the function that a call runs, and the method, should it be an object."""
     function = handler.func if isinstance(handler, functools.partial) else handler
-    for each in (function, getattr(function, "__call__", None)):  # noqa: B004  # an object's method, to be looked into
-        if any(is_lazy(each) for is_lazy in _LAZY):
-            raise InvalidInput(f"handler {handler!r} is a coroutine or generator function: give a plain one")
-
-
-_LAZY = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
+    return function, getattr(function, "__call__", None)  # noqa: B004  # to be looked into
 
 
 def of_return(value: Any) -> Outcome:
     """Return the outcome of a handler that returned `value`."""
     if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
         return Failed(error=f"the handler returned a {type(value).__name__}, which nobody runs")
-    return Failed(error="the handler returned False") if value is False else DONE
+    if value is False:
+        return Failed(error="the handler returned False")
+    return Chained(_listed(value.then)) if isinstance(value, Ack) else DONE
+
+
+def _listed(then: Iterable[Any]) -> Iterable[Any]:
+    """Run what may be a generator of the handler's, whose errors are the handler's."""
+    return then if isinstance(then, str | bytes) or not isinstance(then, Iterable) else list(islice(then, MAX_THEN + 1))
 
 
 def of_error(error: BaseException) -> Outcome:
@@ -89,9 +162,18 @@ def of_error(error: BaseException) -> Outcome:
         return Dead(error_text(getattr(error, "reason", None)) or "rejected", error_text(error))
     if isinstance(error, UnreadableEnvelope):
         return Dead(REASON_UNREADABLE, error_text(error))
+    if isinstance(error, PayloadMismatch):
+        return Dead(REASON_MISMATCH, error_text(error))
     if isinstance(error, RetryAfter):
         return _retry_after(error)
     return Failed(error=error_text(error), cause=None if isinstance(error, Verdict) else error)
+
+
+def after(outcome: Outcome, error: DelayqError) -> Outcome:
+    """Return what is to be settled instead of an outcome that met an error: the same, unless that was its own fault."""
+    if isinstance(error, InvalidInput | DuplicateMessage):
+        return Failed(error=error_text(error))
+    return outcome
 
 
 def _retry_after(error: RetryAfter) -> Outcome:

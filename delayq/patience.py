@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
-from delayq.errors import ServerError, StoreError
 from delayq.log import log
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds: a server that is back is noticed within the longest
 
 
 class Patience:
-    """Tries a step; when the server is away, waits a little, longer each time. The outage is told once, and its end.
+    """Says for how long to wait when the server is away, longer each time. The outage is told once, and its end.
 
     Args:
         queue: the name that the log lines carry.
@@ -27,17 +23,16 @@ class Patience:
         """Whether the last step failed."""
         return self._pause != FIRST_PAUSE
 
-    def tries(self, step: Callable[[], None]) -> bool:
-        """Do a step; return whether the server served."""
-        try:
-            step()
-        except (ServerError, StoreError) as error:
-            if not self.is_tried:
-                log.warning("server away: trying again until it is back", queue=self._queue, error=str(error))
-            time.sleep(self._pause)
-            self._pause = min(LONGEST_PAUSE, self._pause * 2)
-            return False
+    def lost(self, error: Exception) -> float:
+        """Note that a step failed; return the seconds until the next try."""
+        if not self.is_tried:
+            log.warning("server away: trying again until it is back", queue=self._queue, error=str(error))
+        pause = self._pause
+        self._pause = min(LONGEST_PAUSE, pause * 2)
+        return pause
+
+    def served(self) -> None:
+        """Note that a step succeeded."""
         if self.is_tried:
             log.info("server is back", queue=self._queue)
         self._pause = FIRST_PAUSE
-        return True

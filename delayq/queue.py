@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import datetime as dt
+import inspect
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from delayq import urls
 from delayq.backoff import Backoff, exponential
-from delayq.calls import expect
 from delayq.connection import Client, Connection
+from delayq.cron import CronHandlers
 from delayq.dead import DeadLetters
 from delayq.embedded import open_store
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
-from delayq.errors import DelayqError, InvalidInput, InvalidURL, StaleReceipt
+from delayq.errors import DelayqError, InvalidInput, InvalidURL
 from delayq.info import MessageInfo
 from delayq.keys import State
 from delayq.message import Message, OnConflict, Outgoing, SentMessage
+from delayq.middleware import Middleware
 from delayq.names import new_id
-from delayq.operations import claiming, inspecting, managing, sealing, sending, settling
+from delayq.operations import claiming, foreseeing, inspecting, managing, sealing, sending, settling
 from delayq.operations.core import Core, Settings
 from delayq.outbox import Outbox
-from delayq.outcome import DONE, Outcome, check_handler
-from delayq.stats import QueueStats
+from delayq.outcome import Outcome, check_handler
+from delayq.plan import Missed
+from delayq.schedules import Schedules
+from delayq.stats import QueueStats, Upcoming
 from delayq.times import Seconds, lease_ms, milliseconds
+from delayq.typed import adapt
 from delayq.waiter import Waiter
 
-Handler = TypeVar("Handler", bound=Callable[[Message], Any])
+Handler = TypeVar("Handler", bound=Callable[[Any], Any])
 
 
 class Queue:
@@ -48,6 +55,7 @@ class Queue:
         backoff: the waits before them; see `delayq.backoff`.
         shards: over how many hash slots the queue is spread, 1 to 1,024; None takes what Redis has recorded.
         max_payload: bytes.
+        middleware: what is done around each delivery and send, if other queues share it; else one of its own is made.
         dead_retention: how long dead letters are kept; None for ever.
         clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
 
@@ -67,6 +75,7 @@ class Queue:
         backoff: Backoff | None = None,
         shards: int | None = 1,
         max_payload: int = MAX_PAYLOAD_BYTES,
+        middleware: Middleware | None = None,
         dead_retention: Seconds | None = 90 * 86400,
         clock: Callable[[], float | str] = str,
     ) -> None:
@@ -74,12 +83,19 @@ class Queue:
             raise InvalidInput("url= and redis= were given: give one of them")
         if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
             raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
+        if inspect.iscoroutinefunction(getattr(redis, "execute_command", None)):
+            raise InvalidInput(f"redis={redis!r} is a client of redis.asyncio: use it with delayq.aio")
         settings = Settings(lease, max_retries, backoff or exponential(), max_payload, dead_retention)
         self.name = name
         self.core = Core(name, prefix, shards, settings, clock)
         self.core.owner = self
+        if middleware is not None:
+            self.core.middleware = middleware
+        self.middleware = self.core.middleware
         self.connection = Connection(lambda: connect(url) if redis is None else redis, shared=redis is not None)
         self.dead = DeadLetters(self.core, self.connection)
+        self.schedules = Schedules(self.core, self.connection)
+        self.cron_handlers = CronHandlers()
         self.registered_handler: Callable[[Message], Any] | None = None
         self._waiters = threading.local()
         self._outbox = Outbox(self._send_shared)
@@ -102,6 +118,29 @@ class Queue:
             waiter.close()
         self.connection.close()
 
+    @contextlib.contextmanager
+    def served_by(self, client: Client, clock: Callable[[], float | str] = str) -> Iterator[None]:
+        """For tests: use another client and clock until the block ends, as if nothing was known of Redis before.
+
+        Handlers, schedules and middleware that are registered within are forgotten then. `delayq.testing.in_memory` is
+        made of this.
+        """
+        kept = [(vars(part), dict(vars(part))) for part in (self, self.core, self.connection)]
+        # These are changed in place: what is registered within the block goes into copies.
+        kept += [(vars(part), dict(vars(part))) for part in (self.cron_handlers, self.middleware)]
+        for part in (self.cron_handlers, self.middleware):
+            vars(part).update({name: copy.copy(value) for name, value in vars(part).items()})
+        self._waiters = threading.local()
+        self.core.begin(clock)
+        vars(self.connection).update(vars(Connection(lambda: client, shared=True)))
+        try:
+            yield
+        finally:
+            self.close()
+            for now, before in kept:
+                now.clear()
+                now.update(before)
+
     def send(
         self,
         payload: Any,
@@ -113,6 +152,7 @@ class Queue:
         expires_in: Seconds | None = None,
         max_retries: int | None = None,
         headers: Headers | None = None,
+        unique_for: Seconds | None = None,
         wait_replicas: int = 0,
     ) -> SentMessage:
         """Send a message; the options are those of `Outgoing`.
@@ -134,10 +174,11 @@ class Queue:
             expires_in=expires_in,
             max_retries=max_retries,
             headers=headers,
+            unique_for=unique_for,
         )
         sending.check_replicas(wait_replicas)
-        if wait_replicas:
-            return self.send_many([message], wait_replicas=wait_replicas)[0]
+        if wait_replicas or self.middleware.has_sends:
+            return self.connection.do(sending.send_many(self.core, [message], wait_replicas, is_batch=False))[0]
         sealed = sealing.seal_one(self.core, message, new_id())
         if sealing.may_share(sealed):
             return self._outbox.send(sealed)
@@ -196,18 +237,11 @@ class Queue:
 
     def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
         """Settle messages as done, in one round trip; False where the receipt was stale."""
-        batch = [messages] if isinstance(messages, Message) else messages
-        if not isinstance(batch, Sequence) or not all(isinstance(message, Message) for message in batch):
-            raise InvalidInput("ack takes messages as receive returned them, not their ids")
-        results = self._settle([(message, DONE) for message in batch])
-        return list(map(expect, results))
+        return self.connection.do(settling.ack(self.core, messages, Message))
 
     def settle(self, message: Message, outcome: Outcome) -> None:
         """Settle one delivery; raises StaleReceipt when it is no longer ours."""
-        if not expect(self._settle([(message, outcome)])[0]):
-            raise StaleReceipt(
-                f"message {message.id} is no longer ours: it was settled, or its lease ran out; nothing was changed"
-            )
+        self.connection.do(settling.settle_one(self.core, message, outcome))
 
     def extend(self, message: Message, seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raises StaleReceipt when it is no longer ours."""
@@ -216,15 +250,46 @@ class Queue:
     def handler(self, function: Handler) -> Handler:
         """Register the function that a `Consumer` of this queue calls for each message (a decorator).
 
-        Returning acks; returning False or raising nacks with the queue's backoff; `Reject` buries the message;
-        `RetryAfter` retries it then.
+        Returning acks; returning `Ack(then=[…])` also sends what follows, in the same step. Returning False or raising
+        nacks with the queue's backoff; `Reject` buries the message; `RetryAfter` retries it then.
+
+        A function whose argument is annotated as `Message[Order]` gets messages whose payload is an Order; as Order,
+        the payload itself. A payload that is none makes its message a dead letter.
 
         Raises:
-            InvalidInput: it is not callable, or a coroutine or generator function, which a call does not run.
+            InvalidInput: it is not callable, or a coroutine or generator function, which a call does not run; or its
+                annotation cannot be resolved, or names what no payload can be read as.
         """
         check_handler(function)
-        self.registered_handler = function
+        self.registered_handler = adapt(function)
         return function
+
+    def cron(
+        self,
+        when: str,
+        *,
+        name: str | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        grace: Seconds | None = None,
+        payload: Any = None,
+        max_retries: int | None = None,
+        headers: Headers | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Register a function that a `Consumer` of this queue calls at the slots of a schedule (a decorator).
+
+        The schedule is stored when a consumer starts; the options are those of `Schedules.add`. What the function
+        returns or raises means what it does in `handler`.
+
+        Args:
+            name: of the schedule; the function's own when None.
+
+        Raises:
+            InvalidInput: naming what is wrong.
+        """
+        return self.cron_handlers.registering(
+            self.core, check_handler, when, name, timezone, missed, grace, payload, max_retries, headers
+        )
 
     def cancel(self, id: str) -> managing.Cancelled:
         """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
@@ -267,11 +332,16 @@ class Queue:
         """Count everything."""
         return self.connection.do(inspecting.stats(self.core))
 
+    def upcoming(self, window: Seconds = 3600, bucket: Seconds = 300) -> list[Upcoming]:
+        """Count what falls due within `window` from now, in buckets: seconds or timedeltas, 1 to 500 buckets.
+
+        The last bucket ends where the window does, or behind it. What is due already counts in the first; what is
+        ready or runs counts in none.
+        """
+        return self.connection.do(foreseeing.upcoming(self.core, window, bucket))
+
     def _send_shared(self, sealed: Sequence[sealing.Sealed]) -> Sequence[SentMessage | DelayqError]:
         return self.connection.do(sending.send_shared(self.core, sealed))
-
-    def _settle(self, settled: list[tuple[Message, Outcome]]) -> list[bool | DelayqError]:
-        return self.connection.do(settling.settle(self.core, settled))
 
     def _waiter(self) -> Waiter:
         waiter: Waiter | None = getattr(self._waiters, "waiter", None)
@@ -282,7 +352,12 @@ class Queue:
 
 def connect(url: str | None = None) -> Client:
     """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder."""
+    url = chosen_url(url)
+    return urls.connect(url) if url else open_store()
+
+
+def chosen_url(url: str | None) -> str | None:
+    """Return `url`, else DELAYQ_URL; None for the embedded store."""
     if url == "":
         raise InvalidURL("url='' names no server: give a URL, or None for DELAYQ_URL or the embedded store")
-    url = url or os.environ.get("DELAYQ_URL")
-    return urls.connect(url) if url else open_store()
+    return url or os.environ.get("DELAYQ_URL")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.calls import Call, Raw, as_is, id_of, script, text, word
+from delayq.calls import Call, Raw, as_is, id_of, is_foreign, script, text, word
 from delayq.envelope import FORMAT
 from delayq.keys import STATES, QueueKeys, State
+from delayq.times import MAX_TIME_MS
 
 T = TypeVar("T")
 
@@ -59,6 +60,14 @@ class Counts(NamedTuple):
     counters: dict[str, int]
 
 
+class Fires(NamedTuple):
+    """What upcoming counted: of each bucket, those in pending and those in retry."""
+
+    now_ms: int
+    pending: list[int]
+    retry: list[int]
+
+
 class Scripts:
     """The calls of one shard of a queue.
 
@@ -91,6 +100,22 @@ class Scripts:
             keys.append(k.message_prefix + message[0])
             args += message
         return self._call("send", keys, args, read, whole, repeats)
+
+    def send_unique(
+        self,
+        message_id: str,
+        due: Raw,
+        envelope: bytes,
+        unique_ms: int,
+        whole: bool = False,
+        repeats: bool = True,
+        read: Callable[[list[int]], T] = as_is,
+    ) -> Call[T]:
+        k = self.keys
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead]
+        keys += [k.message(message_id), k.unique(message_id)]
+        args = [self._clock(), message_id, due, envelope, f"+{unique_ms}"]
+        return self._call("send_unique", keys, args, read, whole, repeats)
 
     def replace(
         self,
@@ -126,6 +151,17 @@ class Scripts:
         prefix = k.message_prefix
         keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats, *[prefix + message_id for message_id in ids]]
         return self._call("ack", keys, [*ids, *[receipt for _, receipt in receipts]], as_is)
+
+    def ack_then(self, message_id: str, receipt: str, messages: Sequence[tuple[str, Raw, bytes, str]]) -> Call[int]:
+        """Take messages as quadruples: id, due time, envelope, and "ignore", "replace", "error" or "new"."""
+        k = self.keys
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
+        keys += [k.reasons, k.cancelled, k.message(message_id)]
+        args: list[Raw] = [self._clock(), message_id, receipt]
+        for message in messages:
+            keys.append(k.message_prefix + message[0])
+            args += message
+        return self._call("ack_then", keys, args, int)
 
     def nack(self, message_id: str, receipt: str, delay_ms: int, error: str = "") -> Call[int]:
         k = self.keys
@@ -163,10 +199,15 @@ class Scripts:
         keys = [k.pending, k.ready, k.retry, k.unack, k.dead, k.stats, k.bell]
         return self._call("reschedule", keys, [self._clock(), message_id, due], bytes.decode)
 
-    def requeue(self, ids: Sequence[str], due: Raw = "+0") -> Call[list[int]]:
+    def requeue(self, ids: Sequence[str], due: Raw = "+0", up_to: Raw = "") -> Call[list[int]]:
         k = self.keys
         keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, *map(self._message_key, ids)]
-        return self._call("requeue", keys, [self._clock(), due, *map(word, ids)], as_is, repeats=False)
+        return self._call("requeue", keys, [self._clock(), due, up_to, *map(word, ids)], as_is, repeats=False)
+
+    def edit(self, message_id: str, died_ms: Raw, due: Raw, envelope: bytes) -> Call[bool]:
+        k = self.keys
+        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, k.message(message_id)]
+        return self._call("edit", keys, [self._clock(), message_id, died_ms, due, envelope], bool, repeats=False)
 
     def purge(self, source: State, up_to: Raw = "+inf", limit: int = MAX_IDS) -> Call[int]:
         k = self.keys
@@ -205,6 +246,10 @@ class Scripts:
         k = self.keys
         return self._call("stats", [*map(k.state, STATES), k.stats, k.meta], [self._clock()], _read_counts)
 
+    def upcoming(self, bucket_ms: int, count: int) -> Call[Fires]:
+        k = self.keys
+        return self._call("upcoming", [k.pending, k.retry], [self._clock(), bucket_ms, count], _read_fires)
+
     def repair(self, message_id: str, latest_ms: int, lease_ms: int) -> Call[list[str]]:
         k = self.keys
         keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, self._message_key(message_id)]
@@ -215,6 +260,15 @@ class Scripts:
     def balance(self) -> Call[int]:
         k = self.keys
         return self._call("balance", [k.pending, k.ready, k.unack, k.retry, k.dead, k.stats], [], int)
+
+    def arm(
+        self, name: str, slot: Raw, slot_id: str, record: bytes, to: Raw, to_id: str = "", envelope: bytes = b""
+    ) -> Call[int]:
+        """Take slots as ms, "" where there is none; an empty `record` keeps what is stored."""
+        k = self.keys
+        keys = [k.schedules, k.armed, k.pending, k.ready, k.garbage, k.unack, k.retry, k.dead, k.attempts, k.errors]
+        keys += [k.stats, k.bell, k.message(to_id)]
+        return self._call("arm", keys, [self._clock(), name, slot, slot_id, record, to, to_id, envelope], int)
 
     def confirm(self) -> Call[int]:
         """Write something, so that a WAIT that follows speaks of all that was written before; a plain command."""
@@ -240,6 +294,12 @@ class Scripts:
         """Read up to `limit` ids and scores of a state, lowest first, but for the first `skip`, which costs nothing."""
         key = self.keys.state(state)
         return Call(key, ("ZRANGE", key, skip, skip + limit - 1, "WITHSCORES"), _read_scored)
+
+    def armed(self, limit: int, after_ms: Raw = 1, up_to: Raw = "+inf") -> Call[list[tuple[str, int]]]:
+        """Read up to `limit` schedules with the slots that are armed, ms, earliest first; 0 is one that is paused."""
+        key = self.keys.armed
+        words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES")
+        return Call(key, words, _read_armed)
 
     def _message_key(self, message_id: str) -> Any:
         return word(self.keys.message(message_id))
@@ -281,10 +341,20 @@ def _read_scored(reply: list[Any]) -> list[tuple[str, bytes]]:
     return [(id_of(message_id), score) for message_id, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
+def _read_armed(reply: list[Any]) -> list[tuple[str, int]]:
+    rows = [(name, float(slot)) for name, slot in _read_scored(reply)]
+    return [(name, int(slot)) for name, slot in rows if 0 <= slot <= MAX_TIME_MS and not is_foreign(name)]
+
+
 def _read_found(reply: list[Any]) -> Found:
     scores, deliveries, error, reason, cancelled, stored = reply
     where = {state: float(score) for state, score in zip(STATES, scores, strict=False) if score is not None}
     return Found(where, text(deliveries), text(error), text(reason), bool(cancelled), stored)
+
+
+def _read_fires(reply: list[Any]) -> Fires:
+    now_ms, counts = reply
+    return Fires(now_ms, counts[::2], counts[1::2])
 
 
 def _read_counts(reply: list[Any]) -> Counts:

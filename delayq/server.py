@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -61,6 +61,11 @@ def check_server(client: Client) -> ServerInfo:
             found.append(_inspect(server, address))
         except (ServerUnreachable, ServerNotReady) as error:
             away = error
+    return judge(found, away)
+
+
+def judge(found: list[ServerInfo], away: DelayqError | None) -> ServerInfo:
+    """Return the oldest of the servers found; see `check_server`. `away` is why one of them was not."""
     if away is not None and not found:
         raise away
     for info in found:
@@ -91,10 +96,24 @@ def _servers(client: Client) -> Iterator[tuple[str, redis.Redis]]:
 
 
 def _inspect(server: redis.Redis, address: str) -> ServerInfo:
-    told = _ask(server, "INFO", address)
+    inspection, reply = inspecting(address), None
+    try:
+        while True:
+            words = inspection.send(reply)
+            try:
+                reply = server.execute_command(*words)
+            except exceptions.RedisError as error:
+                reply = error
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # what the generator returns
+
+
+def inspecting(address: str) -> Generator[tuple[str, ...], Any, ServerInfo]:
+    """Ask a server about itself: yields commands, and is sent their replies or errors."""
+    told = _told((yield ("INFO",)), address)
     version = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(told.get("redis_version", "")))
     append_only = bool(told["aof_enabled"]) if "aof_enabled" in told else None
-    save_points = _ask(server, "CONFIG GET", address, "save").get("save") if append_only is False else None
+    save_points = _told((yield "CONFIG GET", "save"), address).get("save") if append_only is False else None
     return ServerInfo(
         address=address,
         version=tuple(int(part) for part in version.groups(default="0")) if version else None,
@@ -105,14 +124,12 @@ def _inspect(server: redis.Redis, address: str) -> ServerInfo:
     )
 
 
-def _ask(server: redis.Redis, command: str, address: str, *words: str) -> dict[str, Any]:
-    """The reply to INFO or CONFIG GET; empty where it is forbidden, renamed or, as in a fake server, missing."""
-    try:
-        reply: dict[str, Any] = server.execute_command(command, *words)
-    except exceptions.ResponseError:
+def _told(reply: Any, address: str) -> dict[str, Any]:
+    """Read the reply to INFO or CONFIG GET; empty where it is forbidden, renamed or, as in a fake server, missing."""
+    if isinstance(reply, exceptions.ResponseError):
         return {}
-    except exceptions.RedisError as error:
-        raise translate(error, address) from error
+    if isinstance(reply, exceptions.RedisError):
+        raise translate(reply, address) from reply
     return {redis.utils.str_if_bytes(name): redis.utils.str_if_bytes(value) for name, value in reply.items()}
 
 

@@ -80,6 +80,27 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
+class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages fall due in a span of time.
+
+    Attributes:
+        starts_at: the beginning, inclusive.
+        ends_at: the end, exclusive.
+        pending: due for their first delivery, or sent back to wait.
+        retry: due for their next attempt.
+    """
+
+    starts_at: dt.datetime
+    ends_at: dt.datetime
+    pending: int
+    retry: int
+
+    @property
+    def count(self) -> int:
+        """Both together."""
+        return self.pending + self.retry
+
+
 def lateness_buckets(counters: Mapping[str, int]) -> dict[int, int]:
     """Read the histogram that ready_to_unack keeps: bucket b holds 2^(b-1) up to 2^b ms."""
     return {2 ** int(name[5:]): count for name, count in counters.items() if name.startswith("late:")}

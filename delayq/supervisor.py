@@ -51,7 +51,7 @@ class Supervisor:
         """
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            self._children = [Child(self._command, number, self._tries) for number in range(self._count)]
+            self._children = self._new_children()
             while self._stopping is None:
                 code = self._look()
                 if code is not None:
@@ -61,6 +61,9 @@ class Supervisor:
         finally:
             for number, old in previous.items():
                 signal.signal(number, signal.SIG_DFL if old is None else old)
+
+    def _new_children(self) -> list[Child]:
+        return [Child(self._command, number, self._tries) for number in range(self._count)]
 
     def _look(self) -> int | None:
         """Start what is to be started; return an exit code when the whole is at its end."""

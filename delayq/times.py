@@ -7,7 +7,7 @@ import math
 import time
 from typing import TypeAlias
 
-from delayq.errors import InvalidTime
+from delayq.errors import InvalidInput, InvalidTime
 
 Seconds: TypeAlias = float | dt.timedelta
 """A length of time: a number of seconds, or a timedelta."""
@@ -56,20 +56,36 @@ def lease_ms(lease: Seconds, what: str = "lease") -> int:
     return ms
 
 
-def timestamp_ms(at: dt.datetime) -> int:
+def timestamp_ms(at: dt.datetime, what: str = "at") -> int:
     """Return an aware datetime as milliseconds since 1970, rounded up; a time in the past is due at once.
 
     Raises:
         InvalidTime: not a datetime, naive, or before 1970.
     """
     if not isinstance(at, dt.datetime):
-        raise InvalidTime(f"at={at!r} is not a datetime")
+        raise InvalidTime(f"{what}={at!r} is not a datetime")
     if at.utcoffset() is None:
-        raise InvalidTime(f"at={at.isoformat()} is naive: add a time zone, as in at.replace(tzinfo=timezone.utc)")
+        raise InvalidTime(f"{what}={at.isoformat()} is naive: add a time zone, as in at.replace(tzinfo=timezone.utc)")
     ms = -((_EPOCH - at) // _MILLISECOND)
     if not 0 <= ms <= MAX_TIME_MS:
-        raise InvalidTime(f"at={at.isoformat()} is not between 1970 and the year 9999")
+        raise InvalidTime(f"{what}={at.isoformat()} is not between 1970 and the year 9999")
     return ms
+
+
+def per_second(rate: float | str, what: str = "rate") -> float:
+    """Return a rate as a number a second: it is one already, or is written as in "100/s", "30/m" or "5/h".
+
+    Raises:
+        InvalidInput: neither, or not above 0 and finite.
+    """
+    number, slash, unit = rate.partition("/") if isinstance(rate, str) else (rate, "", "")
+    try:
+        value = -1.0 if isinstance(rate, bool) else float(number) / (_UNITS[unit.strip()] if slash else 1)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        value = -1.0
+    if not 0 < value < math.inf:
+        raise InvalidInput(f'{what} {rate!r} is not a number above 0: write it as in 100, "100/s", "30/m" or "5/h"')
+    return value
 
 
 def from_ms(ms: float) -> dt.datetime:
@@ -83,3 +99,4 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PLAIN_SECONDS = 10**9  # surely before the year 9999, also from now
 _EXACT_MS = 2**32 * 1000  # until 2106, a float of seconds is exact to less than half a microsecond
 _MILLISECOND = dt.timedelta(milliseconds=1)
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}  # seconds

@@ -28,6 +28,16 @@ from delayq.errors import InvalidURL
 from delayq.server import translate
 
 
+class Makers(NamedTuple):
+    """What makes the clients: those of `delayq.clients`, or their likes."""
+
+    single: Callable[..., Any]
+    unix: Callable[..., Any]
+    sentinel: Callable[..., Any]
+    cluster: Callable[..., Any]
+    embedded: Callable[[Path | None], Any]
+
+
 def connect(url: str) -> Client:
     """Return a client for `url`. Only redis+cluster and embedded reach for a server at once.
 
@@ -36,11 +46,18 @@ def connect(url: str) -> Client:
         ServerError: no node of the cluster serves.
         StoreError: the embedded store does not serve.
     """
-    parts = _URL(url)
     try:
-        return parts.kind.client(parts)
+        makers = Makers(clients.single, clients.unix, clients.sentinel, clients.cluster, open_store)
+        client: Client = make(url, makers)
     except RedisClusterException as error:
         raise translate(error) from error
+    return client
+
+
+def make(url: str, makers: Makers) -> Any:
+    """Return what one of the makers makes of `url`; raises InvalidURL, and what that raises."""
+    parts = _URL(url)
+    return parts.kind.client(parts, makers)
 
 
 def redact(url: str) -> str:
@@ -246,38 +263,38 @@ class _URL:
         raise self.wrong(f"sets {name} to {text!r}: give {setting.wanted}")
 
 
-def _single(url: _URL) -> Client:
+def _single(url: _URL, makers: Makers) -> Any:
     address = url.host()
-    return clients.single(address, url.with_database(url.path.strip("/")), url.tls)
+    return makers.single(address, url.with_database(url.path.strip("/")), url.tls)
 
 
-def _unix(url: _URL) -> Client:
-    return clients.unix(url.file(), url.settings)
+def _unix(url: _URL, makers: Makers) -> Any:
+    return makers.unix(url.file(), url.settings)
 
 
-def _sentinel(url: _URL) -> Client:
+def _sentinel(url: _URL, makers: Makers) -> Any:
     service, _, database = url.path.strip("/").partition("/")
     if not service:
         raise url.wrong("lacks the name of the service: redis+sentinel://host:26379/service")
     settings = url.with_database(database)
     login = {name: settings.pop(f"sentinel_{name}", None) for name in ("username", "password")}
-    return clients.sentinel(url.hosts(26379), service, settings, login, url.tls)
+    return makers.sentinel(url.hosts(26379), service, settings, login, url.tls)
 
 
-def _cluster(url: _URL) -> Client:
+def _cluster(url: _URL, makers: Makers) -> Any:
     if url.path.strip("/") not in {"", "0"}:
         raise url.wrong(f"has the database {url.path.strip('/')!r}: a cluster has 0 alone, leave it out")
-    return clients.cluster(url.hosts(), url.settings, url.tls)
+    return makers.cluster(url.hosts(), url.settings, url.tls)
 
 
-def _embedded(url: _URL) -> Client:
+def _embedded(url: _URL, makers: Makers) -> Any:
     if url.settings:
         raise url.wrong("has a user name or a password: the embedded store has none, leave them out")
-    return open_store(Path(url.file()) if url.path or url.has_host else None)
+    return makers.embedded(Path(url.file()) if url.path or url.has_host else None)
 
 
 class _Kind(NamedTuple):
-    client: Callable[[_URL], Client]
+    client: Callable[[_URL, Makers], Any]
     settings: Mapping[str, _Setting]
 
 

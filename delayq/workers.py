@@ -6,16 +6,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from delayq import outcome as oc
-from delayq.message import Message
+from delayq.message import Delivery
+
+D = TypeVar("D", bound=Delivery)
 
 # One thread runs quick handlers one after the other: for so little work, another thread would cost more than it does.
 ALONE_SECONDS = 0.0005
 
 
-class Workers:
+class Workers(Generic[D]):
     """Threads that run a handler on messages and keep the outcomes until they are fetched.
 
     No more of them are awake than the handler's measured time calls for; `hasten` wakes the others, should that time
@@ -30,19 +32,19 @@ class Workers:
 
     def __init__(
         self,
-        handler: Callable[[Message], Any],
+        handler: Callable[[D], Any],
         count: int,
-        may_start: Callable[[Message], bool],
+        may_start: Callable[[D], bool],
         on_outcome: Callable[[], None],
     ) -> None:
         self._handler = handler
         self._count = count
         self._may_start = may_start
         self._on_outcome = on_outcome
-        self._inbox: deque[Message] = deque()
+        self._inbox: deque[D] = deque()
         self._parked: list[threading.Lock] = []  # of the threads that sleep; the last to fall asleep wakes first
         self._stopped = False
-        self._outcomes: deque[tuple[Message, oc.Outcome]] = deque()
+        self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
         self.threads: list[threading.Thread] = []
         self.handler_seconds: float | None = None
 
@@ -53,7 +55,7 @@ class Workers:
             thread.start()
             self.threads.append(thread)
 
-    def submit(self, messages: list[Message]) -> None:
+    def submit(self, messages: list[D]) -> None:
         """Let the threads run the handler on messages, in their order."""
         self._inbox.extend(messages)
         self._wake(1)
@@ -84,21 +86,25 @@ class Workers:
     def has_outcomes(self) -> bool:
         return bool(self._outcomes)
 
-    def outcomes(self) -> list[tuple[Message, oc.Outcome]]:
+    def outcomes(self) -> list[tuple[D, oc.Outcome]]:
         """Fetch the outcomes since the last time."""
         fetched = []
         while self._outcomes:
             fetched.append(self._outcomes.popleft())
         return fetched
 
-    def unstarted(self) -> list[Message]:
+    def unstarted(self) -> list[D]:
         """Take back what no thread has started."""
-        taken: list[Message] = []
+        taken: list[D] = []
         while True:
             try:
                 taken.append(self._inbox.popleft())
             except IndexError:
                 return taken
+
+    def interrupt(self) -> bool:
+        """Return whether handlers that run could be told to end; a thread cannot."""
+        return False
 
     def stop(self) -> None:
         """Let the threads end when they have finished what they run."""
@@ -129,7 +135,7 @@ class Workers:
             return False
         return True
 
-    def _run(self, message: Message) -> oc.Outcome:
+    def _run(self, message: D) -> oc.Outcome:
         if not self._may_start(message):
             return oc.HANDED_BACK
         started = time.perf_counter()

@@ -12,17 +12,18 @@
 -- KEYS[7..]          strings, the payload keys of the messages, in their order
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  due       '+delay_ms' or ms, the same for all
--- ARGV[3..]          ids, 1..1000 of them
--- Returns  1 a message, or 0 where it was not dead or its payload is gone, in their order
+-- ARGV[3]  up_to     the latest time of death, ms; '' for any
+-- ARGV[4..]          ids, 1..1000 of them
+-- Returns  1 a message, or 0 where it was not dead, has died since, or its payload is gone; in their order
 -- Cost     O(n log m)
 local due, before = due_time(ARGV[2], clock(ARGV[1])), head(KEYS[2])
-local ids = {unpack(ARGV, 3)}
+local ids, up_to = {unpack(ARGV, 4)}, tonumber(ARGV[3]) or math.huge
 local dead, stored = redis.call('ZMSCORE', KEYS[1], unpack(ids)), redis.call('HMGET', KEYS[3], unpack(ids))
 local whole = redis.call('EXISTS', unpack(KEYS, 7)) == #ids
 local results, found, attempts, dues, taken = {}, {}, {}, {}, {}
 for i, id in ipairs(ids) do
   results[i] = 0
-  if dead[i] and not taken[id] and (whole or redis.call('EXISTS', KEYS[i + 6]) == 1) then
+  if dead[i] and tonumber(dead[i]) <= up_to and not taken[id] and (whole or redis.call('EXISTS', KEYS[i + 6]) == 1) then
     local past, released = deliveries(stored[i])
     local n = #dues
     attempts[n + 1], attempts[n + 2] = id, table.concat({past, released, past, 0}, '.')

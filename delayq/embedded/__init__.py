@@ -23,7 +23,7 @@ from delayq.errors import NoEmbeddedServer
 if TYPE_CHECKING:
     import redis
 
-__all__ = ["open_store"]
+__all__ = ["default_folder", "open_store"]
 
 
 def open_store(folder: Path | None = None) -> redis.Redis:
@@ -41,5 +41,10 @@ def open_store(folder: Path | None = None) -> redis.Redis:
     from delayq.embedded.connection import client  # noqa: PLC0415  # Windows has no fcntl
     from delayq.embedded.store import Store  # noqa: PLC0415
 
-    where = folder or Path(os.environ.get("DELAYQ_HOME") or ".delayq")
+    where = folder or default_folder()
     return client(Store(where.absolute()))
+
+
+def default_folder() -> Path:
+    """Return where the store is when nothing else is said: DELAYQ_HOME, or else ``./.delayq``."""
+    return Path(os.environ.get("DELAYQ_HOME") or ".delayq")

@@ -58,10 +58,15 @@ def client(store: Store) -> redis.Redis:
     except BaseException:
         store.leave()
         raise
+    announce(store, address)
+    return redis.Redis.from_pool(StorePool(store))
+
+
+def announce(store: Store, address: Address) -> None:
+    """Log where the data are, once in a process."""
     if store.folder not in _announced:
         _announced.add(store.folder)
         log.info("embedded store opened", path=str(store.folder), server=address.server, pid=address.pid)
-    return redis.Redis.from_pool(StorePool(store))
 
 
 _announced: set[Path] = set()

@@ -9,11 +9,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from delayq import outcome as oc
 from delayq.calls import Call, Steps, expect, is_foreign, shown
-from delayq.envelope import parse
+from delayq.envelope import Envelope, parse
 from delayq.errors import DelayqError, ServerUnreachable, StaleReceipt, UnreadableEnvelope
 from delayq.log import log, log_of
 from delayq.message import Deliveries, Delivery, receipt_of
+from delayq.operations import arming
 from delayq.operations.core import Core
+from delayq.plan import SLOT, Occurrence, occurrence
 from delayq.scripts import MAX_IDS, Claimed, Scripts
 
 TRIP_BYTES = 4 * 1024 * 1024  # of envelopes in a round trip
@@ -177,8 +179,10 @@ def _received(
     opening = _Opening(core, scripts, make, found, lease, asked)
     opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(core, scripts, found.ids, opening))
     settlements = [call for each in opened for call in each.settlements]
-    if settlements:
-        yield settlements  # a stale receipt here means that the message has moved on already
+    occurrences = [each for each_opened in opened for each in each_opened.occurrences]
+    if settlements or occurrences:  # a stale receipt here means that the message has moved on already
+        replies = yield [*(call for _, call in occurrences), *settlements]  # armed before it is settled as skipped
+        arming.note(core, [each for each, _ in occurrences], replies[: len(occurrences)])
     messages = [message for each in opened for message in each.messages]
     if doubtful := [message for each in opened for message in each.doubtful]:
         replies = yield [scripts.extend(message.id, message.receipt, lease) for message in doubtful]
@@ -217,6 +221,7 @@ class _Opened(Generic[D]):
         self.messages: list[D] = []
         self.doubtful: list[D] = []
         self.settlements: list[Call[Any]] = []
+        self.occurrences: list[tuple[Occurrence, Call[int]]] = []  # of schedules, and what sends the next one
         self.size = 0
 
 
@@ -259,6 +264,9 @@ class _Opening(Generic[D]):
             message = self._make(
                 owner, message_id, created, opened, due, deliveries, handed, self._until, receipt, self._held_until
             )
+            if opened.headers and SLOT in opened.headers and self._is_skipped(message, opened, result):
+                result.settlements.append(self._scripts.expire(message_id, receipt))
+                continue
             if opened.expires_ms is not None and message.is_expired:
                 log_of(message).warning("message expired before it was started", expires_at=str(message.expires_at))
                 result.settlements.append(self._scripts.expire(message_id, receipt))
@@ -269,6 +277,17 @@ class _Opening(Generic[D]):
                 if created > found.now_ms:
                     result.doubtful.append(message)
         return result
+
+    def _is_skipped(self, message: D, envelope: Envelope, result: _Opened[D]) -> bool:
+        """Let the next occurrence follow this one; return whether it comes too late to be handled."""
+        of, now = occurrence(envelope.headers or {}), self._found.now_ms
+        if of is None:
+            log_of(message).error("schedule cannot be read here, nor go on: is its time zone known to this machine?")
+            return False
+        is_skipped = message.attempt == 1 and of.plan.skips(of.slot_ms, now)  # a retry has begun in time
+        if call := arming.next_of(self._core, of, envelope, now, is_skipped):
+            result.occurrences.append((of, call))
+        return is_skipped
 
     def _buried(self, message_id: str, deliveries: str | None, reason: str, error: str = "") -> Call[int]:
         said = log.bind(queue=self._core.name, id=shown(message_id), attempt=Deliveries.read(deliveries).past + 1)

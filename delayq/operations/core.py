@@ -12,6 +12,7 @@ from delayq.calls import Steps, one
 from delayq.envelope import MAX_PAYLOAD_BYTES
 from delayq.errors import InvalidInput
 from delayq.keys import QueueKeys, shard_of
+from delayq.middleware import Middleware
 from delayq.operations.outages import Outages
 from delayq.scripts import Scripts
 from delayq.times import Seconds, lease_ms, milliseconds
@@ -59,6 +60,8 @@ class Core:
 
     Attributes:
         owner: the queue to which its messages turn.
+        middleware: what its sends run within.
+        number: makes ids for messages that are sent without one, instead of random ones; for tests.
         turn: the shard that the last claim began with.
         unread: what was handed out and could not be fetched.
         outages: of its shards, as far as claims have met them.
@@ -74,15 +77,21 @@ class Core:
         self.prefix = prefix
         self.settings = settings
         self._expected = shards
+        self.owner: Any = None
+        self.middleware = Middleware()
+        self.begin(clock)
+
+    def begin(self, clock: Callable[[], float | str]) -> None:
+        """Know nothing of Redis yet, and go by this clock."""
         self.clock = clock
+        self.number: Callable[[], str] | None = None
         self._recorded = False
         self._look_at = 0.0
-        self.owner: Any = None
         self.turn = 0
         self.mean_bytes = 128 * 1024.0
         self.unread: list[Any] = []
-        self.outages = Outages(name)
-        self.shards = [Scripts(QueueKeys(prefix, name), clock)]
+        self.outages = Outages(self.name)
+        self.shards = [Scripts(QueueKeys(self.prefix, self.name), clock)]
 
     @property
     def is_open(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -14,6 +13,7 @@ from delayq.keys import STATES, State
 from delayq.message import Deliveries
 from delayq.names import check_id
 from delayq.operations.core import Core
+from delayq.operations.walking import Walk
 from delayq.scripts import MAX_IDS, Counts, Found, Scripts
 from delayq.stats import QueueStats, lateness_buckets
 from delayq.times import from_ms
@@ -62,38 +62,20 @@ def peek(core: Core, state: State, limit: int) -> Steps[list[MessageInfo]]:
 
 
 def _page(core: Core, scripts: Scripts, state: State, limit: int) -> Steps[list[MessageInfo]]:
-    """Read by rank: to go on behind a score would cost more with each message that shares it.
+    """Describe the first messages.
 
-    Messages that come and go in front move the others. So each page begins with the last message of the one before;
-    when that is no longer there, the page begins further in front, and what was looked at is left out.
-
-    Messages that have gone before they could be described are made up for, within reason: where all go so fast, there
+    Those that have gone before they could be described are made up for, within reason: where all go so fast, there
     would be no end.
     """
     infos: dict[str, MessageInfo] = {}  # by id: one that has moved meanwhile comes once
-    size = back = min(MAX_IDS, limit)
-    rank, seen = 0, (-math.inf, b"")
+    size = min(MAX_IDS, limit)
+    walk = Walk(scripts, state, size)
     left = limit + GONE_PAGES * size
-    while (wanted := min(limit - len(infos), left)) > 0:
-        rows = yield from one(scripts.ranked_page(state, size + 1, rank))
-        if rank and (not rows or _place(rows[0]) > seen):
-            rank, back = max(0, rank - back), back * 2
-            continue
-        new = [row for row in rows if _place(row) > seen]
-        if looked_at := new[:wanted]:
-            described = yield from _describe_all(core, scripts, [message_id for message_id, _ in looked_at], state)
-            infos |= {info.id: info for info in described if info.id not in infos}
-            seen, back, left = _place(looked_at[-1]), size, left - len(looked_at)
-        if len(rows) <= size and len(new) <= wanted:
-            break
-        rank += len(rows) - 1
+    while (wanted := min(limit - len(infos), left)) > 0 and (rows := (yield from walk.page(wanted))):
+        described = yield from _describe_all(core, scripts, [message_id for message_id, _ in rows], state)
+        infos |= {info.id: info for info in described if info.id not in infos}
+        left -= len(rows)
     return list(infos.values())
-
-
-def _place(row: tuple[str, bytes]) -> tuple[float, bytes]:
-    """Return by what Redis sorts a member of a sorted set."""
-    message_id, score = row
-    return float(score), message_id.encode(errors="surrogateescape")
 
 
 def _describe_all(core: Core, scripts: Scripts, ids: list[str], state: State) -> Steps[list[MessageInfo]]:

@@ -10,8 +10,10 @@ from delayq.calls import Steps, expect, one
 from delayq.errors import DelayqError, InvalidInput
 from delayq.keys import State
 from delayq.names import check_id
+from delayq.operations.choosing import Choice
 from delayq.operations.core import Core
 from delayq.operations.inspecting import check_state
+from delayq.operations.redriving import Redrive
 from delayq.operations.sealing import due_word
 from delayq.scripts import MAX_IDS, MAX_MOVED, Scripts
 from delayq.times import Seconds, milliseconds
@@ -53,6 +55,15 @@ def resume(core: Core) -> Steps[None]:
         expect(result)
 
 
+def requeue_chosen(core: Core, ids: str | Iterable[str], delay: Seconds) -> Steps[int]:
+    """Bring back what `ids` names: one id, several, or "all"."""
+    if ids == "all":
+        return (yield from requeue_all(core, delay))
+    if not isinstance(ids, Iterable):
+        raise InvalidInput(f"ids {ids!r} are neither an id, nor several, nor 'all'")
+    return (yield from requeue(core, [ids] if isinstance(ids, str) else list(ids), delay))
+
+
 def requeue(core: Core, ids: Sequence[str], delay: Seconds = 0) -> Steps[int]:
     """Bring dead letters back by their ids; return how many there were."""
     for message_id in ids:
@@ -72,20 +83,10 @@ def requeue(core: Core, ids: Sequence[str], delay: Seconds = 0) -> Steps[int]:
 
 def requeue_all(core: Core, delay: Seconds = 0) -> Steps[int]:
     """Bring back all that is dead now, but for those without a payload; return how many there were."""
-    due = due_word(delay, None)
-    shards = yield from core.opened()
-    count = 0
-    for scripts in shards:
-        started = (yield from one(scripts.stats())).now_ms
-        stuck = 0  # dead letters without a payload stay where they are: go on behind them
-        while rows := (yield from one(scripts.ranked_page("dead", MAX_MOVED, skip=stuck))):
-            ids = [message_id for message_id, died in rows if float(died) <= started]
-            if not ids:
-                break
-            results = yield from one(scripts.requeue(ids, due))
-            count += sum(results)
-            stuck += len(ids) - sum(results)
-    return count
+    redrive = Redrive(core, Choice(), delay)
+    while not redrive.done:
+        yield from redrive.step()
+    return redrive.told.moved
 
 
 def purge(core: Core, states: Iterable[State], older_than: Seconds | None = None) -> Steps[int]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
-from itertools import repeat
+from itertools import islice, repeat
 from typing import get_args
 
 import msgspec
 
 from delayq.calls import Raw
 from delayq.envelope import seal
-from delayq.errors import InvalidInput, InvalidTime
+from delayq.errors import InvalidInput, InvalidTime, OtherShard
 from delayq.message import OnConflict, Outgoing
-from delayq.names import check_id, new_ids
+from delayq.names import check_id, new_id, new_ids
 from delayq.operations.core import Core, check_retries
-from delayq.times import delay_ms, timestamp_ms
+from delayq.outcome import MAX_THEN
+from delayq.times import Seconds, delay_ms, timestamp_ms
 
 SHARED_BYTES = 64 * 1024  # a larger message would hold up those that share its call
+MAX_THEN_BYTES = 4 * 1024 * 1024  # of their envelopes: Redis does nothing else while it copies them
 _ON_CONFLICT = get_args(OnConflict)
 
 
@@ -29,6 +31,12 @@ class Sealed(msgspec.Struct, frozen=True):
     envelope: bytes
     on_conflict: OnConflict
     named: bool
+    unique_ms: int = 0
+
+    @property
+    def goes_alone(self) -> bool:
+        """Whether it goes into a call of its own."""
+        return self.on_conflict == "replace" or self.unique_ms > 0
 
 
 def may_share(message: Sealed) -> bool:
@@ -38,16 +46,62 @@ def may_share(message: Sealed) -> bool:
 
 def seal_all(core: Core, outgoing: Iterable[Outgoing]) -> list[Sealed]:
     """Check messages and make them ready to go out; raises InvalidInput for any of them."""
+    messages = listed(outgoing)
+    return list(map(seal_one, repeat(core), messages, new_ids(len(messages))))
+
+
+def listed(outgoing: Iterable[Outgoing]) -> list[Outgoing]:
+    """Return messages as a list; raises InvalidInput when they are none."""
     if not isinstance(outgoing, Iterable):
         raise InvalidInput(f"{outgoing!r} is not a list: give send_many a list of Outgoing(payload, …)")
-    messages = list(outgoing)
-    return list(map(seal_one, repeat(core), messages, new_ids(len(messages))))
+    return list(outgoing)
+
+
+def no_outgoing(message: object) -> InvalidInput:
+    """Return the error for what is to be sent and is no `Outgoing`."""
+    return InvalidInput(f"{message!r} is not an Outgoing: give send_many a list of Outgoing(payload, …)")
+
+
+def seal_then(core: Core, message_id: str, then: Iterable[Outgoing]) -> list[Sealed]:
+    """Check messages that are to follow from another in one step, and make them ready to go out.
+
+    Raises:
+        InvalidInput: for any of them, or for all together; OtherShard, when an id belongs to another shard.
+    """
+    if isinstance(then, str | bytes) or not isinstance(then, Iterable):
+        raise InvalidInput(f"then={then!r} is not a list: give a list of Outgoing(payload, …)")
+    messages = list(islice(then, MAX_THEN + 1))
+    if len(messages) > MAX_THEN:
+        raise InvalidInput(f"more than {MAX_THEN} messages follow from {message_id!r}: give one that sends the others")
+    home = core.shard(message_id)
+    sealed: dict[str, Sealed] = {}
+    for message in messages:
+        if not isinstance(message, Outgoing):
+            raise InvalidInput(f"{message!r} is not an Outgoing: what follows is sent to this queue, as Outgoing(…)")
+        if message.unique_for is not None:
+            raise InvalidInput(f"unique_for={message.unique_for!r} is for a send by itself: leave it out of then=")
+        each = seal_one(core, message, new_id())
+        while message.id is None and core.shard(each.id) is not home:
+            each = msgspec.structs.replace(each, id=core.number() if core.number else new_id())
+        if core.shard(each.id) is not home:
+            raise OtherShard(
+                f"message id {each.id!r} is on another shard than {message_id!r}, from which it is to follow, and one "
+                "step reaches one shard: leave the id out, to have one made that fits, or send the message by itself"
+            )
+        if each.id in sealed:
+            raise InvalidInput(f"message id {each.id!r} follows twice from {message_id!r}: give each its own id")
+        sealed[each.id] = each
+    if sum(len(each.envelope) for each in sealed.values()) > MAX_THEN_BYTES:
+        raise InvalidInput(
+            f"what follows from {message_id!r} takes more than {MAX_THEN_BYTES} bytes: send less at once"
+        )
+    return list(sealed.values())
 
 
 def seal_one(core: Core, message: Outgoing, fresh: str) -> Sealed:
     """Check a message and make it ready to go out, under the id `fresh` if it has none; raises InvalidInput."""
     if not isinstance(message, Outgoing):
-        raise InvalidInput(f"{message!r} is not an Outgoing: give send_many a list of Outgoing(payload, …)")
+        raise no_outgoing(message)
     if message.on_conflict not in _ON_CONFLICT:
         raise InvalidInput(f"on_conflict {message.on_conflict!r} is none of {', '.join(_ON_CONFLICT)}")
     settings = core.settings
@@ -55,9 +109,26 @@ def seal_one(core: Core, message: Outgoing, fresh: str) -> Sealed:
     retries = settings.max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
     envelope = seal(message.payload, retries, expires, message.headers, settings.max_payload)
+    if message.unique_for is not None:
+        return Sealed(_unique_id(message), due, envelope, message.on_conflict, True, _unique_ms(message.unique_for))
     if message.id is None:
-        return Sealed(fresh, due, envelope, message.on_conflict, False)
+        return Sealed(core.number() if core.number else fresh, due, envelope, message.on_conflict, False)
     return Sealed(check_id(message.id), due, envelope, message.on_conflict, True)
+
+
+def _unique_id(message: Outgoing) -> str:
+    if message.id is None:
+        raise InvalidInput(f"unique_for={message.unique_for!r} needs an id, which it reserves: give id=")
+    if message.on_conflict == "replace":
+        raise InvalidInput('unique_for keeps others out, on_conflict="replace" lets the last one in: give one of them')
+    return check_id(message.id)
+
+
+def _unique_ms(unique_for: Seconds) -> int:
+    ms = delay_ms(unique_for, "unique_for")
+    if ms == 0:
+        raise InvalidTime(f"unique_for {unique_for!r} reserves nothing: give more than 0 seconds")
+    return ms
 
 
 def due_word(delay: object, at: dt.datetime | None) -> Raw:

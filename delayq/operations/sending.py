@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 from delayq.calls import Call, Raw, Steps, as_is, expect, together
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplicated
 from delayq.message import Outgoing, SentMessage
+from delayq.middleware import Sending
 from delayq.operations.core import Core, is_whole
 from delayq.operations.inspecting import find_all
-from delayq.operations.sealing import Sealed, seal_all
+from delayq.operations.sealing import Sealed, listed, no_outgoing, seal_all
 from delayq.scripts import Scripts
 from delayq.times import from_ms
 
@@ -25,11 +26,16 @@ MAX_REPLICAS = 1000
 Sent: TypeAlias = list[SentMessage | None]  # None where the id existed
 
 
-def send_many(core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0) -> Steps[list[SentMessage]]:
-    """Send messages; the results stand in their order.
+def send_many(
+    core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0, is_batch: bool = True
+) -> Steps[list[SentMessage]]:
+    """Send messages, within the queue's middleware; the results stand in their order.
 
     Everything is checked before anything is sent. Each message is wholly in or not at all; a failure of the server
     in the middle leaves some of them in.
+
+    Args:
+        is_batch: what middleware is told of it.
 
     Raises:
         InvalidInput: for any of the messages; none was sent.
@@ -37,6 +43,18 @@ def send_many(core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0) 
         NotReplicated
     """
     check_replicas(wait_replicas)
+    if core.middleware.has_sends:
+        sending = Sending(core.name, listed(outgoing), is_batch)
+        for message in sending.messages:
+            if not isinstance(message, Outgoing):
+                raise no_outgoing(message)
+        count = len(sending.messages)
+        with core.middleware.sending(sending):
+            if len(sending.messages) != count:
+                raise InvalidInput(f"middleware made {len(sending.messages)} messages of {count}: replace each by one")
+            sent = yield from send_sealed(core, seal_all(core, sending.messages), wait_replicas)
+            sending.sent = list(sent)
+        return sent
     return (yield from send_sealed(core, seal_all(core, outgoing), wait_replicas))
 
 
@@ -115,6 +133,9 @@ def _call(scripts: Scripts, messages: Sequence[Sealed], whole: bool) -> Call[Sen
     first = messages[0]
     if first.on_conflict == "replace":
         return scripts.replace(first.id, first.due, first.envelope, partial(_replaced, first.id), whole)
+    if first.unique_ms:
+        repeats, read = first.on_conflict != "error", partial(_created, messages)
+        return scripts.send_unique(first.id, first.due, first.envelope, first.unique_ms, whole, repeats, read)
     triples = [(message.id, message.due, message.envelope) for message in messages]
     # Sent again unasked, a message would be told to be a duplicate of itself.
     repeats = not first.named or all(message.on_conflict != "error" for message in messages)
@@ -140,19 +161,20 @@ def _created(messages: Sequence[Sealed], dues: list[int]) -> Sent:
 
 
 def _groups(core: Core, sealed: Sequence[Sealed]) -> Iterator[tuple[Scripts, Sequence[int]]]:
-    """Cut messages, those of a shard in their order, into what goes into one call; one to be replaced goes alone."""
+    """Cut messages, those of a shard in their order, into what goes into one call; some go alone."""
     for scripts, positions in core.by_shard(range(len(sealed)), lambda position: sealed[position].id):
         start = size = 0
         first = sealed[positions[0]]
+        lone = first.goes_alone
         ids: set[str] = set()
         for i, position in enumerate(positions):
             message = sealed[position]
             size += len(message.envelope)
-            alone = message.on_conflict == "replace" or first.on_conflict == "replace"
+            alone = lone or message.on_conflict == "replace" or message.unique_ms
             full = i - start >= MAX_SENT or size > MAX_CALL_BYTES
             if i > start and (full or alone or message.named != first.named or message.id in ids):
                 yield scripts, positions[start:i]
-                start, size, first = i, len(message.envelope), message
+                start, size, first, lone = i, len(message.envelope), message, message.goes_alone
                 ids.clear()
             if message.named:
                 ids.add(message.id)

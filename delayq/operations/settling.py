@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 from delayq import outcome as oc
 from delayq.backoff import exponential
-from delayq.calls import Call, Steps, one
-from delayq.errors import DelayqError, StaleReceipt
+from delayq.calls import Call, Steps, expect, one
+from delayq.errors import DelayqError, InvalidInput, StaleReceipt
 from delayq.log import log_of
 from delayq.message import Delivery
 from delayq.operations.core import Core
+from delayq.operations.sealing import seal_then
 from delayq.scripts import MAX_IDS, Scripts
 from delayq.times import Seconds, delay_ms, lease_ms
 
@@ -25,12 +26,13 @@ def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bo
     """Settle deliveries in one round trip; acks share calls.
 
     Returns:
-        for each, whether it was ours (else its receipt was stale), or the error that kept the server from saying.
+        for each, whether it was ours (else its receipt was stale), or the error that kept the server from saying; or
+        InvalidInput or DuplicateMessage, for what was to follow from it: nothing was changed.
     """
     results: list[bool | DelayqError] = [False] * len(settled)
     calls: list[Call[Any]] = []
     targets: list[Sequence[int]] = []
-    for call, positions in _settlements(core, settled):
+    for call, positions in _settlements(core, settled, results):
         calls.append(call)
         targets.append(positions)
     for positions, reply in zip(targets, (yield calls) if calls else [], strict=True):
@@ -45,12 +47,39 @@ def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bo
     return results
 
 
-def _settlements(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Iterator[tuple[Call[Any], Sequence[int]]]:
+def settle_one(core: Core, message: Delivery, outcome: oc.Outcome) -> Steps[None]:
+    """Settle one delivery; raises StaleReceipt when it is no longer ours."""
+    (ours,) = yield from settle(core, [(message, outcome)])
+    if not expect(ours):
+        raise StaleReceipt(
+            f"message {message.id} is no longer ours: it was settled, or its lease ran out; nothing was changed"
+        )
+
+
+def ack(core: Core, messages: D | Sequence[D], kind: type[D]) -> Steps[list[bool]]:
+    """Settle messages of a `kind` as done; False where the receipt was stale."""
+    batch = [messages] if isinstance(messages, kind) else messages
+    if not isinstance(batch, Sequence) or not all(isinstance(message, kind) for message in batch):
+        raise InvalidInput("ack takes messages as receive returned them, not their ids")
+    return list(map(expect, (yield from settle(core, [(message, oc.DONE) for message in batch]))))
+
+
+def _settlements(
+    core: Core, settled: Sequence[tuple[D, oc.Outcome]], results: list[bool | DelayqError]
+) -> Iterator[tuple[Call[Any], Sequence[int]]]:
+    """Yield calls, each with the positions that it settles; note in `results` what cannot be called."""
     done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
     if len(done) < len(settled):
         for position, (message, outcome) in enumerate(settled):
             if not isinstance(outcome, oc.Done):
-                yield _settlement(core, core.shard(message.id), message, outcome), [position]
+                try:
+                    call = _settlement(core, core.shard(message.id), message, outcome)
+                except InvalidInput as error:
+                    results[position] = error
+                except Exception as error:  # noqa: BLE001  # what follows is made of the handler's objects
+                    results[position] = InvalidInput(f"what was to follow cannot be sent: {oc.error_text(error)}")
+                else:
+                    yield call, [position]
     for scripts, positions in core.by_shard(done, lambda position: settled[position][0].id):
         for start in range(0, len(positions), MAX_IDS):
             chunk = positions[start : start + MAX_IDS]
@@ -65,6 +94,8 @@ def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Out
             return scripts.nack(message.id, message.receipt, wait, error)
         case oc.Failed(_, error):
             return scripts.reject(message.id, message.receipt, oc.REASON_EXHAUSTED, error)
+        case oc.Chained():
+            return _chain(core, scripts, message, outcome)
         case oc.Dead(reason, error, counted):
             return scripts.reject(message.id, message.receipt, reason, error, counted)
         case oc.HandedBack(behind):
@@ -72,6 +103,17 @@ def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Out
             return scripts.release(message.id, message.receipt, due)
         case _:
             return scripts.expire(message.id, message.receipt)
+
+
+def _chain(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Chained) -> Call[Any]:
+    """Return the call that acks and sends; raises InvalidInput for what is to be sent.
+
+    Sent again unasked, it has the same ids: one that is random and there tells that the first copy has gone through.
+    """
+    if outcome.sealed is None:
+        outcome.sealed = seal_then(core, message.id, outcome.then)
+    follow = [(each.id, each.due, each.envelope, each.on_conflict if each.named else "new") for each in outcome.sealed]
+    return scripts.ack_then(message.id, message.receipt, follow)
 
 
 def _backoff_ms(core: Core, message: Delivery) -> int:

@@ -16,9 +16,11 @@ from delayq.envelope import parse
 from delayq.errors import UnreadableEnvelope
 from delayq.keys import STATES, State
 from delayq.operations import scanning
+from delayq.operations.arming import home
 from delayq.operations.core import Core
 from delayq.operations.findings import ATTEMPTS, CLOCK_STEP_MS, WAITING, Finding, ailments, is_time
 from delayq.operations.report import Report
+from delayq.operations.schedule_examination import look_at_schedules
 from delayq.scripts import MAX_MOVED, Counts, Scripts
 from delayq.stats import QueueStats
 from delayq.times import MAX_LEASE_MS, MAX_TIME_MS
@@ -36,7 +38,8 @@ KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
 )
 TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
-    **dict.fromkeys(("attempts", "errors", "reasons", "stats"), "hash"),
+    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules"), "hash"),
+    "armed": "zset",
     "cancelled": "set",
     "bell": "list",
     "timer": "string",
@@ -77,6 +80,8 @@ class ShardExamination:
         self.report.say(f"{self.where}looking at times and books")
         yield from self.look_at_times()
         yield from self.look_at_books()
+        if self.scripts is home(self.core):
+            yield from look_at_schedules(self.core, self.report, self.repair)
 
     def types_fit(self) -> Steps[bool]:
         """Return whether each key is what it should be: no script could run on it otherwise."""

@@ -13,6 +13,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,18 @@ def ended(pid: int) -> bool:
         return True
     except FileNotFoundError:
         return Path("/proc/self").exists()  # gone since; or a system without /proc, and alive
+
+
+def followed(process: subprocess.Popen[str]) -> list[str]:
+    """The lines that a process writes to stderr, as they come."""
+    lines: list[str] = []
+
+    def follow() -> None:
+        assert process.stderr is not None
+        lines.extend(process.stderr)
+
+    threading.Thread(target=follow, daemon=True).start()
+    return lines
 
 
 COMMAND = [sys.executable, "-m", "delayq.cli"]

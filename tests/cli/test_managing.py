@@ -146,7 +146,7 @@ def test_id_that_is_not_dead_makes_a_requeue_fail_after_the_others_are_back(invo
 def test_all_dead_letters_come_back_later(invoke: Invoke, queue: Queue):
     kill(queue, [f"m{number}" for number in range(1200)])
     result = invoke("dead", "requeue", "emails", "--all", "--delay", "1h", "--json")
-    assert json.loads(result.stdout) == {"requeued": 1200}
+    assert json.loads(result.stdout) == {"matched": 1200, "requeued": 1200}
     stats = queue.stats()
     assert (stats.pending, stats.dead, stats.missing) == (1200, 0, 0)
     assert queue.receive() == []

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from delayq import Queue
-from tests.cli.conftest import Invoke, Run, Start, ended
+from tests.cli.conftest import Invoke, Run, Start, ended, followed
 from tests.servers import RedisServer
 from tests.waiting import eventually
 
@@ -36,7 +34,7 @@ def test_process_that_dies_is_replaced(start: Start, queue: Queue, tmp_path: Pat
     assert eventually(lambda: queue.stats().acked == 1)
     first = int((tmp_path / "pids").read_text())
     os.kill(first, signal.SIGKILL)
-    log = _followed(consumer)
+    log = followed(consumer)
     assert eventually(lambda: sum("consumer process started" in line for line in log) == 3)
     for _ in range(20):
         queue.send("payload")
@@ -103,15 +101,3 @@ def test_children_get_what_was_given_but_the_url_which_every_user_could_see_in_t
     (command,) = commands
     assert command[:5] == [sys.executable, "-P", "-m", "delayq.cli", "consume"]
     assert command[5:] == ["--exec", "-x 'y'", "--burst", "--shutdown-timeout", "90.0", "--", "emails", "-odd"]
-
-
-def _followed(process: subprocess.Popen[str]) -> list[str]:
-    """The lines that a process writes to stderr, as they come."""
-    lines: list[str] = []
-
-    def follow() -> None:
-        assert process.stderr is not None
-        lines.extend(process.stderr)
-
-    threading.Thread(target=follow, daemon=True).start()
-    return lines

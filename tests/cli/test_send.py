@@ -115,6 +115,23 @@ def test_same_id_again_is_left_replaced_or_refused(invoke: Invoke, queue: Queue)
     assert only(queue).payload == "fourth"
 
 
+def test_id_is_reserved_beyond_its_ack(invoke: Invoke, queue: Queue):
+    send = ["send", "emails", "x", "--id", "alarm", "--unique-for"]
+    assert invoke(*send, "1h").stdout.startswith("sent alarm to emails, due ")
+    assert queue.ack(queue.receive()) == [True]
+    told = "alarm is in emails already, or reserved: nothing was sent\n"
+    assert invoke(*send, "1m").stdout == told
+    assert json.loads(invoke(*send, "1m", "--json").stdout)["created"] is False
+    assert queue.stats().sent == 1
+
+
+def test_reservation_without_an_id_is_refused(invoke: Invoke, queue: Queue):
+    refused = invoke("send", "emails", "x", "--unique-for", "1h")
+    assert refused.exit_code == 2
+    assert "needs an id" in refused.stderr
+    assert queue.stats().sent == 0
+
+
 def test_queue_under_another_prefix_is_another_queue(invoke: Invoke, queue: Queue):
     invoke("send", "emails", "hello", "--prefix", "other")
     assert queue.stats().sent == 0

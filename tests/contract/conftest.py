@@ -1,16 +1,21 @@
-"""Fixtures: the same queue on a real Redis, through each kind of client, and on fakeredis."""
+"""Fixtures: the same queue on a real Redis, through each kind of client and either face, and in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
 from typing import Any
 
-import fakeredis
 import pytest
 import redis
 
-from delayq import Message, Queue, backoff
+from delayq import Consumer, Message, Queue, backoff, doctor
+from delayq.calls import Call
+from delayq.testing import Clock
+from delayq.times import from_ms
+from tests.contract.awaiting import Awaited, Awaiting
 from tests.servers import RedisServer
 
 CLIENTS: dict[str, dict[str, Any]] = {
@@ -20,22 +25,21 @@ CLIENTS: dict[str, dict[str, Any]] = {
     "redis-shards": {},
     "fakeredis": {},
     "fakeredis-shards": {},
+    "aio": {},
+    "aio-decoding": {"decode_responses": True},
+    "aio-resp3": {"protocol": 3},
+    "aio-shards": {},
+    "aio-fakeredis": {},
 }
+NOWHERE = "redis://127.0.0.1:1/0"  # what is in memory must not even try to connect
 
 
-@dataclass
-class Now:
-    """The time that the scripts go by: milliseconds."""
-
-    ms: float = 1_700_000_000_000
-    queues: list[Queue] = field(default_factory=list)
-
-    def __call__(self) -> float:
-        return self.ms
+class Now(Clock):
+    """The time that the scripts go by."""
 
     def later(self, seconds: float) -> None:
         """Let seconds pass."""
-        self.ms += seconds * 1000
+        self.advance(seconds)
 
 
 @pytest.fixture(params=CLIENTS)
@@ -44,38 +48,129 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def client(kind: str, request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
+def client(kind: str, now: Now, request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
     """A client of a server that is empty."""
-    if kind.startswith("fakeredis"):
-        with fakeredis.FakeRedis(server=fakeredis.FakeServer()) as client:
-            yield client
+    if "fakeredis" in kind:
+        yield now.client
         return
     server: RedisServer = request.getfixturevalue("redis_server")
-    with server.client(**CLIENTS[kind]) as client:
+    with server.client(**({} if kind.startswith("aio") else CLIENTS[kind])) as client:
         yield client
 
 
 @pytest.fixture
-def now() -> Now:
-    return Now()
+def now() -> Iterator[Now]:
+    now = Now(start=from_ms(1_700_000_000_000))
+    yield now
+    now.close()
 
 
 Make = Callable[..., Queue]
 
 
 @pytest.fixture
-def make(kind: str, client: redis.Redis, now: Now) -> Iterator[Make]:
-    """``make(**options)``: a queue, which keeps to the test's time."""
+def make(kind: str, client: redis.Redis, now: Now, request: pytest.FixtureRequest) -> Iterator[Make]:
+    """``make(**options)``: a queue, which keeps to the test's time unless it is given a clock.
+
+    Of the async face, it is one that awaits for the test.
+    """
     made: list[Queue] = []
+    awaiting: Awaiting | None = None
+    if kind.startswith("aio"):
+        url = None if "fakeredis" in kind else request.getfixturevalue("redis_server").url
+        awaiting = Awaiting(client, url, **CLIENTS[kind])
 
     def make(name: str = "jobs", **options: Any) -> Queue:
-        defaults = {"shards": 3 if kind.endswith("shards") else 1, "clock": now, "redis": client}
-        made.append(Queue(name, **defaults | options))
+        given: dict[str, Any] = {"shards": 3 if kind.endswith("shards") else 1} | options
+        if kind.startswith("fakeredis") and not {"clock", "redis", "url"} & set(given):
+            made.append(Queue(name, url=NOWHERE, **given))
+            now.add(made[-1])
+            return made[-1]
+        defaults: dict[str, Any] = {"clock": now, "redis": client}
+        given = defaults | given
+        made.append(awaiting.queue(name, given) if awaiting else Queue(name, **given))
         return made[-1]
 
     yield make
     for queue in made:
         queue.close()
+    if awaiting:
+        awaiting.close()
+
+
+Body = Callable[[Any], Any]
+Drain = Callable[..., int]
+
+
+@pytest.fixture
+def drain(kind: str) -> Drain:
+    """``drain(queue, handler, …)``: let a consumer of the queue's face handle all that is due.
+
+    Of the async face, the handler is an async one; with clients that decode, it is left as it is: a plain one.
+    """
+
+    def drain(queue: Any, handler: Body | None, **options: Any) -> int:
+        if not isinstance(queue, Awaited):
+            return Consumer(queue, handler, **options).drain()
+
+        return queue.drain(handler if handler is None or kind == "aio-decoding" else _async(handler), **options)
+
+    return drain
+
+
+def registered(queue: Any, register: Callable[[Body], Body], function: Body) -> None:
+    """Register a function with a queue, by `queue.handler` or the like; of the async face, it becomes an async one."""
+    register(_async(function) if isinstance(queue, Awaited) else function)
+
+
+def _async(function: Body) -> Body:
+    @wraps(function)
+    async def handle(subject: Any) -> Any:
+        await asyncio.sleep(0)
+        return function(subject)
+
+    return handle
+
+
+def examine(queue: Any, **options: Any) -> Any:
+    """Let the doctor of the queue's face look at it."""
+    return queue.examine(**options) if isinstance(queue, Awaited) else doctor.examine(queue, **options)
+
+
+def at_once(queue: Any, call: Callable[[Any, Any], Any], arguments: Iterable[Any]) -> list[Any]:
+    """Make calls of a queue, ``call(queue, argument)``, at the same time: from threads, or in tasks."""
+    if isinstance(queue, Awaited):
+        return queue.at_once(call, arguments)
+    with ThreadPoolExecutor(8) as threads:
+        return list(threads.map(partial(call, queue), arguments))
+
+
+Calls = Sequence[Call[Any]]
+
+
+def intercept(
+    queue: Any,
+    patch: pytest.MonkeyPatch,
+    before: Callable[[Calls], list[Any] | None] = lambda _: None,
+    after: Callable[[Calls], object] = lambda _: None,
+) -> None:
+    """Be asked before and after each round trip of a queue of either face; what `before` returns is the reply."""
+    connection = queue.target.connection if isinstance(queue, Awaited) else queue.connection
+    run = connection.run
+
+    def run_sync(calls: Calls, repeat: bool = True) -> list[Any]:
+        instead = before(calls)
+        results = run(calls, repeat) if instead is None else instead
+        after(calls)
+        return results
+
+    async def run_async(calls: Calls, repeat: bool = True) -> list[Any]:
+        instead = before(calls)
+        results = await run(calls, repeat) if instead is None else instead
+        after(calls)
+        return results
+
+    patch.setattr(connection, "run", run_async if isinstance(queue, Awaited) else run_sync)
 
 
 @pytest.fixture

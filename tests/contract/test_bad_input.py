@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,13 @@ TIMES: dict[str, tuple[Call, str]] = {
     "nan-expiry": (lambda q: q.send("x", expires_in=math.nan), "expires_in nan is not 0 or more seconds"),
     "requeue-delay": (lambda q: q.dead.requeue(delay=-1), "delay -1 is not 0 or more seconds"),
     "purge-age": (lambda q: q.dead.purge(older_than=-1), "older_than -1 is not 0 or more seconds"),
+    "redrive-age": (lambda q: q.dead.redrive(older_than=-1), "older_than -1 is not 0 or more seconds"),
+    "redrive-youth": (lambda q: q.dead.redrive(newer_than="1h"), "newer_than '1h' is not a time"),
+    "redrive-naive": (lambda q: q.dead.redrive(older_than=NAIVE), "older_than=2026-12-24T18:00:00 is naive"),
+    "redrive-delay": (lambda q: q.dead.redrive(delay=-1), "delay -1 is not 0 or more seconds"),
+    "edit-delay": (lambda q: q.dead.edit("held", "x", delay=-1), "delay -1 is not 0 or more seconds"),
+    "upcoming-window": (lambda q: q.upcoming(-1), "window -1 is not 0 or more seconds"),
+    "upcoming-bucket": (lambda q: q.upcoming(60, math.nan), "bucket nan is not 0 or more seconds"),
     "receive-lease": (lambda q: q.receive(lease=0), "lease 0 is not between 0.001 and 86400 seconds"),
     "receive-wait": (lambda q: q.receive(wait=-1), "wait -1 is not 0 or more seconds"),
 }
@@ -52,6 +60,7 @@ NAMES: dict[str, tuple[Call, str]] = {
     "cancel-nothing": (lambda q: q.cancel(""), "a message id must not be empty"),
     "get-control": (lambda q: q.get("\x00"), r"contains '\\x00'"),
     "reschedule-number": (lambda q: q.reschedule(5, 1), "a message id is a string, not 5"),
+    "edit-nothing": (lambda q: q.dead.edit("", "x"), "a message id must not be empty"),
     "requeue-number-within": (lambda q: q.dead.requeue(["held", 5]), "a message id is a string, not 5"),
 }
 OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
@@ -108,6 +117,32 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
         errors.InvalidInput,
         "ids 5 are neither an id, nor several, nor 'all'",
     ),
+    "redrive-no-error": (lambda q: q.dead.redrive(error=""), errors.InvalidInput, "error '' is neither some text"),
+    "redrive-error-number": (lambda q: q.dead.redrive(error=5), errors.InvalidInput, "error 5 is neither some text"),
+    "redrive-bytes": (
+        lambda q: q.dead.redrive(error=re.compile(b"x")),
+        errors.InvalidInput,
+        "compiled pattern of text",
+    ),
+    "redrive-reason": (lambda q: q.dead.redrive(reason=5), errors.InvalidInput, "reason 5 is not a string"),
+    "redrive-headers": (lambda q: q.dead.redrive(headers="a=b"), errors.InvalidInput, "headers 'a=b' are no mapping"),
+    "redrive-nothing-at-all": (lambda q: q.dead.redrive(rate=0), errors.InvalidInput, "rate 0 is not a number above 0"),
+    "redrive-rate-nan": (lambda q: q.dead.redrive(rate=math.nan), errors.InvalidInput, "rate nan is not a number"),
+    "redrive-rate": (lambda q: q.dead.redrive(rate="5/y"), errors.InvalidInput, 'write it as in 100, "100/s"'),
+    "edit-as-it-is": (lambda q: q.dead.edit("held"), errors.InvalidInput, "edit needs payload= or headers="),
+    "edit-payload": (
+        lambda q: q.dead.edit("held", object()),
+        errors.PayloadNotSerializable,
+        "a payload of type object is neither bytes nor JSON",
+    ),
+    "edit-headers": (
+        lambda q: q.dead.edit("held", headers={"a": []}),
+        errors.InvalidInput,
+        "header 'a' is a list",
+    ),
+    "upcoming-no-window": (lambda q: q.upcoming(0), errors.InvalidInput, "makes 0 of them, not 1 to 500"),
+    "upcoming-no-bucket": (lambda q: q.upcoming(60, 0), errors.InvalidInput, "bucket 0 is not 0.001 seconds or more"),
+    "upcoming-buckets": (lambda q: q.upcoming(501, 1), errors.InvalidInput, "makes 501 of them, not 1 to 500"),
 }
 CALLS = {
     **{name: (call, errors.InvalidTime, why) for name, (call, why) in TIMES.items()},
@@ -215,6 +250,9 @@ EVERYTHING: dict[str, Call] = {
     "resume": lambda q: q.resume(),
     "purge": lambda q: q.purge(),
     "requeue": lambda q: q.dead.requeue(),
+    "redrive": lambda q: q.dead.redrive(),
+    "edit": lambda q: q.dead.edit("held", "x"),
+    "upcoming": lambda q: q.upcoming(),
     "collect": lambda q: q.collect_garbage(),
 }
 

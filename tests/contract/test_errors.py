@@ -82,8 +82,11 @@ ELSEWHERE: dict[type[DelayqError], str] = {
     errors.NoEmbeddedServer: "integration/test_embedded.py",
     errors.StoreTooNew: "integration/test_embedded.py",
     errors.StoreError: "integration/test_embedded.py",
+    errors.OtherShard: "contract/test_chaining.py",
     errors.Reject: "integration/test_consumer.py",
     errors.RetryAfter: "integration/test_consumer.py",
+    errors.PayloadMismatch: "unit/test_typed.py",
+    errors.ReturnedFalse: "unit/test_middleware.py",
 }
 # Those that stand for a branch, and are raised as one of its leaves.
 BRANCHES = [DelayqError, errors.SendError, errors.QueueMismatch, errors.ServerError, errors.Verdict]

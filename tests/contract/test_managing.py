@@ -4,11 +4,10 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue
-from delayq.doctor import examine
 from delayq.keys import STATES
 from delayq.scripts import MAX_IDS
 from delayq.times import from_ms
-from tests.contract.conftest import Make, Now, Take
+from tests.contract.conftest import Make, Now, Take, examine
 
 PLACES = ("unack", "retry", "dead", "ready", "pending")  # in this order: what is ready is what comes next
 
@@ -138,11 +137,11 @@ def test_dead_letters_come_back_with_their_retries_and_go_on_counting(queue: Que
     assert queue.dead.requeue("all") == 0
 
 
-def test_requeue_of_all_goes_on_behind_dead_letters_whose_payload_is_gone(queue: Queue):
+def test_requeue_of_all_goes_on_behind_dead_letters_whose_payload_is_gone(queue: Queue, client: redis.Redis):
     queue.send_many([Outgoing(number) for number in range(MAX_IDS + 1)])
     for message in queue.receive(MAX_IDS):
         message.reject()
-        queue.connection.client.delete(queue.core.shard(message.id).keys.message(message.id))
+        client.delete(queue.core.shard(message.id).keys.message(message.id))
     queue.receive()[0].reject()
     assert queue.dead.requeue("all") == 1
     assert (queue.stats().dead, queue.stats().pending) == (MAX_IDS, 1)

@@ -82,6 +82,13 @@ def test_time_to_pay_that_is_too_short_is_refused(tmp_path: Path):
     assert "0.1 or more" in done.stderr
 
 
+def test_tests_of_an_example_pass_without_a_server(tmp_path: Path):
+    done = execute("test_trial.py", folder=tmp_path, DELAYQ_URL="redis://127.0.0.1:1/0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 passed" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
 def test_each_webhook_ends_as_its_receiver_answers(run: Run):
     printed = run("webhook_retry.py")
     assert re.findall(r"^(/\S+) +(.*), \d+ requests?$", printed, re.MULTILINE) == [
@@ -100,6 +107,11 @@ def test_each_webhook_ends_as_its_receiver_answers(run: Run):
     assert second("/busy    request 2: 200", printed) - asked >= 1 - ROUNDING  # as its Retry-After said
 
 
+def test_slow_services_are_asked_at_the_same_time(run: Run):
+    printed = run("async_fetch.py", "--services", "100")
+    assert "100 services answered, 10 at the second try\n" in printed
+
+
 def test_exit_code_of_a_program_decides_about_its_job(run: Run):
     printed = run("exec_jobs.sh")
     first, retry, left = re.split(r"^-- .*\n", printed, flags=re.MULTILINE)[1:]
@@ -110,6 +122,28 @@ def test_exit_code_of_a_program_decides_about_its_job(run: Run):
     assert left.endswith("cancelled notes\n")
 
 
+def test_event_of_no_known_type_is_a_dead_letter_and_middleware_counts_all(run: Run):
+    lines = run("typed_events.py").splitlines()
+    assert sorted(lines[:3]) == [
+        "order 1 is paid: 12.10",
+        "order 1 is shipped on Thursday in 2 parcels",
+        "order 2 is shipped on Monday in 1 parcel",
+    ]
+    assert lines[3].startswith("dead: order 3 is paid with 0: Reject: ")
+    assert lines[4].startswith("dead: payload-mismatch: PayloadMismatch: ")
+    assert lines[4].endswith("Expected `int`, got `str` - at `$.order`")
+    assert lines[5:] == ["coffee-shop: 1 Reject", "tea-shop: 1 PayloadMismatch", "tea-shop: 3 done"]
+
+
+def test_each_step_of_a_chain_sends_the_next_one_once(run: Run):
+    printed = run("chain.py")
+    for order in ("order-1", "order-2", "order-3"):
+        assert re.findall(rf"{order}: (\w+)$", printed, re.MULTILINE) == ["reserve", "charge", "pack", "ship"]
+    assert second("order-2: charge has failed", printed) < second("order-2: pack", printed)
+    assert printed.endswith("3 orders, 4 steps each: 12 messages sent, 12 acked\n")
+
+
 def test_each_example_is_run_by_a_test():
     source = Path(__file__).read_text()
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == set(re.findall(r'run\("(.+?)"', source))
+    run = set(re.findall(r'(?:run|execute)\("(.+?)"', source))
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == run

@@ -19,7 +19,7 @@ from delayq.cli.bulk import send_file
 from delayq import Outgoing, Queue, doctor, wire
 from delayq.bell import Bell
 from delayq.errors import DuplicateMessage, NotReplicated
-from delayq.operations import managing
+from delayq.operations import arming, managing
 from tests.faults.telling import act, assert_whole, forget_scripts, ring, scar, shards
 
 Story: TypeAlias = Callable[[Queue, Queue], None]
@@ -36,6 +36,7 @@ def sends(mine: Queue, root: Queue) -> None:
     assert not mine.send("x", id="a").created
     with contextlib.suppress(DuplicateMessage):
         mine.send("x", id="a", on_conflict="error")
+    mine.send("x", id="u", delay=60, unique_for=60)
     mine.send("y", id="a", on_conflict="replace")
     scar(root, "a")
     mine.send("z", id="a", on_conflict="replace")
@@ -95,6 +96,21 @@ def receives(mine: Queue, root: Queue) -> None:
     assert_whole(root)
 
 
+def chains(mine: Queue, root: Queue) -> None:
+    """Send in one step with an ack: what is new, and what exists in any state."""
+    forget_scripts(root)
+    root.send_many([Outgoing("x", id=name) for name in ("a", "b", "c")])
+    messages = {message.id: message for message in mine.receive()}
+    messages["b"].reject("unwanted", error="broken")
+    forget_scripts(root)
+    root.cancel("a")
+    again = Outgoing("y", id="b", on_conflict="replace")
+    messages["a"].ack(then=[again, Outgoing("z"), Outgoing("z", id="c", on_conflict="replace")])
+    ring(root)
+    assert root.stats().pending == 3
+    assert_whole(root)
+
+
 def recovers(mine: Queue, root: Queue) -> None:
     """Take back what other consumers have lost, discard what is past its time, collect garbage."""
     root.send_many([Outgoing("x", id="a"), Outgoing("x", id="b"), Outgoing("x", id="c", delay=60)])
@@ -147,6 +163,7 @@ def observes(mine: Queue, root: Queue) -> None:
     assert (info.state, info.error, info.payload) == ("retry", "broken", "x")
     assert [each.reason for each in mine.dead.list()] == ["unwanted"]
     assert [each.id for each in mine.peek("pending")] == ["c"]
+    assert [each.count for each in mine.upcoming(120, 120)] == [2]
 
 
 def examines(mine: Queue, root: Queue) -> None:
@@ -158,7 +175,7 @@ def examines(mine: Queue, root: Queue) -> None:
 
 
 def manages(mine: Queue, root: Queue) -> None:
-    """Pause and resume, purge, bring dead letters back."""
+    """Pause and resume, purge, bring dead letters back, as they are or edited."""
     forget_scripts(root)
     mine.pause()
     forget_scripts(root)
@@ -168,7 +185,9 @@ def manages(mine: Queue, root: Queue) -> None:
         message.reject("unwanted")
     assert mine.dead.requeue("m0") == 1
     ring(root)
-    assert mine.dead.requeue() == 3
+    assert mine.dead.redrive(newer_than=60, reason="unwanted", error="b", headers={"a": "b"}).moved == 0
+    assert mine.dead.edit("m1", "y")
+    assert mine.dead.requeue() == 2
     for message in root.receive():
         message.nack(delay=60, error="broken")
     assert mine.purge() == 4
@@ -195,6 +214,41 @@ def repairs(mine: Queue, root: Queue) -> None:
     redis.hincrby(keys.stats, "sent", 5)
     assert doctor.examine(mine, repair=True).healthy
     assert doctor.examine(root).healthy
+
+
+def schedules(mine: Queue, root: Queue) -> None:
+    """Keep schedules: store, change, pause, resume, look at, run and remove them."""
+    forget_scripts(root)
+    root.send("x", delay=10**8)
+    ring(root)
+    mine.schedules.add("tick", "@hourly")
+    mine.schedules.add("tick", "@daily")
+    ring(root)
+    assert mine.schedules.pause("tick")
+    assert mine.schedules.resume("tick")
+    assert [each.name for each in mine.schedules.list()] == ["tick"]
+    assert len(mine.schedules.next(2)) == 2
+    mine.schedules.run_now("tick")
+    mine.send("x", id="named")  # looks as a run out of turn does that is sent again, its reply being lost
+    assert mine.schedules.remove("tick")
+    assert mine.schedules.get("tick") is None
+    assert_whole(root)
+
+
+def recurs(mine: Queue, root: Queue) -> None:
+    """Let schedules go on, also one whose occurrence is gone."""
+    root.schedules.add("tick", "every 1d")
+    redis, keys = shards(root), root.core.shards[0].keys
+    (waiting,) = root.peek("pending")
+    root.cancel(waiting.id)
+    redis.zadd(keys.armed, {"tick": 1000})
+    assert mine.connection.do(arming.revive(mine.core)) == 1
+    (waiting,) = root.peek("pending")
+    redis.zadd(keys.pending, {waiting.id: 1000})
+    (message,) = mine.receive()
+    assert len(root.peek("pending")) == 1
+    message.ack()
+    assert_whole(root)
 
 
 def lasts(mine: Queue, root: Queue) -> None:
@@ -225,11 +279,14 @@ STORIES: dict[str, Story] = {
     "confirms": confirms,
     "corrects": corrects,
     "receives": receives,
+    "chains": chains,
     "recovers": recovers,
     "idles": idles,
     "observes": observes,
     "examines": examines,
     "manages": manages,
     "repairs": repairs,
+    "schedules": schedules,
+    "recurs": recurs,
     "lasts": lasts,
 }

@@ -23,9 +23,10 @@ from tests.servers import RedisServer
 
 OWN = {
     "producer": ("sends", "corrects", "lasts"),
-    "consumer": ("receives", "recovers", "idles", "lasts"),
+    "consumer": ("receives", "recovers", "recurs", "idles", "lasts"),
     "observer": ("observes", "examines", "lasts"),
     "administrator": ("manages", "corrects", "repairs", "observes", "examines", "lasts"),
+    "scheduler": ("schedules", "lasts"),
 }
 EXTRAS = {"`wait_replicas`": "confirms", "`delayq send --file`": "sends_a_file"}
 
@@ -60,11 +61,13 @@ def test_producer_does_more_with_what_the_page_adds(extra: str, any_server: Redi
 
 
 SCRIPTS = {
-    "producer": "send replace find cancel reschedule",
+    "producer": "send send_unique replace find cancel reschedule",
     "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire collect"
-    " rest watch ring stats purge",
-    "observer": "find stats",
-    "administrator": "find stats pause resume purge collect requeue cancel reschedule repair balance unack_to_retry",
+    " rest watch ring stats purge arm",
+    "observer": "find stats upcoming",
+    "administrator": "find stats upcoming pause resume purge collect requeue edit cancel reschedule repair balance"
+    " unack_to_retry",
+    "scheduler": "arm stats send",
 }
 
 
@@ -92,11 +95,17 @@ REFUSED: dict[str, dict[str, Any]] = {
         "pause": lambda queue: queue.pause(),
         "purge": lambda queue: queue.purge(),
         "requeue-all": lambda queue: queue.dead.requeue(),
+        "upcoming": lambda queue: queue.upcoming(),
     },
     "consumer": {
         "send": lambda queue: queue.send("x", id="new"),
         "pause": lambda queue: queue.pause(),
         "cancel-in-flight": lambda queue: queue.cancel("held"),
+    },
+    "scheduler": {
+        "receive": lambda queue: queue.receive(),
+        "pause": lambda queue: queue.pause(),
+        "purge": lambda queue: queue.purge(),
     },
     "observer": {
         "send": lambda queue: queue.send("x", id="new"),
@@ -107,6 +116,8 @@ REFUSED: dict[str, dict[str, Any]] = {
         "pause": lambda queue: queue.pause(),
         "purge": lambda queue: queue.purge(),
         "requeue": lambda queue: queue.dead.requeue("dead"),
+        "redrive": lambda queue: queue.dead.redrive(),
+        "edit": lambda queue: queue.dead.edit("dead", "x"),
     },
     "administrator": {
         "send": lambda queue: queue.send("x", id="new"),
@@ -159,6 +170,7 @@ SHARDED: dict[str, Callable[[Queue, str], Any]] = {
     "consumer": lambda queue, _: telling.act(queue, *(scripts.unack_to_retry() for scripts in queue.core.shards)),
     "observer": lambda queue, message_id: queue.get(message_id),
     "administrator": lambda queue, message_id: queue.get(message_id),
+    "scheduler": lambda queue, message_id: telling.act(queue, queue.core.shard(message_id).stats()),
 }
 
 
@@ -218,8 +230,28 @@ def test_missing_right_within_a_script_is_named_as_far_as_the_server_says(any_se
 COMMANDS = {
     "producer": [["send", "emails", "x", "--id", "a"], ["cancel", "emails", "a"]],
     "consumer": [["consume", "emails", "--exec", "true", "--burst"]],
-    "observer": [["stats"], ["stats", "emails"], ["peek", "emails"], ["dead", "list", "emails"], ["doctor"]],
-    "administrator": [["pause", "emails"], ["resume", "emails"], ["purge", "emails", "-y"], ["doctor", "--repair"]],
+    "observer": [
+        ["stats"],
+        ["stats", "emails"],
+        ["stats", "emails", "--upcoming"],
+        ["top", "--once"],
+        ["peek", "emails"],
+        ["dead", "list", "emails"],
+        ["doctor"],
+    ],
+    "scheduler": [
+        ["cron", "add", "nightly", "0 3 * * *", "x", "--queue", "emails"],
+        ["cron", "list", "--queue", "emails"],
+        ["cron", "run", "nightly", "--queue", "emails"],
+        ["cron", "remove", "nightly", "--queue", "emails"],
+    ],
+    "administrator": [
+        ["dead", "requeue", "emails", "--older-than", "1h"],
+        ["pause", "emails"],
+        ["resume", "emails"],
+        ["purge", "emails", "-y"],
+        ["doctor", "--repair"],
+    ],
 }
 
 
@@ -234,3 +266,11 @@ def test_command_line_serves_each_role(role: str, redis_server: RedisServer) -> 
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         assert "grant" not in done.stderr
+
+
+def test_consumer_sends_in_one_step_with_an_ack_by_what_the_page_adds(any_server: RedisServer) -> None:
+    story, added = STORIES["chains"], ON_OCCASION["a consumer that sends in one step with an ack (`then=`)"].split()
+    assert tell(any_server, "consumer", [*LINES["consumer"], *added], story) == ""
+    for right in added:
+        others = [each for each in added if each != right]
+        assert tell(any_server, "consumer", [*LINES["consumer"], *others], story), right

@@ -23,7 +23,8 @@ from tests.waiting import eventually
 
 TRIES = 10  # of a case whose command did not come: an operation that waits may find its time over
 NOT_REACHED = "was not reached"
-WITHOUT_TRIP = {"Queue.close", "Queue.handler", "Queue.settle"}  # settle: it is what the methods of a message call
+# settle: it is what the methods of a message call; served_by is for tests
+WITHOUT_TRIP = {"Queue.close", "Queue.cron", "Queue.handler", "Queue.served_by", "Queue.settle"}
 # Queues by their ways to the server, and the cuts that are tried on each. Where a connection is cut behind the first of
 # several commands of a trip, and for good, the client knows as much as if all had run.
 ROADS: dict[str, tuple[Road, list[Cut]]] = {

@@ -32,7 +32,7 @@ environment, invoke, server = conftest.environment, conftest.invoke, conftest.se
 
 # Those that run on, or for long, have tests of their own; these end by themselves.
 COMMANDS = ["send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "doctor"]
-DEAD = ["list", "show", "requeue", "purge"]
+DEAD = ["list", "show", "requeue", "edit", "purge"]
 ELSEWHERE = {"--url", "--file", "-f"}  # tried by the tests of URLs and of lines; here they would reach out
 
 

@@ -16,7 +16,7 @@ import msgspec
 from delayq import Queue, doctor
 from delayq.errors import DelayqError
 from tests.faults import checker, history
-from tests.faults.programs import consume, produce
+from tests.faults.programs import chain, consume, produce
 from tests.servers import RedisServer, server_binaries
 from tests.waiting import eventually
 
@@ -85,6 +85,10 @@ class World:
     def consumer(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
         """Start a consumer; `task` as in programs/consume.py."""
         return self._program("consume", consume.Task(url=url, queue=queue, journals=str(self.folder), **task))
+
+    def chain(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
+        """Start a consumer of chains; `task` as in programs/chain.py."""
+        return self._program("chain", chain.Task(url=url, queue=queue, journals=str(self.folder), **task))
 
     def producer(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
         """Start a producer; `task` as in programs/produce.py."""

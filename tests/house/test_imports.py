@@ -15,13 +15,19 @@ from tests.house.tree import modules
 
 LAYERS = (
     "errors log",
-    "lua times names keys backoff envelope outcome message info stats pace quarantine",
+    (
+        "lua times names keys backoff envelope outcome message info stats pace quarantine recurrence plan schedule "
+        "typed middleware"
+    ),
     "calls scripts",
     "operations",
     "urls clients server embedded wire cluster connection wakeup bell",
-    "waiter outbox queue dead workers leases patience loop consumer supervisor doctor cron topic",
+    (
+        "waiter outbox queue dead schedules workers leases patience overtime moves turns loop consumer supervisor "
+        "doctor cron topic"
+    ),
     "delayq",  # delayq/__init__.py
-    "aio testing",
+    "aio testing telemetry",
     "cli web spark __main__",
 )
 SANS_IO = {name for layer in LAYERS[:4] for name in layer.split()}

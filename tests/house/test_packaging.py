@@ -26,6 +26,10 @@ def test_packages_outside_delayq_are_mapped_to_their_folders():
     assert mapped == {name: folder for name, folder in PACKAGE_FOLDERS.items() if name != "delayq"}
 
 
+def test_modules_outside_of_packages_are_those_in_the_tree():
+    assert sorted(SETUPTOOLS["py-modules"]) == sorted(path.stem for path in ROOT.glob("*.py"))
+
+
 def test_every_module_is_in_a_package():
     packages = set(packages_in_the_tree().values())
     assert {str(path) for path in modules().values() if path.parent not in packages} == set()

@@ -6,7 +6,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -107,9 +107,9 @@ def live(queue: Queue, stop: threading.Event) -> None:
         queue.send("again", id="same", on_conflict=chance.choice(["ignore", "replace"]))
         queue.cancel("same")
         for message in queue.receive(20, lease=chance.choice([0.001, 30])):
-            settle = chance.choice([message.ack, message.ack, message.nack, message.release, message.reject])
+            ways: list[Callable[[], object]] = [message.ack, message.ack, message.nack, message.release, message.reject]
             with contextlib.suppress(StaleReceipt):
-                settle()
+                chance.choice(ways)()
         queue.dead.requeue()
         queue.purge(chance.choice(["pending", "ready", "retry", "dead"]))
 

@@ -24,15 +24,22 @@ STATE: dict[str, Any] = {
     "cancelled": {"withdrawn"},
     "messages": dict.fromkeys(["p", "q", "r1", "r2", "u", "lost", "withdrawn", "t", "d", "g", "stray"], "{}"),
     "stats": {"sent": 10},
+    "schedules": {"nightly": "{}"},
+    "armed": {"nightly": NOW},
 }
 
 HELD = ("u", "1.0.0.0-0")
 
 CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "ack": lambda scripts: scripts.ack([HELD]),
+    "arm": lambda scripts: scripts.arm("nightly", NOW, "p", b"{}", NOW + 1, "p2", b"{}"),
+    "ack_then": lambda scripts: scripts.ack_then(
+        *HELD, [("new", NOW - 1, b"{}", "new"), ("g", "+0", b"{}", "error"), ("t", "+0", b"{}", "replace")]
+    ),
     "balance": lambda scripts: scripts.balance(),
     "cancel": lambda scripts: scripts.cancel("t"),
     "collect": lambda scripts: scripts.collect(["g"]),
+    "edit": lambda scripts: scripts.edit("d", NOW, NOW - 1, b"{}"),
     "expire": lambda scripts: scripts.expire(*HELD),
     "extend": lambda scripts: scripts.extend(*HELD, 2 * LEASE),
     "find": lambda scripts: scripts.find("u"),
@@ -52,12 +59,14 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "resume": lambda scripts: scripts.resume(),
     "ring": lambda scripts: scripts.ring(),
     "send": lambda scripts: scripts.send([("new", NOW - 1, b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
+    "send_unique": lambda scripts: scripts.send_unique("new", NOW - 1, b"{}", 60_000),
     "stats": lambda scripts: scripts.stats(),
     "unack_to_retry": lambda scripts: scripts.unack_to_retry(),
+    "upcoming": lambda scripts: scripts.upcoming(10, 3),
     "watch": lambda scripts: scripts.watch("me", 1000),
 }
 
-READ_ONLY = {"find", "stats"}
+READ_ONLY = {"find", "stats", "upcoming"}
 
 each_script = pytest.mark.parametrize("script", CALLS)
 

@@ -10,7 +10,8 @@ from delayq.errors import ServerOutOfMemory
 from tests.lua.every import CALLS, state_for
 from tests.lua.raw import FRESH, LEASE, NOW, RawQueue
 
-REFUSED = {"balance", "open", "pause", "repair", "replace", "send"}  # nothing waits for them
+REFUSED = {"arm", "ack_then", "balance", "edit", "open", "pause", "repair", "replace"}  # nothing waits for them
+REFUSED |= {"send", "send_unique"}
 
 
 @pytest.fixture
@@ -52,6 +53,13 @@ def test_replacement_is_refused(full, message_id):
     before = full.state()
     with pytest.raises(ServerOutOfMemory):
         full.replace(message_id, "+0", b"{}")
+    assert full.state() == before
+
+
+def test_edit_is_refused(full):
+    before = full.state()
+    with pytest.raises(ServerOutOfMemory):
+        full.edit("d", NOW, "+0", b"new")
     assert full.state() == before
 
 
@@ -105,4 +113,12 @@ def test_hundreds_of_messages_are_refused_as_a_whole(full, named):
     before = full.state()
     with pytest.raises(ServerOutOfMemory):
         full.send([(f"m{i}", f"+{i}", b"{}") for i in range(500)], named)
+    assert full.state() == before
+
+
+@pytest.mark.parametrize("message_id", ["new", "p", "u", "g"])
+def test_ack_with_messages_that_follow_is_refused_as_a_whole(full, message_id):
+    before = full.state()
+    with pytest.raises(ServerOutOfMemory):
+        full.ack_then("u", "1.0.0.0-0", [(message_id, "+0", b"{}", "replace")])
     assert full.state() == before

@@ -11,6 +11,7 @@ GOES_TO = {
     "pending_to_ready": "ready",
     "ready_to_unack": "unack",
     "unack_to_retry": "retry",
+    "ack_then": "pending",
     "nack": "retry",
     "release": "ready",
     "reject": "dead",
@@ -26,3 +27,13 @@ def test_message_stays_where_it_is_when_the_place_it_goes_to_is_none(queue, scri
     with pytest.raises(ServerError, match="WRONGTYPE"):
         queue.run(CALLS[script](queue.scripts))
     assert {key: queue.redis.dump(key) for key in queue.redis.scan_iter()} == before
+
+
+@pytest.mark.parametrize("key", ["schedules", "attempts", "errors", "stats"])
+def test_schedule_is_not_armed_in_part_when_a_key_was_overwritten(queue, key):
+    queue.given(**{name: held for name, held in state_for("arm").items() if name != key})
+    queue.redis.set(getattr(queue.keys, key), "nothing of delayq")
+    before = {name: queue.redis.dump(name) for name in queue.redis.scan_iter()}
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        queue.run(CALLS["arm"](queue.scripts))
+    assert {name: queue.redis.dump(name) for name in queue.redis.scan_iter()} == before

@@ -58,6 +58,13 @@ def test_replies_stand_in_the_order_of_the_ids(queue):
     assert after["stats"] == {"requeued": 2}
 
 
+def test_dead_letter_that_has_died_since_is_left_alone(queue):
+    died = {"before": NOW - 1, "then": NOW, "since": NOW + 1, "fraction": NOW + 0.5}
+    queue.given(dead=died, messages=dict.fromkeys(died, "{}"))
+    assert queue.requeue(list(died), up_to=NOW) == [1, 1, 0, 0]
+    assert queue.state()["dead"] == {"since": NOW + 1, "fraction": NOW + 0.5}
+
+
 def test_attempts_go_on_rising_after_a_requeue(queue):
     queue.send([("a", "+0", b"{}")])
     queue.nack("a", queue.deliver("a"), 0)

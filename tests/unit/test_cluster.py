@@ -11,7 +11,7 @@ from redis import exceptions
 
 from delayq import cluster
 from delayq.calls import Call, as_is
-from delayq.cluster import _Sent, _Talk
+from delayq.cluster import Sent, _Talk
 
 
 class Node:
@@ -47,7 +47,7 @@ class Node:
 
 def test_refused_asking_is_the_error_of_its_own_call_alone() -> None:
     node = Node(exceptions.NoPermissionError("asking"), exceptions.MovedError("5 h:1"), "second", "third")
-    sent = [_Sent(Call("a", ("GET", "a"), as_is), whole=False) for _ in range(3)]
+    sent = [Sent(Call("a", ("GET", "a"), as_is), whole=False) for _ in range(3)]
     sent[0].asked = object()  # type: ignore[assignment]
     talk = _Talk(node, "node", sent)
     talk.speak()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # Not those of the house, which read the checkout; nor those that only take long.
-SUITES = ["tests/wheel/installed.py", "tests/unit", "tests/lua", "tests/cli"]
+SUITES = ["tests/wheel/installed.py", "tests/unit", "tests/lua", "tests/cli", "tests/testing"]
 
 
 def main(arguments: list[str]) -> int:
@@ -44,10 +44,10 @@ def build(folder: Path) -> Path:
 
 
 def sources() -> set[str]:
-    """What the wheel must hold: every file of the packages' folders, by its name in the wheel."""
+    """What the wheel must hold: the lone modules, and every file of the packages' folders, by their names in it."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     mapped = {"delayq": "delayq"} | settings["package-dir"]
-    return {
+    return {f"{module}.py" for module in settings["py-modules"]} | {
         f"{package.replace('.', '/')}/{path.relative_to(ROOT / folder)}"
         for package, folder in mapped.items()
         for path in (ROOT / folder).rglob("*")

@@ -12,6 +12,7 @@ from typing import Any
 from delayq import Message, MessageInfo, Outgoing, Queue, SentMessage, doctor
 
 HOUR = 3600.0
+NEAR = "new-4"  # on the shard of held-0
 _CHOSEN = re.compile(r"(held|dead|due|new)-\d|last|failed|later|gone")
 
 
@@ -168,6 +169,8 @@ OPERATIONS: dict[str, Operation] = {
     "send, replace": Operation(send(id="later", on_conflict="replace", delay=2 * HOUR), ("Queue.send",)),
     "send, replace what is new": Operation(send(id="new-0", on_conflict="replace"), ("Queue.send",), found),
     "send, replace what runs": Operation(send(id="held-0", on_conflict="replace"), ("Queue.send",)),
+    "send, unique": Operation(send(id="new-0", unique_for=HOUR), ("Queue.send",), found),
+    "send, unique or an error": Operation(send(id="new-0", unique_for=HOUR, on_conflict="error"), ("Queue.send",)),
     "send, error": Operation(send(id="new-0", on_conflict="error"), ("Queue.send",)),
     "send, error where it exists": Operation(send(id="later", on_conflict="error"), ("Queue.send",)),
     "send, confirmed": Operation(send(id="new-0", wait_replicas=1), ("Queue.send",), found),
@@ -202,6 +205,21 @@ OPERATIONS: dict[str, Operation] = {
     "ack": Operation(settle(lambda m: m.ack()), ("Message.ack",), stale),
     "ack of one": Operation(lambda q, s: q.ack(s.held["held-0"]), ("Queue.ack",), stale),
     "ack of many": Operation(lambda q, s: q.ack(list(s.held.values())), ("Queue.ack",), stale),
+    "ack, then": Operation(settle(lambda m: m.ack(then=[Outgoing("x", delay=HOUR)])), ("Message.ack",)),
+    "ack, then by an id": Operation(
+        settle(lambda m: m.ack(then=[Outgoing("x", id=NEAR, delay=HOUR)])), ("Message.ack",), stale
+    ),
+    "ack, then anew": Operation(
+        settle(lambda m: m.ack(then=[Outgoing("x", id=m.id, delay=HOUR)])), ("Message.ack",), stale
+    ),
+    "ack, then replace": Operation(
+        settle(lambda m: m.ack(then=[Outgoing("x", id="later", delay=2 * HOUR, on_conflict="replace")])),
+        ("Message.ack",),
+        stale,
+    ),
+    "ack, then error": Operation(
+        settle(lambda m: m.ack(then=[Outgoing("x", id=NEAR, on_conflict="error")])), ("Message.ack",), stale
+    ),
     "nack": Operation(settle(lambda m: m.nack(HOUR)), ("Message.nack",), stale),
     "nack of the last attempt": Operation(settle(lambda m: m.nack(), "last"), ("Message.nack",), stale),
     "extend": Operation(settle(lambda m: m.extend(2 * HOUR)), ("Message.extend", "Queue.extend")),
@@ -215,6 +233,9 @@ OPERATIONS: dict[str, Operation] = {
     "get": Operation(lambda q, _: known(q.get("later")), ("Queue.get",)),
     "peek": Operation(lambda q, _: sorted(map(known, q.peek("unack"))), ("Queue.peek",)),
     "stats": Operation(lambda q, _: counts(q), ("Queue.stats",)),
+    "upcoming": Operation(
+        lambda q, _: [bucket.count for bucket in q.upcoming(2 * HOUR, 2 * HOUR)], ("Queue.upcoming",)
+    ),
     "pause": Operation(lambda q, _: q.pause(), ("Queue.pause",)),
     "resume": Operation(lambda q, _: q.resume(), ("Queue.resume",), first=Queue.pause),
     "purge": Operation(lambda q, _: q.purge(), ("Queue.purge",), between=DISCARDED),
@@ -223,6 +244,10 @@ OPERATIONS: dict[str, Operation] = {
     "dead.list": Operation(lambda q, _: sorted(map(known, q.dead.list())), ("DeadLetters.list",)),
     "dead.requeue of all": Operation(lambda q, _: q.dead.requeue(), ("DeadLetters.requeue",)),
     "dead.requeue": Operation(lambda q, _: q.dead.requeue(["dead-0", "later"]), ("DeadLetters.requeue",)),
+    "dead.redrive": Operation(
+        lambda q, _: q.dead.redrive(reason="rejected", newer_than=HOUR).moved, ("DeadLetters.redrive",)
+    ),
+    "dead.edit": Operation(lambda q, _: q.dead.edit("dead-0", "x", delay=HOUR), ("DeadLetters.edit",)),
     "dead.purge": Operation(lambda q, _: q.dead.purge(), ("DeadLetters.purge",), between=DISCARDED),
     "dead.purge of old ones": Operation(
         lambda q, _: q.dead.purge(older_than=0), ("DeadLetters.purge",), between=DISCARDED

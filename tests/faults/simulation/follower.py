@@ -161,9 +161,10 @@ class Follower:
             life.due = self._due(argv[2])
 
     def _requeue(self, _: Process, __: str, argv: tuple[Any, ...], reply: list[int]) -> None:
-        for id, said in zip(argv[2:], reply, strict=True):
+        for id, said in zip(argv[3:], reply, strict=True):
             life = self._lives.present.get(id)
-            if bool(said) != (life is not None and life.state == "dead"):
+            dead = life is not None and life.state == "dead"
+            if (said and not dead) or (dead and not said and argv[2] == ""):  # else it may have died since
                 raise Violation(f"requeue says {said} of {life}")
             if said and life is not None:
                 life.state, life.due = "waiting", self._due(argv[1])

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from delayq import leases, log, loop, outbox, pace, patience, quarantine, queue, waiter, workers
+from delayq import leases, log, loop, outbox, pace, quarantine, queue, turns, waiter, workers
 from delayq.operations import claiming, core, resting, sealing, sending, settling
 from tests.faults.simulation.bells import Belfry
 from tests.faults.simulation.fibers import Stage
@@ -18,7 +18,7 @@ from tests.faults.simulation.network import Network, SimulatedConnection
 from tests.faults.simulation.server import Server
 from tests.faults.simulation.standins import Threading, VirtualTime, Wakeup
 
-TIMED = (core, claiming, sending, settling, resting, leases, pace, quarantine, patience, workers, loop, queue, waiter)
+TIMED = (core, claiming, sending, settling, resting, leases, pace, quarantine, turns, workers, loop, queue, waiter)
 
 
 @contextmanager

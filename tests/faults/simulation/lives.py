@@ -129,8 +129,11 @@ class Lives:
         self._schedule.after(0, fail)
 
     def _life_of(self, message: Delivery) -> Life | None:
-        lives = (life for life in self.of_body.get(message.body, []) if life.id == message.id)
-        return next((life for life in lives if message.receipt in life.receipts), None)
+        lives = [life for life in self.of_body.get(message.body, []) if life.id == message.id]
+        found = [life for life in lives if message.receipt in life.receipts]
+        # Two lives of an id may have the same receipt, by a chance of one in a thousand: they were stored at two times.
+        created = message._created_ms  # noqa: SLF001
+        return next((life for life in found if life.stored == created), found[0] if found else None)
 
     def check_end(self) -> None:
         """Make sure, after a drain, that each message has come to an end that is one."""

@@ -1,0 +1,129 @@
+"""What the shell may offer for a word: queues and ids of messages on the server, and queues in modules of the folder.
+
+The server is asked for a second at most. Nothing is made, changed or imported, and no error is told: a key was pressed,
+and the line is still being written.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import itertools
+import logging
+import shlex
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import click
+import structlog
+
+from delayq.calls import Steps, expect
+from delayq.embedded import default_folder
+from delayq.embedded.binaries import read_version
+from delayq.keys import State
+from delayq.operations.core import Core
+
+from .reloading import own
+from .server import Server
+
+SECONDS = 1.0
+MOST_IDS = 100  # of a state and a shard: those due first
+MOST_SHARDS = 16
+MOST_FILES = 500
+DEPTHS = ("*.py", "*/*.py", "*/*/*.py")
+
+ALL: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
+STATES_FOR: dict[str, tuple[State, ...]] = {
+    "reschedule": ("pending", "ready", "retry"),
+    "dead show": ("dead",),
+    "dead requeue": ("dead",),
+}
+"""Where the messages are of which a command takes the id, unless that may be anywhere."""
+
+
+def queues(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
+    """Offer the queues on the server."""
+    return _offered(_asked(ctx, Server.each_queue_name), incomplete)
+
+
+def ids(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
+    """Offer the messages of the queue that is named, those due first."""
+    states = STATES_FOR.get(ctx.command_path.partition(" ")[2], ALL)
+
+    def first(server: Server) -> list[str]:
+        queue = server.queue(ctx.params["name"])
+        return queue.connection.do(_first_ids(queue.core, states))
+
+    return _offered(_asked(ctx, first), incomplete)
+
+
+def targets(ctx: click.Context, param: click.Parameter | None, incomplete: str) -> list[str]:
+    """Offer what can be consumed: queues in the modules of this folder or, with --exec, on the server."""
+    if ctx.params.get("program"):
+        return queues(ctx, param, incomplete)
+    return _offered(_queues_in(Path.cwd()), incomplete)
+
+
+def _offered(words: Iterable[str], incomplete: str) -> list[str]:
+    """Return the words that a shell takes as they are: what others have sent is not to become a command of the user."""
+    return [
+        word
+        for word in sorted(set(words))
+        if word.startswith(incomplete) and shlex.quote(word) == word and not word.startswith("-")
+    ]
+
+
+def _asked(ctx: click.Context, question: Callable[[Server], Iterable[str]]) -> list[str]:
+    """Return what the server answers within the time; nothing when there is none."""
+    url, prefix = ctx.params.get("url"), ctx.params.get("prefix") or "delayq"
+    answers: list[str] = []
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            if _is_there(url):
+                with Server(url, prefix) as server:
+                    for answer in question(server):
+                        answers.append(answer)  # noqa: PERF402  # each counts that comes in time
+
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # that tells nothing
+    logging.disable()
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(SECONDS)
+    return list(answers)
+
+
+def _is_there(url: str | None) -> bool:
+    """Return whether there is something to ask: an embedded store would be made by that."""
+    scheme, _, path = (url or "embedded://").partition("://")
+    return scheme != "embedded" or read_version(Path(unquote(path)) if path else default_folder()) is not None
+
+
+def _first_ids(core: Core, states: Iterable[State]) -> Steps[list[str]]:
+    shards = yield from core.opened()
+    pages = yield [shard.ranked_page(state, MOST_IDS, 0) for shard in shards[:MOST_SHARDS] for state in states]
+    return [message_id for page in pages for message_id, _ in expect(page)]
+
+
+def _queues_in(folder: Path) -> Iterator[str]:
+    """Yield, as TARGETs, what the modules below a folder call a queue; they are read, not imported."""
+    paths = itertools.chain.from_iterable(folder.glob(depth) for depth in DEPTHS)
+    for path in itertools.islice((path for path in paths if own(path, folder)), MOST_FILES):
+        parts = path.relative_to(folder).with_suffix("").parts
+        module = ".".join(parts).removesuffix(".__init__")
+        with contextlib.suppress(OSError, SyntaxError, ValueError):  # unreadable, or only half written
+            text = path.read_text()
+            if "Queue(" in text:
+                yield from (f"{module}:{name}" for name in _queues_of(ast.parse(text)))
+
+
+def _queues_of(module: ast.Module) -> Iterator[str]:
+    for statement in module.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Call):
+            named = statement.value.func
+            called = named.attr if isinstance(named, ast.Attribute) else named.id if isinstance(named, ast.Name) else ""
+            places = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if called == "Queue":
+                yield from (place.id for place in places if isinstance(place, ast.Name))

@@ -1,0 +1,226 @@
+"""cron add, list, next, run, pause, resume and remove: the schedules of a queue."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from delayq.plan import Missed
+from delayq.queue import Queue
+from delayq.schedule import Schedule
+
+from .cron_file import differences, read_jobs
+from .durations import show_moment
+from .options import DURATION, PAIR, Command, Function, example, json_option, server_options
+from .output import print_json, print_table, say
+from .payloads import Kind, payload_of
+from .server import Server
+
+ADDS = "delayq cron add nightly '0 3 * * *' '{\"full\": true}' --timezone Europe/Berlin\n"
+
+
+@click.group(epilog=example(ADDS + "delayq cron list"), short_help="Schedules: messages sent as cron does it.")
+def cron() -> None:
+    """Keep schedules: their messages are sent again and again, as cron does it.
+
+    There is no process for it: whichever consumer is handed an occurrence sends the next one.
+    """
+
+
+cron.command_class = Command
+
+
+def schedules_of(function: Function) -> Function:
+    """--queue and the server's options; the function gets the `Queue` as `queue`."""
+
+    @click.option("--queue", "queue_name", default="cron", show_default=True, metavar="QUEUE", help="Whose schedules.")
+    @server_options
+    @functools.wraps(function)
+    def with_queue(*args: Any, server: Server, queue_name: str, **kwargs: Any) -> Any:
+        return function(*args, queue=server.queue(queue_name), **kwargs)
+
+    return with_queue
+
+
+name_argument = click.argument("name", metavar="NAME")
+
+
+@cron.command(
+    epilog=example(ADDS + "delayq cron add report '@daily' --exec './report.sh'"), short_help="Add or change."
+)
+@name_argument
+@click.argument("when", metavar="WHEN")
+@click.argument("payload", metavar="[PAYLOAD]", required=False)
+@click.option("--exec", "program", metavar="CMD", help="A shell command as the payload; see below.")
+@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="In which WHEN is meant.")
+@click.option(
+    "--missed",
+    type=click.Choice(["once", "skip", "all"]),
+    default="once",
+    show_default=True,
+    help="Slots that no consumer was there for: run one late, none that is later than --grace, or all.",
+)
+@click.option("--grace", type=DURATION, metavar="TIME", help="How late a slot may be with --missed skip. Default: 1m.")
+@click.option("--max-retries", type=click.IntRange(0, 1_000_000), help="Deliveries after the first one.  [default: 3]")
+@click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["auto", "json", "text", "raw"]),
+    default="auto",
+    help="What PAYLOAD is, as in send.",
+)
+@schedules_of
+@json_option
+def add(
+    queue: Queue, name: str, when: str, payload: str | None, program: str | None, timezone: str, missed: Missed,
+    grace: float | None, max_retries: int | None, headers: Sequence[tuple[str, str]], kind: Kind, as_json: bool,
+) -> None:  # fmt: skip
+    """Store the schedule NAME, or change it; the same again changes nothing.
+
+    \b
+    WHEN is one of
+      '*/5 * * * *'     minute, hour, day of the month, month, day of the week
+      '30 0 3 * * *'    the same with seconds in front
+      @hourly, @daily, @weekly, @monthly, @yearly
+      'every 90s', 'every 1h 30m'
+
+    With --exec, the payload is a shell command. It is run by a consumer that hands payloads to a shell, on the machine
+    and in the folder of that consumer: delayq consume cron --exec sh
+    """  # noqa: D301  # click wants the character
+    if program is not None and payload is not None:
+        raise click.UsageError("PAYLOAD and --exec CMD were given: give one of them")
+    chosen: Any = None if payload is None else payload_of(payload.encode(errors="surrogateescape"), kind)
+    if program is not None:
+        chosen = program.encode(errors="surrogateescape")
+    schedule = queue.schedules.add(
+        name,
+        when,
+        chosen,
+        timezone=timezone,
+        missed=missed,
+        grace=grace,
+        max_retries=max_retries,
+        headers=dict(headers),
+    )
+    if as_json:
+        print_json(_record(schedule))
+    else:
+        say(f"{name} in {queue.name}, next {_next(schedule)}")
+
+
+@cron.command(
+    epilog=example("printf '[nightly]\\nwhen = \"0 3 * * *\"\\n' > jobs.toml\ndelayq cron load jobs.toml"),
+    short_help="Make the schedules those of a file.",
+)
+@click.argument("file", metavar="FILE.toml", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@schedules_of
+def load(queue: Queue, file: Path, dry_run: bool) -> None:
+    """Make the schedules of a queue those of FILE.toml, after showing what changes.
+
+    A line begins with + for a schedule that is new, ~ for one that changes, - for one that goes. Those that the
+    functions of a program have asked for are its own, and are left alone; so is a pause.
+
+    \b
+    [nightly]
+    when = "0 3 * * *"            # all else may be left out
+    timezone = "Europe/Berlin"
+    missed = "skip"               # or "once", "all"
+    grace = "10m"
+    payload = { full = true }     # or exec = "./report.sh"
+    headers = { tenant = "a" }
+    max_retries = 5
+    """  # noqa: D301  # click wants the character
+    changes = differences(queue, read_jobs(queue, file))
+    for change in changes:
+        say(str(change))
+    if not changes:
+        say(f"{queue.name} is as {file} has it")
+    elif not dry_run:
+        for change in changes:
+            change.make(queue)
+
+
+@cron.command("list", epilog=example(ADDS + "delayq cron list"), short_help="List them.")
+@schedules_of
+@json_option
+def list_(queue: Queue, as_json: bool) -> None:
+    """List the schedules of a queue, by name."""
+    schedules = queue.schedules.list()
+    if as_json:
+        for schedule in schedules:
+            print_json(_record(schedule))
+        return
+    rows = [(each.name, each.when, each.timezone, each.missed, _next(each)) for each in schedules]
+    print_table(("name", "when", "timezone", "missed", "next"), rows)
+
+
+@cron.command("next", epilog=example(ADDS + "delayq cron next -n 3"), short_help="Show what fires when.")
+@click.argument("name", metavar="[NAME]", required=False)
+@click.option("-n", "count", type=click.IntRange(1, 100_000), default=5, show_default=True, help="How many slots.")
+@schedules_of
+@json_option
+def next_(queue: Queue, name: str | None, count: int, as_json: bool) -> None:
+    """Show the next slots of the schedule NAME, or of all that are not paused, earliest first."""
+    slots = queue.schedules.next(count, name)
+    if as_json:
+        for slot in slots:
+            print_json(slot._asdict())
+        return
+    print_table(("at", "name"), [(show_moment(slot.at), slot.schedule) for slot in slots])
+
+
+@cron.command(epilog=example(ADDS + "delayq cron run nightly"), short_help="Send an occurrence now.")
+@name_argument
+@schedules_of
+@json_option
+def run(queue: Queue, name: str, as_json: bool) -> None:
+    """Send an occurrence of the schedule NAME out of turn; its slots stay as they are."""
+    sent = queue.schedules.run_now(name)
+    if as_json:
+        print_json(sent._asdict())
+    else:
+        say(f"sent {sent.id} of {name} to {queue.name}")
+
+
+@cron.command(epilog=example(ADDS + "delayq cron pause nightly"), short_help="Let one rest.")
+@name_argument
+@schedules_of
+def pause(queue: Queue, name: str) -> None:
+    """Let the schedule NAME rest: its waiting occurrence is withdrawn. Exit code 1 when there is none of this name."""
+    _done(queue.schedules.pause(name), "paused", queue, name)
+
+
+@cron.command(epilog=example(ADDS + "delayq cron resume nightly"), short_help="Let one go on.")
+@name_argument
+@schedules_of
+def resume(queue: Queue, name: str) -> None:
+    """Let the schedule NAME go on with its next slot from now. Exit code 1 when there is none of this name."""
+    _done(queue.schedules.resume(name), "resumed", queue, name)
+
+
+@cron.command(epilog=example(ADDS + "delayq cron remove nightly"), short_help="Forget one.")
+@name_argument
+@schedules_of
+def remove(queue: Queue, name: str) -> None:
+    """Forget the schedule NAME with its waiting occurrence. Exit code 1 when there is none of this name."""
+    _done(queue.schedules.remove(name), "removed", queue, name)
+
+
+def _done(there: bool, what: str, queue: Queue, name: str) -> None:
+    if not there:
+        raise click.ClickException(f"schedule {name!r} is not in queue {queue.name}")
+    say(f"{what} {name}")
+
+
+def _next(schedule: Schedule) -> str:
+    return "paused" if schedule.paused else show_moment(schedule.next_at)
+
+
+def _record(schedule: Schedule) -> dict[str, Any]:
+    return {name: getattr(schedule, name) for name in schedule.__struct_fields__}

@@ -1,0 +1,97 @@
+"""A file of schedules, and how what is stored differs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from delayq.errors import InvalidInput
+from delayq.operations import scheduling
+from delayq.operations.scheduling import Prepared
+from delayq.plan import Missed, make_plan
+from delayq.queue import Queue
+from delayq.schedule import Schedule
+
+from .durations import parse_duration
+
+COMPARED = ("when", "timezone", "missed", "grace", "payload", "headers", "max_retries")
+
+
+class Job(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A table of the file."""
+
+    when: str
+    timezone: str = "UTC"
+    missed: Missed = "once"
+    grace: float | str | None = None
+    payload: Any = None
+    exec: str | None = None
+    headers: dict[str, Any] = {}
+    max_retries: int | None = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What is to become of a schedule: stored when it is `prepared`, else removed."""
+
+    name: str
+    text: str
+    prepared: Prepared | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    def make(self, queue: Queue) -> None:
+        """Let it be so."""
+        if self.prepared is None:
+            queue.schedules.remove(self.name)
+        else:
+            queue.connection.do(scheduling.add(queue.core, self.prepared))
+
+
+def read_jobs(queue: Queue, file: Path) -> list[Prepared]:
+    """Return the schedules of a file, all checked; raises InvalidInput, naming file and schedule."""
+    try:
+        jobs = msgspec.toml.decode(file.read_bytes(), type=dict[str, Job])
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, RecursionError) as error:
+        raise InvalidInput(f"{file}: {error}") from error
+    prepared = []
+    for name, job in jobs.items():
+        try:
+            prepared.append(_prepare(queue, name, job))
+        except InvalidInput as error:
+            raise InvalidInput(f"{file}: [{name}]: {error}") from error
+    return prepared
+
+
+def _prepare(queue: Queue, name: str, job: Job) -> Prepared:
+    if job.exec is not None and job.payload is not None:
+        raise InvalidInput("payload and exec were given: give one of them")
+    grace = parse_duration(job.grace) if isinstance(job.grace, str) else job.grace
+    plan = make_plan(job.when, job.timezone, job.missed, grace, own=False)
+    payload = job.payload if job.exec is None else job.exec.encode()
+    return scheduling.prepare(queue.core, name, plan, payload, job.max_retries, job.headers)
+
+
+def differences(queue: Queue, wanted: Sequence[Prepared]) -> list[Change]:
+    """Return what makes the stored schedules those that are wanted: in their order, then what goes."""
+    stored = {each.name: each for each in queue.schedules.list()}
+    changes = []
+    for prepared in wanted:
+        new, old = scheduling.describe(queue.core, prepared.name, prepared.record, None), stored.get(prepared.name)
+        assert new is not None
+        if old is None:
+            changes.append(Change(new.name, f"+ {new.name}: {new.when} ({new.timezone})", prepared))
+        elif changed := _changed(old, new):
+            changes.append(Change(new.name, f"~ {new.name}: {changed}", prepared))
+    names = {prepared.name for prepared in wanted}
+    gone = [each for each in stored.values() if each.name not in names and not each.own]
+    return changes + [Change(each.name, f"- {each.name}: {each.when} ({each.timezone})") for each in gone]
+
+
+def _changed(old: Schedule, new: Schedule) -> str:
+    pairs = [(name, getattr(old, name), getattr(new, name)) for name in COMPARED]
+    said = [f"{name} {before!r} -> {after!r}" for name, before, after in pairs if before != after]
+    return ", ".join(said + (["a function's -> the file's"] if old.own else []))

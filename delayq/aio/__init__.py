@@ -1,0 +1,10 @@
+"""The async face of delayq: the same names, awaited, on redis.asyncio.
+
+What is not awaited is that of `delayq`: `Outgoing`, `SentMessage`, `MessageInfo`, `QueueStats`, the errors, `backoff`.
+"""
+
+from delayq.aio.consumer import Consumer
+from delayq.aio.message import Message
+from delayq.aio.queue import Queue
+
+__all__ = ["Consumer", "Message", "Queue"]

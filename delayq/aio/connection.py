@@ -1,0 +1,191 @@
+"""The async way to Redis: runs the calls that the operations yield."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import hiredis
+from redis.asyncio.cluster import RedisCluster
+from redis.client import NEVER_DECODE
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError, ResponseError
+
+from delayq.aio import clients
+from delayq.aio.cluster import Cluster
+from delayq.calls import Call, Steps
+from delayq.clients import REPEATS
+from delayq.errors import InvalidInput
+from delayq.server import translate
+
+T = TypeVar("T")
+Client: TypeAlias = clients.Client
+
+MOST_TRIPS = 32  # at once: a thousand tasks share as many connections, and need none of their own
+
+
+class Connection:
+    """Runs operations on a client, which it makes when it is first needed. It belongs to one event loop until closed.
+
+    Args:
+        connect: makes the client, or returns one that others use, too.
+        shared: it is one that others use, too: it stays open.
+    """
+
+    def __init__(self, connect: Callable[[], Client], shared: bool = False) -> None:
+        self._connect = connect
+        self._shared = shared
+        self._forget()
+
+    def _forget(self) -> None:
+        self._client: Client | None = None
+        self._cluster: Cluster | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+        self._trips = asyncio.Semaphore(MOST_TRIPS)
+
+    async def connected(self) -> Client:
+        """Return the client, connected and its server checked.
+
+        Raises:
+            InvalidInput: it is in use on another event loop.
+            ServerTooOld, LoginRefused, ServerUnreachable
+        """
+        loop = asyncio.get_running_loop()
+        if self._client is not None and self._loop is loop:
+            return self._client
+        if self._loop is not None and self._loop is not loop:
+            if not self._loop.is_closed():
+                raise InvalidInput("the queue is in use on another event loop: close it there, or make one for each")
+            self._forget()  # as after asyncio.run: its sockets are closed with their loop
+        self._loop = loop
+        async with self._lock:
+            if self._client is None:
+                client = self._connect()
+                try:
+                    await clients.check_server(client)
+                    self._cluster = Cluster(client) if isinstance(client, RedisCluster) else None
+                    self._client = client
+                except (RedisError, RedisClusterException) as error:
+                    raise translate(error) from error
+                except IndexError as error:  # of a list of masters
+                    raise translate(RedisClusterException("no node of the cluster has a slot yet")) from error
+                finally:
+                    if self._client is None:
+                        await self._drop(client)
+            return self._client
+
+    async def close(self) -> None:
+        """Close the client, unless it is shared; the next call makes a new one."""
+        client = self._client
+        self._forget()
+        if client is not None:
+            await self._drop(client)
+
+    async def _drop(self, client: Client) -> None:
+        if not self._shared:
+            await clients.close(client)
+
+    async def do(self, steps: Steps[T], repeat: bool = True) -> T:
+        """Run an operation to its end and return its result.
+
+        Args:
+            repeat: try again, for a second or two, when the connection fails; not for calls that must not run twice.
+        """
+        try:
+            calls = next(steps)
+            while True:
+                try:
+                    results = await self.run(calls, repeat)
+                except Exception as error:  # noqa: BLE001  # it is the operation's to handle
+                    calls = steps.throw(error)
+                else:
+                    calls = steps.send(results)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # what the generator returns
+
+    async def run(self, calls: Sequence[Call[Any]], repeat: bool = True) -> list[Any]:
+        """Run calls in one round trip; return their results, or the DelayqError that the server answered with.
+
+        Raises:
+            ServerError: the connection failed; calls may or may not have happened.
+        """
+        asked = times_cancelled()
+        client = await self.connected()
+        repeat = repeat and all(call.repeats for call in calls)
+        token = REPEATS.set(repeat)
+        try:
+            async with self._trips:
+                results = await self._send(client, calls, repeat)
+                missing = [i for i, result in enumerate(results) if isinstance(result, NoScriptError)]
+                if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
+                    again = await self._send(client, [calls[i] for i in missing], repeat, whole=True)
+                    for i, result in zip(missing, again, strict=True):
+                        results[i] = result
+        except RedisError as error:
+            heed_cancels(asked)
+            raise translate(error) from error
+        finally:
+            REPEATS.reset(token)
+        heed_cancels(asked)
+        return [translate(result) if isinstance(result, RedisError) else result for result in results]
+
+    async def _send(self, client: Client, calls: Sequence[Call[Any]], repeat: bool, whole: bool = False) -> list[Any]:
+        if self._cluster is not None:
+            return await self._cluster.run(calls, whole, repeat)
+        pool: Any = client.connection_pool  # type: ignore[union-attr]  # it is no cluster
+        connection = await pool.get_connection()
+        is_whole = False
+
+        async def lost(_: Exception) -> None:
+            await connection.disconnect(nowait=True)
+
+        try:
+            results: list[Any]
+            if repeat:  # as often as the client was told to
+                results = await connection.retry.call_with_retry(lambda: _talk(client, connection, calls, whole), lost)
+            else:
+                results = await _talk(client, connection, calls, whole)
+            is_whole = True
+        finally:
+            if not is_whole or (self._client is not client and not self._shared):  # or it was closed meanwhile
+                await connection.disconnect(nowait=True)  # half a reply may be under way
+            await pool.release(connection)
+        return results
+
+
+def times_cancelled() -> int:
+    """How often the running task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+def heed_cancels(asked: int) -> None:
+    """End the running task, if it was asked to since it had been so `asked` times.
+
+    redis-py sends by `asyncio.wait_for`, which up to Python 3.11 forgets of a cancel when the work is done by then.
+    """
+    if times_cancelled() > asked:
+        raise asyncio.CancelledError
+
+
+async def _talk(client: Any, connection: Any, calls: Sequence[Call[Any]], whole: bool) -> list[Any]:
+    """Send calls on a connection and read their replies; an error of the server stands in its place."""
+    if not connection.is_connected:
+        await connection.connect()  # behind sentinels, to the master of now
+    words: list[Any] = [call.words(whole) for call in calls]
+    await connection.send_packed_command(b"".join(map(hiredis.pack_command, words)))
+    results: list[Any] = []
+    for call, (name, *_) in zip(calls, words, strict=True):
+        try:
+            if call.is_plain:
+                reply = await connection.read_response(disable_decoding=True)
+            else:  # redis-py reads special replies
+                reply = await client.parse_response(connection, name, **{NEVER_DECODE: True})
+        except ResponseError as error:
+            results.append(error)
+        else:
+            results.append(call.read(reply))
+    if any(isinstance(result, ReadOnlyError) for result in results):  # a master no more: find the one of now
+        await connection.disconnect(nowait=True)
+    return results

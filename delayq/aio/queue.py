@@ -1,0 +1,380 @@
+"""A queue of the async face: sending, pull-style receiving, and the calls of its keepers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import inspect
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from delayq import urls
+from delayq.aio import clients
+from delayq.aio.connection import Client, Connection
+from delayq.aio.dead import DeadLetters
+from delayq.aio.message import Message
+from delayq.aio.outbox import Outbox
+from delayq.aio.schedules import Schedules
+from delayq.aio.waiter import Waiter
+from delayq.backoff import Backoff, exponential
+from delayq.cron import CronHandlers
+from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
+from delayq.errors import DelayqError, InvalidInput, ServerError
+from delayq.info import MessageInfo
+from delayq.keys import State
+from delayq.message import OnConflict, Outgoing, SentMessage
+from delayq.middleware import Middleware
+from delayq.names import new_id
+from delayq.operations import claiming, foreseeing, inspecting, managing, sealing, sending, settling
+from delayq.operations.core import Core, Settings
+from delayq.outcome import HANDED_BACK, Outcome, check_async_handler
+from delayq.plan import Missed
+from delayq.queue import chosen_url
+from delayq.stats import QueueStats, Upcoming
+from delayq.times import Seconds, lease_ms, milliseconds
+from delayq.typed import adapt
+
+T = TypeVar("T")
+Handler = TypeVar("Handler", bound=Callable[[Any], Any])
+
+
+class Queue:
+    """A queue of messages, each delivered at its time to at least one consumer: `delayq.Queue`, awaited.
+
+    Nothing is connected before the first call. A queue may be used by any number of tasks, of one event loop at a time.
+
+    Args:
+        name: 1 to 128 bytes, printable, without braces and ``#``.
+        url: of the server; DELAYQ_URL, or the embedded store, when neither it nor `redis` is given.
+        redis: a client to use as it is, instead of `url`.
+        prefix: what all keys begin with.
+        lease: seconds or a timedelta, 0.001 s to a day: how long a delivery may go without a sign of life.
+        max_retries: deliveries after the first one, for messages that don't say.
+        backoff: the waits before them; see `delayq.backoff`.
+        shards: over how many hash slots the queue is spread, 1 to 1,024; None takes what Redis has recorded.
+        max_payload: bytes.
+        middleware: what is done around each delivery and send, if other queues share it; else one of its own is made.
+        dead_retention: how long dead letters are kept; None for ever.
+        clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
+
+    Raises:
+        InvalidInput: naming the argument. Calls raise it, too, for theirs, and ServerError for the server's troubles.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: str | None = None,
+        redis: Client | None = None,
+        prefix: str = "delayq",
+        lease: Seconds = 30,
+        max_retries: int = 3,
+        backoff: Backoff | None = None,
+        shards: int | None = 1,
+        max_payload: int = MAX_PAYLOAD_BYTES,
+        middleware: Middleware | None = None,
+        dead_retention: Seconds | None = 90 * 86400,
+        clock: Callable[[], float | str] = str,
+    ) -> None:
+        if url is not None and redis is not None:
+            raise InvalidInput("url= and redis= were given: give one of them")
+        if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
+            raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
+        if redis is not None and not inspect.iscoroutinefunction(redis.execute_command):
+            raise InvalidInput(f"redis={redis!r} is no client of redis.asyncio: use it with delayq.Queue")
+        settings = Settings(lease, max_retries, backoff or exponential(), max_payload, dead_retention)
+        self.name = name
+        self.core = Core(name, prefix, shards, settings, clock)
+        self.core.owner = self
+        if middleware is not None:
+            self.core.middleware = middleware
+        self.middleware = self.core.middleware
+        self.connection = Connection(lambda: redis or connect(url), shared=redis is not None)
+        self.dead = DeadLetters(self.core, self.connection)
+        self.schedules = Schedules(self.core, self.connection)
+        self.cron_handlers = CronHandlers()
+        self.registered_handler: Callable[[Message], Any] | None = None
+        self._idle_waiters: list[Waiter] = []
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._outbox = Outbox(self._send_shared)
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections that this queue has made; a client that was passed in stays open."""
+        await self._outbox.close()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for waiter in waiters:
+            await waiter.close()
+        await self.connection.close()
+
+    async def send(
+        self,
+        payload: Any,
+        delay: Seconds | None = None,
+        at: dt.datetime | None = None,
+        *,
+        id: str | None = None,  # the public name
+        on_conflict: OnConflict = "ignore",
+        expires_in: Seconds | None = None,
+        max_retries: int | None = None,
+        headers: Headers | None = None,
+        unique_for: Seconds | None = None,
+        wait_replicas: int = 0,
+    ) -> SentMessage:
+        """Send a message; the options are those of `Outgoing`.
+
+        Args:
+            wait_replicas: return once so many replicas have confirmed it, within 3 seconds.
+
+        Raises:
+            InvalidInput: an argument is out of range; nothing was stored.
+            DuplicateMessage: on_conflict="error", and the id exists.
+            NotReplicated: the message is stored, but not on as many replicas.
+        """
+        message = Outgoing(
+            payload,
+            delay=delay,
+            at=at,
+            id=id,
+            on_conflict=on_conflict,
+            expires_in=expires_in,
+            max_retries=max_retries,
+            headers=headers,
+            unique_for=unique_for,
+        )
+        sending.check_replicas(wait_replicas)
+        if wait_replicas or self.middleware.has_sends:
+            steps = sending.send_many(self.core, [message], wait_replicas, is_batch=False)
+            return (await self.connection.do(steps))[0]
+        sealed = sealing.seal_one(self.core, message, new_id())
+        if sealing.may_share(sealed):
+            return await self._outbox.send(sealed)
+        return (await self.connection.do(sending.send_sealed(self.core, [sealed])))[0]
+
+    async def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
+        """Send any number of messages, in batches; the results stand in their order.
+
+        All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
+        """
+        return await self.connection.do(sending.send_many(self.core, messages, wait_replicas))
+
+    async def send_delay_msg(
+        self, payload: Any, delay: Seconds, retry_count: int | None = None, **options: Any
+    ) -> SentMessage:
+        """Send a message that is due after `delay`: `send` under its classic name."""
+        return await self.send(payload, delay=delay, max_retries=retry_count, **options)
+
+    async def send_schedule_msg(
+        self, payload: Any, at: dt.datetime, retry_count: int | None = None, **options: Any
+    ) -> SentMessage:
+        """Send a message that is due at an aware datetime: `send` under its classic name."""
+        return await self.send(payload, at=at, max_retries=retry_count, **options)
+
+    async def receive(self, max_messages: int = 10, wait: Seconds = 0, lease: Seconds | None = None) -> list[Message]:
+        """Take messages that are due; settle each with its `ack`, `nack`, `release` or `reject`.
+
+        Args:
+            max_messages: 1 to 500.
+            wait: seconds (0 or more) or a timedelta to wait for the first one.
+            lease: how long they are ours; the queue's own lease when None. `Message.extend` makes it longer.
+
+        Returns:
+            retries first, each side earliest due first; empty when nothing came in time. A call that is cancelled
+            hands back what it has claimed.
+        """
+        inspecting.check_limit(max_messages, "max_messages", most=500)
+        leased = lease_ms(self.core.settings.lease if lease is None else lease)
+        deadline = time.monotonic() + milliseconds(wait, "wait") / 1000
+        waiter = self._idle_waiters.pop() if self._idle_waiters else Waiter(self.core, self.connection)
+        messages: list[Message] = []
+        asked = listens = False
+        try:
+            while True:
+                batch = await self._claim(max_messages, leased)
+                messages = batch.messages
+                left = deadline - time.monotonic()
+                if messages or (left <= 0 and not batch.claimed):
+                    return messages
+                if batch.claimed:
+                    continue
+                if not asked:
+                    listens = True
+                    await waiter.begin(left)  # and look once more: it counts what falls due from now on
+                else:
+                    await waiter.wait(left)
+                asked = not asked
+        finally:
+            if listens:
+                try:
+                    await asyncio.shield(self._kept(self._end(waiter)))
+                except asyncio.CancelledError:
+                    await asyncio.shield(self._kept(self._release(messages)))
+                    raise
+            else:
+                self._idle_waiters.append(waiter)
+
+    async def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
+        """Settle messages as done, in one round trip; False where the receipt was stale."""
+        return await self.connection.do(settling.ack(self.core, messages, Message))
+
+    async def settle(self, message: Message, outcome: Outcome) -> None:
+        """Settle one delivery; raises StaleReceipt when it is no longer ours."""
+        await self.connection.do(settling.settle_one(self.core, message, outcome))
+
+    async def extend(self, message: Message, seconds: Seconds) -> None:
+        """Let a delivery's lease end `seconds` from now; raises StaleReceipt when it is no longer ours."""
+        await self.connection.do(settling.extend(self.core, message, seconds))
+
+    def handler(self, function: Handler) -> Handler:
+        """Register the function that a `Consumer` of this queue calls for each message (a decorator).
+
+        Returning acks; returning `Ack(then=[…])` also sends what follows, in the same step. Returning False or raising
+        nacks with the queue's backoff; `Reject` buries the message; `RetryAfter` retries it then. An async function
+        runs on the event loop, a plain one in a thread.
+
+        A function whose argument is annotated as `Message[Order]` gets messages whose payload is an Order; as Order,
+        the payload itself. A payload that is none makes its message a dead letter.
+
+        Raises:
+            InvalidInput: it is not callable, or a generator function, which a call does not run; or its annotation
+                cannot be resolved, or names what no payload can be read as.
+        """
+        check_async_handler(function)
+        self.registered_handler = adapt(function)
+        return function
+
+    def cron(
+        self,
+        when: str,
+        *,
+        name: str | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        grace: Seconds | None = None,
+        payload: Any = None,
+        max_retries: int | None = None,
+        headers: Headers | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Register a function that a `Consumer` of this queue calls at the slots of a schedule (a decorator).
+
+        The schedule is stored when a consumer starts; the options are those of `Schedules.add`. The function is async
+        or plain, and what it returns or raises means what it does in `handler`.
+
+        Args:
+            name: of the schedule; the function's own when None.
+
+        Raises:
+            InvalidInput: naming what is wrong.
+        """
+        return self.cron_handlers.registering(
+            self.core, check_async_handler, when, name, timezone, missed, grace, payload, max_retries, headers
+        )
+
+    async def cancel(self, id: str) -> managing.Cancelled:
+        """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
+        return await self.connection.do(managing.cancel(self.core, id))
+
+    async def reschedule(
+        self,
+        id: str,
+        delay: Seconds | None = None,
+        at: dt.datetime | None = None,
+    ) -> managing.Rescheduled:
+        """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
+        return await self.connection.do(managing.reschedule(self.core, id, delay, at))
+
+    async def get(self, id: str) -> MessageInfo | None:
+        """Return what is known of a message; None when there is none (any more)."""
+        return await self.connection.do(inspecting.get(self.core, id))
+
+    async def peek(self, state: State = "pending", limit: int = 10) -> list[MessageInfo]:
+        """Look at up to `limit` (1 to 1,000,000) messages of a state, lowest score first, without taking them."""
+        return await self.connection.do(inspecting.peek(self.core, state, limit))
+
+    async def pause(self) -> None:
+        """Hand out nothing until `resume`; sending goes on, and what runs is finished."""
+        await self.connection.do(managing.pause(self.core))
+
+    async def resume(self) -> None:
+        """Hand out messages again."""
+        await self.connection.do(managing.resume(self.core))
+
+    async def purge(self, state: State | None = None) -> int:
+        """Discard what is in a state now (pending, ready, retry or dead; all of these when None); return how many."""
+        return await self.connection.do(managing.purge(self.core, managing.PURGEABLE if state is None else [state]))
+
+    async def collect_garbage(self) -> int:
+        """Delete the payloads of discarded messages, as consumers do all the time; return how many."""
+        return await self.connection.do(managing.collect(self.core))
+
+    async def stats(self) -> QueueStats:
+        """Count everything."""
+        return await self.connection.do(inspecting.stats(self.core))
+
+    async def upcoming(self, window: Seconds = 3600, bucket: Seconds = 300) -> list[Upcoming]:
+        """Count what falls due within `window` from now, in buckets: seconds or timedeltas, 1 to 500 buckets.
+
+        The last bucket ends where the window does, or behind it. What is due already counts in the first; what is
+        ready or runs counts in none.
+        """
+        return await self.connection.do(foreseeing.upcoming(self.core, window, bucket))
+
+    async def _send_shared(self, sealed: Sequence[sealing.Sealed]) -> Sequence[SentMessage | DelayqError]:
+        return await self.connection.do(sending.send_shared(self.core, sealed))
+
+    async def _claim(self, limit: int, lease: int) -> claiming.Batch:
+        """Claim, and never be cancelled in the middle: nobody would know of the messages until their lease is over."""
+        steps = claiming.claim(self.core, Message, limit, lease, recovering=True)
+        claimed = self._kept(self.connection.do(steps))
+        try:
+            return await asyncio.shield(claimed)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._kept(self._hand_back(claimed)))
+            raise
+
+    def _kept(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin some work that `close` waits for, should its caller not."""
+        task = asyncio.create_task(work, name="delayq-claim")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _hand_back(self, claimed: asyncio.Task[claiming.Batch]) -> None:
+        await asyncio.wait({claimed})
+        if not claimed.cancelled() and claimed.exception() is None:
+            await self._release(claimed.result().messages)
+
+    async def _release(self, messages: Sequence[Message]) -> None:
+        if messages:
+            with contextlib.suppress(ServerError):  # the lease will end
+                await self.connection.do(settling.settle(self.core, [(message, HANDED_BACK) for message in messages]))
+
+    async def _end(self, waiter: Waiter) -> None:
+        try:
+            with contextlib.suppress(DelayqError):  # what was claimed is not lost with it
+                await waiter.end()
+        finally:
+            self._idle_waiters.append(waiter)
+
+
+def connect(url: str | None = None) -> Client:
+    """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder."""
+    makers = urls.Makers(clients.single, clients.unix, clients.sentinel, clients.cluster, clients.open_store)
+    client: Client = urls.make(chosen_url(url) or "embedded://", makers)
+    return client

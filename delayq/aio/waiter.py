@@ -1,0 +1,65 @@
+"""The wait of a pull-style receiver for its queue's next message."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import time
+
+from delayq.aio import bell
+from delayq.aio.connection import Client, Connection
+from delayq.errors import ServerError
+from delayq.operations import resting
+from delayq.operations.core import Core
+from delayq.pace import FALLBACK_MS
+
+
+class Waiter:
+    """Waits for a queue's next message, as one of all that wait for it; for one task at a time."""
+
+    def __init__(self, core: Core, connection: Connection) -> None:
+        self._core = core
+        self._connection = connection
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._bells: list[bell.Bell] = []
+        self._client: Client | None = None  # theirs
+        self._events: asyncio.AbstractEventLoop | None = None  # likewise
+        self._until = 0.0
+        self._promised = False
+
+    async def begin(self, seconds: float) -> None:
+        """Listen, and ask for the time of the next event within `seconds`."""
+        client = await self._connection.connected()
+        if client is not self._client or len(self._bells) != len(self._core.shards):
+            await self.close()
+            self._client, self._events = client, asyncio.get_running_loop()
+            self._bells = [bell.Bell(client, scripts.keys.bell) for scripts in self._core.shards]
+        for each in self._bells:
+            await each.listen()
+        most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
+        self._promised = True  # should this be cancelled, the server may know of it all the same
+        self._until = time.monotonic() + most / 1000
+        self._until, self._promised, _ = await self._connection.do(resting.rest(self._core, self._name, most))
+
+    async def wait(self, seconds: float) -> None:
+        """Return when there may be work, after at most `seconds` or the fallback time."""
+        await bell.wait(self._bells, min(self._until - time.monotonic(), seconds))
+        for each in self._bells:
+            await each.rang()
+
+    async def end(self) -> None:
+        """Stop listening, and let others know of what this receiver will not look after."""
+        tokens = [await each.hush() for each in self._bells]
+        promised, self._promised = self._promised and time.monotonic() < self._until, False
+        if any(tokens) or promised:
+            with contextlib.suppress(ServerError):  # the fallback poll of the others makes up for it
+                await self._connection.do(resting.pass_on(self._core, self._name))
+
+    async def close(self) -> None:
+        """Give the blocked connections up."""
+        bells, self._bells = self._bells, []
+        if self._events is asyncio.get_running_loop():  # else they were closed with theirs
+            for each in bells:
+                await each.close()

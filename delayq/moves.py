@@ -1,0 +1,60 @@
+"""What a run of a consumer asks of the face that it runs on: round trips, waits, and handlers to be run."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from delayq import outcome as oc
+from delayq.calls import Steps
+from delayq.message import Delivery
+
+D = TypeVar("D", bound=Delivery)
+T = TypeVar("T")
+
+
+class Rest(NamedTuple):
+    """Wait for an outcome, a call from outside or, if `bells` is set, a bell; it is answered by a `Woken`."""
+
+    seconds: float
+    bells: bool = False
+
+
+class Woken(NamedTuple):
+    """What has ended a rest: something within this process, or a bell."""
+
+    disturbed: bool
+    rang: bool
+
+
+class Pause(NamedTuple):
+    """Wait, whatever happens."""
+
+    seconds: float
+
+
+class Ring(NamedTuple):
+    """Something to be done with the bells: listen, close them, or hush them; that is answered by whether any rang."""
+
+    verb: str
+
+
+LISTEN, CLOSE, HUSH = Ring("listen"), Ring("close"), Ring("hush")
+
+Move: TypeAlias = Steps[Any] | Rest | Pause | Ring
+Moves: TypeAlias = Generator[Move, Any, T]
+"""What a run asks for, one move after the other: an operation, whose result it is sent, or a wait."""
+
+
+class Crew(Protocol[D]):
+    """What runs handlers: threads, or tasks."""
+
+    handler_seconds: float | None
+
+    def submit(self, messages: list[D]) -> None: ...
+    def adapt(self) -> None: ...
+    def outcomes(self) -> list[tuple[D, oc.Outcome]]: ...
+    def unstarted(self) -> list[D]: ...
+    def interrupt(self) -> bool: ...
+    @property
+    def is_behind(self) -> bool: ...

@@ -1,0 +1,90 @@
+"""Arming: from an occurrence that is handed out to the next one on its way, and back to a chain that was broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from delayq.calls import Call, Steps, as_is, expect
+from delayq.envelope import Envelope, parse
+from delayq.errors import DelayqError, UnreadableEnvelope
+from delayq.log import log
+from delayq.operations.core import Core
+from delayq.plan import HOME, Occurrence, occurrence_id, plan_of, with_slot
+from delayq.scripts import Scripts
+
+MAX_REVIVED = 100  # a turn
+MAX_COUNTED = 100  # skipped slots, for the log
+
+
+def next_of(core: Core, occurrence: Occurrence, envelope: Envelope, now_ms: int, is_skipped: bool) -> Call[int] | None:
+    """Return the call that lets the next occurrence follow one that was handed out at `now_ms`."""
+    name, slot, plan = occurrence.name, occurrence.slot_ms, occurrence.plan
+    following = plan.following(slot, now_ms)
+    said = log.bind(queue=core.name, schedule=name)
+    if following is None:
+        said.error("schedule has no further slot")
+        return None
+    if is_skipped:
+        count, each = 0, slot
+        while count < MAX_COUNTED and (found := plan.recurrence.after(each)) is not None and found < following:
+            count, each = count + 1, found
+        said.warning("slot skipped: it came later than its grace", late=(now_ms - slot) / 1000, others=count)
+    new_id = occurrence_id(name, following, len(core.shards))
+    return home(core).arm(name, slot, "", b"", following, new_id, with_slot(envelope, following))
+
+
+def home(core: Core) -> Scripts:
+    """Return the shard on which the schedules live."""
+    return core.shards[HOME]
+
+
+def note(core: Core, occurrences: Sequence[Occurrence], replies: Sequence[object]) -> None:
+    """Tell what kept the next occurrences from being sent: a consumer revives the schedule within a minute."""
+    for each, reply in zip(occurrences, replies, strict=True):
+        if isinstance(reply, DelayqError):
+            log.error("schedule is not armed", queue=core.name, schedule=each.name, error=str(reply))
+
+
+def revive(core: Core) -> Steps[int]:
+    """Arm the schedules whose occurrence is gone: cancelled, purged, lost with its payload; return how many.
+
+    What is gone stays so; it is the next slot that is armed.
+    """
+    scripts, keys = home(core), home(core).keys
+    counts, rows = yield [scripts.stats(), scripts.armed(MAX_REVIVED)]
+    now = expect(counts).now_ms
+    lost = yield from gone(core, {name: slot for name, slot in expect(rows) if slot <= now})
+    if not lost:
+        return 0
+    records = yield [Call(keys.schedules, ("HGET", keys.schedules, name), as_is) for name in lost]
+    calls = []
+    for (name, slot), record in zip(lost.items(), map(expect, records), strict=True):
+        envelope = opened(record)
+        plan = plan_of(envelope.headers or {}) if envelope else None
+        if envelope and plan and (call := next_of(core, Occurrence(name, slot, plan), envelope, now, is_skipped=False)):
+            calls.append(call)
+            log.warning("schedule revived: its occurrence is gone", queue=core.name, schedule=name, slot_ms=slot)
+    return sum(expect(reply) for reply in (yield calls)) if calls else 0
+
+
+def gone(core: Core, slots: dict[str, int]) -> Steps[dict[str, int]]:
+    """Return those of the armed slots whose occurrence is not on its way."""
+    if not slots:
+        return {}
+    scripts = home(core)
+    ids = [occurrence_id(name, slot, len(core.shards)) for name, slot in slots.items()]
+    keys = [scripts.keys.pending, scripts.keys.ready, scripts.keys.unack, scripts.keys.retry]
+    there = [expect(reply) for reply in (yield [Call(key, ("ZMSCORE", key, *ids), list) for key in keys])]
+    return {
+        name: slot
+        for (name, slot), *scores in zip(slots.items(), *there, strict=True)
+        if all(score is None for score in scores)
+    }
+
+
+def opened(record: bytes | None) -> Envelope | None:
+    """Return the envelope that a schedule's record holds; None when it cannot be read."""
+    try:
+        return parse(b"0" * 13 + (record or b""))[1]
+    except UnreadableEnvelope:
+        return None

@@ -1,0 +1,269 @@
+"""Scheduling: what the keepers of schedules do. How a schedule goes on by itself is in `arming`."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from delayq.calls import Call, Steps, as_is, expect, id_of, is_foreign, one
+from delayq.envelope import Envelope, Headers, open_body
+from delayq.errors import InvalidInput, ServerOutOfMemory, UnreadableEnvelope
+from delayq.log import log
+from delayq.message import SentMessage
+from delayq.names import check_schedule_name, new_id
+from delayq.operations.arming import home, opened
+from delayq.operations.core import Core, check_retries
+from delayq.operations.inspecting import check_limit
+from delayq.operations.sealing import Sealed
+from delayq.operations.sending import send_sealed
+from delayq.plan import NAME, PLAN, SLOT, Plan, occurrence_id, plan_of, seal_record, with_slot
+from delayq.schedule import Schedule, Slot
+from delayq.scripts import Scripts
+from delayq.times import MAX_TIME_MS, from_ms, timestamp_ms
+
+OWN_HEADERS = (NAME, SLOT, PLAN)
+PAUSED = 0
+MOST_SLOTS = 100_000
+
+
+class Prepared(NamedTuple):
+    """A schedule that was checked."""
+
+    name: str
+    plan: Plan
+    record: bytes
+
+
+class Stored(NamedTuple):
+    """What Redis holds of a schedule, at an instant.
+
+    Attributes:
+        slot_ms: that is armed; None when there is none, or what stands there is no time.
+        armed: what stands there, as it is; "" for nothing.
+    """
+
+    now_ms: int
+    record: bytes | None
+    slot_ms: int | None
+    armed: str
+
+
+def prepare(
+    core: Core,
+    name: str,
+    plan: Plan,
+    payload: Any = None,
+    max_retries: int | None = None,
+    headers: Headers | None = None,
+) -> Prepared:
+    """Check a schedule and make it ready to be stored; raises InvalidInput."""
+    check_schedule_name(name)
+    for reserved in OWN_HEADERS:
+        if headers and reserved in headers:
+            raise InvalidInput(f"header {reserved!r} is the schedule's own: choose another name")
+    settings = core.settings
+    retries = settings.max_retries if max_retries is None else check_retries(max_retries)
+    return Prepared(name, plan, seal_record(name, plan, payload, retries, headers, settings.max_payload))
+
+
+def add(core: Core, prepared: Prepared) -> Steps[Schedule]:
+    """Store a schedule, new or changed, and arm its next slot; one that is the same is left as it is."""
+    yield from core.opened(create=True)
+    name, plan, record = prepared
+
+    def next_slot(stored: Stored) -> int | None:
+        if stored.slot_ms == PAUSED:
+            return PAUSED
+        same = stored.record == record and stored.slot_ms is not None
+        return stored.slot_ms if same else plan.recurrence.after(stored.now_ms)
+
+    while True:
+        yield from _move(core, name, next_slot, record)
+        found = yield from get(core, name)
+        if found is not None:  # else another program has removed it meanwhile
+            return found
+
+
+def add_all(core: Core, prepared: Iterable[Prepared]) -> Steps[None]:
+    """Make sure that a queue can be served, and store the schedules that its consumer has functions for."""
+    yield from core.opened(create=True)
+    for each in prepared:
+        try:
+            yield from add(core, each)
+        except ServerOutOfMemory as error:  # a consumer is what frees memory: it must start
+            line = log.bind(queue=core.name, schedule=each.name)
+            line.error("schedule is not stored", error=str(error))  # where, is of no interest
+
+
+def pause(core: Core, name: str) -> Steps[bool]:
+    """Withdraw the waiting occurrence, and arm none until `resume`; return whether there is such a schedule."""
+    return (yield from _keep(core, name, lambda _: PAUSED))
+
+
+def resume(core: Core, name: str) -> Steps[bool]:
+    """Arm the next slot from now on, if it is paused or none is armed; return whether there is such a schedule."""
+
+    def next_slot(stored: Stored) -> int | None:
+        if stored.slot_ms:
+            return stored.slot_ms
+        plan = _plan(opened(stored.record))
+        return None if plan is None else plan.recurrence.after(stored.now_ms)
+
+    return (yield from _keep(core, name, next_slot))
+
+
+def remove(core: Core, name: str) -> Steps[bool]:
+    """Forget a schedule, and withdraw its waiting occurrence; return whether there was one."""
+    check_schedule_name(name)
+    yield from core.opened()
+    tried = False  # a call whose reply was lost has removed it all the same
+    while True:
+        stored = yield from _read(core, name)
+        if stored.record is None and not stored.armed:
+            return tried
+        tried = True
+        if (yield from one(_arm(core, name, stored, b"", ""))):
+            return True
+
+
+def run_now(core: Core, name: str) -> Steps[SentMessage]:
+    """Send an occurrence out of turn, due at once; the slots stay as they are. Raises InvalidInput."""
+    check_schedule_name(name)
+    yield from core.opened()
+    envelope = opened((yield from _read(core, name)).record)
+    if envelope is None:
+        raise InvalidInput(f"schedule {name!r} is not in queue {core.name}: add it first")
+    sealed = Sealed(new_id(), "+0", with_slot(envelope, None), "ignore", False)
+    (sent,) = yield from send_sealed(core, [sealed])
+    return sent
+
+
+def get(core: Core, name: str) -> Steps[Schedule | None]:
+    """Return what is known of a schedule; None when there is none."""
+    check_schedule_name(name)
+    yield from core.opened()
+    stored = yield from _read(core, name)
+    return describe(core, name, stored.record, stored.slot_ms)
+
+
+def list_all(core: Core) -> Steps[list[Schedule]]:
+    """Return all schedules, by name."""
+    return (yield from _list(core))[1]
+
+
+def _list(core: Core) -> Steps[tuple[int, list[Schedule]]]:
+    yield from core.opened()
+    scripts, key = home(core), home(core).keys.schedules
+    counts, records, slots = yield [scripts.stats(), Call(key, ("HGETALL", key), dict), scripts.armed(10**9, 0)]
+    armed = dict(expect(slots))
+    found = {id_of(name): record for name, record in expect(records).items()}
+    names = sorted(name for name in found if not is_foreign(name))
+    schedules = (describe(core, name, found[name], armed.get(name)) for name in names)
+    return expect(counts).now_ms, [each for each in schedules if each is not None]
+
+
+def upcoming(core: Core, count: int, name: str | None) -> Steps[list[Slot]]:
+    """Return the next `count` slots, of one schedule or of all, earliest first."""
+    check_limit(count, "n", most=MOST_SLOTS)
+    now, schedules = yield from _list(core)
+    if name is not None:
+        schedules = [each for each in schedules if each.name == check_schedule_name(name)]
+        if not schedules:
+            raise InvalidInput(f"schedule {name!r} is not in queue {core.name}: add it first")
+    heap: list[tuple[int, str, Plan]] = []
+    for each in schedules:
+        if each.next_at is not None:
+            plan = Plan(each.when, each.timezone, each.missed, None if each.grace is None else round(each.grace * 1000))
+            heap.append((timestamp_ms(each.next_at), each.name, plan))
+    heapq.heapify(heap)
+    slots: list[Slot] = []
+    while heap and len(slots) < count:
+        slot, of, plan = heapq.heappop(heap)
+        if not plan.skips(slot, now):
+            slots.append(Slot(of, from_ms(slot)))
+        following = plan.following(slot, now)
+        if following is not None:
+            heapq.heappush(heap, (following, of, plan))
+    return slots
+
+
+def _keep(core: Core, name: str, next_slot: Callable[[Stored], int | None]) -> Steps[bool]:
+    check_schedule_name(name)
+    yield from core.opened()
+    return (yield from _move(core, name, next_slot))
+
+
+def _move(core: Core, name: str, next_slot: Callable[[Stored], int | None], record: bytes = b"") -> Steps[bool]:
+    """Arm what `next_slot` says, again until nobody else has meanwhile; False when there is no such schedule."""
+    while True:
+        stored = yield from _read(core, name)
+        if not record and stored.record is None:
+            return False
+        slot = next_slot(stored)
+        if slot is None:
+            raise InvalidInput(f"schedule {name!r} has no further slot: add it with another expression")
+        unchanged = slot == stored.slot_ms and record in (b"", stored.record)
+        if unchanged or (yield from one(_arm(core, name, stored, record, slot))):
+            return True
+
+
+def _arm(core: Core, name: str, stored: Stored, record: bytes, slot: int | str) -> Call[int]:
+    shards, withdrawn = len(core.shards), ""
+    if stored.slot_ms:
+        withdrawn = occurrence_id(name, stored.slot_ms, shards)
+    envelope = opened(record or stored.record)
+    if not slot or envelope is None:
+        return home(core).arm(name, stored.armed, withdrawn, record, slot)
+    assert isinstance(slot, int)
+    new_id = occurrence_id(name, slot, shards)
+    return home(core).arm(name, stored.armed, withdrawn, record, slot, new_id, with_slot(envelope, slot))
+
+
+def _read(core: Core, name: str) -> Steps[Stored]:
+    scripts: Scripts = home(core)
+    keys = scripts.keys
+    counts, record, slot = yield [
+        scripts.stats(),
+        Call(keys.schedules, ("HGET", keys.schedules, name), as_is),
+        Call(keys.armed, ("ZSCORE", keys.armed, name), as_is),
+    ]
+    score = expect(slot)
+    armed = f"{score:.17g}" if isinstance(score, float) else (score or b"").decode()  # a float: RESP3
+    return Stored(expect(counts).now_ms, expect(record), int(armed) if _is_slot(armed) else None, armed)
+
+
+def _is_slot(armed: str) -> bool:
+    """Whether a score is one that delayq writes; another program may have put anything there."""
+    return armed.isdecimal() and int(armed) <= MAX_TIME_MS
+
+
+def _plan(envelope: Envelope | None) -> Plan | None:
+    return None if envelope is None else plan_of(envelope.headers or {})
+
+
+def describe(core: Core, name: str, record: bytes | None, slot: int | None) -> Schedule | None:
+    """Put together what is stored of a schedule; None when it cannot be read."""
+    envelope = opened(record)
+    plan = _plan(envelope)
+    if envelope is None or plan is None:
+        return None
+    try:
+        payload = open_body(envelope)
+    except UnreadableEnvelope:
+        return None
+    return Schedule(
+        name=name,
+        queue=core.name,
+        when=plan.when,
+        timezone=plan.timezone,
+        missed=plan.missed,
+        grace=None if plan.grace_ms is None else plan.grace_ms / 1000,
+        own=plan.own,
+        paused=slot == PAUSED,
+        next_at=from_ms(slot) if slot else None,
+        next_id=occurrence_id(name, slot, len(core.shards)) if slot else None,
+        payload=payload,
+        headers={key: value for key, value in (envelope.headers or {}).items() if key not in OWN_HEADERS},
+        max_retries=envelope.max_retries,
+    )

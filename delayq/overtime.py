@@ -1,0 +1,92 @@
+"""Handlers that run for longer than they are to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from delayq.log import log_of
+from delayq.message import Delivery
+from delayq.outcome import is_coroutine_function
+
+
+class Overtime:
+    """Tells of handlers that run for longer than their time; an async one is cancelled, which fails its delivery.
+
+    Nobody can end a thread from outside: such a handler goes on, under its lease, and its place is taken until it
+    ends. So it is logged and counted once, in time, and logged again when it ends.
+
+    Args:
+        seconds: how long a handler may run.
+
+    Attributes:
+        count: deliveries whose handler ran longer, so far.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.count = 0
+        self._seconds = seconds
+        self._running: dict[object, tuple[Delivery[Any], float]] = {}  # since when; the one that began first is first
+
+    def wrap(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a handler that is watched; of an async one, one that is cancelled and raises TimeoutError."""
+        if is_coroutine_function(handler):
+
+            async def handle_async(message: Delivery[Any]) -> Any:
+                limit = asyncio.timeout(self._seconds)
+                try:
+                    async with limit:
+                        return await handler(message)
+                except TimeoutError:
+                    if not limit.expired():  # the handler's own
+                        raise
+                    self.count += 1
+                    raise TimeoutError(f"the handler took longer than {self._seconds:g} s: cancelled") from None
+
+            return handle_async
+
+        def handle(message: Delivery[Any]) -> Any:
+            run, begin = object(), time.monotonic()
+            self._running[run] = message, begin
+            try:
+                return handler(message)
+            finally:
+                if self._running.pop(run, None) is None:
+                    took = round(time.monotonic() - begin, 3)
+                    log_of(message).warning("handler ended after its time", took=took, timeout=self._seconds)
+
+        return handle
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look at what runs, on a thread of its own."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._watch, args=(over,), name="delayq-overtime", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _watch(self, over: threading.Event) -> None:
+        while not over.wait(self._look()):
+            pass
+
+    def _look(self) -> float:
+        """Tell of what runs over; return the seconds until something else may."""
+        for run, (message, begin) in self._running.copy().items():
+            left = begin + self._seconds - time.monotonic()
+            if left > 0:
+                return left
+            if self._running.pop(run, None) is not None:
+                log_of(message).warning(
+                    "handler runs for longer than its time: it cannot be ended, and keeps its place",
+                    timeout=self._seconds,
+                )
+                self.count += 1
+        return self._seconds  # what begins from now on has so long

@@ -1,0 +1,193 @@
+"""When a schedule fires: cron expressions in a time zone, and intervals.
+
+Both changes of a clock are met as Debian's cron meets them. A schedule whose minute or hour begins with ``*`` follows
+the clock on the wall: what the clock skips is left out, what it shows twice is run twice. One at fixed times runs once:
+what the clock skips runs as soon as the gap is over, what it shows twice runs the first time.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import difflib
+import re
+import zoneinfo
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Protocol
+
+from cronsim import CronSim, CronSimError
+
+from delayq.errors import InvalidInput
+
+MAX_CHARS = 256
+MAX_INTERVAL_S = 366 * 86400
+ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_EVERY = re.compile(r"every\s+(?=\d)(?:(\d+)\s*d)?\s*(?:(\d+)\s*h)?\s*(?:(\d+)\s*m)?\s*(?:(\d+)\s*s)?", re.IGNORECASE)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_START = dt.datetime(2000, 1, 1)  # noqa: DTZ001  # what the wall shows
+
+
+class Recurrence(Protocol):
+    """The slots of a schedule."""
+
+    def after(self, ms: int) -> int | None:
+        """Return the first slot later than `ms`, in milliseconds since 1970; None when there is none."""
+
+
+@lru_cache(maxsize=4096)
+def recurrence(when: str, timezone: str = "UTC") -> Recurrence:
+    """Read an expression.
+
+    Args:
+        when: five fields (minute, hour, day of the month, month, day of the week), six with the seconds in front,
+            @daily and the like, or an interval such as "every 90s" or "every 1h 30m".
+        timezone: a name of the IANA's, in which cron fields are meant. Intervals count from 1970 in UTC.
+
+    Raises:
+        InvalidInput: naming what is wrong, and what to write instead.
+    """
+    zone = time_zone(timezone)
+    if not isinstance(when, str) or not when.strip() or len(when) > MAX_CHARS:
+        raise InvalidInput(f"schedule {_short(when)} is no text of 1 to {MAX_CHARS} characters: try '*/5 * * * *'")
+    text = when.strip()
+    if text.lower().startswith("every"):
+        return _interval(text)
+    if text.startswith("@") and text.lower() not in ALIASES:
+        raise InvalidInput(f"schedule {when!r} is none of {', '.join(ALIASES)}, nor five fields, nor 'every 90s'")
+    found = _Cron(ALIASES.get(text.lower(), text), zone)
+    if found.after(0) is None:
+        raise InvalidInput(f"schedule {when!r} never fires: no month has such a day")
+    return found
+
+
+def time_zone(name: str) -> zoneinfo.ZoneInfo:
+    """Return a time zone by its name; raises InvalidInput."""
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError, AttributeError) as error:
+        known = zoneinfo.available_timezones()
+        near = difflib.get_close_matches(str(name), known, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else "give a name such as 'Europe/Berlin'"
+        if not known:
+            remedy = "this machine has no time zones: install the package tzdata"
+        raise InvalidInput(f"timezone {_short(name)} is not known: {remedy}") from error
+
+
+class _Interval:
+    """So many milliseconds apart, counted from 1970: the same slots whoever asks, and whenever it was added."""
+
+    def __init__(self, step_ms: int) -> None:
+        self._step_ms = step_ms
+
+    def after(self, ms: int) -> int | None:
+        return (ms // self._step_ms + 1) * self._step_ms
+
+
+def _interval(text: str) -> _Interval:
+    match = _EVERY.fullmatch(text)
+    if match is None:
+        raise InvalidInput(f"schedule {text!r} is no interval: write it as 'every 90s', 'every 5m' or 'every 1h 30m'")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    step = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if not 1 <= step <= MAX_INTERVAL_S:
+        raise InvalidInput(f"schedule {text!r} is not between a second and 366 days: write it as 'every 90s'")
+    return _Interval(step * 1000)
+
+
+class _Cron:
+    """Fields of cron. The library reads them and finds times on the wall; what instants these are is told here."""
+
+    def __init__(self, text: str, zone: zoneinfo.ZoneInfo) -> None:
+        fields = text.split()
+        try:
+            self._cron = CronSim(text, _START)  # without a time zone: it has no rules of its own then
+        except (CronSimError, AssertionError, ValueError) as error:
+            what = str(error) or "it cannot be read"
+            raise InvalidInput(
+                f"schedule {text!r}: {what}; write five fields (minute, hour, day of the month, month, day of the "
+                "week), six with the seconds in front, '@daily', or 'every 90s'"
+            ) from error
+        self._zone = zone
+        minute, hour = fields[-5:-3]
+        self._follows_wall = minute.startswith("*") or hour.startswith("*")
+
+    def after(self, ms: int) -> int | None:
+        try:
+            instant = _EPOCH + dt.timedelta(seconds=ms // 1000)
+            found = self._on_the_wall(instant) if self._follows_wall else self._once(instant)
+        except (StopIteration, OverflowError):
+            return None
+        return (found - _EPOCH) // dt.timedelta(milliseconds=1)
+
+    def _once(self, instant: dt.datetime) -> dt.datetime:
+        for wall in self._walls(_naive(instant.astimezone(self._zone))):
+            found = self._instant(wall)
+            while found is None:  # the clock skips it: it runs when the gap is over
+                wall = wall.replace(second=0) + dt.timedelta(minutes=1)  # noqa: PLW2901
+                found = self._instant(wall)
+            if found > instant:
+                return found
+        raise StopIteration
+
+    def _on_the_wall(self, instant: dt.datetime) -> dt.datetime:
+        local = instant.astimezone(self._zone)
+        found = self._first(_naive(local), instant)
+        again = local.replace(fold=1).utcoffset()
+        if local.fold == 0 and again != local.utcoffset():  # the clock is about to show this time once more
+            turn = self._change(instant, local)
+            if found > turn:
+                second = self._first(_naive(turn.astimezone(self._zone)) - dt.timedelta(seconds=1), turn - _SECOND)
+                found = min(found, second)
+        return found
+
+    def _first(self, wall: dt.datetime, instant: dt.datetime) -> dt.datetime:
+        for each in self._walls(wall):
+            for fold in (0, 1):
+                found = self._instant(each, fold)
+                if found is not None and found > instant:
+                    return found
+        raise StopIteration
+
+    def _walls(self, wall: dt.datetime) -> Iterator[dt.datetime]:
+        """All times that fit, later than `wall`, as the wall shows them."""
+        cron = copy.copy(self._cron)
+        cron.dt = wall
+        return cron
+
+    def _instant(self, wall: dt.datetime, fold: int = 0) -> dt.datetime | None:
+        """When the wall shows this; None when the clock skips it."""
+        found = wall.replace(tzinfo=self._zone, fold=fold).astimezone(dt.UTC)
+        return found if _naive(found.astimezone(self._zone)) == wall else None
+
+    def _change(self, instant: dt.datetime, local: dt.datetime) -> dt.datetime:
+        """When the clock will be set back, to the second."""
+        before, after = local.utcoffset(), local.replace(fold=1).utcoffset()
+        assert before is not None
+        assert after is not None
+        low, high = 0, int((before - after).total_seconds())
+        while high - low > 1:
+            middle = (low + high) // 2
+            same = (instant + dt.timedelta(seconds=middle)).astimezone(self._zone).utcoffset() == before
+            low, high = (middle, high) if same else (low, middle)
+        return instant + dt.timedelta(seconds=high)
+
+
+_SECOND = dt.timedelta(seconds=1)
+
+
+def _naive(moment: dt.datetime) -> dt.datetime:
+    return moment.replace(tzinfo=None, fold=0)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 64 else f"{text[:64]}…"

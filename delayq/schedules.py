@@ -1,0 +1,98 @@
+"""The schedules of a queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delayq.connection import Connection
+from delayq.envelope import Headers
+from delayq.message import SentMessage
+from delayq.operations import scheduling
+from delayq.operations.core import Core
+from delayq.plan import Missed, make_plan
+from delayq.schedule import Schedule, Slot
+from delayq.times import Seconds
+
+
+class Schedules:
+    """Messages that are sent again and again, as cron does it: `Queue.schedules`.
+
+    There is no process that sends them: the next occurrence of a schedule waits in the queue, and whoever is handed
+    it sends the one after that. So each slot is sent once, however many consumers there are.
+    """
+
+    def __init__(self, core: Core, connection: Connection) -> None:
+        self._core = core
+        self._connection = connection
+
+    def add(
+        self,
+        name: str,
+        when: str,
+        payload: Any = None,
+        *,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        grace: Seconds | None = None,
+        max_retries: int | None = None,
+        headers: Headers | None = None,
+    ) -> Schedule:
+        """Store a schedule, or change the one of this name; one that is the same is left as it is.
+
+        A changed one takes its waiting occurrence along, and goes on with its next slot from now. One that is paused
+        stays so.
+
+        Args:
+            name: 1 to 224 bytes.
+            when: five fields, six with the seconds in front, "@daily" and the like, or "every 90s".
+            payload: of each occurrence; as `Queue.send` takes it.
+            timezone: a name of the IANA's.
+            missed: what becomes of slots that no consumer was there for: "once" runs one late, "skip" none that is
+                later than `grace`, "all" each of them, in order.
+            grace: seconds or a timedelta, for "skip"; a minute when None.
+
+        Raises:
+            InvalidInput: naming what is wrong; nothing was changed.
+        """
+        plan = make_plan(when, timezone, missed, grace, own=False)
+        adding = scheduling.add(self._core, scheduling.prepare(self._core, name, plan, payload, max_retries, headers))
+        return self._connection.do(adding)
+
+    def get(self, name: str) -> Schedule | None:
+        """Return what is known of a schedule; None when there is none."""
+        return self._connection.do(scheduling.get(self._core, name))
+
+    def pause(self, name: str) -> bool:
+        """Let a schedule rest: its waiting occurrence is withdrawn. False when there is no such schedule."""
+        return self._connection.do(scheduling.pause(self._core, name))
+
+    def resume(self, name: str) -> bool:
+        """Let a schedule go on with its next slot from now; what it missed in its pause stays so."""
+        return self._connection.do(scheduling.resume(self._core, name))
+
+    def remove(self, name: str) -> bool:
+        """Forget a schedule with its waiting occurrence; one that runs is finished. False when there was none."""
+        return self._connection.do(scheduling.remove(self._core, name))
+
+    def run_now(self, name: str) -> SentMessage:
+        """Send an occurrence out of turn, also of a schedule that is paused; its slots stay as they are.
+
+        Raises:
+            InvalidInput: there is no such schedule.
+        """
+        return self._connection.do(scheduling.run_now(self._core, name))
+
+    def next(self, n: int = 5, name: str | None = None) -> list[Slot]:
+        """Return the next `n` (1 to 100,000) slots, of one schedule or of all that are not paused, earliest first.
+
+        They are those that will be handled if a consumer is there from now on: one that is overdue comes first,
+        unless it is to be skipped.
+
+        Raises:
+            InvalidInput: there is no such schedule.
+        """
+        return self._connection.do(scheduling.upcoming(self._core, n, name))
+
+    def list(self) -> list[Schedule]:
+        """Return all schedules, by name."""
+        return self._connection.do(scheduling.list_all(self._core))

@@ -1,0 +1,16 @@
+"""Tests of code that sends and handles messages: queues in memory, and a clock that the test moves.
+
+    with in_memory(emails) as clock:
+        sign_up("ann@example.org")
+        assert_sent(emails, {"to": "ann@example.org"}, due_in=timedelta(days=3))
+        clock.run_for(days=3)
+
+The scripts are those of a real server, run by fakeredis: ``pip install 'delayq[testing]'``. docs/testing.md tells more.
+"""
+
+from delayq.testing.assertions import assert_dead, assert_empty, assert_not_sent, assert_sent
+from delayq.testing.clock import Clock
+from delayq.testing.memory import in_memory
+from delayq.testing.sends import Sent, sent
+
+__all__ = ["Clock", "Sent", "assert_dead", "assert_empty", "assert_not_sent", "assert_sent", "in_memory", "sent"]

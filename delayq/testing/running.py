@@ -1,0 +1,133 @@
+"""A consumer at work in the test's own thread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from delayq import outcome as oc
+from delayq.calls import Steps, expect
+from delayq.consumer import Consumer
+from delayq.errors import DuplicateMessage, InvalidInput, StaleReceipt
+from delayq.message import Message
+from delayq.operations import scheduling
+from delayq.operations.core import Core, is_whole
+from delayq.pace import FALLBACK_MS
+from delayq.queue import Queue
+from delayq.scripts import Counts
+
+WAITING = ("pending", "ready", "retry", "unack")  # the states of which something may become a delivery
+
+
+class Time(Protocol):
+    """What the run moves."""
+
+    ms: float
+
+    def move(self, ms: float) -> None:
+        """Let it be `ms`."""
+
+
+class Run:
+    """Handles the messages of queues as they fall due.
+
+    Args:
+        clock: is moved from one due time to the next.
+        consumers: whose queues take turns, and whose handlers are called as they would call them.
+        limit: the most messages to handle.
+
+    Attributes:
+        handled: the messages, in their order.
+    """
+
+    def __init__(self, clock: Time, consumers: Sequence[Consumer], limit: int) -> None:
+        if not is_whole(limit) or limit < 1:
+            raise InvalidInput(f"limit {limit!r} is not a number of messages, 1 or more")
+        self.handled: list[Message] = []
+        self._clock = clock
+        self._consumers = consumers
+        self._limit = limit
+        self._errors: dict[tuple[str, str], tuple[BaseException, Message]] = {}  # of messages that failed last time
+
+    def until(self, end: float) -> None:
+        """Handle all that is due until a time, in milliseconds."""
+        for queue in (consumer.queue for consumer in self._consumers):
+            queue.connection.do(scheduling.add_all(queue.core, queue.cron_handlers.prepared))  # as a consumer does
+        while True:
+            self._drain()
+            if self._clock.ms >= end:
+                return
+            queues = [consumer.queue for consumer in self._consumers]
+            events = [queue.connection.do(_next_event(queue.core)) for queue in queues]
+            self._clock.move(min([end, *(at for at in events if at is not None)]))
+
+    def _drain(self) -> None:
+        busy = list(self._consumers)
+        while busy:
+            busy = [consumer for consumer in self._consumers if self._takes_one(consumer)]  # handlers send to any queue
+
+    def raise_errors(self) -> None:
+        """Raise what handlers have raised last, for messages that were not handled well afterwards."""
+        errors = []
+        for error, message in self._errors.values():
+            then = "it is dead" if message.is_last else "it waits for its next attempt"
+            attempt = f"attempt {message.attempt} at {message.id}"
+            error.add_note(f"raised by the handler of {message.queue} in {attempt}: {then}")
+            errors.append(error)
+        if len(errors) > 1:
+            raise BaseExceptionGroup(f"{len(errors)} messages have failed", errors)
+        for error in errors:
+            raise error
+
+    def _takes_one(self, consumer: Consumer) -> bool:
+        messages = consumer.queue.receive(1)
+        for message in messages:
+            if len(self.handled) >= self._limit:
+                message.release()
+                raise AssertionError(
+                    f"{self._limit} messages were handled, and {message.id} of {message.queue} is due, too: does a "
+                    "handler send without an end? Else give a higher limit"
+                )
+            self._handle(consumer, message)
+        return bool(messages)
+
+    def _handle(self, consumer: Consumer, message: Message) -> None:
+        self.handled.append(message)
+        queue = consumer.queue
+        try:
+            outcome = oc.of_return(consumer.handler(message))
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too, as in a worker
+            outcome = oc.of_error(error)
+        if not message.settled:
+            outcome = _settle(queue, message, outcome)
+        self._errors.pop((queue.name, message.id), None)
+        cause = outcome.cause if isinstance(outcome, oc.Failed) else None
+        if cause is not None and not isinstance(cause, Exception | SystemExit):
+            raise cause  # an interrupt, or pytest's own: the test ends
+        if cause is not None:
+            self._errors[queue.name, message.id] = cause, message
+
+
+def _settle(queue: Queue, message: Message, outcome: oc.Outcome) -> oc.Outcome:
+    """Settle a delivery, and return how: as failed, when what was to follow from it cannot be sent."""
+    try:
+        queue.settle(message, outcome)
+    except StaleReceipt:  # the handler has moved the clock past its own lease
+        pass
+    except (InvalidInput, DuplicateMessage) as error:
+        outcome = oc.Failed(error=oc.error_text(error), cause=error)
+        queue.settle(message, outcome)
+    return outcome
+
+
+def _next_event(core: Core) -> Steps[float | None]:
+    """Return when the next message of a queue falls due, or a lease ends, in milliseconds; None when nothing waits."""
+    shards = yield from core.opened()
+    counts: list[Counts] = [expect(result) for result in (yield [scripts.stats() for scripts in shards])]
+    if any(each.paused_ms is not None for each in counts):
+        return None
+    now = counts[0].now_ms
+    heads = [math.ceil(head) for each in counts for state, head in each.heads_ms.items() if state in WAITING]
+    # What is due already is held back: to be looked at again as often as a consumer does.
+    return min((head if head > now else now + FALLBACK_MS for head in heads), default=None)

@@ -1,0 +1,162 @@
+"""Handlers that say by an annotation what their payload is: it is read as that, and checked, before they run."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from delayq.envelope import RAW, Envelope
+from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
+from delayq.message import Delivery
+from delayq.outcome import is_coroutine_function
+
+_ANYTHING = (inspect.Parameter.empty, Any, object)
+_MODULES = re.compile(r"\b[A-Za-z_][\w.]*\.(?=\w)")  # before the names in the text of a type
+_PLAIN_MESSAGE = re.compile(r"(\w+\.)*Message")
+
+
+def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Return what is to be called with a message: the handler itself, unless its first argument has a payload's type.
+
+    ``Message[T]`` is given the message, whose payload is a T; any other type is given the payload. T is what msgspec
+    can check: a dataclass, a Struct, a TypedDict, a NamedTuple, a list or a union of these, ``dict``, ``bytes`` …
+
+    Raises:
+        InvalidInput: the annotation cannot be resolved, or no payload can be read as it.
+    """
+    annotation = _resolved(handler, _annotation(handler))
+    kind = typing.get_origin(annotation) or annotation
+    takes_message = isinstance(kind, type) and issubclass(kind, Delivery)
+    wanted = (typing.get_args(annotation) or (Any,))[0] if takes_message else annotation
+    if isinstance(wanted, typing.TypeVar) or any(wanted is anything for anything in _ANYTHING):
+        return handler
+    read = reader(wanted, f"{_name(handler)} takes")
+
+    def given(message: Delivery[Any]) -> Any:
+        payload = message.read(read)
+        return message if takes_message else payload
+
+    if is_coroutine_function(handler):
+
+        async def handle_async(message: Delivery[Any]) -> Any:
+            return await handler(given(message))
+
+        return _named_as(handler, handle_async)
+
+    def handle(message: Delivery[Any]) -> Any:
+        return handler(given(message))
+
+    return _named_as(handler, handle)
+
+
+def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
+    """Return a function that reads an envelope's payload as a type.
+
+    It raises PayloadMismatch, or UnreadableEnvelope for a body that is not the JSON that it says it is.
+
+    Args:
+        who: begins the sentence that refuses the type.
+
+    Raises:
+        InvalidInput: no payload can be read as the type.
+    """
+    name = _MODULES.sub("", wanted.__name__ if isinstance(wanted, type) else str(wanted))
+    try:
+        decode = msgspec.json.Decoder(wanted).decode
+        known = not isinstance(msgspec.inspect.type_info(wanted), msgspec.inspect.CustomType)
+    except (TypeError, ValueError, NameError, AttributeError) as error:
+        raise InvalidInput(f"{who} {name}, as which no payload can be read: {error}") from error
+    if not known:
+        raise InvalidInput(
+            f"{who} {name}, as which no payload can be read: annotate it with Message, or with a dataclass, "
+            "a msgspec Struct or a type of JSON's"
+        )
+
+    def read(envelope: Envelope) -> Any:
+        if wanted is bytes and envelope.kind != RAW:  # which msgspec would read as base64
+            raise PayloadMismatch("the payload is no bytes: it was sent as JSON")
+        try:
+            return msgspec.convert(envelope.body, wanted) if envelope.kind == RAW else decode(envelope.body)
+        except msgspec.ValidationError as error:
+            raise PayloadMismatch(f"the payload is no {name}: {error}") from error
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise UnreadableEnvelope(f"the payload is not the JSON that it says it is: {error}") from error
+
+    return read
+
+
+def _annotation(handler: Callable[..., Any]) -> Any:
+    """Return the annotation of the first argument, as it stands in the source."""
+    # From 3.14 on, annotations are computed when asked for; a name that is only imported for a type checker is kept.
+    options: dict[str, Any] = {}
+    if sys.version_info >= (3, 14):
+        options["annotation_format"] = sys.modules["annotationlib"].Format.FORWARDREF
+    try:
+        parameters = list(inspect.signature(handler, **options).parameters.values())
+    except (TypeError, ValueError):  # of many that are written in C
+        return Any
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        return Any
+    return parameters[0].annotation
+
+
+def _resolved(handler: Callable[..., Any], annotation: Any) -> Any:
+    """Return what an annotation stands for that is a string, or has one within."""
+    function = _function(handler)
+    names = {"Message": Delivery, **getattr(function, "__globals__", {}), **_locals_around(function)}
+    holder = type("Holder", (), {"__annotations__": {"payload": annotation}})
+    try:
+        return typing.get_type_hints(holder, names, {}, include_extras=True)["payload"]
+    except Exception as error:
+        text = annotation if isinstance(annotation, str) else getattr(annotation, "__forward_arg__", str(annotation))
+        if _PLAIN_MESSAGE.fullmatch(text):  # imported for the type checker only, and of no consequence here
+            return Any
+        raise InvalidInput(
+            f"{_name(handler)} takes {text!r}, which cannot be resolved ({error}): import or define it where it is "
+            "there at run time, too"
+        ) from error
+
+
+def _function(handler: Any) -> Any:
+    """Return the function whose source an annotation stands in; None if there is none."""
+    while not inspect.isfunction(handler):
+        if isinstance(handler, functools.partial):
+            handler = handler.func
+        elif inspect.ismethod(handler):
+            handler = handler.__func__
+        else:
+            call = type(handler).__call__ if callable(handler) else None
+            return call if inspect.isfunction(call) else None
+    function = inspect.unwrap(handler)
+    return function if inspect.isfunction(function) else None  # what it wraps may be written in C
+
+
+def _locals_around(function: Any) -> dict[str, Any]:
+    """Return the names of the function in which another one was defined, if that one still runs."""
+    frame = sys._getframe() if function is not None else None  # noqa: SLF001  # inspect.currentframe is the same
+    while frame is not None:
+        if function.__code__ in frame.f_code.co_consts:
+            return dict(frame.f_locals)
+        frame = frame.f_back
+    return {}
+
+
+def _name(handler: Any) -> str:
+    return f"handler {getattr(handler, '__qualname__', None) or repr(handler)}"
+
+
+def _named_as(handler: Any, wrapper: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    # Without __wrapped__, by which the payload's annotation would be found once more.
+    functools.update_wrapper(wrapper, handler, ("__module__", "__name__", "__qualname__", "__doc__"), ())
+    del wrapper.__wrapped__  # type: ignore[attr-defined]
+    return wrapper

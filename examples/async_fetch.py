@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Poll many slow services with one process: a thousand async handlers at a time, and a retry for those that fail.
+
+Each message is a service to ask. Its handler waits most of the time, so that one thread is enough for all. A service
+that is down raises, and is asked again later.
+
+    python examples/async_fetch.py --services 500
+
+The services are tasks of this program that take half a second to answer; every tenth is down when first asked. The
+queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
+service has answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import tempfile
+import time
+
+from delayq import Outgoing, backoff
+from delayq.aio import Consumer, Message, Queue
+
+ANSWER_SECONDS = 0.5
+
+services = Queue("example-services", max_retries=5, backoff=backoff.fixed(0.5))
+answered: set[str] = set()
+
+
+@services.handler
+async def ask(message: Message) -> None:
+    await asyncio.sleep(ANSWER_SECONDS)  # an HTTP client would be awaited here
+    if message.payload["number"] % 10 == 0 and message.attempt == 1:
+        raise ConnectionError("the service is down")
+    answered.add(message.id)
+
+
+async def main(count: int) -> int:
+    begin = time.monotonic()
+    async with services:
+        sent = await services.send_many(Outgoing({"number": n}) for n in range(count))
+        deliveries = count + (count + 9) // 10  # every tenth is tried twice
+        await Consumer(services, concurrency=1000).run(max_messages=deliveries)
+        stats = await services.stats()
+    print(f"{len(answered)} services answered, {stats.nacked} at the second try")
+    one_by_one = deliveries * ANSWER_SECONDS
+    print(f"{time.monotonic() - begin:.1f}s, one by one {one_by_one:.0f}s")
+    return int(answered != {message.id for message in sent})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Poll many slow services with one process.")
+    parser.add_argument("--services", type=int, default=500, help="how many (default: 500)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DELAYQ_HOME"] = folder
+        raise SystemExit(asyncio.run(main(arguments.services)))

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Test code that sends messages days ahead, in milliseconds and without a server.
+
+A trial lasts two weeks. Its user is reminded three days before the end, unless they subscribe; then the trial is over.
+The first part of this file is what a shop would have in a module of its own, the second is its tests. The queue is the
+one that the program uses: `in_memory` exchanges what is behind it for the time of a test.
+
+    pytest examples/test_trial.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from delayq import Message, Queue, Reject, backoff
+from delayq.testing import Clock, assert_dead, assert_empty, assert_not_sent, assert_sent, in_memory
+
+# -- the code under test -----------------------------------------------------------------------------------------------
+
+trials = Queue("trials", max_retries=3, backoff=backoff.sequence([60, 600, 3600]))
+subscribers: set[str] = set()
+mailbox: list[tuple[str, str]] = []
+
+
+class MailServer:
+    """Stands for a server that takes mails, unless it is down."""
+
+    up = True
+
+
+def begin_trial(user: str) -> None:
+    trials.send({"user": user, "step": "remind"}, delay=timedelta(days=11), id=f"remind-{user}")
+    trials.send({"user": user, "step": "end"}, delay=timedelta(days=14), id=f"end-{user}")
+
+
+def subscribe(user: str) -> None:
+    subscribers.add(user)
+    for step in ("remind", "end"):
+        trials.cancel(f"{step}-{user}")
+
+
+@trials.handler
+def proceed(message: Message) -> None:
+    user, step = message.payload["user"], message.payload["step"]
+    if "@" not in user:
+        raise Reject(f"{user} is no address")
+    if user in subscribers:  # the message was on its way already
+        return
+    if not MailServer.up:
+        raise ConnectionError("the mail server is down")
+    mailbox.append((user, "three days left" if step == "remind" else "your trial is over"))
+
+
+# -- its tests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    mailbox.clear()
+    subscribers.clear()
+    monkeypatch.setattr(MailServer, "up", True)
+    with in_memory(trials) as clock:
+        yield clock
+
+
+def test_user_is_reminded_three_days_before_the_end(clock: Clock) -> None:
+    begin_trial("ann@example.org")
+    assert_sent(trials, {"user": "ann@example.org", "step": "remind"}, due_in=timedelta(days=11))
+    clock.run_for(days=10, hours=23)
+    assert mailbox == []
+    clock.run_for(hours=1)
+    assert mailbox == [("ann@example.org", "three days left")]
+    clock.run_for(days=3)
+    assert mailbox[1:] == [("ann@example.org", "your trial is over")]
+    assert_empty(trials)
+
+
+def test_who_subscribes_hears_no_more(clock: Clock) -> None:
+    begin_trial("ann@example.org")
+    clock.run_for(days=5)
+    subscribe("ann@example.org")
+    assert_not_sent(trials)
+    assert clock.run_for(days=30) == []
+
+
+def test_mail_server_that_is_down_is_tried_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_trial("ann@example.org")
+    clock.advance(days=11)
+    monkeypatch.setattr(MailServer, "up", False)
+    with pytest.raises(ConnectionError):  # the error of a handler is the test's, once its message waits for a retry
+        clock.run_due()
+    monkeypatch.setattr(MailServer, "up", True)
+    clock.run_for(minutes=1)
+    assert mailbox == [("ann@example.org", "three days left")]
+
+
+def test_mail_that_fails_each_time_ends_as_a_dead_letter(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_trial("ann@example.org")
+    monkeypatch.setattr(MailServer, "up", False)
+    deliveries = clock.run_for(days=12, raise_errors=False)
+    assert [message.attempt for message in deliveries] == [1, 2, 3, 4]
+    assert_dead(trials, id="remind-ann@example.org", reason="retries-exhausted", error="mail server is down")
+
+
+def test_address_that_is_none_is_not_tried_again(clock: Clock) -> None:
+    begin_trial("nobody")
+    clock.run_for(days=11)
+    assert assert_dead(trials, {"user": "nobody", "step": "remind"}, reason="nobody is no address").attempts == 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(pytest.main([__file__, "-q", "-p", "no:cacheprovider"]))

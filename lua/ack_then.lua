@@ -1,0 +1,69 @@
+-- ack_then: settle a delivery as done and send the messages that follow from it, all in one step or nothing of it.
+--
+-- Whether an id exists is asked as send does; that of the delivery itself is free again. An id that is random is known
+-- to this call alone: where the receipt is stale and such a message is there, an earlier copy of the call has run.
+--
+-- State    unack -> (gone); (none), garbage -> pending; and, to be replaced, any -> pending
+-- KEYS[1]  pending    zset    id -> due, ms
+-- KEYS[2]  garbage    zset    id -> since, ms
+-- KEYS[3]  stats      hash
+-- KEYS[4]  bell       list
+-- KEYS[5]  ready      zset
+-- KEYS[6]  unack      zset    id -> end of the lease, ms
+-- KEYS[7]  retry      zset
+-- KEYS[8]  dead       zset
+-- KEYS[9]  attempts   hash    id -> past.released.forgiven.lost
+-- KEYS[10] errors     hash
+-- KEYS[11] reasons    hash
+-- KEYS[12] cancelled  set     ids in flight that must not be retried
+-- KEYS[13] payload    string  of the delivery
+-- KEYS[14..]          strings, the payload keys of the messages, in their order
+-- ARGV[1]  now_ms     '' for the server's time
+-- ARGV[2]  id         of the delivery
+-- ARGV[3]  receipt
+-- ARGV[4..]           four a message: id, due ('+delay_ms' or ms), envelope, and what to do when the id exists:
+--                     'ignore', 'replace' or 'error'; 'new' for a random id; ids all different, 0..100 of them
+-- Returns  1
+-- Errors   STALE      the receipt is not that of the running delivery
+--          DUPLICATE  an id exists, which is an error
+-- Cost     O(n log m)
+local now, micros = clock(ARGV[1])
+local done, before, ours = ARGV[2], head(KEYS[1]), held(KEYS[6], KEYS[9], ARGV[2], ARGV[3])
+local values, sends, again, duplicate = {}, {}, false, nil
+for i = 4, #ARGV, 4 do
+  local id, choice, running = ARGV[i], ARGV[i + 3], redis.call('ZSCORE', KEYS[6], ARGV[i]) and 1 or 0
+  local found = redis.call('EXISTS', KEYS[13 + i / 4]) == 1 and not redis.call('ZSCORE', KEYS[2], id)
+  if found and choice == 'new' and not ours then return 1 end
+  for _, key in ipairs({1, 5, 6, 7, 8}) do found = redis.call('ZSCORE', KEYS[key], id) or found end
+  if id == done then found, running, again = false, 0, true end
+  if found and choice == 'error' then duplicate = id end
+  if not found or choice == 'replace' then
+    local envelope = string.format('%013.0f', now + running) .. ARGV[i + 2] -- the stamp is that of replace
+    sends[i], values[#values + 1], values[#values + 2] = true, KEYS[13 + i / 4], envelope
+  end
+end
+if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end
+if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
+if #values > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
+if not again then redis.call('UNLINK', KEYS[13]) end
+redis.call('HINCRBY', KEYS[3], 'acked', redis.call('ZREM', KEYS[6], done))
+for field = 9, 10 do redis.call('HDEL', KEYS[field], done) end
+redis.call('SREM', KEYS[12], done)
+for i = 4, #ARGV, 4 do
+  if sends[i] then
+    local id, found, running = ARGV[i], 0, redis.call('ZREM', KEYS[6], ARGV[i])
+    for _, key in ipairs({1, 5, 7, 8}) do found = found + redis.call('ZREM', KEYS[key], id) end
+    local stored = redis.call('HGET', KEYS[9], id)
+    if running == 1 or (stored and found > 0) then
+      local past, released = deliveries(stored)
+      keep_deliveries(KEYS[9], id, past + running, released, past + running, 0)
+    end
+    for field = 10, 11 do redis.call('HDEL', KEYS[field], id) end
+    redis.call('SREM', KEYS[12], id)
+    redis.call('ZREM', KEYS[2], id)
+    redis.call('ZADD', KEYS[1], due_time(ARGV[i + 1], now, micros), id)
+    redis.call('HINCRBY', KEYS[3], found + running > 0 and 'replaced' or 'sent', 1)
+  end
+end
+if head(KEYS[1]) < before then ring(KEYS[4]) end
+return 1

@@ -1,0 +1,34 @@
+-- edit: bring a dead letter back with another envelope; its retries start again, its attempt numbers go on rising.
+--
+-- The time of death tells which death is meant: what has died anew since somebody looked at it is left alone.
+--
+-- State    dead -> pending
+-- KEYS[1]  dead      zset  id -> time of death, ms
+-- KEYS[2]  pending   zset  id -> due, ms
+-- KEYS[3]  attempts  hash  id -> past.released.forgiven.lost
+-- KEYS[4]  reasons   hash
+-- KEYS[5]  stats     hash
+-- KEYS[6]  bell      list
+-- KEYS[7]  payload   string
+-- ARGV[1]  now_ms    '' for the server's time
+-- ARGV[2]  id
+-- ARGV[3]  died_ms   the time of death that was seen
+-- ARGV[4]  due       '+delay_ms' or ms
+-- ARGV[5]  envelope
+-- Returns  1, or 0 when it is not dead (any more) or has died anew
+-- Cost     O(log n)
+local now, micros = clock(ARGV[1])
+local id, died = ARGV[2], redis.call('ZSCORE', KEYS[1], ARGV[2])
+if not died or tonumber(died) ~= tonumber(ARGV[3]) then return 0 end
+local due, before = due_time(ARGV[4], now, micros), head(KEYS[2])
+local past, released = deliveries(redis.call('HGET', KEYS[3], id))
+redis.call('HGET', KEYS[4], '') -- fails before anything is changed, should the key have been overwritten
+redis.call('HGET', KEYS[5], '')
+redis.call('SET', KEYS[7], string.format('%013.0f', now) .. ARGV[5])
+redis.call('ZREM', KEYS[1], id)
+keep_deliveries(KEYS[3], id, past, released, past, 0)
+redis.call('HDEL', KEYS[4], id)
+redis.call('ZADD', KEYS[2], due, id)
+redis.call('HINCRBY', KEYS[5], 'requeued', 1)
+if due < before then ring(KEYS[6]) end
+return 1

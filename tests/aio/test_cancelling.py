@@ -1,0 +1,97 @@
+"""A task that is cancelled in the middle of a call ends, and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from redis.asyncio.connection import AbstractConnection
+
+from delayq.aio import Queue
+from delayq.aio.waiter import Waiter
+from tests.aio.conftest import Run
+from tests.servers import RedisServer
+
+
+@pytest.fixture
+def url(redis_server: RedisServer) -> str:
+    return redis_server.url
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda queue: queue.send("second"),
+        lambda queue: queue.stats(),
+        lambda queue: queue.receive(wait=0.5),
+    ],
+    ids=["send", "stats", "receive"],
+)
+def test_cancel_that_a_send_forgets_is_heeded(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[Queue], Coroutine[Any, Any, Any]]
+):
+    """As `asyncio.wait_for` of Python 3.11 does, when the bytes are out by then."""
+    send = AbstractConnection.send_packed_command
+    victims: list[asyncio.Task[Any]] = []
+
+    async def forgetful(self: AbstractConnection, *args: Any, **options: Any) -> None:
+        await send(self, *args, **options)
+        task = asyncio.current_task()
+        if task in victims:
+            victims.remove(task)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            await queue.stats()
+            monkeypatch.setattr(AbstractConnection, "send_packed_command", forgetful)
+            task = asyncio.create_task(call(queue))
+            victims.append(task)
+            await asyncio.wait({task})
+            assert not victims
+            assert task.cancelled()
+            await queue.stats()
+
+    run(main())
+
+
+def test_receive_that_is_cancelled_at_its_end_hands_back_what_it_has(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    end = Waiter.end
+    ending, ended, waiters = asyncio.Event(), asyncio.Event(), set()
+
+    async def slow(self: Waiter) -> None:
+        waiters.add(self)
+        ending.set()
+        await asyncio.sleep(0.05)
+        await end(self)
+        ended.set()
+
+    monkeypatch.setattr(Waiter, "end", slow)
+
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            for _ in range(2):
+                task = asyncio.create_task(queue.receive(wait=10))
+                await asyncio.sleep(0.05)
+                sent = await queue.send("work")
+                await ending.wait()
+                task.cancel()
+                await asyncio.wait({task})
+                assert task.cancelled()
+                stats = await queue.stats()
+                assert (stats.unack, stats.inside) == (0, 1)
+                await queue.cancel(sent.id)
+                ending.clear()
+                await ended.wait()
+                await asyncio.sleep(0)
+                ended.clear()
+            assert len(waiters) == 1  # it serves again
+
+    run(main())

@@ -1,0 +1,255 @@
+"""What is of the async face alone: many tasks at once, cancellation, its event loop. All else is in tests/contract."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from redis import asyncio as async_redis
+
+from delayq import Outgoing, errors
+from delayq import Queue as SyncQueue
+from delayq.aio import Queue
+from tests.aio.conftest import Run
+from tests.servers import RedisServer
+
+
+@pytest.fixture
+def url(redis_server: RedisServer) -> str:
+    return redis_server.url
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[SyncQueue]:
+    """A queue of the sync face, of the same name."""
+    with SyncQueue("jobs", url=url) as queue:
+        yield queue
+
+
+def test_what_one_face_sends_the_other_receives(run: Run, url: str, other: SyncQueue):
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            other.send({"from": "sync"})
+            (message,) = await queue.receive()
+            assert message.payload == {"from": "sync"}
+            await message.ack()
+            await queue.send({"from": "async"})
+
+    run(main())
+    (message,) = other.receive()
+    assert message.payload == {"from": "async"}
+    message.ack()
+    assert other.stats().inside == 0
+
+
+def test_a_thousand_tasks_share_few_connections(run: Run, url: str, redis_client: redis.Redis):
+    async def main() -> int:
+        async with Queue("jobs", url=url) as queue:
+            await asyncio.gather(*(queue.send(n, id=str(n)) for n in range(1000)))
+            await asyncio.gather(*(queue.get(str(n)) for n in range(1000)))
+            return len(redis_client.client_list())
+
+    assert run(main()) <= 40
+
+
+def test_bad_message_among_those_sent_together_fails_alone(run: Run, url: str):
+    async def main() -> None:
+        async with Queue("jobs", url=url, max_payload=100) as queue:
+            sends = [queue.send("x" * (200 if n == 50 else 1)) for n in range(100)]
+            results = await asyncio.gather(*sends, return_exceptions=True)
+            assert [type(each) for each in results if isinstance(each, Exception)] == [errors.PayloadTooLarge]
+            assert (await queue.stats()).sent == 99
+
+    run(main())
+
+
+def test_cancelled_send_takes_no_others_along(run: Run, url: str):
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            await queue.send("first", id="first")
+            tasks = [asyncio.create_task(queue.send(n, id=str(n))) for n in range(100)]
+            await asyncio.sleep(0)
+            for task in tasks[::2]:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [each.id for each in results[1::2] if not isinstance(each, BaseException)] == [
+                str(n) for n in range(1, 100, 2)
+            ]
+            assert (await queue.stats()).missing == 0
+
+    run(main())
+
+
+def test_any_error_reaches_all_who_send_together(run: Run, url: str, monkeypatch: pytest.MonkeyPatch):
+    async def fail(*_: Any) -> Any:
+        await asyncio.sleep(0)
+        raise RuntimeError("what a client of one's own says")
+
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            await queue.stats()
+            monkeypatch.setattr(queue.connection, "run", fail)
+            results = await asyncio.gather(*(queue.send(n) for n in range(3)), return_exceptions=True)
+            assert [type(each) for each in results] == [RuntimeError] * 3
+
+    run(main())
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_receive_that_is_cancelled_anywhere_keeps_nothing(run: Run, url: str, shards: int):
+    async def main() -> tuple[int, int]:
+        cancelled = came = 0
+        async with Queue("jobs", url=url, shards=shards) as queue:
+            await queue.send_many([Outgoing(n, id=str(n)) for n in range(3)])
+            for turns in range(0, 400, 5):
+                task = asyncio.create_task(queue.receive(2, wait=1))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                try:
+                    messages = await task
+                except asyncio.CancelledError:
+                    cancelled += 1
+                else:
+                    came += 1
+                    for message in messages:
+                        await message.release()
+                stats = await queue.stats()
+                assert (stats.unack, stats.inside, stats.missing) == (0, 3, 0)
+        return cancelled, came
+
+    cancelled, _ = run(main())
+    assert cancelled > 0
+
+
+def test_receive_that_is_cancelled_while_it_waits_leaves_the_bell_to_others(run: Run, url: str):
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue, Queue("jobs", url=url) as second:
+            waiting = asyncio.create_task(queue.receive(wait=30))
+            patient = asyncio.create_task(second.receive(wait=30))
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await queue.send("x")
+            (message,) = await asyncio.wait_for(patient, 20)
+            await message.ack()
+
+    run(main())
+
+
+def test_many_receivers_of_one_queue_share_without_receiving_twice(run: Run, url: str):
+    async def main() -> list[Any]:
+        async with Queue("jobs", url=url) as queue:
+            received: list[Any] = []
+
+            async def receiver() -> None:
+                while messages := await queue.receive(7, wait=0.2):
+                    received.extend(message.payload for message in messages)
+                    assert all(await queue.ack(messages))
+
+            receivers = [asyncio.create_task(receiver()) for _ in range(20)]
+            await queue.send_many(Outgoing(n) for n in range(1000))
+            await asyncio.gather(*receivers)
+            return received
+
+    assert sorted(run(main())) == list(range(1000))
+
+
+def test_client_that_is_passed_in_stays_open(run: Run, url: str):
+    async def main() -> None:
+        async with async_redis.from_url(url) as client:
+            async with Queue("jobs", redis=client) as queue:
+                await queue.send("x")
+                assert len(await queue.receive(wait=0.1)) == 1
+            assert await client.ping()
+
+    run(main())
+
+
+def test_sync_client_is_refused(redis_client: redis.Redis):
+    with pytest.raises(errors.InvalidInput, match=r"no client of redis\.asyncio"):
+        Queue("jobs", redis=redis_client)  # type: ignore[arg-type]
+
+
+def test_client_of_redis_asyncio_is_refused_by_the_sync_face(run: Run, url: str):
+    client = async_redis.from_url(url)
+    with pytest.raises(errors.InvalidInput, match=r"use it with delayq\.aio"):
+        SyncQueue("jobs", redis=client)  # type: ignore[arg-type]
+    run(client.aclose())
+
+
+def test_queue_of_a_module_serves_one_event_loop_after_the_other(url: str):
+    queue = Queue("jobs", url=url)
+
+    async def main(n: int) -> int:
+        async with queue:
+            await queue.send(n)
+            return (await queue.stats()).sent
+
+    assert [asyncio.run(main(n)) for n in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_queue_that_was_left_open_waits_on_the_next_event_loop(url: str, other: SyncQueue):
+    queue = Queue("jobs", url=url)
+
+    async def receive(queue: Queue) -> list[Any]:
+        received = asyncio.create_task(queue.receive(wait=10))
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(other.send, "x")
+        return [message.payload for message in await received]
+
+    assert [asyncio.run(receive(queue)) for _ in range(3)] == [["x"]] * 3
+    del queue
+    gc.collect()  # within reach of the filter: its sockets went with their event loops
+
+
+def test_queue_in_use_on_another_event_loop_says_so(url: str):
+    queue = Queue("jobs", url=url)
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(queue.send("x"))
+        with pytest.raises(errors.InvalidInput, match="in use on another event loop"):
+            second.run(queue.send("y"))
+        first.run(queue.close())
+        second.run(queue.send("y"))
+        second.run(queue.close())
+
+
+def test_embedded_store_is_the_default(run: Run, tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DELAYQ_HOME", str(tmp_path / "store"))
+
+    async def main() -> None:
+        async with Queue("jobs") as queue:
+            await queue.send("x")
+            with SyncQueue("jobs") as other:
+                assert other.stats().sent == 1
+
+    run(main())
+
+
+def test_server_that_is_away_is_a_named_error(run: Run, tmp_path: Any):
+    async def main() -> None:
+        async with Queue("jobs", url=f"unix://{tmp_path}/none") as queue:
+            with pytest.raises(errors.ServerUnreachable):
+                await queue.send("x")
+
+    run(main())
+
+
+def test_queue_survives_a_restart_of_its_server(run: Run, own_server: RedisServer):
+    async def main() -> None:
+        async with Queue("jobs", url=own_server.url) as queue:
+            await queue.send("x", id="a")
+            own_server.kill()
+            own_server.start()
+            info = await queue.get("a")
+            assert info is not None
+            (message,) = await queue.receive(wait=5)
+            await message.ack()
+
+    run(main())

@@ -1,0 +1,250 @@
+"""The async face on a Cluster, behind Sentinel, with a password, and when connections break."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from redis.asyncio.connection import AbstractConnection
+
+from delayq import Outgoing, Reject, backoff, errors
+from delayq import Queue as SyncQueue
+from delayq.aio import Consumer, Message, Queue
+from delayq.aio.doctor import examine
+from delayq.keys import QueueKeys
+from tests.aio.conftest import Run
+from tests.aio.test_consumer import becomes
+from tests.servers import RedisServer
+from tests.topologies import Cluster, Watched, is_master
+
+StartServer = Callable[..., RedisServer]
+
+
+async def live(url: str, shards: int) -> None:
+    """Let messages live and die in every way."""
+    async with Queue("work", url=url, shards=shards, backoff=backoff.fixed(0.05), max_retries=1) as queue:
+        ended = asyncio.Event()
+
+        async def handle(message: Message) -> Any:
+            if message.payload == "reject":
+                raise Reject("told to")
+            if message.payload == "end":
+                ended.set()
+            return message.payload != "fail"
+
+        consumer = Consumer(queue, handle)
+        await consumer.start()
+        await queue.send_many(Outgoing("fine", delay=n / 100) for n in range(30))
+        await queue.send("reject")
+        await queue.send("fail")
+        await queue.send("late", id="late", delay=3600)
+        assert await queue.cancel("late") == "cancelled"
+        await queue.send("end", delay=0.6)
+        await asyncio.wait_for(ended.wait(), 20)
+        await consumer.stop()
+        stats = await queue.stats()
+        assert (stats.acked, stats.dead, stats.cancelled, stats.unack, stats.missing) == (31, 2, 1, 0, 0)
+        assert (await examine(queue)).healthy
+
+
+@pytest.mark.parametrize("shards", [1, 5])
+def test_life_of_messages_on_a_cluster(run: Run, start_server: StartServer, shards: int):
+    run(live(Cluster(start_server).url, shards))
+
+
+def test_life_of_messages_behind_sentinel(run: Run, start_server: StartServer):
+    run(live(Watched(start_server).url, 1))
+
+
+def test_calls_follow_a_slot_that_moves(run: Run, start_server: StartServer):
+    cluster = Cluster(start_server, empty=1)
+    keys = QueueKeys("delayq", "work")
+
+    async def main() -> None:
+        async with Queue("work", url=cluster.url) as queue:
+            await queue.send("first")
+            (target,) = cluster.empty
+            await asyncio.to_thread(cluster.move, keys.meta, target)
+            await queue.send("second", id="second")
+            with target.client() as client:
+                assert client.exists(keys.message("second")) == 1
+            messages = await queue.receive()
+            assert sorted(message.payload for message in messages) == ["first", "second"]
+            assert await queue.ack(messages) == [True, True]
+
+    run(main())
+
+
+def test_wait_for_replicas_speaks_of_the_message_that_was_sent(
+    run: Run, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+):
+    """No replica is there, whatever connection the WAIT takes."""
+    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 10)
+    cluster = Cluster(start_server)
+
+    async def main() -> None:
+        async with Queue("work", url=cluster.url) as queue:
+            await queue.send("first")
+            with pytest.raises(errors.NotReplicated):
+                await queue.send("second", wait_replicas=1)
+
+    run(main())
+
+
+def test_node_that_is_away_is_no_concern_of_the_others(run: Run, start_server: StartServer):
+    cluster = Cluster(start_server, config={"cluster-require-full-coverage": "no"})
+
+    async def main() -> None:
+        async with Queue("work", url=cluster.url) as queue, Queue("other", url=cluster.url) as other:
+            await queue.send("x")
+            await other.send("x")
+            away = cluster.owner(QueueKeys("delayq", "other").meta)
+            assert away is not cluster.owner(QueueKeys("delayq", "work").meta)
+            away.kill()
+            with pytest.raises(errors.ServerError):
+                await other.send("y")
+            await queue.send("y")
+            assert len(await queue.receive()) == 2
+
+    run(main())
+
+
+def test_consumer_follows_a_failover_behind_sentinel(run: Run, start_server: StartServer):
+    watched = Watched(start_server, replicas=1, down_after_milliseconds=500, failover_timeout=5000)
+
+    async def main() -> None:
+        handled: set[Any] = set()
+
+        async def handle(message: Message) -> None:
+            handled.add(message.payload)
+
+        async with Queue("work", url=watched.url) as queue:
+            consumer = Consumer(queue, handle)
+            await consumer.start()
+            await queue.send("before", wait_replicas=1)
+            assert await becomes(lambda: "before" in handled)
+            watched.master.kill()
+            assert await becomes(lambda: is_master(watched.replicas[0]), 60)
+            for _ in range(100):
+                with contextlib.suppress(errors.ServerError):
+                    await queue.send("after")
+                    break
+                await asyncio.sleep(0.1)
+            assert await becomes(lambda: "after" in handled)
+            await consumer.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("config", [{}, {"cluster-enabled": "yes"}])
+def test_what_is_no_whole_cluster_is_told(run: Run, start_server: StartServer, config: dict[str, str]):
+    server = start_server(port=True, config=config)
+
+    async def main() -> None:
+        async with Queue("work", url=f"redis+cluster://127.0.0.1:{server.port}") as queue:
+            with pytest.raises(errors.ServerError, match="cluster"):
+                await queue.send("x")
+        assert await becomes(lambda: len(asyncio.all_tasks()) == 1)  # redis.asyncio has some of its own, for a moment
+
+    run(main())
+
+
+def test_wrong_password_is_told_at_once(run: Run, start_server: StartServer):
+    server = start_server(port=True, config={"requirepass": "secret"})
+
+    async def main() -> None:
+        async with Queue("work", url=server.url) as queue:
+            with pytest.raises(errors.LoginRefused):
+                await queue.send("x")
+        async with Queue("work", url=server.url.replace("://", "://:secret@")) as queue:
+            await queue.send("x")
+
+    run(main())
+
+
+def test_claim_whose_connection_breaks_is_not_sent_again(run: Run, redis_server: RedisServer):
+    """A copy would lease messages to a consumer that never hears of them."""
+
+    async def main() -> None:
+        async with Queue("work", url=redis_server.url) as queue:
+            await queue.send_many(Outgoing(n) for n in range(10))
+            for message in await queue.receive(1):  # the server knows the scripts, and the queue what is recorded of it
+                await message.release()
+            connection = queue.connection
+            client: Any = await connection.connected()
+            idle: Any = await client.connection_pool.get_connection()
+            reads, tries = idle.read_response, []
+
+            async def broken(**options: Any) -> Any:
+                tries.append(1)
+                await reads(**options)
+                raise redis.ConnectionError("cut")
+
+            idle.read_response = broken
+            await client.connection_pool.release(idle)
+            with pytest.raises(errors.ServerUnreachable):
+                await queue.receive(3)
+            assert len(tries) == 1
+            del idle.read_response
+            assert (await queue.stats()).unack <= 3
+        with SyncQueue("work", url=redis_server.url) as other:
+            assert other.stats().inside == 10
+
+    run(main())
+
+
+def test_connection_to_a_master_no_more_is_given_up(run: Run, start_server: StartServer):
+    server = start_server()
+
+    async def main() -> None:
+        async with Queue("work", url=server.url) as queue:
+            await queue.send("first")
+            with server.client() as client:
+                client.replicaof("127.0.0.1", 1)
+                with pytest.raises(errors.DelayqError):
+                    await queue.send("second")
+                client.replicaof("NO", "ONE")
+                before = {each["id"] for each in client.client_list() if each["name"] == "delayq"}
+                await queue.send("third")
+                after = {each["id"] for each in client.client_list() if each["name"] == "delayq"}
+            assert after
+            assert after.isdisjoint(before)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (redis.AuthenticationError("invalid password"), errors.LoginRefused),
+        (redis.ResponseError("ERR no such thing"), errors.ServerError),
+    ],
+    ids=["authentication", "other"],
+)
+def test_why_a_node_lets_nobody_in_is_told_at_once(
+    run: Run,
+    start_server: StartServer,
+    monkeypatch: pytest.MonkeyPatch,
+    error: redis.RedisError,
+    told: type[errors.DelayqError],
+):
+    cluster, tried = Cluster(start_server), []
+
+    async def refuse(self: AbstractConnection) -> None:
+        tried.append(self)
+        raise error
+
+    async def main() -> None:
+        async with Queue("work", url=cluster.url) as queue:
+            await queue.connection.connected()
+            with monkeypatch.context() as patch:
+                patch.setattr(AbstractConnection, "connect", refuse)
+                with pytest.raises(told):
+                    await queue.stats()
+            assert len(tried) == 1
+
+    run(main())

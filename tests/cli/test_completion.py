@@ -1,0 +1,234 @@
+"""Completion: in a real bash, on a terminal, installed as the help says; and what is offered, and when not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from delayq import Queue
+from tests.cli.conftest import Run
+from tests.waiting import eventually
+
+TASKS = """
+import pathlib
+import delayq
+from delayq import Queue
+
+pathlib.Path("ran").touch()
+emails = Queue("emails")
+orders: Queue = delayq.Queue("orders")
+other = dict()
+"""
+TO_THE_BEGINNING, TO_THE_END = "\x01", "\x05"  # of the line: Ctrl-A, Ctrl-E
+
+Offered = Callable[..., list[str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A user's: with ``delayq`` on the PATH, and a prompt that is known again."""
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    program = home / "bin" / "delayq"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m delayq.cli "$@"\n')
+    program.chmod(0o755)
+    (home / ".bashrc").write_text("PS1='ready> '\nset +o history\n")
+    (tmp_path / "tasks.py").write_text(TASKS)
+    return home
+
+
+class Bash:
+    """An interactive bash on a terminal of its own."""
+
+    def __init__(self, home: Path, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self._terminal, inner = pty.openpty()
+        path = f"{home / 'bin'}:{environment['PATH']}"
+        self._process = subprocess.Popen(
+            ["bash"],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            cwd=folder,
+            env=environment | {"HOME": str(home), "PATH": path, "TERM": "dumb", "INPUTRC": "/dev/null"},
+            start_new_session=True,
+        )
+        os.close(inner)
+        self._shown = ""
+        threading.Thread(target=self._read, daemon=True).start()
+        self._prompts = 0
+        self._await_prompt()
+
+    def _read(self) -> None:
+        try:
+            while text := os.read(self._terminal, 4096):
+                self._shown += text.decode(errors="replace")
+        except OSError:
+            pass  # so a terminal tells of its end
+
+    def _await_prompt(self) -> None:
+        self._prompts += 1
+        assert eventually(lambda: self._shown.count("ready> ") >= self._prompts), self._shown
+
+    def run(self, line: str) -> None:
+        os.write(self._terminal, f"{line}\n".encode())
+        self._await_prompt()
+
+    def completed(self, line: str) -> list[str]:
+        """The words of a line after a press of TAB at its end."""
+        (self.folder / "words").unlink(missing_ok=True)
+        self._prompts = self._shown.count("ready> ")
+        os.write(self._terminal, f"{line}\t{TO_THE_BEGINNING}printf '%s\\n' {TO_THE_END} > words\n".encode())
+        assert eventually(lambda: (self.folder / "words").exists() and (self.folder / "words").read_text() != "")
+        return (self.folder / "words").read_text().splitlines()
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._terminal)
+
+
+@pytest.fixture
+def bash(home: Path, tmp_path: Path, environment: dict[str, str], delayq: Run) -> Iterator[Bash]:
+    """A bash in which completion is installed with the line of the help."""
+    line = re.search(r"^ +bash +(.*)$", delayq("completion", "--help").stdout, re.MULTILINE)
+    assert line
+    bash = Bash(home, tmp_path, environment)
+    bash.run(line[1])
+    yield bash
+    bash.end()
+
+
+@pytest.fixture
+def offered(delayq: Run) -> Offered:
+    """``offered("delayq peek ")``: what bash gets to offer at the end of this line, without errors."""
+
+    def ask(line: str, **env: str) -> list[str]:
+        asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_WORDS": line, "COMP_WORDBREAKS": " :="}
+        done = delayq(env=asked | {"_DELAYQ_COMPLETE": "bash_complete"} | env)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [word.removeprefix("plain,") for word in done.stdout.splitlines() if word]
+
+    return ask
+
+
+def test_bash_completes_what_is_typed(bash: Bash, queue: Queue):
+    queue.send("payload", id="order-42", delay=3600)
+    queue.send("payload", id="shop:7", delay=3600)
+    for typed, whole in {
+        "delayq pee": "delayq peek",
+        "delayq dead req": "delayq dead requeue",
+        "delayq peek --lim": "delayq peek --limit",
+        "delayq peek ema": "delayq peek emails",
+        "LANG=C delayq peek ema": "LANG=C delayq peek emails",
+        "delayq peek emails --state pen": "delayq peek emails --state pending",
+        "delayq peek emails --state=pen": "delayq peek emails --state=pending",
+        "delayq show emails ord": "delayq show emails order-42",
+        "delayq cancel emails shop:": "delayq cancel emails shop:7",
+        "delayq consume tasks:e": "delayq consume tasks:emails",
+        "delayq consume tasks:emails tasks:o": "delayq consume tasks:emails tasks:orders",
+        "delayq consume --exec cat em": "delayq consume --exec cat emails",
+        "delayq completion f": "delayq completion fish",
+    }.items():
+        assert bash.completed(typed) == whole.split()
+    assert not (bash.folder / "ran").exists()  # the module was read, not run
+
+
+@pytest.mark.parametrize(
+    ("shell", "mark"), [("bash", "complete -o"), ("zsh", "#compdef delayq"), ("fish", "--command delayq")]
+)
+def test_script_of_each_shell_is_printed(shell: str, mark: str, delayq: Run):
+    done = delayq("completion", shell)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert mark in done.stdout
+    assert f"_DELAYQ_COMPLETE={shell}_complete" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ({"_DELAYQ_COMPLETE": "zsh_complete", "COMP_WORDS": "delayq peek em", "COMP_CWORD": "2"}, "plain\nemails\n_\n"),
+        ({"_DELAYQ_COMPLETE": "fish_complete", "COMP_WORDS": "delayq peek em", "COMP_CWORD": "em"}, "plain,emails\n"),
+    ],
+)
+def test_other_shells_are_offered_the_same(asked: dict[str, str], answer: str, delayq: Run, queue: Queue):
+    queue.send("payload")
+    done = delayq(env=asked)
+    assert (done.returncode, done.stdout, done.stderr) == (0, answer, "")
+
+
+def test_unknown_shell_is_refused(delayq: Run):
+    done = delayq("completion", "tcsh")
+    assert done.returncode == 2
+    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in done.stderr
+
+
+def test_ids_are_those_that_the_command_can_use(offered: Offered, queue: Queue):
+    queue.send("payload", id="waiting", delay=3600)
+    queue.send("payload", id="failing", max_retries=0)
+    (message,) = queue.receive()
+    message.reject("no good")
+    queue.send("payload", id="running")
+    queue.receive()
+    assert offered("delayq reschedule emails ") == ["waiting"]
+    assert offered("delayq dead show emails ") == ["failing"]
+    assert offered("delayq dead requeue emails failing ") == ["failing"]
+    assert offered("delayq show emails ") == ["failing", "running", "waiting"]
+    assert offered("delayq show emails wai") == ["waiting"]
+    assert offered("delayq show nothing ") == []
+
+
+def test_what_others_have_sent_does_not_become_a_command(offered: Offered, queue: Queue):
+    for message_id in ("$(touch x)", "a b", "a;b", "`x`", "-x", "*", "plain"):
+        queue.send("payload", id=message_id, delay=3600)
+    assert offered("delayq show emails ") == ["plain"]
+
+
+@pytest.mark.parametrize("line", ["delayq peek ", "delayq show emails ", "delayq consume --exec true "])
+def test_nothing_is_offered_nor_told_without_a_server(line: str, offered: Offered, tmp_path: Path):
+    assert offered(line, DELAYQ_URL="redis://127.0.0.1:1") == []
+    assert offered(line, DELAYQ_URL="nonsense://") == []
+    assert offered(line, DELAYQ_URL=f"unix://{tmp_path}/none.sock") == []
+
+
+def test_server_that_does_not_answer_is_not_waited_for(offered: Offered, tmp_path: Path):
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent.sock"))
+        silent.listen()
+        assert offered("delayq peek ", DELAYQ_URL=f"unix://{tmp_path}/silent.sock") == []
+        silent.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # it was not tried again
+            silent.accept()
+
+
+def test_embedded_store_is_asked_when_there_is_one_and_not_made(offered: Offered, delayq: Run, tmp_path: Path):
+    folder = tmp_path / "shop"
+    assert offered("delayq peek ", DELAYQ_URL="", DELAYQ_HOME=str(folder)) == []
+    assert offered(f"delayq peek --url embedded://{folder} ") == []
+    assert not folder.exists()
+    assert delayq("send", "orders", "payload", "--url", f"embedded://{folder}").returncode == 0
+    assert offered("delayq peek ", DELAYQ_URL="", DELAYQ_HOME=str(folder)) == ["orders"]
+    assert offered(f"delayq peek --url embedded://{folder} ") == ["orders"]
+
+
+def test_targets_are_found_in_packages_and_not_in_foreign_folders(offered: Offered, tmp_path: Path):
+    for name in ("app/__init__.py", "app/jobs/mail.py", ".venv/lib/tasks.py", "my-scripts.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(TASKS)
+    (tmp_path / "broken.py").write_text("emails = Queue(")
+    modules = ["app.jobs.mail", "app", "my-scripts"]
+    assert offered("delayq consume ") == [f"{module}:{name}" for module in modules for name in ("emails", "orders")]
+    assert not (tmp_path / "ran").exists()

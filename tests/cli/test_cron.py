@@ -1,0 +1,160 @@
+"""cron add, list, next, run, pause, resume and remove."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from delayq import Consumer, Queue
+from tests.cli.conftest import Invoke, Run
+from tests.servers import RedisServer
+
+
+def test_schedule_is_added_listed_and_removed(invoke: Invoke):
+    added = invoke("cron", "add", "nightly", "0 3 * * *", '{"full": true}', "--timezone", "Europe/Berlin", "-H", "a=b")
+    assert added.stdout.startswith("nightly in cron, next 2")
+    (known,) = [json.loads(line) for line in invoke("cron", "list", "--json").stdout.splitlines()]
+    assert (known["name"], known["when"], known["timezone"]) == ("nightly", "0 3 * * *", "Europe/Berlin")
+    assert (known["payload"], known["headers"], known["paused"]) == ({"full": True}, {"a": "b"}, False)
+    assert "nightly" in invoke("cron", "list").stdout
+    assert invoke("cron", "remove", "nightly").stdout == "removed nightly\n"
+    assert invoke("cron", "list", "--json").stdout == ""
+
+
+def test_next_slots_are_those_of_the_library(invoke: Invoke, server: RedisServer):
+    invoke("cron", "add", "tick", "*/5 * * * *")
+    invoke("cron", "add", "tock", "every 7m")
+    shown = [json.loads(line) for line in invoke("cron", "next", "-n", "9", "--json").stdout.splitlines()]
+    with Queue("cron", url=server.url) as queue:
+        expected = [{"schedule": slot.schedule, "at": slot.at} for slot in queue.schedules.next(9)]
+    assert [(each["schedule"], each["at"][:19]) for each in shown] == [
+        (each["schedule"], f"{each['at']:%Y-%m-%dT%H:%M:%S}") for each in expected
+    ]
+    assert invoke("cron", "next", "tock").stdout.count("tock") == 5
+
+
+def test_paused_schedule_is_shown_as_such_and_resumes(invoke: Invoke):
+    invoke("cron", "add", "tick", "* * * * *")
+    assert invoke("cron", "pause", "tick").stdout == "paused tick\n"
+    assert "paused" in invoke("cron", "list").stdout
+    assert invoke("cron", "resume", "tick").stdout == "resumed tick\n"
+    assert "paused" not in invoke("cron", "list").stdout
+
+
+@pytest.mark.parametrize("call", ["pause", "resume", "remove"])
+def test_schedule_that_is_not_there_is_exit_code_1(invoke: Invoke, call: str):
+    result = invoke("cron", call, "nightly")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "delayq: schedule 'nightly' is not in queue cron\n"
+
+
+def test_command_of_a_schedule_is_run_by_a_consumer_that_hands_it_to_a_shell(invoke: Invoke, delayq: Run):
+    assert invoke("cron", "add", "report", "@daily", "--exec", "echo the report; exit 0").exit_code == 0
+    assert invoke("cron", "run", "report").stdout.startswith("sent ")
+    done = delayq("consume", "cron", "--exec", "sh", "--burst")
+    assert (done.returncode, done.stdout) == (0, "the report\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["add", "x", "61 * * * *"], "minute"),
+        (["add", "x", "@daily", "--timezone", "Europe/Berln"], "did you mean 'Europe/Berlin'"),
+        (["add", "x", "@daily", "a", "--exec", "b"], "give one of them"),
+        (["add", "x", "@daily", "--grace", "5s"], "missed='skip'"),
+        (["add", "", "@daily"], "schedule name must not be empty"),
+        (["add", "x", "@daily", "--missed", "never"], "'never' is not one of"),
+        (["run", "x"], "add it first"),
+        (["next", "x"], "add it first"),
+        (["list", "--queue", "a{b"], "contains '{'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(invoke: Invoke, words: list[str], said: str):
+    result = invoke("cron", *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert invoke("cron", "list", "--json").stdout == ""
+
+
+def test_queue_of_schedules_alone_is_consumed(delayq: Run, tmp_path: Path):
+    (tmp_path / "jobs.py").write_text(
+        "from delayq import Queue\n"
+        "jobs = Queue('jobs')\n"
+        "@jobs.cron('every 1s')\n"
+        "def pulse(message):\n"
+        "    print('pulse')\n"
+    )
+    done = delayq("consume", "jobs:jobs", "--max-messages", "1")
+    assert (done.returncode, done.stdout) == (0, "pulse\n")
+
+
+# -- load --------------------------------------------------------------------------------------------------------------
+
+JOBS = """
+[nightly]
+when = "0 3 * * *"
+timezone = "Europe/Berlin"
+payload = { full = true }
+
+[report]
+when = "every 90s"
+missed = "skip"
+grace = "10m"
+exec = "./report.sh"
+"""
+
+
+def test_loaded_schedules_are_those_of_the_file(invoke: Invoke, tmp_path: Path, server: RedisServer):
+    invoke("cron", "add", "old", "@daily")
+    invoke("cron", "add", "nightly", "0 4 * * *", '{"full": true}', "--timezone", "Europe/Berlin")
+    (tmp_path / "jobs.toml").write_text(JOBS)
+    expected = [
+        "~ nightly: when '0 4 * * *' -> '0 3 * * *'",
+        "+ report: every 90s (UTC)",
+        "- old: @daily (UTC)",
+    ]
+    before = invoke("cron", "list", "--json").stdout
+    assert invoke("cron", "load", "jobs.toml", "--dry-run").stdout.splitlines() == expected
+    assert invoke("cron", "list", "--json").stdout == before
+    assert invoke("cron", "load", "jobs.toml").stdout.splitlines() == expected
+    assert invoke("cron", "load", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
+    with Queue("cron", url=server.url) as queue:
+        nightly, report = queue.schedules.list()
+        assert (nightly.name, nightly.when, nightly.payload) == ("nightly", "0 3 * * *", {"full": True})
+        assert (report.name, report.grace, report.payload) == ("report", 600, b"./report.sh")
+        assert queue.stats().missing == 0
+
+
+def test_schedules_of_functions_are_left_alone(invoke: Invoke, tmp_path: Path, server: RedisServer):
+    with Queue("cron", url=server.url) as queue:
+        queue.cron("@daily", name="own")(print)
+        Consumer(queue).drain()
+    (tmp_path / "jobs.toml").write_text("")
+    assert invoke("cron", "load", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
+    assert '"own"' in invoke("cron", "list", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "jobs.toml"),
+        ("[x]\n", "when"),
+        ("x = 5\n", "jobs.toml"),
+        ('[x]\nwhen = "61 * * * *"\n', "[x]: schedule '61 * * * *'"),
+        ('[x]\nwhen = "@daily"\nevery = 5\n', "every"),
+        ('[x]\nwhen = "@daily"\ngrace = "soon"\nmissed = "skip"\n', "'soon' is not a length of time"),
+        ('[x]\nwhen = "@daily"\npayload = 1\nexec = "a"\n', "give one of them"),
+        ('[x]\nwhen = "@daily"\n[x.headers]\na = [1]\n', "header 'a'"),
+    ],
+)
+def test_bad_file_changes_nothing(invoke: Invoke, tmp_path: Path, text: str, said: str):
+    invoke("cron", "add", "old", "@daily")
+    before = invoke("cron", "list", "--json").stdout
+    (tmp_path / "jobs.toml").write_text(f'[well]\nwhen = "@daily"\n{text}' if text.startswith("[x]") else text)
+    result = invoke("cron", "load", "jobs.toml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert invoke("cron", "list", "--json").stdout == before

@@ -1,0 +1,92 @@
+"""The async face, awaited for tests that know nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import fakeredis
+import redis
+from redis import asyncio as async_redis
+
+from delayq import aio
+from delayq.aio import doctor as aio_doctor
+from delayq.aio.connection import Connection
+from delayq.aio.dead import DeadLetters
+from delayq.aio.schedules import Schedules
+
+
+class Awaiting:
+    """Queues of the async face, on an event loop and a client of their own.
+
+    Args:
+        client: that of a queue of the sync face.
+        url: of its server; None for one in memory.
+        options: of the client.
+    """
+
+    def __init__(self, client: redis.Redis, url: str | None, **options: Any) -> None:
+        self._runner = asyncio.Runner()
+        self._sync = client
+        self._client: Any
+        if url is None:
+            self._client = fakeredis.FakeAsyncRedis(server=client.connection_pool.connection_kwargs["server"])
+        else:
+            self._client = async_redis.from_url(url, **options)
+
+    def queue(self, name: str, options: dict[str, Any]) -> Any:
+        if options.get("redis") is self._sync:
+            options["redis"] = self._client
+        return Awaited(aio.Queue(name, **options), self._runner)
+
+    def close(self) -> None:
+        self._runner.run(self._client.aclose())
+        tasks = asyncio.all_tasks(self._runner.get_loop())
+        self._runner.close()
+        assert tasks == set()
+
+
+class Awaited:
+    """Something of the async face, each of whose methods is awaited when it is called."""
+
+    def __init__(self, target: Any, runner: asyncio.Runner) -> None:
+        self.target = target
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.target, name)
+        if inspect.iscoroutinefunction(value):
+            return lambda *args, **options: self._of(self._runner.run(value(*map(_target, args), **options)))
+        return Awaited(value, self._runner) if isinstance(value, DeadLetters | Schedules | Connection) else value
+
+    def drain(self, handler: Callable[[Any], Any] | None, **options: Any) -> int:
+        """Let a consumer of its face handle all that is due."""
+        return self._runner.run(aio.Consumer(self.target, handler, **options).drain())
+
+    def at_once(self, call: Callable[[Any, Any], Any], arguments: Iterable[Any]) -> list[Any]:
+        """Await calls in tasks of their own."""
+
+        async def gathered() -> list[Any]:
+            return await asyncio.gather(*(call(self.target, each) for each in arguments))
+
+        return self._runner.run(gathered())
+
+    def examine(self, **options: Any) -> Any:
+        """Let the doctor of its face look at it."""
+        return self._runner.run(aio_doctor.examine(self.target, **options))
+
+    def _of(self, result: Any) -> Any:
+        if isinstance(result, list):
+            return [self._of(each) for each in result]
+        return Awaited(result, self._runner) if isinstance(result, aio.Message) else result
+
+    def __repr__(self) -> str:
+        return repr(self.target)
+
+
+def _target(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_target(each) for each in value]
+    return value.target if isinstance(value, Awaited) else value

@@ -1,0 +1,155 @@
+"""What is done around a consumer's handler, on every kind of client and either face: types, middleware, schedules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from delayq import Ack, Message, Outgoing, Queue
+from delayq.errors import HandlerMissing, InvalidInput
+from tests.contract.conftest import Drain, Make, Now, registered
+
+
+@dataclass
+class Order:
+    id: int
+
+
+def test_typed_handler_gets_its_payload_and_what_is_none_is_dead(queue: Queue, drain: Drain):
+    seen: list[Any] = []
+
+    def handle(order: Order) -> None:
+        seen.append(order)
+
+    registered(queue, queue.handler, handle)
+    queue.send({"id": 1})
+    queue.send({"id": "x"})
+    assert drain(queue, None, concurrency=1) == 2
+    assert seen == [Order(1)]
+    assert [letter.reason for letter in queue.dead.list()] == ["payload-mismatch"]
+
+
+def test_typed_message_has_its_payload(queue: Queue, drain: Drain):
+    seen: list[Any] = []
+
+    def handle(message: Message[Order]) -> Ack:
+        seen.append(message.payload)
+        return Ack(then=[Outgoing({"id": 2})] if message.payload.id == 1 else [])
+
+    registered(queue, queue.handler, handle)
+    queue.send({"id": 1})
+    assert drain(queue, None, concurrency=1) == 2
+    assert seen == [Order(1), Order(2)]
+
+
+def test_middleware_is_around_each_delivery(queue: Queue, drain: Drain):
+    seen: list[Any] = []
+    queue.middleware.before_delivery(lambda message: seen.append(("before", message.id)))
+    queue.middleware.after_delivery(lambda message, error: seen.append((type(error).__name__, message.id)))
+
+    def handle(message: Message) -> Any:
+        seen.append(("handled", message.id))
+        if message.id == "b":
+            raise ValueError("no")
+        return message.id != "c"
+
+    for id, outcome in (("a", "NoneType"), ("b", "ValueError"), ("c", "ReturnedFalse")):
+        queue.send("x", id=id)
+        assert drain(queue, handle, concurrency=1) == 1
+        assert seen == [("before", id), ("handled", id), (outcome, id)]
+        seen.clear()
+    assert (queue.stats().acked, queue.stats().retry) == (1, 2)
+
+
+def test_function_of_a_schedule_runs_at_its_slots_and_the_handler_on_what_else_comes(
+    queue: Queue, now: Now, drain: Drain
+):
+    ticks: list[Any] = []
+    others: list[Any] = []
+
+    def tick(message: Message) -> None:
+        ticks.append((message.payload, message.headers["delayq-schedule"]))
+
+    registered(queue, queue.cron("*/5 * * * *", payload={"n": 1}), tick)
+    queue.send("other")
+    assert drain(queue, lambda message: others.append(message.payload)) == 1
+    (schedule,) = queue.schedules.list()
+    assert (schedule.name, schedule.own, schedule.payload) == ("tick", True, {"n": 1})
+    now.later(120)
+    assert drain(queue, lambda message: others.append(message.payload)) == 1
+    assert (ticks, others) == ([({"n": 1}, "tick")], ["other"])
+
+
+def test_middleware_and_types_are_around_functions_of_schedules_too(queue: Queue, now: Now, drain: Drain):
+    seen: list[Any] = []
+
+    def tick(order: Order) -> None:
+        seen.append(order)
+
+    queue.middleware.after_delivery(lambda _, error: seen.append(error))
+    registered(queue, queue.cron("*/5 * * * *", payload={"id": 7}), tick)
+    assert drain(queue, None) == 0
+    now.later(120)
+    assert drain(queue, None) == 1
+    assert seen == [Order(7), None]
+
+
+def test_message_of_a_schedule_without_a_function_here_is_told_and_tried_again(
+    queue: Queue, make: Make, now: Now, drain: Drain
+):
+    registered(queue, queue.cron("*/5 * * * *", name="elsewhere"), lambda _: None)
+    drain(queue, None)
+    now.later(120)
+    assert drain(make(queue.name), lambda _: None) == 1
+    (info,) = queue.peek("retry")
+    assert "schedule 'elsewhere' has no handler here" in str(info.error)
+
+
+def test_queue_with_functions_of_schedules_only_does_not_handle_what_else_comes(queue: Queue, drain: Drain):
+    registered(queue, queue.cron("*/5 * * * *", name="tick"), lambda _: None)
+    seen: list[Any] = []
+    queue.middleware.after_delivery(lambda _, error: seen.append(type(error)))
+    queue.send("x")
+    assert drain(queue, None) == 1
+    assert seen == [HandlerMissing]
+    (info,) = queue.peek("retry")
+    assert "has no handler here but those of schedules" in str(info.error)
+
+
+def test_name_of_a_schedule_has_one_function(queue: Queue):
+    registered(queue, queue.cron("@daily", name="tick"), lambda _: None)
+    with pytest.raises(InvalidInput, match="has a handler already"):
+        registered(queue, queue.cron("@hourly", name="tick"), lambda _: None)
+    with pytest.raises(InvalidInput, match="61"):
+        queue.cron("61 * * * *")
+
+
+class Custom:
+    """What no payload can be read as."""
+
+
+def test_type_that_no_payload_has_is_refused_when_a_function_is_registered(queue: Queue):
+    def handle(payload: Custom) -> None:
+        raise AssertionError(payload)
+
+    with pytest.raises(InvalidInput, match="handle takes Custom"):
+        registered(queue, queue.handler, handle)
+    with pytest.raises(InvalidInput, match="handle takes Custom"):
+        registered(queue, queue.cron("@daily"), handle)
+    assert not queue.cron_handlers
+
+
+class Handled(list[Any]):
+    """A handler that is false, as it is an empty list."""
+
+    def __call__(self, message: Message) -> None:
+        self.append(message.payload)
+
+
+def test_handler_that_is_false_is_a_handler(queue: Queue, drain: Drain):
+    handled = Handled()
+    queue.send("x")
+    assert drain(queue, handled) == 1
+    assert handled == ["x"]

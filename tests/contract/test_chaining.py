@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq import Ack, DuplicateMessage, InvalidInput, Message, Outgoing, Queue, StaleReceipt
+from delayq.errors import OtherShard
+from delayq.keys import shard_of
+from delayq.message import OnConflict
+from delayq.operations import sealing, settling
+from delayq.outcome import Chained
+from delayq.times import from_ms
+from tests.contract.conftest import Drain, Make, Now, Take
+
+
+def near(id: str, start: str = "b") -> str:
+    """An id on the same shard as another one."""
+    return next(each for n in range(1000) if shard_of(each := f"{start}{n}", 3) == shard_of(id, 3))
+
+
+def far(id: str) -> str:
+    """An id on another shard."""
+    return next(each for n in range(1000) if shard_of(each := f"b{n}", 3) != shard_of(id, 3))
+
+
+def test_message_is_acked_and_what_follows_is_sent(queue: Queue, now: Now, take: Take):
+    queue.send(1, id="a")
+    message = take()
+    message.ack(then=[Outgoing(2), Outgoing(3, delay=5, headers={"h": 1}, max_retries=7)])
+    assert message.settled
+    (second,) = queue.receive()
+    assert (second.payload, second.attempt) == (2, 1)
+    now.later(5)
+    (third,) = queue.receive()
+    assert (third.payload, third.headers, third.max_retries, third.lateness) == (3, {"h": 1}, 7, 0)
+    assert queue.ack([second, third]) == [True, True]
+    stats = queue.stats()
+    assert (stats.sent, stats.acked, stats.inside, stats.missing) == (3, 3, 0, 0)
+
+
+def test_message_whose_receipt_is_stale_sends_nothing(queue: Queue, take: Take):
+    queue.send("x", id="a")
+    message = take()
+    message.nack(delay=0)
+    again = take()
+    for _ in range(2):
+        with pytest.raises(StaleReceipt):
+            message.ack(then=[Outgoing("y", id=near("a")), Outgoing("z")])
+    assert (queue.stats().sent, queue.stats().inside) == (1, 1)
+    again.ack()
+
+
+def test_outcome_that_is_settled_again_since_a_reply_was_lost_is_told_as_done(queue: Queue, take: Take):
+    queue.send("x", id="a")
+    message, outcome = take(), Chained([Outgoing("y"), Outgoing("z", id=near("a"))])
+    for _ in range(2):
+        assert queue.connection.do(settling.settle(queue.core, [(message, outcome)])) == [True]
+    assert (queue.stats().sent, queue.stats().acked) == (3, 1)
+
+
+def test_message_may_send_itself_anew(queue: Queue, now: Now, take: Take):
+    queue.send(0, id="a")
+    for round_ in range(3):
+        message = take()
+        assert (message.payload, message.attempt) == (round_, 1)
+        message.ack(then=[Outgoing(round_ + 1, id="a", delay=60)])
+        assert queue.receive() == []
+        now.later(60)
+    assert queue.stats().acked == 3
+
+
+def test_conflict_of_what_follows_is_as_in_send(queue: Queue, now: Now, take: Take):
+    other = near("a")
+    choices: list[tuple[OnConflict, str]] = [("ignore", "old"), ("error", "old"), ("replace", "new")]
+    for choice, payload in choices:
+        queue.purge()
+        queue.send("old", id=other, delay=60)
+        queue.send("x", id="a")
+        message = take()
+        then = [Outgoing("new", id=other, delay=9, on_conflict=choice)]
+        if choice == "error":
+            with pytest.raises(DuplicateMessage, match=f"{other} exists already: nothing was changed"):
+                message.ack(then=then)
+            assert not message.settled
+            message.ack()
+        else:
+            message.ack(then=then)
+        info = queue.get(other)
+        assert info is not None
+        assert info.payload == payload
+        assert info.due_at == from_ms(now.ms + (9000 if payload == "new" else 60_000))
+    assert queue.stats().missing == 0
+
+
+def test_id_on_another_shard_is_refused_and_says_why(kind: str, queue: Queue, take: Take):
+    queue.send("x", id="a")
+    message = take()
+    if not kind.endswith("shards"):
+        message.ack(then=[Outgoing("y", id=far("a"))])
+        return
+    with pytest.raises(OtherShard, match=r"'b\d+' is on another shard than 'a'.* leave the id out"):
+        message.ack(then=[Outgoing("w"), Outgoing("y", id=far("a"))])
+    assert queue.stats().sent == 1
+    message.ack(then=[Outgoing("y", id=near("a"))])
+    assert queue.get(near("a")) is not None
+
+
+def test_hundred_messages_follow_and_no_more(queue: Queue, take: Take):
+    queue.send("x", id="a")
+    message = take()
+    with pytest.raises(InvalidInput, match="more than 100 messages follow from 'a'"):
+        message.ack(then=[Outgoing(n) for n in range(101)])
+    assert queue.stats().sent == 1
+    message.ack(then=(Outgoing(n) for n in range(100)))
+    assert sorted(message.payload for message in queue.receive(200)) == list(range(100))
+
+
+BAD: list[tuple[Any, str]] = [
+    (Outgoing("x"), "Outgoing.* is not a list"),
+    ("text", "then=.text. is not a list"),
+    (7, "then=7 is not a list"),
+    (["x"], "'x' is not an Outgoing: what follows is sent to this queue"),
+    ([Outgoing(object())], "neither bytes nor JSON"),
+    ([Outgoing("x", delay=-1)], "delay -1"),
+    ([Outgoing("x", id="")], "must not be empty"),
+    ([Outgoing("x", id="a"), Outgoing("y", id="a")], "'a' follows twice from 'a'"),
+    ([Outgoing("x", on_conflict="merge")], "on_conflict 'merge'"),  # type: ignore[arg-type]  # that is the point
+]
+
+
+@pytest.mark.parametrize(("then", "why"), BAD, ids=[why for _, why in BAD])
+def test_bad_follower_is_refused_and_the_message_stays_ours(queue: Queue, take: Take, then: Any, why: str):
+    queue.send("x", id="a")
+    message = take()
+    with pytest.raises(InvalidInput, match=why):
+        message.ack(then=then)
+    assert (queue.stats().sent, queue.stats().unack, message.settled) == (1, 1, False)
+    message.ack()
+
+
+def test_too_many_bytes_are_refused(queue: Queue, take: Take, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sealing, "MAX_THEN_BYTES", 1000)
+    queue.send("x", id="a")
+    message = take()
+    with pytest.raises(InvalidInput, match="more than 1000 bytes"):
+        message.ack(then=[Outgoing(b"x" * 500), Outgoing(b"x" * 500)])
+    message.ack(then=[Outgoing(b"x" * 500)])
+
+
+def test_handler_returns_what_follows(queue: Queue, drain: Drain):
+    handled: list[Any] = []
+
+    def count_down(message: Message) -> Ack | None:
+        handled.append(message.payload)
+        if message.payload == 0:
+            return None
+        return Ack(then=[Outgoing(message.payload - 1)])
+
+    queue.send(3)
+    assert drain(queue, count_down, concurrency=1) == 4
+    assert handled == [3, 2, 1, 0]
+    assert (queue.stats().acked, queue.stats().missing) == (4, 0)
+
+
+def test_same_return_value_for_several_messages_sends_for_each(queue: Queue, drain: Drain):
+    follow = Ack(then=[Outgoing("end")])
+    queue.send_many([Outgoing("begin") for _ in range(3)])
+    assert drain(queue, lambda message: follow if message.payload == "begin" else None, concurrency=1) == 6
+    assert queue.stats().acked == 6
+
+
+def test_handler_that_returns_what_cannot_be_sent_has_failed(make: Make, drain: Drain):
+    queue = make(max_retries=0)
+    queue.send("x", id="a")
+    queue.send("y", id="b", delay=60)
+    bad = {"a": Ack(then=[Outgoing(object())]), "c": Ack(then=[Outgoing("z", id="c"), Outgoing("z", id="c")])}
+    queue.send("x", id="c")
+    assert drain(queue, lambda message: bad[message.id], concurrency=1) == 2
+    errors = {letter.id: letter.error for letter in queue.dead.list()}
+    assert errors.keys() == {"a", "c"}
+    assert "neither bytes nor JSON" in str(errors["a"])
+    assert "follows twice" in str(errors["c"])
+
+
+def test_handler_whose_follower_exists_has_failed_when_that_is_an_error(make: Make, drain: Drain):
+    queue = make(max_retries=0)
+    other = near("a")
+    queue.send("old", id=other, delay=60)
+    queue.send("x", id="a")
+    assert drain(queue, lambda _: Ack(then=[Outgoing("z", id=other, on_conflict="error")]), concurrency=1) == 1
+    (letter,) = queue.dead.list()
+    assert "exists already" in str(letter.error)
+
+
+def test_empty_list_is_a_plain_ack(queue: Queue, take: Take, drain: Drain):
+    queue.send("x", id="a")
+    take().ack(then=[])
+    queue.send("x", id="a")
+    assert drain(queue, lambda _: Ack(), concurrency=1) == 1
+    assert (queue.stats().acked, queue.stats().inside) == (2, 0)
+
+
+def test_handler_whose_followers_cannot_be_made_has_failed(queue: Queue, drain: Drain):
+    def handle(_: Message) -> Ack:
+        return Ack(then=(Outgoing(1 // each) for each in (1, 0)))
+
+    queue.send("x", id="a", max_retries=0)
+    assert drain(queue, handle, concurrency=1) == 1
+    (letter,) = queue.dead.list()
+    assert letter.error is not None
+    assert letter.error.startswith("ZeroDivisionError")

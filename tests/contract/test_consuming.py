@@ -1,0 +1,128 @@
+"""What a consumer makes of a handler's verdicts, on each face and each kind of handler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq import Outgoing, Queue, Reject, RetryAfter, backoff
+from delayq.errors import HandlerMissing, InvalidInput
+from delayq.times import from_ms
+from tests.contract.conftest import Body, Drain, Make, Now
+
+
+def raising(error: BaseException) -> Body:
+    def handle(_: Any) -> None:
+        raise error
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("handler", "state", "error"),
+    [
+        (lambda _: False, "retry", "the handler returned False"),
+        (raising(ValueError("boom")), "retry", "ValueError: boom"),
+        (raising(SystemExit(3)), "retry", "SystemExit: 3"),
+        (raising(RetryAfter(60)), "retry", "RetryAfter: retry after 60"),
+        (raising(Reject("no such user")), "dead", "Reject: no such user"),
+    ],
+)
+def test_verdict_of_a_handler_decides_the_state(queue: Queue, drain: Drain, handler: Body, state: str, error: str):
+    queue.send("x", id="a")
+    assert drain(queue, handler) == 1
+    info = queue.get("a")
+    assert info is not None
+    assert (info.state, info.attempts, info.error) == (state, 1, error)
+    assert info.reason == ("no such user" if state == "dead" else None)
+
+
+def test_returning_acks_and_leaves_nothing(queue: Queue, drain: Drain):
+    queue.send_many(Outgoing(n) for n in range(100))
+    seen: list[int] = []
+    assert drain(queue, lambda message: seen.append(message.payload)) == 100
+    stats = queue.stats()
+    assert sorted(seen) == list(range(100))
+    assert (stats.acked, stats.inside, stats.garbage, stats.missing) == (100, 0, 0, 0)
+
+
+def test_retry_after_sets_the_time_of_the_next_attempt(queue: Queue, drain: Drain, now: Now):
+    queue.send("x", id="a")
+    drain(queue, raising(RetryAfter(60)))
+    info = queue.get("a")
+    assert info is not None
+    assert info.due_at == from_ms(now.ms + 60_000)
+
+
+def test_handler_that_keeps_failing_ends_in_dead_with_its_last_error(make: Make, drain: Drain, now: Now):
+    queue, attempts = make(backoff=backoff.fixed(1)), []
+
+    def fail(message: Any) -> None:
+        attempts.append(message.attempt)
+        raise ValueError(f"attempt {message.attempt}")
+
+    queue.send("x", id="a", max_retries=3)
+    for _ in range(4):
+        assert drain(queue, fail) == 1
+        now.later(1)
+    assert attempts == [1, 2, 3, 4]
+    (dead,) = queue.dead.list()
+    assert (dead.reason, dead.error, dead.attempts) == ("retries-exhausted", "ValueError: attempt 4", 4)
+
+
+def test_expired_message_is_counted_and_never_handled(queue: Queue, drain: Drain, now: Now):
+    queue.send("x", expires_in=10)
+    now.later(10)
+    handled: list[Any] = []
+    assert drain(queue, handled.append) == 0
+    stats = queue.stats()
+    assert (handled, stats.expired, stats.inside, stats.missing) == ([], 1, 0, 0)
+
+
+def test_message_whose_payload_is_unreadable_ends_in_dead_and_the_next_one_is_handled(
+    queue: Queue, client: Any, drain: Drain
+):
+    queue.send("broken", id="a")
+    queue.send("fine", id="b")
+    client.set(queue.core.shard("a").keys.message("a"), b"\xc1")
+    seen: list[str] = []
+    assert drain(queue, lambda message: seen.append(message.payload)) == 1
+    assert (seen, [dead.reason for dead in queue.dead.list()]) == (["fine"], ["unreadable-envelope"])
+
+
+def test_paused_queue_hands_out_nothing_until_resumed(queue: Queue, drain: Drain):
+    queue.send("x")
+    queue.pause()
+    assert drain(queue, lambda _: None) == 0
+    queue.resume()
+    assert drain(queue, lambda _: None) == 1
+
+
+def test_suspect_runs_alone(make: Make, client: Any, drain: Drain, now: Now):
+    """A message that has cost two consumers their lives is run with nothing beside it, on either face."""
+    queue = make(lease=1, shards=1, max_retries=5)
+    queue.send("poison", id="a")
+    for _ in range(2):
+        assert len(queue.receive(1)) == 1
+        now.later(1)
+    queue.send_many(Outgoing("plain") for _ in range(20))
+    beside: list[int] = []
+
+    def handle(message: Any) -> None:
+        if message.payload == "poison":
+            beside.append(client.zcard(queue.core.shards[0].keys.unack))
+
+    assert drain(queue, handle, concurrency=4) == 21
+    assert beside == [1]
+
+
+def test_consumer_needs_a_handler(queue: Queue, drain: Drain):
+    with pytest.raises(HandlerMissing, match=r"@queue\.handler"):
+        drain(queue, None)
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, 10_001, 1.5])
+def test_concurrency_out_of_range_is_refused(queue: Queue, drain: Drain, concurrency: Any):
+    with pytest.raises(InvalidInput, match="concurrency"):
+        drain(queue, lambda _: None, concurrency=concurrency)

@@ -1,0 +1,388 @@
+"""Dead letters come back by what they have in common, and one of them with what it should have held."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Outgoing, Queue, Redriven
+from delayq.operations.choosing import Choice
+from delayq.operations.redriving import Redrive
+from delayq.times import from_ms
+from tests.contract.conftest import Calls, Make, Now, Take, intercept
+
+MAX_MOVED = 20  # of a page and a call, here
+MANY = 2 * MAX_MOVED + 7
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few messages take several pages."""
+    monkeypatch.setattr("delayq.operations.redriving.MAX_MOVED", MAX_MOVED)
+
+
+def die(queue: Queue, id: str, reason: str = "no", error: str | None = None, **options: Any) -> None:
+    queue.send("x", id=id, **options)
+    (message,) = queue.receive(1)
+    message.reject(reason, error=error)
+
+
+def die_many(queue: Queue, ids: list[str], error: Callable[[int], str | None] = lambda _: None) -> None:
+    queue.send_many([Outgoing(id, id=id) for id in ids])
+    number = 0
+    while messages := queue.receive(250):
+        for message in messages:
+            message.reject("no", error=error(int(message.id)))
+            number += 1
+    assert number == len(ids)
+
+
+def ids(queue: Queue, state: Any = "pending") -> list[str]:
+    return sorted(info.id for info in queue.peek(state, 10_000))
+
+
+@pytest.fixture
+def stocked(queue: Queue, now: Now) -> Queue:
+    """A dead letter a minute, four of them."""
+    die(queue, "a", "exhausted", "TimeoutError: timed out", headers={"tenant": "a", "n": 3, "on": True, "raw": b"r"})
+    now.later(60)
+    die(queue, "b", "unwanted", "HTTP 503: try later", headers={"tenant": "b"})
+    now.later(60)
+    die(queue, "c", "exhausted", "HTTP 404: gone", headers={"tenant": "a", "n": 4})
+    now.later(60)
+    die(queue, "d", "exhausted")
+    return queue
+
+
+CHOICES: dict[str, tuple[dict[str, Any], str]] = {
+    "all": ({}, "abcd"),
+    "old": ({"older_than": 120}, "ab"),
+    "hardly-old-enough": ({"older_than": 60.001}, "ab"),
+    "young": ({"newer_than": 120}, "cd"),
+    "between": ({"older_than": 60, "newer_than": 180}, "bc"),
+    "none-between": ({"older_than": 170, "newer_than": 130}, ""),
+    "error": ({"error": "HTTP"}, "bc"),
+    "error-in-other-letters": ({"error": "http"}, ""),
+    "error-that-is-a-dot": ({"error": "."}, ""),
+    "pattern": ({"error": re.compile(r"timeout|http 5\d\d", re.IGNORECASE)}, "ab"),
+    "pattern-of-anything": ({"error": re.compile(".")}, "abc"),
+    "reason": ({"reason": "exhausted"}, "acd"),
+    "part-of-a-reason": ({"reason": "exhaust"}, ""),
+    "header": ({"headers": {"tenant": "a"}}, "ac"),
+    "headers": ({"headers": {"tenant": "a", "n": 3}}, "a"),
+    "header-as-text": ({"headers": {"n": "3", "on": "true", "raw": "r"}}, "a"),
+    "header-of-another-type": ({"headers": {"on": 1}}, ""),
+    "no-such-header": ({"headers": {"tenants": "a"}}, ""),
+    "no-headers": ({"headers": {}}, "abcd"),
+    "all-at-once": ({"older_than": 60, "error": "HTTP", "reason": "exhausted", "headers": {"tenant": "a"}}, "c"),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_those_come_back_to_which_all_applies(stocked: Queue, name: str, now: Now):
+    given, meant = CHOICES[name]
+    counted = stocked.dead.redrive(**given, dry_run=True)
+    assert (counted.matched, counted.moved, ids(stocked)) == (len(meant), 0, [])
+    told = stocked.dead.redrive(**given)
+    assert (told.matched, told.moved, told.total) == (len(meant), len(meant), 4)
+    assert (counted.looked_at, counted.total) == (told.looked_at, 4)
+    age, youth = given.get("older_than", 0), given.get("newer_than")
+    assert told.up_to == from_ms(now.ms - age * 1000)
+    assert told.after == (None if youth is None else from_ms(now.ms - youth * 1000))
+    assert ids(stocked) == list(meant)
+    assert ids(stocked, "dead") == sorted({*"abcd"} - {*meant})
+    assert stocked.stats().missing == 0
+
+
+def test_moments_stand_for_ages(stocked: Queue, now: Now):
+    assert stocked.dead.redrive(older_than=from_ms(now.ms - 60_001), dry_run=True).matched == 2
+    assert stocked.dead.redrive(older_than=from_ms(now.ms - 60_000), dry_run=True).matched == 3
+    assert stocked.dead.redrive(newer_than=from_ms(now.ms - 60_000), dry_run=True).matched == 1
+    assert stocked.dead.redrive(older_than=from_ms(now.ms + 60_000), dry_run=True).matched == 4
+
+
+def test_what_came_back_has_its_retries_and_is_due_after_the_delay(stocked: Queue, now: Now):
+    stocked.dead.redrive(error="timed out", delay=5)
+    assert stocked.receive() == []
+    now.later(5)
+    (message,) = stocked.receive()
+    assert (message.id, message.attempt, message.retries_used) == ("a", 2, 0)
+
+
+@pytest.mark.parametrize("share", [1, 2, MAX_MOVED, MANY])
+def test_any_number_is_looked_at_once_and_those_meant_come_back(queue: Queue, share: int):
+    """Those that come back make the others move up, within a page and behind it; nearly all died at one instant."""
+    names = [str(number) for number in range(MANY)]
+    die_many(queue, names, lambda number: "meant" if number % share == 0 else "not")
+    meant = [name for name in names if int(name) % share == 0]
+    told = queue.dead.redrive(error="meant")
+    assert (told.looked_at, told.matched, told.moved) == (MANY, len(meant), len(meant))
+    assert ids(queue) == sorted(meant)
+    assert queue.stats().dead == MANY - len(meant)
+
+
+def test_young_ones_are_found_behind_many_old_ones(queue: Queue, now: Now):
+    names = [str(number) for number in range(MANY)]
+    die_many(queue, names)
+    now.later(0.001)
+    die(queue, "young")
+    now.later(0.999)
+    told = queue.dead.redrive(newer_than=1)
+    assert (told.moved, ids(queue)) == (1, ["young"])
+    assert told.looked_at == 1
+
+
+def test_dead_letter_that_dies_anew_meanwhile_is_left(stocked: Queue, now: Now):
+    redrive = Redrive(stocked.core, Choice(), rate=1)  # one a step
+    rounds = 0
+    while not redrive.done:
+        stocked.connection.do(redrive.step())
+        now.later(1)
+        for message in stocked.receive():
+            message.reject("again")
+            rounds += 1
+    assert (rounds, redrive.told.moved) == (4, 4)
+    assert ids(stocked, "dead") == ["a", "b", "c", "d"]
+
+
+def test_dead_letter_that_was_looked_at_and_has_died_anew_is_left(stocked: Queue, now: Now):
+    """Somebody else is faster: it is no longer the one that was meant."""
+    redrive = Redrive(stocked.core, Choice(), rate=1)
+    left = {"a", "b", "c", "d"}
+    while "d" in left and len(left) > 1:
+        stocked.connection.do(redrive.step())
+        left -= {*ids(stocked)}
+    other = min(left)
+    stocked.dead.requeue(other)
+    now.later(1)
+    for message in stocked.receive(10):
+        if message.id == other:
+            message.reject("again")
+    while not redrive.done:
+        stocked.connection.do(redrive.step())
+    info = stocked.get(other)
+    assert info is not None
+    assert (info.state, info.reason) == ("dead", "again")
+
+
+def test_interrupted_redrive_goes_on_where_it_was(stocked: Queue, now: Now):
+    redrive = Redrive(stocked.core, Choice(error="HTTP"), rate=1)
+    while not redrive.told.moved:
+        stocked.connection.do(redrive.step())
+    now.later(10)
+    for message in stocked.receive():
+        message.reject("again", error="HTTP 500")
+    told = stocked.dead.redrive(error="HTTP", older_than=redrive.told.up_to)
+    assert (told.moved, redrive.told.moved) == (1, 1)
+    assert sorted(info.reason or "" for info in stocked.dead.list()) == ["again", "exhausted", "exhausted"]
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(1, 1), ("9/s", 1), ("20/s", 2), ("60/m", 1), (100, 10), (1e9, MAX_MOVED)])
+def test_rate_is_kept_in_bursts_of_a_tenth_of_a_second(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, rate: Any, burst: int
+):
+    die_many(queue, [str(number) for number in range(MANY if burst > 1 else 7)])
+    clock = 100.0
+    monkeypatch.setattr("delayq.operations.redriving.time.monotonic", lambda: clock)
+    a_second = 1 if rate == "60/m" else float(str(rate).removesuffix("/s"))
+    redrive = Redrive(queue.core, Choice(), rate=rate)
+    while not redrive.done:
+        before = redrive.told.moved
+        told = queue.connection.do(redrive.step())
+        assert told.moved - before <= burst
+        assert told.moved <= (clock - 100) * a_second + burst + 1e-6
+        clock += redrive.pause
+    assert redrive.told.moved == redrive.told.total
+    assert clock - 100 >= (redrive.told.total - burst) / a_second - 1e-6
+
+
+def test_more_than_a_tenth_of_a_second_that_is_lost_is_not_made_up_for(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    die_many(queue, [str(number) for number in range(9)])
+    clock = 100.0
+    monkeypatch.setattr("delayq.operations.redriving.time.monotonic", lambda: clock)
+    redrive = Redrive(queue.core, Choice(), rate=1)
+    pauses = []
+    while not redrive.done:
+        queue.connection.do(redrive.step())
+        pauses.append(redrive.pause)
+        clock += 1000
+    assert pauses == pytest.approx([1.0] + [0.9] * 7 + [0.0])
+
+
+def test_time_that_reading_takes_is_made_up_for(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    die_many(queue, [str(number) for number in range(9)])
+    clock = 100.0
+    monkeypatch.setattr("delayq.operations.redriving.time.monotonic", lambda: clock)
+    redrive = Redrive(queue.core, Choice(), rate=10)
+    while redrive.told.moved < 9:
+        queue.connection.do(redrive.step())
+        clock += redrive.pause + 0.05
+    assert clock - 100 == pytest.approx(0.9, abs=0.11)
+
+
+def test_progress_is_told(queue: Queue):
+    die_many(queue, [str(number) for number in range(MANY)])
+    told: list[Redriven] = []
+    result = queue.dead.redrive(progress=told.append)
+    assert [each.moved for each in told] == sorted({each.moved for each in told})
+    assert len(told) >= 3
+    assert told[-1] == result
+    assert {each.total for each in told} == {MANY}
+
+
+def test_call_that_is_interrupted_has_lost_nothing(queue: Queue):
+    die_many(queue, [str(number) for number in range(MANY)])
+
+    def interrupt(told: Redriven) -> None:
+        if told.moved >= MAX_MOVED / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        queue.dead.redrive(progress=interrupt)
+    stats = queue.stats()
+    assert stats.pending + stats.dead == MANY
+    assert 0 < stats.pending < MANY
+    assert queue.dead.redrive().moved == stats.dead
+    assert queue.stats().pending == MANY
+
+
+def test_dead_letters_without_a_payload_are_left_and_counted(queue: Queue, client: redis.Redis):
+    die_many(queue, [str(number) for number in range(MANY)])
+    for number in range(0, MANY, 2):
+        client.delete(queue.core.shard(str(number)).keys.message(str(number)))
+    told = queue.dead.redrive()
+    assert (told.matched, told.moved) == (MANY, MANY // 2)
+    assert queue.stats().dead == MANY - MANY // 2
+
+
+def test_headers_of_what_has_no_readable_envelope_match_nothing(stocked: Queue, client: redis.Redis):
+    client.delete(stocked.core.shard("a").keys.message("a"))
+    client.set(stocked.core.shard("c").keys.message("c"), "rubbish")
+    assert stocked.dead.redrive(headers={"tenant": "a"}).matched == 0
+
+
+def test_no_dead_letters_are_redriven_at_once(queue: Queue):
+    told = queue.dead.redrive(rate="1/h")
+    assert (told.total, told.looked_at, told.matched, told.moved) == (0, 0, 0, 0)
+
+
+# One of them, edited
+
+
+def test_edited_dead_letter_is_pending_with_what_it_was_given(queue: Queue, take: Take, now: Now):
+    queue.send({"to": "nobody"}, id="a", headers={"tenant": "a"}, max_retries=7)
+    take().reject("no such address")
+    now.later(60)
+    assert queue.dead.edit("a", {"to": "somebody"}, delay=5) is True
+    info = queue.get("a")
+    assert info is not None
+    assert (info.state, info.payload, info.headers, info.max_retries) == (
+        "pending",
+        {"to": "somebody"},
+        {"tenant": "a"},
+        7,
+    )
+    assert (info.due_at, info.created_at, info.reason) == (from_ms(now.ms + 5000), from_ms(now.ms), None)
+    assert queue.receive() == []
+    now.later(5)
+    message = take()
+    assert (message.payload, message.attempt, message.retries_used) == ({"to": "somebody"}, 2, 0)
+    message.ack()
+    stats = queue.stats()
+    assert (stats.requeued, stats.acked, stats.missing) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("payload", [None, b"\xff\x00", "text", 10**30, {"a": [1.5]}])
+def test_headers_alone_leave_the_payload_as_it_is(queue: Queue, take: Take, payload: Any):
+    queue.send(payload, id="a", headers={"old": 1})
+    first = take()
+    first.reject()
+    assert queue.dead.edit("a", headers={"new": 2})
+    second = take()
+    assert (second.body, second.payload, second.headers) == (first.body, first.payload, {"new": 2})
+    second.reject()
+    assert queue.dead.edit("a", headers={})
+    assert take().headers == {}
+
+
+def test_payload_may_become_null_or_bytes(queue: Queue, take: Take):
+    for payload in (None, b"\xff\x00"):
+        queue.send("x", id="a", on_conflict="replace")
+        take().reject()
+        assert queue.dead.edit("a", payload)
+        assert take().payload == payload
+
+
+def test_message_that_is_not_dead_is_not_edited(queue: Queue, take: Take):
+    assert queue.dead.edit("a", "new") is False
+    queue.send("x", id="a")
+    assert queue.dead.edit("a", "new") is False
+    message = take()
+    assert queue.dead.edit("a", "new") is False
+    message.reject()
+    queue.dead.requeue("a")
+    assert queue.dead.edit("a", "new") is False
+    assert take().payload == "x"
+
+
+def test_dead_letter_that_has_died_anew_is_not_edited_by_who_saw_the_old_one(queue: Queue, take: Take, now: Now):
+    queue.send("x", id="a")
+    take().reject()
+    seen = queue.dead.list()[0].died_at
+    queue.dead.requeue("a")
+    now.later(1)
+    take().reject()
+    assert queue.dead.edit("a", "new", died_at=seen) is False
+    again = queue.dead.list()[0].died_at
+    assert queue.dead.edit("a", "new", died_at=again) is True
+
+
+def test_expiry_begins_anew_with_the_edit(queue: Queue, take: Take, now: Now):
+    queue.send("x", id="a", expires_in=10)
+    take().reject()
+    now.later(60)
+    queue.dead.edit("a", "new")
+    now.later(9)
+    assert take().payload == "new"
+
+
+def test_dead_letter_without_a_payload_can_only_be_given_one(queue: Queue, client: redis.Redis, take: Take):
+    queue.send("x", id="a", max_retries=7)
+    take().reject()
+    client.delete(queue.core.shard("a").keys.message("a"))
+    with pytest.raises(ValueError, match="is gone or unreadable: give payload="):
+        queue.dead.edit("a", headers={"tenant": "a"})
+    assert queue.dead.requeue() == 0
+    assert queue.dead.edit("a", "new", {"tenant": "a"}) is True
+    message = take()
+    assert (message.payload, message.headers, message.max_retries) == ("new", {"tenant": "a"}, 2)
+
+
+def test_large_payload_of_another_client_keeps_its_size_with_new_headers(make: Make, queue: Queue, take: Take):
+    queue.send("x" * 1000, id="a")
+    take().reject()
+    small = make(max_payload=10)
+    assert small.dead.edit("a", headers={"tenant": "a"}) is True
+    with pytest.raises(ValueError, match="max_payload"):
+        small.dead.edit("a", "x" * 1000)
+
+
+@pytest.mark.parametrize("share", [1, 2, 7, MANY])
+def test_each_page_is_read_once(queue: Queue, monkeypatch: pytest.MonkeyPatch, share: int):
+    die_many(queue, [str(number) for number in range(MANY)], lambda number: "meant" if number % share == 0 else "not")
+    pages = 0
+
+    def count(calls: Calls) -> None:
+        nonlocal pages
+        pages += sum(call.args[0] == "ZRANGE" for call in calls)
+
+    with monkeypatch.context() as patch:
+        intercept(queue, patch, before=count)
+        queue.dead.redrive(error="meant")
+    assert pages > 0
+    shards = len(queue.core.shards)
+    assert pages <= shards + MANY // (MAX_MOVED - 1)

@@ -1,0 +1,392 @@
+"""Schedules, on each kind of client: what arms the next slot, and what is missed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Message, Queue
+from delayq.errors import DelayqError, InvalidInput, ServerUnreachable
+from delayq.operations import arming
+from delayq.times import from_ms
+from tests.contract.conftest import Calls, Drain, Now, examine, intercept
+
+MINUTE = 60.0
+
+
+def slot_of(message: Message) -> dt.datetime:
+    return from_ms(message.headers["delayq-slot"])
+
+
+def taken(queue: Queue) -> list[dt.datetime]:
+    """Take and ack what is due, one after the other; return the slots."""
+    slots = []
+    while messages := queue.receive(1):
+        slots.append(slot_of(messages[0]))
+        messages[0].ack()
+    return slots
+
+
+def at(time: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(f"2023-11-14T{time}:00+00:00")
+
+
+# -- the keepers' calls ------------------------------------------------------------------------------------------------
+
+
+def test_added_schedule_is_known_and_armed(queue: Queue):
+    added = queue.schedules.add("tick", "*/5 * * * *", {"n": 1}, headers={"tenant": "a"}, max_retries=7)
+    assert queue.schedules.get("tick") == added
+    assert queue.schedules.list() == [added]
+    assert (added.next_at, added.paused, added.payload, added.headers) == (
+        at("22:15"),
+        False,
+        {"n": 1},
+        {"tenant": "a"},
+    )
+    assert added.next_id is not None
+    waiting = queue.get(added.next_id)
+    assert waiting is not None
+    assert (waiting.state, waiting.due_at, waiting.max_retries) == ("pending", at("22:15"), 7)
+
+
+def test_same_schedule_is_left_as_it_is(queue: Queue):
+    queue.schedules.add("tick", "*/5 * * * *", "x")
+    queue.schedules.add("tick", "*/5 * * * *", "x")
+    assert (queue.stats().sent, queue.stats().cancelled) == (1, 0)
+
+
+@pytest.mark.parametrize("change", [{"when": "*/10 * * * *"}, {"payload": "y"}, {"missed": "all"}], ids=repr)
+def test_changed_schedule_takes_its_waiting_occurrence_along(queue: Queue, now: Now, change: dict[str, Any]):
+    options: dict[str, Any] = {"when": "*/5 * * * *", "payload": "x"}
+    queue.schedules.add("tick", **options)
+    changed = queue.schedules.add("tick", **options | change)
+    (waiting,) = queue.peek("pending")
+    assert (waiting.id, waiting.due_at) == (changed.next_id, changed.next_at)
+    now.later(20 * MINUTE)
+    (message,) = queue.receive()
+    assert message.payload == (options | change)["payload"]
+    assert queue.stats().missing == 0
+
+
+def test_removed_schedule_takes_its_waiting_occurrence_along(queue: Queue):
+    queue.schedules.add("tick", "*/5 * * * *")
+    assert queue.schedules.remove("tick")
+    assert not queue.schedules.remove("tick")
+    assert (queue.peek("pending"), queue.schedules.list(), queue.schedules.get("tick")) == ([], [], None)
+
+
+def test_removed_while_it_runs_it_does_not_go_on(queue: Queue, now: Now):
+    queue.schedules.add("tick", "*/5 * * * *")
+    now.later(2 * MINUTE)
+    (message,) = queue.receive()
+    queue.schedules.remove("tick")
+    message.ack()
+    now.later(3600)
+    assert queue.receive() == []
+    assert queue.stats().missing == 0
+
+
+def test_paused_schedule_rests_and_resumes_with_its_next_slot(queue: Queue, now: Now):
+    queue.schedules.add("tick", "*/5 * * * *", missed="all")
+    assert queue.schedules.pause("tick")
+    assert queue.schedules.pause("tick")
+    now.later(60 * MINUTE)
+    assert taken(queue) == []
+    paused = queue.schedules.add("tick", "*/5 * * * *", "changed", missed="all")
+    assert (paused.paused, paused.next_at, queue.schedules.next()) == (True, None, [])
+    assert queue.schedules.resume("tick")
+    assert queue.schedules.resume("tick")
+    now.later(5 * MINUTE)
+    (message,) = queue.receive()
+    assert (slot_of(message), message.payload) == (at("23:15"), "changed")
+
+
+def test_run_now_sends_one_out_of_turn(queue: Queue):
+    before = queue.schedules.add("tick", "*/5 * * * *", "x")
+    queue.schedules.run_now("tick")
+    (message,) = queue.receive()
+    assert (message.payload, message.headers["delayq-schedule"], "delayq-slot" in message.headers) == (
+        "x",
+        "tick",
+        False,
+    )
+    message.ack()
+    assert queue.schedules.get("tick") == before
+    queue.schedules.pause("tick")
+    queue.schedules.run_now("tick")
+    assert len(queue.receive()) == 1
+
+
+@pytest.mark.parametrize("call", ["pause", "resume", "remove"])
+def test_call_for_a_schedule_that_is_not_there_says_so(queue: Queue, call: str):
+    assert getattr(queue.schedules, call)("nowhere") is False
+    with pytest.raises(InvalidInput, match="add it first"):
+        queue.schedules.run_now("nowhere")
+    with pytest.raises(InvalidInput, match="add it first"):
+        queue.schedules.next(name="nowhere")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"name": ""},
+        {"name": 5},
+        {"name": "x" * 225},
+        {"when": "61 * * * *"},
+        {"when": 5},
+        {"when": ["*"]},
+        {"timezone": "Europe/Berln"},
+        {"timezone": None},
+        {"missed": "never"},
+        {"grace": 5},
+        {"missed": "skip", "grace": -1},
+        {"max_retries": -1},
+        {"payload": float("nan")},
+        {"headers": {"delayq-slot": 1}},
+    ],
+    ids=repr,
+)
+def test_bad_input_changes_nothing(queue: Queue, client: redis.Redis, bad: dict[str, Any]):
+    with pytest.raises(InvalidInput):
+        queue.schedules.add(**{"name": "tick", "when": "* * * * *"} | bad)
+    assert client.keys("*") == []
+
+
+# -- slots -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missed", ["once", "skip", "all"])
+def test_each_slot_is_handed_out_once(queue: Queue, now: Now, missed: Any):
+    queue.schedules.add("tick", "*/5 * * * *", missed=missed)
+    slots = []
+    for _ in range(26):
+        now.later(MINUTE)
+        slots += taken(queue)
+    assert slots == [at("22:15"), at("22:20"), at("22:25"), at("22:30"), at("22:35")]
+    assert queue.stats().missing == 0
+
+
+AWAY: dict[str, tuple[dict[str, Any], list[str], int]] = {
+    "once": ({"missed": "once"}, ["22:15"], 0),
+    "skip": ({"missed": "skip"}, [], 1),
+    "skip-with-grace": ({"missed": "skip", "grace": dt.timedelta(minutes=12)}, ["23:05", "23:10"], 1),
+    "all": ({"missed": "all"}, [f"{22 + m // 60}:{m % 60:02}" for m in range(15, 75, 5)], 0),
+}
+
+
+@pytest.mark.parametrize(("options", "expected", "expired"), AWAY.values(), ids=AWAY)
+def test_what_was_missed_is_met_as_the_schedule_says(
+    queue: Queue, now: Now, options: dict[str, Any], expected: list[str], expired: int
+):
+    queue.schedules.add("tick", "*/5 * * * *", **options)
+    now.later(60 * MINUTE)  # 23:13:20
+    assert taken(queue) == [at(each) for each in expected]
+    assert queue.stats().expired == expired
+    now.later(2 * MINUTE)
+    assert taken(queue) == [at("23:15")]
+    assert queue.stats().missing == 0
+
+
+@pytest.mark.parametrize(("missed", "count"), [("once", 1), ("skip", 0), ("all", 24)])
+def test_consumer_away_for_a_day(queue: Queue, now: Now, drain: Drain, missed: Any, count: int):
+    handled: list[dt.datetime] = []
+    queue.schedules.add("tick", "@hourly", missed=missed)
+    now.later(86_400)
+    drain(queue, lambda message: handled.append(slot_of(message)), concurrency=1)
+    assert len(handled) == count
+    assert handled == sorted(handled)
+
+
+@pytest.mark.parametrize("late", [0, 3600])
+@pytest.mark.parametrize("options", [each for each, _, _ in AWAY.values()], ids=AWAY)
+def test_next_tells_what_then_happens(queue: Queue, now: Now, options: dict[str, Any], late: float):
+    queue.schedules.add("tick", "*/7 * * * *", timezone="Asia/Kolkata", **options)
+    queue.schedules.add("tock", "every 11m", **options)
+    now.later(late)
+    told = queue.schedules.next(5)
+    happened: list[tuple[str, dt.datetime]] = []
+    while len(happened) < 5:
+        for message in queue.receive(1):
+            happened.append((message.headers["delayq-schedule"], slot_of(message)))
+            message.ack()
+            break
+        else:
+            now.later(20)
+    assert happened == [tuple(slot) for slot in told]
+    assert [slot.schedule for slot in queue.schedules.next(3, "tock")] == ["tock"] * 3
+
+
+def test_retry_of_an_occurrence_is_no_slot_of_its_own_and_is_not_skipped(queue: Queue, now: Now):
+    queue.schedules.add("tick", "@hourly", missed="skip", grace=1)
+    now.later(47 * MINUTE - 20)
+    (message,) = queue.receive()
+    message.nack(600)
+    now.later(600)
+    (again,) = queue.receive()
+    assert (again.id, again.attempt) == (message.id, 2)
+    assert len(queue.peek("pending")) == 1
+
+
+# -- crash windows -----------------------------------------------------------------------------------------------------
+
+
+def test_next_occurrence_is_armed_before_the_handler_runs(queue: Queue, now: Now):
+    queue.schedules.add("tick", "*/5 * * * *")
+    now.later(2 * MINUTE)
+    queue.receive()
+    (waiting,) = queue.peek("pending")
+    assert waiting.due_at == at("22:20")
+
+
+def test_consumer_that_dies_before_it_has_armed_is_made_up_for(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+    queue.schedules.add("tick", "*/5 * * * *", max_retries=0)
+    now.later(2 * MINUTE)
+    with monkeypatch.context() as patch:
+        intercept(queue, patch, before=die_at_arm)
+        with pytest.raises(Killed):
+            queue.receive(lease=1)
+    assert queue.peek("pending") == []
+    now.later(2)
+    assert queue.receive() == []  # it has had its one attempt
+    (dead,) = queue.dead.list()
+    assert dead.reason == "consumer-lost"
+    assert [each.due_at for each in queue.peek("pending")] == [at("22:20")]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def arms(calls: Calls) -> bool:
+    return any(call.script is not None and call.script.name == "arm" for call in calls)
+
+
+def die_at_arm(calls: Calls) -> None:
+    if arms(calls):
+        raise Killed
+
+
+def test_reply_that_is_lost_arms_nothing_twice(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+    queue.schedules.add("tick", "*/5 * * * *")
+    now.later(2 * MINUTE)
+    lost: list[int] = []
+
+    def lose(calls: Calls) -> None:
+        if not lost and arms(calls):
+            lost.append(1)
+            raise ServerUnreachable("the reply is lost")
+
+    intercept(queue, monkeypatch, after=lose)
+    with pytest.raises(ServerUnreachable):
+        queue.receive()
+    (message,) = queue.receive()
+    assert (slot_of(message), lost) == (at("22:15"), [1])
+    assert [each.due_at for each in queue.peek("pending")] == [at("22:20")]
+    assert (queue.stats().sent, queue.stats().missing) == (2, 0)
+
+
+def test_redelivered_occurrence_of_a_slot_that_is_past_arms_nothing(queue: Queue, now: Now):
+    queue.schedules.add("tick", "*/5 * * * *", missed="all")
+    now.later(2 * MINUTE)
+    queue.receive(lease=400)
+    now.later(5 * MINUTE)
+    assert taken(queue) == [at("22:20")]
+    now.later(2 * MINUTE)
+    assert taken(queue) == [at("22:15")]
+    assert [each.due_at for each in queue.peek("pending")] == [at("22:25")]
+    assert (queue.stats().sent, queue.stats().missing) == (3, 0)
+
+
+def test_refused_arming_keeps_no_message_from_its_handler(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+    queue.schedules.add("tick", "*/5 * * * *")
+    now.later(2 * MINUTE)
+    with monkeypatch.context() as patch:
+        intercept(queue, patch, before=lambda calls: [DelayqError("no room")] * len(calls) if arms(calls) else None)
+        (message,) = queue.receive()
+    message.ack()
+    assert queue.peek("pending") == []
+    assert queue.connection.do(arming.revive(queue.core)) == 1
+    assert [each.due_at for each in queue.peek("pending")] == [at("22:20")]
+    assert queue.connection.do(arming.revive(queue.core)) == 0
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry"])
+def test_schedule_whose_occurrence_is_on_its_way_is_not_revived(
+    queue: Queue, now: Now, client: redis.Redis, state: str
+):
+    armed = queue.schedules.add("tick", "*/5 * * * *")
+    now.later(2 * MINUTE)
+    keys = queue.core.shards[0].keys
+    if state != "pending":
+        client.zrem(keys.pending, armed.next_id or "")
+        client.zadd(keys.state(state), {armed.next_id or "": now.ms})  # type: ignore[arg-type]
+    assert queue.connection.do(arming.revive(queue.core)) == 0
+
+
+@pytest.mark.parametrize("deed", ["cancel", "purge"])
+def test_schedule_outlives_its_occurrence(queue: Queue, now: Now, drain: Drain, deed: str):
+    armed = queue.schedules.add("tick", "*/5 * * * *")
+    queue.cancel(armed.next_id or "") if deed == "cancel" else queue.purge("pending")
+    now.later(2 * MINUTE)
+    handled: list[Message] = []
+    drain(queue, handled.append)
+    assert handled == []
+    now.later(5 * MINUTE)
+    drain(queue, handled.append)
+    assert [slot_of(each) for each in handled] == [at("22:20")]
+
+
+def test_unreadable_plan_is_a_message_like_others(queue: Queue):
+    for plan in ("{", "{}", '{"when":"61 * * * *"}', '{"when":"* * * * *","timezone":"Mars"}', 5):
+        queue.send("x", headers={"delayq-schedule": "tick", "delayq-slot": 1, "delayq-plan": plan})
+    queue.send("x", headers={"delayq-schedule": 5, "delayq-slot": "y"})
+    assert len(queue.receive()) == 6
+    assert queue.schedules.list() == []
+
+
+# -- the doctor --------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_finds_nothing_on_a_queue_with_schedules(queue: Queue, now: Now):
+    queue.schedules.add("tick", "*/5 * * * *")
+    queue.schedules.add("paused", "*/5 * * * *")
+    queue.schedules.pause("paused")
+    now.later(2 * MINUTE)
+    queue.receive()
+    assert [finding for finding in examine(queue).findings if finding.kind != "persistence"] == []
+
+
+WOUNDS: dict[str, Callable[[Any, Any], object]] = {
+    "nothing is known of it": lambda client, keys: client.hdel(keys.schedules, "tick"),
+    "cannot be read": lambda client, keys: client.hset(keys.schedules, "tick", "junk"),
+    "is not armed": lambda client, keys: client.zrem(keys.armed, "tick"),
+    "has lost its occurrence": lambda client, keys: client.zadd(keys.armed, {"tick": 1_600_000_000_000}),
+}
+
+
+@pytest.mark.parametrize("text", WOUNDS)
+def test_doctor_finds_a_schedule_that_would_not_go_on(queue: Queue, client: redis.Redis, text: str):
+    queue.schedules.add("tick", "*/5 * * * *")
+    WOUNDS[text](client, queue.core.shards[0].keys)
+    found = [finding for finding in examine(queue).findings if finding.kind == "schedule"]
+    assert [text in finding.text for finding in found] == [True]
+    examine(queue, repair=True)
+    left = [finding for finding in examine(queue).findings if finding.kind == "schedule"]
+    assert len(left) == (text == "cannot be read")
+
+
+@pytest.mark.parametrize("score", [1.5, float("inf"), 1e16])
+def test_schedule_whose_slot_another_program_has_overwritten_can_be_paused_and_removed(
+    queue: Queue, client: redis.Redis, score: float
+):
+    queue.schedules.add("tick", "*/5 * * * *")
+    client.zadd(queue.core.shards[0].keys.armed, {"tick": score})
+    assert queue.schedules.pause("tick")
+    client.zadd(queue.core.shards[0].keys.armed, {"tick": score})
+    assert queue.schedules.remove("tick")
+    assert queue.schedules.list() == []

@@ -1,0 +1,66 @@
+"""A consumer of chains: each link is handled, and sends the next one in one step with its ack.
+
+In the journal, a link is CHAIN:NUMBER, whatever its message is called: a link that was sent twice would be seen there.
+
+Usage: python -m tests.faults.programs.chain JSON
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from delayq import Ack, Consumer, Message, Outgoing, Queue
+from tests.faults.history import Journal
+
+
+class Task(msgspec.Struct, kw_only=True):
+    """What a consumer of chains is to do.
+
+    Attributes:
+        links: of each chain.
+        work: seconds that a handler takes.
+    """
+
+    url: str
+    queue: str
+    journals: str
+    lease: float
+    links: int
+    work: float
+    concurrency: int = 4
+
+
+def link(chain: int, number: int) -> Outgoing:
+    """Return the message of a link: those of even chains have ids of their own, the others random ones."""
+    payload = {"chain": chain, "number": number}
+    return Outgoing(payload, id=None if chain % 2 else f"{chain}:{number}", on_conflict="error")
+
+
+def main(task: Task) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer looks after it
+    journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
+    queue = Queue(task.queue, url=task.url, lease=task.lease)
+
+    def handle(message: Message) -> Ack:
+        chain, number = message.payload["chain"], message.payload["number"]
+        due_ms = float(message.due_ms)
+        name = f"{chain}:{number}"
+        journal.note("delivered", name, attempt=message.attempt, ms=message.handed_ms, due_ms=due_ms)
+        time.sleep(task.work)
+        last = number == task.links
+        if not last:
+            journal.note("attempted", f"{chain}:{number + 1}")
+        journal.note("finished", name, attempt=message.attempt)
+        return Ack() if last else Ack(then=[link(chain, number + 1)])
+
+    Consumer(queue, handle, concurrency=task.concurrency).run()
+
+
+if __name__ == "__main__":
+    main(msgspec.json.decode(sys.argv[1], type=Task))

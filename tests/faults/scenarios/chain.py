@@ -1,0 +1,50 @@
+"""Consumers of chains, whose links send the next one in one step with their ack, are killed again and again."""
+
+from __future__ import annotations
+
+from tests.faults import history
+from tests.faults.checker import Verdict
+from tests.faults.programs.chain import link
+from tests.faults.scenarios.kill_consumers import strike
+from tests.faults.world import Broken, World
+
+LEASE = 1.0
+CONSUMERS = 3
+
+
+def run(world: World) -> Verdict:
+    """Kill a consumer every half second: each link of each chain is done, and acked once."""
+    server = world.server()
+    queue = world.queue(server.url, lease=LEASE)
+    chains, links = world.pick((16, 12), (200, 200))
+    hits = world.pick(4, 1000)  # so many deliveries are to be lost; then the rest is let alone
+    for chain in range(chains):
+        world.journal.note("attempted", f"{chain}:1")
+        first = link(chain, 1)
+        sent = queue.send(first.payload, id=first.id)
+        world.journal.note("sent", f"{chain}:1", ms=sent.due_at.timestamp() * 1000)
+    task = {"lease": LEASE, "links": links, "work": world.pick(0.05, 0.02)}
+    consumers = [world.chain(server.url, "work", **task) for _ in range(CONSUMERS)]
+    kills = 0
+    while (stats := queue.stats()).inside and stats.lease_lost < hits:
+        if stats.sent > chains * links:
+            raise Broken(f"{chains * links} links: {stats.sent} were sent")
+        victim = consumers.pop(world.dice.randrange(CONSUMERS))
+        strike(world, victim)
+        kills += 1
+        consumers.append(world.chain(server.url, "work", **task))
+    world.drain(queue)
+    for consumer in consumers:
+        world.stop(consumer)
+    verdict = world.verdict(queue, lease=LEASE)
+    stats = queue.stats()
+    world.figures |= {"kills": str(kills), "in flight at them": f"{stats.lease_lost:,}"}
+    whole = {f"{chain}:{number}" for chain in range(chains) for number in range(1, links + 1)}
+    done = {event.id for event in history.read(world.folder) if event.kind == "finished"}
+    if done != whole:
+        raise Broken(f"{len(whole - done)} links were not done, such as {sorted(whole - done)[:5]}; {verdict}")
+    if (stats.sent, stats.acked) != (len(whole), len(whole)):
+        raise Broken(f"{len(whole)} links: {stats.sent} were sent, and {stats.acked} acked; {verdict}")
+    if not stats.lease_lost:
+        raise Broken(f"{kills} kills have hit nothing")
+    return verdict

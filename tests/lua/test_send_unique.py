@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.lua.raw import NOW, RUNG, SERVER_TIME, stamped
+
+MINUTE = 60_000
+
+
+def test_new_id_is_sent_and_reserved(queue):
+    assert queue.send_unique("a", "+5000", b"{}", MINUTE) == [NOW + 5000]
+    assert queue.redis.pttl(queue.keys.unique("a")) in range(MINUTE - 10_000, MINUTE + 1)
+    assert queue.state() == {
+        "pending": {"a": NOW + 5000},
+        "messages": {"a": stamped("{}")},
+        "unique:a": str(NOW + MINUTE),
+        "stats": {"sent": 1},
+        "bell": RUNG,
+    }
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
+def test_id_that_exists_is_neither_sent_nor_reserved(queue, state):
+    queue.given(**{state: {"a": NOW}})
+    for messages in ({}, {"a": "old"}):
+        queue.given(messages=messages)
+        before = queue.state()
+        assert queue.send_unique("a", "+0", b"{}", MINUTE) == [-1]
+        assert queue.state() == before
+
+
+def test_id_whose_payload_is_there_alone_exists(queue):
+    queue.given(messages={"a": "old"})
+    assert queue.send_unique("a", "+0", b"{}", MINUTE) == [-1]
+    assert queue.state() == {"messages": {"a": "old"}}
+
+
+def test_garbage_is_sent_as_new(queue):
+    queue.given(garbage={"a": NOW - 1}, messages={"a": "old"})
+    assert queue.send_unique("a", "+5", b"new", MINUTE) == [NOW + 5]
+    state = queue.state()
+    assert "garbage" not in state
+    assert (state["pending"], state["messages"]) == ({"a": NOW + 5}, {"a": stamped("new")})
+
+
+@pytest.mark.parametrize(("later", "free"), [(0, False), (MINUTE - 1, False), (MINUTE, True), (MINUTE + 1, True)])
+def test_reservation_ends_when_its_time_is_over_though_the_message_was_acked_before(queue, later, free):
+    queue.send_unique("a", "+0", b"{}", MINUTE)
+    queue.ack([("a", queue.deliver("a"))])
+    queue.now = NOW + later
+    assert queue.send_unique("a", "+0", b"{}", MINUTE) == [NOW + later if free else -1]
+    assert queue.state()["unique:a"] == str(NOW + MINUTE + (later if free else 0))
+    assert queue.state()["stats"]["sent"] == 1 + free
+
+
+def test_part_of_a_millisecond_counts_as_a_whole_one(queue):
+    queue.now = NOW + 0.25
+    queue.send_unique("a", "+0", b"{}", 10)
+    assert queue.state()["unique:a"] == str(NOW + 11)
+
+
+def test_other_sends_do_not_look_at_it(queue):
+    queue.send_unique("a", "+0", b"{}", MINUTE)
+    queue.ack([("a", queue.deliver("a"))])
+    assert queue.send([("a", "+0", b"{}")]) == [NOW]
+
+
+def test_value_that_is_no_time_reserves_nothing(queue):
+    """Another program has overwritten it."""
+    queue.redis.set(queue.keys.unique("a"), "for ever")
+    assert queue.send_unique("a", "+0", b"{}", MINUTE) == [NOW]
+
+
+def test_expiry_clears_the_reservation_away_by_the_servers_clock(queue):
+    queue.now = SERVER_TIME
+    queue.send_unique("a", "+0", b"{}", MINUTE)
+    ends = int(queue.state()["unique:a"])
+    left = queue.redis.pttl(queue.keys.unique("a"))
+    assert abs(queue.server_ms() + left - ends) <= 2
+
+
+def test_bell_rings_for_a_message_that_becomes_the_earliest(queue):
+    queue.given(pending={"p": NOW + 10})
+    queue.send_unique("a", "+10", b"{}", MINUTE)
+    assert "bell" not in queue.state()
+    queue.send_unique("b", "+9", b"{}", MINUTE)
+    assert queue.state()["bell"] == RUNG

@@ -1,0 +1,81 @@
+"""The pytest plugin: its fixtures, and that it costs nothing where nobody asks for them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from delayq import Queue
+from delayq.testing import Clock, assert_sent
+
+USER = """
+from delayq import Queue
+from delayq.testing import assert_sent
+
+emails = Queue("emails", url="redis://127.0.0.1:1/0")
+
+def test_of_a_queue(delayq_queue, delayq_clock):
+    seen = []
+    delayq_queue.handler(lambda message: seen.append(message.payload))
+    delayq_queue.send("x", delay=7200)
+    delayq_clock.advance(hours=2)
+    delayq_clock.run_due()
+    assert seen == ["x"]
+
+def test_of_a_queue_of_ours(delayq_clock):
+    delayq_clock.add(emails)
+    emails.send("x")
+    assert_sent(emails, "x")
+
+def test_that_fails(delayq_queue):
+    delayq_queue.send("x")
+    assert_sent(delayq_queue, "y")
+"""
+
+
+def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a user's pytest: without this project's settings."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), "."]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PYTHONPATH"))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_fixture_is_a_queue_in_memory_with_the_fixture_of_the_clock(delayq_queue: Queue, delayq_clock: Clock):
+    due_at = delayq_queue.send("x", delay=60).due_at
+    delayq_clock.advance(60)
+    assert delayq_clock.now() == due_at
+    assert_sent(delayq_queue, "x")
+
+
+def test_fixtures_are_there_for_whoever_has_delayq_installed(tmp_path: Path):
+    (tmp_path / "test_user.py").write_text(USER)
+    done = run_pytest(tmp_path)
+    assert re.search(r"1 failed, 2 passed", done.stdout), done.stdout + done.stderr
+    assert "AssertionError: no message with payload='y' in what was sent to tests" in done.stdout
+    assert "raise AssertionError" not in done.stdout  # the failure is shown where the test asserts
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["unused", "used"])
+def test_only_a_test_that_asks_for_a_queue_imports_one(tmp_path: Path, used: bool):
+    (tmp_path / "test_user.py").write_text(f"""
+import sys
+
+def test_user({"delayq_queue" if used else ""}):
+    assert "_delayq_pytest" in sys.modules
+    imported = {{"delayq", "redis", "fakeredis", "lupa", "structlog", "msgspec", "hiredis"}} & set(sys.modules)
+    assert len(imported) == {7 if used else 0}, imported
+""")
+    done = run_pytest(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,269 @@
+"""Handlers run in the test's thread, and their messages become what they become in life."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from typing import Any
+
+import pytest
+
+from delayq import Ack, Message, Outgoing, Queue, Reject, RetryAfter
+from delayq.errors import HandlerMissing, PayloadNotSerializable
+from delayq.testing import Clock, in_memory
+
+
+class Handler:
+    """Notes what it is given, and fails the first attempts."""
+
+    def __init__(self, clock: Clock, failing: int = 0, error: BaseException | None = None) -> None:
+        self.clock = clock
+        self.began = clock.ms
+        self.failing = failing
+        self.error = error or TimeoutError("no answer")
+        self.seen: list[tuple[Any, int, float]] = []
+
+    def __call__(self, message: Message) -> None:
+        self.seen.append((message.payload, message.attempt, (self.clock.ms - self.began) / 1000))
+        if message.attempt <= self.failing:
+            raise self.error
+
+
+def state(queue: Queue, id: str) -> str:
+    info = queue.get(id)
+    return info.state if info else "gone"
+
+
+def test_only_what_is_due_is_handled(emails: Queue, clock: Clock):
+    handler = emails.handler(Handler(clock))
+    emails.send("later", delay=60)
+    emails.send("now")
+    assert [message.payload for message in clock.run_due()] == ["now"]
+    clock.advance(59)
+    assert clock.run_due() == []
+    clock.advance(1)
+    assert [message.payload for message in clock.run_due()] == ["later"]
+    assert handler.seen == [("now", 1, 0), ("later", 1, 60)]
+    assert [message.payload for message in clock.handled] == ["now", "later"]
+
+
+def test_messages_of_one_instant_are_handled_in_the_order_of_their_sends(emails: Queue, clock: Clock):
+    handler = emails.handler(Handler(clock))
+    for n in range(0, 12, 2):
+        emails.send(n)
+        emails.send_many([Outgoing(n + 1)])
+    clock.run_due()
+    assert [payload for payload, *_ in handler.seen] == list(range(12))
+
+
+def test_handler_runs_in_the_thread_of_the_test(emails: Queue, clock: Clock):
+    threads: list[threading.Thread] = []
+    emails.handler(lambda _: threads.append(threading.current_thread()))
+    emails.send("x")
+    clock.run_due()
+    assert threads == [threading.current_thread()]
+
+
+def test_what_handlers_send_is_handled_too(emails: Queue, orders: Queue, clock: Clock):
+    mails = emails.handler(Handler(clock))
+    orders.handler(lambda message: emails.send(f"thanks for {message.payload}"))
+    orders.send("a lamp")
+    assert [message.queue for message in clock.run_due()] == ["orders", "emails"]
+    assert mails.seen == [("thanks for a lamp", 1, 0)]
+
+
+def test_queues_that_are_named_are_served_alone(emails: Queue, orders: Queue, clock: Clock):
+    emails.handler(Handler(clock))
+    orders.handler(lambda message: emails.send(message.payload))
+    orders.send("a lamp")
+    assert len(clock.run_due(orders)) == 1
+    assert emails.stats().pending == 1
+    assert len(clock.run_due(emails)) == 1
+
+
+def test_each_message_is_handled_at_its_time(emails: Queue, orders: Queue, clock: Clock):
+    mails, ordered = emails.handler(Handler(clock)), orders.handler(Handler(clock))
+    for seconds in (3600, 60, 7200):
+        emails.send("mail", delay=seconds)
+    orders.send("order", delay=600.5)
+    assert [message.queue for message in clock.run_for(hours=1)] == ["emails", "orders", "emails"]
+    assert [at for *_, at in mails.seen] == [60, 3600]
+    assert [at for *_, at in ordered.seen] == [600.5]
+    assert clock.ms == mails.began + 3_600_000
+
+
+def test_time_passes_until_a_moment(emails: Queue, clock: Clock):
+    emails.handler(Handler(clock))
+    noon = clock.now() + dt.timedelta(hours=3)
+    emails.send("x", at=noon)
+    assert clock.run_until(noon - dt.timedelta(milliseconds=1)) == []
+    assert len(clock.run_until(noon)) == 1
+    assert clock.now() == noon
+
+
+def test_failed_delivery_is_retried_after_the_backoff_of_the_queue(emails: Queue, clock: Clock):
+    handler = emails.handler(Handler(clock, failing=2))
+    emails.send("x", id="a")
+    clock.run_for(minutes=5)
+    assert handler.seen == [("x", 1, 0), ("x", 2, 10), ("x", 3, 70)]
+    assert state(emails, "a") == "gone"
+
+
+def test_message_dies_when_its_retries_are_used_up(emails: Queue, clock: Clock):
+    emails.handler(Handler(clock, failing=9))
+    emails.send("x", id="a")
+    assert len(clock.run_for(minutes=5, raise_errors=False)) == 3
+    (letter,) = emails.dead.list()
+    assert (letter.id, letter.reason, letter.error) == ("a", "retries-exhausted", "TimeoutError: no answer")
+
+
+def test_error_of_a_handler_is_raised_once_its_message_is_settled(emails: Queue, clock: Clock):
+    handler = emails.handler(Handler(clock, failing=1))
+    emails.send("x", id="a")
+    with pytest.raises(TimeoutError, match="no answer") as caught:
+        clock.run_due()
+    assert caught.value is handler.error
+    assert caught.value.__notes__ == [
+        "raised by the handler of emails in attempt 1 at a: it waits for its next attempt"
+    ]
+    assert state(emails, "a") == "retry"
+    assert len(clock.run_for(10)) == 1
+    assert state(emails, "a") == "gone"
+
+
+def test_error_keeps_no_other_message_from_its_handler(emails: Queue, clock: Clock):
+    emails.handler(Handler(clock, failing=1))
+    ids = [emails.send(n).id for n in range(3)]
+    with pytest.raises(ExceptionGroup, match="3 messages have failed") as caught:
+        clock.run_due()
+    assert len(caught.value.exceptions) == 3
+    assert {state(emails, id) for id in ids} == {"retry"}
+    assert len(clock.handled) == 3
+
+
+def test_error_that_kills_its_message_says_so(emails: Queue, clock: Clock):
+    emails.handler(Handler(clock, failing=9))
+    emails.send("x", id="a", max_retries=0)
+    with pytest.raises(TimeoutError) as caught:
+        clock.run_due()
+    assert caught.value.__notes__ == ["raised by the handler of emails in attempt 1 at a: it is dead"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "then"), [(Reject("no address"), "dead"), (RetryAfter(60), "retry"), (None, "retry")], ids=repr
+)
+def test_verdict_of_a_handler_is_no_error(emails: Queue, clock: Clock, verdict: Exception | None, then: str):
+    def decide(_: Message) -> bool:
+        if verdict:
+            raise verdict
+        return False
+
+    emails.handler(decide)
+    emails.send("x", id="a")
+    clock.run_due()
+    assert state(emails, "a") == then
+
+
+def test_handler_may_settle_its_message_itself(emails: Queue, clock: Clock):
+    emails.handler(lambda message: message.nack(delay=5) if message.attempt == 1 else None)
+    emails.send("x", id="a")
+    clock.run_due()
+    assert state(emails, "a") == "retry"
+    assert len(clock.run_for(5)) == 1
+    assert emails.stats().missing == 0
+
+
+def test_what_follows_from_a_message_is_handled_at_its_time(emails: Queue, clock: Clock):
+    emails.handler(lambda message: Ack(then=[Outgoing(message.payload + 1, delay=60)]) if message.payload < 3 else None)
+    emails.send(1)
+    assert [message.payload for message in clock.run_for(minutes=2)] == [1, 2, 3]
+
+
+def test_message_whose_follower_cannot_be_sent_has_failed(emails: Queue, clock: Clock):
+    emails.handler(lambda _: Ack(then=[Outgoing(object())]))
+    emails.send("x", id="a")
+    with pytest.raises(PayloadNotSerializable):
+        clock.run_due()
+    assert state(emails, "a") == "retry"
+
+
+def test_schedule_fires_at_each_of_its_slots(emails: Queue):
+    slots: list[str] = []
+    clock: Clock
+    emails.cron("*/10 * * * *", name="tick")(lambda _: slots.append(f"{clock.now():%H:%M}"))
+    with in_memory(emails, start=dt.datetime(2030, 1, 1, tzinfo=dt.UTC)) as clock:
+        clock.run_for(minutes=25)
+        clock.run_for(minutes=5)
+    assert slots == ["00:10", "00:20", "00:30"]
+
+
+def test_handler_that_takes_longer_than_its_lease_may_still_ack(emails: Queue, clock: Clock):
+    emails.handler(lambda _: clock.advance(minutes=5))
+    emails.send("x")
+    clock.run_due()
+    assert (emails.stats().acked, emails.stats().inside) == (1, 0)
+
+
+def test_clock_never_goes_back(emails: Queue, clock: Clock):
+    emails.handler(lambda _: clock.advance(minutes=5))
+    began = clock.now()
+    emails.send("x", delay=1)
+    clock.run_for(seconds=10)
+    assert clock.now() == began + dt.timedelta(minutes=5, seconds=1)
+    clock.move(clock.ms - 1)
+    assert clock.now() == began + dt.timedelta(minutes=5, seconds=1)
+
+
+def test_lease_of_a_message_that_the_test_has_taken_ends(emails: Queue, clock: Clock):
+    handler = emails.handler(Handler(clock))
+    emails.send("x")
+    emails.receive()
+    assert clock.run_for(seconds=29) == []
+    clock.run_for(minutes=1)
+    assert handler.seen == [("x", 2, 30)]
+
+
+def test_expired_message_reaches_no_handler(emails: Queue, clock: Clock):
+    emails.handler(Handler(clock))
+    emails.send("x", expires_in=60)
+    clock.advance(minutes=2)
+    assert clock.run_due() == []
+    assert emails.stats().expired == 1
+
+
+def test_paused_queue_lets_time_pass_and_handles_nothing(emails: Queue, clock: Clock):
+    emails.handler(Handler(clock))
+    emails.send("x")
+    emails.pause()
+    assert clock.run_for(days=365) == []
+    emails.resume()
+    assert len(clock.run_due()) == 1
+
+
+def test_message_that_never_ends_is_stopped(emails: Queue, clock: Clock):
+    emails.handler(lambda message: emails.send(message.payload))
+    emails.send("x")
+    with pytest.raises(AssertionError, match="20 messages were handled, and message-000021 of emails is due, too"):
+        clock.run_due(limit=20)
+    assert len(clock.handled) == 20
+    assert (emails.stats().unack, emails.stats().inside) == (0, 1)
+
+
+def test_interrupt_ends_the_test_at_once(emails: Queue, clock: Clock):
+    emails.handler(Handler(clock, failing=1, error=KeyboardInterrupt()))
+    emails.send("x", id="a")
+    emails.send("y", id="b")
+    with pytest.raises(KeyboardInterrupt):
+        clock.run_due(raise_errors=False)
+    assert (state(emails, "a"), state(emails, "b")) == ("retry", "ready")
+
+
+def test_queue_without_a_handler_is_left_alone_unless_it_is_named(emails: Queue, orders: Queue, clock: Clock):
+    orders.send("x")
+    with pytest.raises(HandlerMissing, match="queue emails has no handler"):
+        clock.run_due()
+    emails.handler(Handler(clock))
+    assert clock.run_due() == []
+    with pytest.raises(HandlerMissing, match="queue orders has no handler: decorate a function"):
+        clock.run_due(orders, emails)
+    assert orders.stats().pending == 1

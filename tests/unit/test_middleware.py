@@ -1,0 +1,213 @@
+"""The order in which middleware runs, and what becomes of errors in it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from delayq import Middleware, Outgoing, Reject, Sending
+from delayq.errors import InvalidInput, ReturnedFalse
+
+Handler = Callable[[Any], Any]
+
+
+class Fake:
+    """What middleware may ask of a message."""
+
+    queue, id, attempt = "jobs", "a", 1
+
+
+MESSAGE = Fake()
+
+
+@pytest.fixture
+def middleware() -> Middleware:
+    return Middleware()
+
+
+@pytest.fixture(params=["sync", "async"])
+def run(request: pytest.FixtureRequest, middleware: Middleware) -> Callable[[Handler], Any]:
+    """``run(handler)``: run a handler, plain or as a coroutine function, within the middleware."""
+
+    def run(handler: Handler) -> Any:
+        if request.param == "sync":
+            return middleware.wrap(handler)(MESSAGE)
+
+        async def coroutine(message: Any) -> Any:
+            return handler(message)
+
+        wrapped = middleware.wrap(coroutine)
+        assert inspect.iscoroutinefunction(wrapped)
+        with pytest.raises(StopIteration) as stopped:
+            wrapped(MESSAGE).send(None)
+        return stopped.value.value
+
+    return run
+
+
+def broken(*_: Any) -> Any:
+    raise ValueError("boom")
+
+
+def raising(error: BaseException) -> Handler:
+    def handler(_: Any) -> None:
+        raise error
+
+    return handler
+
+
+def test_handler_is_itself_without_middleware(middleware: Middleware):
+    middleware.before_send(lambda _: None)
+    assert middleware.wrap(print) is print
+    assert Middleware().has_sends is False
+
+
+def test_layers_nest_in_the_order_of_their_registration(middleware: Middleware, run: Callable[[Handler], Any]):
+    seen: list[str] = []
+
+    @middleware.around_delivery
+    def outer(message: Any) -> Iterator[None]:
+        seen.append(f"outer {message.id}")
+        yield
+        seen.append("/outer")
+
+    middleware.after_delivery(lambda message, error: seen.append(f"after {message.id} {error}"))
+    middleware.before_delivery(lambda message: seen.append(f"before {message.id}"))
+
+    @middleware.around_delivery
+    @contextmanager
+    def inner(_: Any) -> Iterator[None]:
+        seen.append("inner")
+        yield
+        seen.append("/inner")
+
+    assert run(lambda _: seen.append("handler") or 5) == 5  # type: ignore[func-returns-value]
+    assert seen == ["outer a", "before a", "inner", "handler", "/inner", "after a None", "/outer"]
+
+
+def test_registering_gives_the_function_back(middleware: Middleware):
+    def around(_: Any) -> Iterator[None]:
+        yield
+
+    assert middleware.around_delivery(around) is around
+    assert middleware.around_send(around) is around
+    hooks = (middleware.before_delivery, middleware.after_delivery, middleware.before_send, middleware.after_send)
+    assert [hook(print) for hook in hooks] == [print] * 4
+
+
+def test_error_in_before_keeps_the_handler_from_running(middleware: Middleware, run: Callable[[Handler], Any]):
+    seen: list[Any] = []
+    middleware.after_delivery(lambda _, error: seen.append(error))
+    middleware.before_delivery(raising(Reject("not today")))
+    middleware.before_delivery(seen.append)
+    with pytest.raises(Reject, match="not today"):
+        run(seen.append)
+    assert [type(each) for each in seen] == [Reject]
+
+
+def test_error_in_after_is_logged_and_changes_nothing(middleware: Middleware, run: Callable[[Handler], Any]):
+    middleware.after_delivery(broken)
+    with capture_logs() as lines:
+        assert run(lambda _: 5) == 5
+        with pytest.raises(KeyError):
+            run(raising(KeyError("k")))
+    assert [(line["event"], line["function"], line["id"], line["log_level"]) for line in lines] == [
+        ("middleware failed, which changes nothing", "broken", "a", "error")
+    ] * 2
+
+
+def test_after_is_told_what_the_handler_has_raised(middleware: Middleware, run: Callable[[Handler], Any]):
+    seen: list[BaseException | None] = []
+    middleware.after_delivery(lambda _, error: seen.append(error))
+    error = SystemExit(3)
+    with pytest.raises(SystemExit):
+        run(raising(error))
+    assert seen == [error]
+
+
+def test_handler_that_returns_false_has_failed_for_middleware_and_still_returns_false(
+    middleware: Middleware, run: Callable[[Handler], Any]
+):
+    seen: list[BaseException | None] = []
+    middleware.after_delivery(lambda _, error: seen.append(error))
+    assert run(lambda _: False) is False
+    assert [type(error) for error in seen] == [ReturnedFalse]
+    assert run(lambda _: 0) == 0
+    assert seen[1:] == [None]
+
+
+def test_around_may_swallow_or_replace_an_error(middleware: Middleware, run: Callable[[Handler], Any]):
+    @middleware.around_delivery
+    def translate(_: Any) -> Iterator[None]:
+        try:
+            yield
+        except LookupError as error:
+            raise Reject("no such thing") from error
+
+    middleware.around_delivery(lambda _: suppress(ZeroDivisionError))
+    assert run(raising(ZeroDivisionError())) is None
+    with pytest.raises(Reject):
+        run(raising(KeyError("k")))
+
+
+def test_error_behind_the_yield_counts_as_the_handler_s(middleware: Middleware, run: Callable[[Handler], Any]):
+    @middleware.around_delivery
+    def commit(_: Any) -> Iterator[None]:
+        yield
+        raise ConnectionError("not committed")
+
+    with pytest.raises(ConnectionError):
+        run(lambda _: None)
+
+
+def test_wrapped_handler_keeps_to_the_middleware_that_was_there(middleware: Middleware):
+    seen: list[Any] = []
+    middleware.before_delivery(seen.append)
+    wrapped = middleware.wrap(lambda _: None)
+    middleware.before_delivery(broken)
+    wrapped(MESSAGE)
+    assert seen == [MESSAGE]
+
+
+async def coroutine(*_: Any) -> None:
+    pass
+
+
+async def asynchronous_generator(_: Any) -> Any:
+    yield
+
+
+def generator(*_: Any) -> Iterator[None]:
+    yield
+
+
+HOOKS = [name for name in dir(Middleware) if name.startswith(("before", "after", "around"))]
+NOT_RUN_BY_A_CALL = [None, 5, coroutine, asynchronous_generator]
+
+
+@pytest.mark.parametrize(
+    ("hook", "function"),
+    [
+        *[(hook, function) for hook in HOOKS for function in NOT_RUN_BY_A_CALL],
+        *[(hook, generator) for hook in HOOKS if not hook.startswith("around")],
+    ],
+)
+def test_what_a_call_does_not_run_is_refused(middleware: Middleware, hook: str, function: Any):
+    with pytest.raises(InvalidInput, match="middleware"):
+        getattr(middleware, hook)(function)
+    assert not middleware.has_sends
+    assert middleware.wrap(print) is print
+
+
+def test_swallowed_error_of_a_send_is_raised_all_the_same(middleware: Middleware):
+    middleware.around_send(lambda _: suppress(ValueError))
+    with pytest.raises(ValueError, match="of the send"), middleware.sending(Sending("jobs", [])):
+        raise ValueError("of the send")
+    middleware.before_send(broken)
+    with pytest.raises(ValueError, match="boom"), middleware.sending(Sending("jobs", [Outgoing(1)])):
+        pytest.fail("it went on")
