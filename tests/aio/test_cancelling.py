@@ -63,8 +63,13 @@ def test_cancel_that_a_send_forgets_is_heeded(
 def test_receive_that_is_cancelled_at_its_end_hands_back_what_it_has(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    end = Waiter.end
-    ending, ended, waiters = asyncio.Event(), asyncio.Event(), set()
+    end, wait = Waiter.end, Waiter.wait
+    waiting, ending, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    waiters = set()
+
+    async def announced(self: Waiter, seconds: float) -> None:
+        waiting.set()
+        await wait(self, seconds)
 
     async def slow(self: Waiter) -> None:
         waiters.add(self)
@@ -74,12 +79,13 @@ def test_receive_that_is_cancelled_at_its_end_hands_back_what_it_has(
         ended.set()
 
     monkeypatch.setattr(Waiter, "end", slow)
+    monkeypatch.setattr(Waiter, "wait", announced)
 
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             for _ in range(2):
                 task = asyncio.create_task(queue.receive(wait=10))
-                await asyncio.sleep(0.05)
+                await waiting.wait()
                 sent = await queue.send("work")
                 await ending.wait()
                 task.cancel()
@@ -88,10 +94,10 @@ def test_receive_that_is_cancelled_at_its_end_hands_back_what_it_has(
                 stats = await queue.stats()
                 assert (stats.unack, stats.inside) == (0, 1)
                 await queue.cancel(sent.id)
-                ending.clear()
                 await ended.wait()
                 await asyncio.sleep(0)
-                ended.clear()
+                for event in (waiting, ending, ended):
+                    event.clear()
             assert len(waiters) == 1  # it serves again
 
     run(main())

@@ -122,7 +122,7 @@ def test_plain_handler_beside_an_async_function_raises_returns_and_is_told_of_as
             await queue.send_many(Outgoing(each, id=each) for each in ("raises", "stops", "false", "slow"))
             consumer = Consumer(queue, handle, timeout=0.05)
             await consumer.start()
-            assert await becomes(lambda: consumer.overran == 1)
+            assert await becomes(lambda: consumer.handled == 3 and consumer.overran > 0)  # others may, too
             assert (await queue.stats()).unack == 1
             may_end.set()
             assert await becomes(lambda: consumer.handled == 4)
