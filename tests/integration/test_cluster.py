@@ -18,7 +18,7 @@ from delayq import Consumer, Outgoing, Queue
 from delayq.bell import Bell
 from delayq.calls import Call, as_is, one
 from delayq.errors import DelayqError, ServerError, ServerNotReady, ServerUnreachable
-from delayq.keys import QueueKeys
+from delayq.keys import QueueKeys, shard_of
 from delayq.server import check_server
 from delayq.urls import connect
 from tests.servers import RedisServer
@@ -284,19 +284,24 @@ def test_consumer_goes_on_with_the_shards_of_the_nodes_that_are_left(cluster: Cl
         assert eventually(lambda: len(handled) == 90)
         dead = cluster.masters[2]
         assert cluster.owner(QueueKeys("delayq", "many").meta) is not dead, "the first shard holds the queue's record"
+        served = [cluster.owner(scripts.keys.meta) is not dead for scripts in queue.core.shards]
+        assert set(served) == {True, False}
         dead.kill()
-        sent = 0
-        for number in range(100, 112):
-            with contextlib.suppress(ServerNotReady, ServerUnreachable):
-                queue.send(number)
-                sent += 1
-        assert 0 < sent < 12
-        assert eventually(lambda: len(handled) == 90 + sent)
+        assert [reaches(queue, shard) for shard in range(9)] == served
+        assert eventually(lambda: len(handled) == 90 + sum(served))
         dead.start()
         cluster.wait()
         queue.send_many([Outgoing(n) for n in range(200, 290)])
         assert eventually(lambda: len(set(handled) & set(range(200, 290))) == 90)
         consumer.stop()
+
+
+def reaches(queue: Queue, shard: int) -> bool:
+    """Send a message to a shard; False when it is not served."""
+    id = next(each for n in range(1000) if shard_of(each := f"to-{n}", 9) == shard)
+    with contextlib.suppress(ServerNotReady, ServerUnreachable):
+        return queue.send(100 + shard, id=id).created
+    return False
 
 
 def test_calls_to_a_frozen_node_keep_nobody_elses_answers(cluster: Cluster) -> None:
