@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -23,6 +24,7 @@ from delayq.overtime import Overtime
 from delayq.queue import Queue
 from delayq.times import Seconds, lease_ms, milliseconds
 from delayq.typed import adapt
+from delayq.workers import Workers
 
 
 class Consumer:
@@ -174,7 +176,7 @@ class Consumer:
     def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop:
         if self._loop is not None:
             raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
-        loop = Loop(self.queue, self._handler, self._concurrency, self.name, burst, most)
+        loop = Loop(self.queue, partial(Workers, self._handler, self._concurrency), self.name, burst, most)
         loop.connect()
         self._loop, self._this_grace = loop, None
         return loop

@@ -26,6 +26,8 @@ class Loop(Turns[Message]):
     """The state of a run.
 
     Args:
+        hire: makes what runs the handlers: it is given what tells whether a message's lease still stands, and what is
+            to be called, on any thread, after each outcome.
         most: return after so many messages, or None.
         burst: return when nothing is due.
     """
@@ -35,15 +37,14 @@ class Loop(Turns[Message]):
     def __init__(
         self,
         queue: Queue,
-        handler: Callable[[Message], Any],
-        concurrency: int,
+        hire: Callable[[Callable[[Message], bool], Callable[[], None]], Workers[Message]],
         name: str,
         burst: bool = False,
         most: int | None = None,
     ) -> None:
-        super().__init__(queue.core, Message, concurrency, name, burst, most)
+        super().__init__(queue.core, Message, name, burst, most)
         self._queue = queue
-        self._workers = Workers(handler, concurrency, self._leases.stands, self._nudge)
+        self._workers = hire(self._leases.stands, self._nudge)
         self._sleeping = False
         self._thread: threading.Thread | None = None
         self._bells: list[bell.Bell] = []

@@ -46,7 +46,6 @@ class Turns(Generic[D]):
         self,
         core: Core,
         make: Callable[..., D],
-        concurrency: int,
         name: str,
         burst: bool = False,
         most: int | None = None,
@@ -54,7 +53,6 @@ class Turns(Generic[D]):
         self.handled = self.failed = 0
         self._core = core
         self._make_message = make
-        self._concurrency = concurrency
         self._name = name
         self._burst = burst
         self._most = most
@@ -108,7 +106,7 @@ class Turns(Generic[D]):
             yield from self._sleep(self._next_sleep, has_room=limit > 0)
 
     def _room(self) -> int:
-        room = pace.room(self._concurrency, self._unfinished, self._workers.handler_seconds)
+        room = self._workers.room(self._unfinished)
         return self._quarantine.limit(min(room, MAX_IDS), self._leases.held())
 
     def _exchange(self, limit: int | None) -> Moves[int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from delayq import outcome as oc
+from delayq import pace
 from delayq.message import Delivery
 
 D = TypeVar("D", bound=Delivery)
@@ -54,6 +55,10 @@ class Workers(Generic[D]):
             thread = threading.Thread(target=self._work, name=f"delayq-worker-{number}", daemon=True)
             thread.start()
             self.threads.append(thread)
+
+    def room(self, unfinished: int) -> int:
+        """Return how many messages to claim beside those that are with the threads."""
+        return pace.room(self._count, unfinished, self.handler_seconds)
 
     def submit(self, messages: list[D]) -> None:
         """Let the threads run the handler on messages, in their order."""

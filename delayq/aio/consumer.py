@@ -8,8 +8,10 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
+from delayq.aio.crew import Crew
 from delayq.aio.loop import Loop
 from delayq.aio.message import Message
 from delayq.aio.queue import Queue
@@ -18,10 +20,11 @@ from delayq.aio.signals import watched
 from delayq.errors import HandlerMissing, InvalidInput
 from delayq.log import log
 from delayq.operations.inspecting import check_limit
-from delayq.outcome import check_async_handler
+from delayq.outcome import check_async_handler, is_coroutine_function
 from delayq.overtime import Overtime
 from delayq.times import Seconds, lease_ms, milliseconds
 from delayq.typed import adapt
+from delayq.workers import Workers
 
 
 class Consumer:
@@ -167,7 +170,8 @@ class Consumer:
     async def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop:
         if self._loop is not None:
             raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
-        loop = Loop(self.queue, self._handler, self._concurrency, self.name, burst, most)
+        kind = Crew if is_coroutine_function(self._handler) else Workers
+        loop = Loop(self.queue, partial(kind, self._handler, self._concurrency), self.name, burst, most)
         self._loop, self._this_grace = loop, None
         try:
             await loop.connect()

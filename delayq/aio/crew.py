@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from delayq import outcome as oc
+from delayq import pace
 from delayq.aio.message import Message
 from delayq.log import log
 from delayq.turns import INTERRUPTED_SECONDS, SHUTDOWN
@@ -47,6 +48,10 @@ class Crew:
 
     def start(self) -> None:
         """Nothing: tasks begin with their messages."""
+
+    def room(self, unfinished: int) -> int:
+        """Return how many messages to claim beside those that are with the tasks."""
+        return pace.room(self._count, unfinished, self.handler_seconds)
 
     def submit(self, messages: list[Message]) -> None:
         """Run the handler on messages, in their order."""

@@ -16,7 +16,6 @@ from delayq.errors import ServerUnreachable
 from delayq.loop import HASTEN_SECONDS
 from delayq.moves import Move, Moves, Pause, Rest, Ring, Woken
 from delayq.operations import scheduling
-from delayq.outcome import is_coroutine_function
 from delayq.turns import Turns
 from delayq.workers import Workers
 
@@ -27,6 +26,8 @@ class Loop(Turns[Message]):
     """The state of a run.
 
     Args:
+        hire: makes what runs the handlers: it is given what tells whether a message's lease still stands, and what is
+            to be called, on any thread, after each outcome.
         most: return after so many messages, or None.
         burst: return when nothing is due.
     """
@@ -36,20 +37,15 @@ class Loop(Turns[Message]):
     def __init__(
         self,
         queue: Queue,
-        handler: Callable[[Message], Any],
-        concurrency: int,
+        hire: Callable[[Callable[[Message], bool], Callable[[], None]], Crew | Workers[Message]],
         name: str,
         burst: bool = False,
         most: int | None = None,
     ) -> None:
-        super().__init__(queue.core, Message, concurrency, name, burst, most)
+        super().__init__(queue.core, Message, name, burst, most)
         self._queue = queue
         self._events = asyncio.get_running_loop()
-        self._workers = (
-            Crew(handler, concurrency, self._leases.stands, self.wake)
-            if is_coroutine_function(handler)
-            else Workers(handler, concurrency, self._leases.stands, self._nudge)
-        )
+        self._workers = hire(self._leases.stands, self._nudge)
         self._sleeping = self._is_hurried = False
         self._cancelled: asyncio.CancelledError | None = None
         self._bells: list[bell.Bell] = []
@@ -164,7 +160,8 @@ class Loop(Turns[Message]):
         return any(rang)
 
     def _nudge(self) -> None:
-        """Wake the loop from a thread of a handler."""
+        """Wake the loop, also from a thread of a handler."""
         if self._sleeping:
+            self._sleeping = False  # once is enough
             with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for this outcome
                 self._events.call_soon_threadsafe(self.wake)
