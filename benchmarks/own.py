@@ -16,7 +16,7 @@ from delayq.cli.measures import Bench, bench
 from delayq.cli.samples import percentile
 from delayq.cli.server import Server
 
-from benchmarks import processes
+from benchmarks import awaited, processes
 from benchmarks.server import BenchServer
 from benchmarks.tasks import SETTLE_SECONDS, watch_idle
 from delayq.message import Outgoing
@@ -41,6 +41,12 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Say) ->
             found[name] = paired.as_record()
             say(f"{title}: {found[name]['per_second']['median']:,.0f}/s, {paired.ratio:.2f} of the bare scripts")
     return found
+
+
+def awaiting(server: BenchServer, size: int, runs: int, messages: int, say: Say) -> dict[str, Any]:
+    """Return the rates of the async face, each measured in turn with the bare scripts."""
+    with opened(server, size) as place:
+        return awaited.rates(place, server.url, messages, runs, say)
 
 
 def cost(server: BenchServer, size: int, messages: int) -> dict[str, Any]:

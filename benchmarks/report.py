@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from delayq.cli.bench import RATES
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from benchmarks import awaited
 from benchmarks.targets import Results, verdicts
 from benchmarks.workloads import WORKLOADS, Workload
 
 EXCUSE = 160  # characters
+SYNC_TITLES = {name: title for name, (title, _) in RATES.items()}
 
 
 class Table(NamedTuple):
@@ -33,6 +35,8 @@ def tables(results: Results) -> Iterator[Table]:
     own = results["own"]
     if "rates" in own:
         yield _of_pairs("delayq beside the bare scripts", own["rates"])
+    if "awaited" in own:
+        yield _of_pairs("delayq.aio beside the bare scripts", own["awaited"], awaited.TITLES)
     for key in ("backlog", "backlog_10m"):
         if key in own:
             yield from _of_backlog(own[key])
@@ -83,10 +87,10 @@ def _of_peers(workload: Workload, results: Results) -> Table:
     return Table(workload.title, ["", *(heading for heading, _ in workload.columns.values())], rows)
 
 
-def _of_pairs(title: str, pairs: dict[str, Any]) -> Table:
+def _of_pairs(title: str, pairs: dict[str, Any], titles: Mapping[str, str] = SYNC_TITLES) -> Table:
     rows = [
         [
-            RATES[name][0],
+            titles[name],
             _figure(pair["per_second"], ",.0f"),
             _figure(pair["bare_per_second"], ",.0f"),
             f"{pair['ratio']:.2f}",

@@ -38,6 +38,7 @@ SECTIONS = {
     "The queue": {
         "stats": "inspecting",
         "top": "top",
+        "configure": "configuring",
         "pause": "managing",
         "resume": "managing",
         "purge": "managing",

@@ -1,66 +1,70 @@
-"""Consumers of the async face as ``delayq consume`` runs them: all in one event loop."""
+"""The consumer of the async face as ``delayq consume`` runs it, in an event loop of its own."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
 
-from delayq.aio import Consumer, Message, Queue
+from delayq.aio import Consumer, Queue
+from delayq.batch import BatchHandler
+from delayq.message import Delivery
 from delayq.outcome import is_coroutine_function
 
 
-def consumer_of(queue: Queue, **options: Any) -> Consumer:
-    """Return a consumer of a queue; log lines of its handler, and of functions of schedules, carry their message."""
-    queue.cron_handlers.wrap(_named)
-    handler = queue.registered_handler
-    return Consumer(queue, None if handler is None else _named(handler), **options)
+def consumer_of(weights: Mapping[Queue, int], strict: bool, **options: Any) -> Consumer:
+    """Return a consumer of queues; log lines of their handlers, and of functions of schedules, carry their message."""
+    for queue in weights if options["pool"] == "thread" else ():  # in processes they do so anyway
+        queue.cron_handlers.wrap(_named)
+        if queue.registered_handler is not None:
+            queue.registered_handler = _named(queue.registered_handler)
+    return Consumer(list(weights) if strict else weights, strict=strict, **options)
 
 
-def _named(handler: Callable[[Message], Any]) -> Callable[[Message], Any]:
-    def bound(message: Message) -> Any:
-        known = {"queue": message.queue, "id": message.id, "attempt": message.attempt}
-        return structlog.contextvars.bound_contextvars(**known)
+def lines_named(subject: Delivery | list[Any]) -> Any:
+    """Let log lines carry, until the block ends, the message or the batch that they are about."""
+    if isinstance(subject, list):
+        return structlog.contextvars.bound_contextvars(queue=subject[0].queue, messages=len(subject))
+    return structlog.contextvars.bound_contextvars(queue=subject.queue, id=subject.id, attempt=subject.attempt)
 
-    def handle(message: Message) -> Any:
-        with bound(message):
-            return handler(message)
 
-    async def handle_async(message: Message) -> Any:
-        with bound(message):
-            return await handler(message)
+def _named(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if isinstance(handler, BatchHandler):
+        return handler.around(_named)
+
+    def handle(subject: Any) -> Any:
+        with lines_named(subject):
+            return handler(subject)
+
+    async def handle_async(subject: Any) -> Any:
+        with lines_named(subject):
+            return await handler(subject)
 
     return handle_async if is_coroutine_function(handler) else handle
 
 
 class Awaited:
-    """Consumers of the async face, to be run from a thread that waits for their end."""
+    """A consumer of the async face, to be run from a thread that waits for its end."""
 
-    def __init__(self, consumers: Sequence[Consumer]) -> None:
-        self._consumers = consumers
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, **limits: Any) -> None:
-        """Run all until each has ended, or a signal comes; see `Consumer.run`."""
+        """Run it until it has ended, or a signal comes; see `Consumer.run`."""
         asyncio.run(self._run(limits))
 
     def stop(self) -> None:
         """End `run` soon; may be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            for consumer in self._consumers:
-                asyncio.run_coroutine_threadsafe(consumer.stop(), self._loop)
+            asyncio.run_coroutine_threadsafe(self._consumer.stop(), self._loop)
 
     async def _run(self, limits: dict[str, Any]) -> None:
         self._loop = asyncio.get_running_loop()
-        runs = [asyncio.create_task(consumer.run(**limits)) for consumer in self._consumers]
         try:
-            await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
-            for consumer in self._consumers:
-                if any(run.done() and run.exception() for run in runs):
-                    await consumer.stop()
-            await asyncio.gather(*runs)
+            await self._consumer.run(**limits)
         finally:
-            for consumer in self._consumers:
-                await consumer.queue.close()
+            for queue in self._consumer.queues:
+                await queue.close()

@@ -175,9 +175,9 @@ def batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
     error = None
     try:
         for entry in entries:
-            alone = entry.message.on_conflict != "ignore"
+            alone = _goes_alone(entry.message)
             full = len(batch) >= sending.MAX_SENT or size + len(entry.line.text) > BATCH_BYTES
-            if batch and (full or alone or batch[-1].message.on_conflict != "ignore" or entry.message.id in ids):
+            if batch and (full or alone or _goes_alone(batch[-1].message) or entry.message.id in ids):
                 yield batch
                 batch, ids, size = [], set(), 0
             batch.append(entry)
@@ -189,3 +189,7 @@ def batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
         yield batch
     if error is not None:
         raise error
+
+
+def _goes_alone(message: Outgoing) -> bool:
+    return message.on_conflict != "ignore" or message.unique_for is not None

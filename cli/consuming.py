@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,21 +16,20 @@ from typing import Any
 import click
 import structlog
 
-from delayq.aio import Queue as AsyncQueue
 from delayq.consumer import Consumer
 from delayq.errors import DelayqError
-from delayq.message import Message
-from delayq.queue import Queue
+from delayq.job import Pool
 from delayq.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
 
 from . import candidates
-from .awaiting import Awaited, consumer_of
+from .awaiting import Awaited
 from .logging import LogFormat, configure
-from .options import DURATION, command, server_options
+from .options import DURATION, LONGEST_RUN, command, server_options
 from .programs import Programs
 from .reloading import Reloader
 from .server import Server
-from .targets import load_queue, split
+from .serving import consumers_of
+from .targets import load_queue, split, weighed
 
 ORPHAN_SECONDS = 1.0  # between two looks at whether the supervisor still lives
 
@@ -40,13 +40,32 @@ log = structlog.get_logger("delayq")
     """
     delayq send emails '{"to": "a@example.org"}'
     delayq consume emails --exec 'cat; echo " attempt $DELAYQ_ATTEMPT of $DELAYQ_ID"' --burst
+    delayq send newsletters 'dear all'
+    delayq consume emails=5 newsletters=1 --exec 'echo "$DELAYQ_QUEUE: $(cat)"' --burst
     """,
     "Handle messages as they fall due.",
 )
-@click.argument("targets", metavar="TARGET...", nargs=-1, required=True, shell_complete=candidates.targets)
+@click.argument("targets", metavar="TARGET[=WEIGHT]...", nargs=-1, required=True, shell_complete=candidates.targets)
 @click.option("--exec", "program", metavar="CMD", help="Run this shell command for each message of the queues TARGET.")
+@click.option("--strict", is_flag=True, help="Begin with a TARGET's messages only while none of those before it waits.")
 @click.option(
-    "--concurrency", "-c", default=8, show_default=True, type=click.IntRange(1, 10_000), help="Handlers at a time."
+    "--concurrency",
+    "-c",
+    type=click.IntRange(1, 10_000),
+    help="Handlers at a time, of all TARGETs together: 8, or with --pool process a core each.",
+)
+@click.option(
+    "--pool",
+    default="thread",
+    show_default=True,
+    type=click.Choice(["thread", "process"]),
+    help="What plain handlers run in; process is for those that compute.",
+)
+@click.option(
+    "--timeout",
+    type=LONGEST_RUN,
+    metavar="TIME",
+    help="For each handler: then a program, a process and an async one are ended, and a thread is told of.",
 )
 @click.option(
     "--processes", "-p", default=1, show_default=True, type=click.IntRange(1, 1000), help="Restarted when they die."
@@ -56,7 +75,7 @@ log = structlog.get_logger("delayq")
     "--reload", is_flag=True, help="For development: begin anew when a Python file in this folder, or below, changes."
 )
 @click.option(
-    "--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages (of each TARGET and process)."
+    "--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages of all TARGETs, in each process."
 )
 @click.option(
     "--shutdown-timeout",
@@ -80,50 +99,62 @@ log = structlog.get_logger("delayq")
 @server_options
 @click.pass_context
 def consume(
-    ctx: click.Context, server: Server, targets: Sequence[str], program: str | None, concurrency: int, processes: int,
-    burst: bool, reload: bool, max_messages: int | None, shutdown_timeout: float, lease: float, log_format: LogFormat,
+    ctx: click.Context, server: Server, targets: Sequence[str], program: str | None, strict: bool,
+    concurrency: int | None, pool: Pool, timeout: float | None, processes: int, burst: bool, reload: bool,
+    max_messages: int | None, shutdown_timeout: float, lease: float, log_format: LogFormat,
 ) -> int:  # fmt: skip
     """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
 
     TARGET is MODULE:QUEUE, a Queue in an importable module with its handler, such as tasks:emails; it connects as the
-    module says, and by --url where the module says nothing. Those of delayq.aio share an event loop.
-    With --exec, TARGET is the name of a queue.
+    module says, and by --url where the module says nothing. With --exec, TARGET is the name of a queue.
+
+    While several TARGETs are backlogged, each has the same part of the handlers' runs; with WEIGHTs, 1 to 1000, as much
+    as those say. A queue whose own name ends in = and digits is given with its weight: a=5=1. Those of delayq.aio share
+    an event loop, and beside others they have a --concurrency, and --max-messages, of their own.
 
     \b
     --exec runs CMD with sh for each message:
       stdin        the payload: JSON as it was sent, or the bytes
-      environment  DELAYQ_ID, DELAYQ_QUEUE, DELAYQ_ATTEMPT (1 for the first), DELAYQ_MAX_RETRIES,
-                   DELAYQ_DUE_AT, and DELAYQ_HEADER_NAME for each header
+      environment  DELAYQ_ID, DELAYQ_QUEUE, DELAYQ_ATTEMPT (deliveries of this ID so far),
+                   DELAYQ_MAX_RETRIES, DELAYQ_DUE_AT, and DELAYQ_HEADER_NAME for each header
       exit code    0 acks; 65 (EX_DATAERR) makes it a dead letter at once;
                    75 (EX_TEMPFAIL), any other and a signal have it retried later
       stdout       passes through
       stderr       is logged, line by line, and its end is kept as the error
     """  # noqa: D301  # click wants the character
     configure(log_format)
-    for name in ("lease", "prefix"):
-        if program is None and _is_given(ctx, name):
-            raise click.UsageError(f"--{name} goes with --exec: a queue in a module has the {name} of its Queue(…)")
+    weights = weighed(targets, strict)
+    _check(ctx, program)
     if server.url:
         os.environ["DELAYQ_URL"] = server.url  # for queues of modules, and never in the arguments of a child
     if reload:
-        return _reloader(ctx, targets, program, processes, shutdown_timeout).run()
+        return _reloader(ctx, weights, program, processes, shutdown_timeout).run()
     if processes > 1:
         return Supervisor(_alone(ctx), processes, shutdown_timeout, ends=burst or max_messages is not None).run()
-    programs = Programs(program) if program else None
-    names = dict.fromkeys(targets)
-    queues = [server.queue(name, lease=lease) if programs else load_queue(name) for name in names]
-    options: dict[str, Any] = {"concurrency": concurrency, "shutdown_timeout": shutdown_timeout}
-    consumers: list[Consumer | Awaited] = [
-        Consumer(queue, programs or _named(queue), **options) for queue in queues if isinstance(queue, Queue)
-    ]
-    if awaited := [consumer_of(queue, **options) for queue in queues if isinstance(queue, AsyncQueue)]:
-        consumers.append(Awaited(awaited))
+    programs = Programs(program, timeout) if program else None
+    queues = {server.queue(name, lease=lease) if programs else load_queue(name): each for name, each in weights.items()}
+    options: dict[str, Any] = {"concurrency": concurrency, "shutdown_timeout": shutdown_timeout, "strict": strict}
+    options |= {"pool": pool, "timeout": None if programs else timeout}
+    if pool == "process":
+        options["initializer"] = partial(configure, log_format)
+    consumers = consumers_of(queues, programs, options)
     _watch_supervisor()
     try:
         return _Fleet(consumers, burst, max_messages).run()
     finally:
         if programs:
             _end(programs)
+
+
+def _check(ctx: click.Context, program: str | None) -> None:
+    """Refuse options that do nothing for this kind of TARGET."""
+    for name in ("lease", "prefix"):
+        if program is None and _is_given(ctx, name):
+            raise click.UsageError(f"--{name} goes with --exec: a queue in a module has the {name} of its Queue(…)")
+    if program is not None and ctx.params["pool"] == "process":
+        raise click.UsageError("--pool process goes with MODULE:QUEUE: a program of --exec is a process already")
+    if len(ctx.params["targets"]) > 1 and ctx.params["pool"] == "process":
+        raise click.UsageError("--pool process is for one TARGET: give each a delayq consume of its own")
 
 
 def _end(programs: Programs) -> None:
@@ -160,21 +191,6 @@ def _alone(ctx: click.Context) -> list[str]:
 
 def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-
-
-def _named(queue: Queue) -> Callable[[Message], Any] | None:
-    """Return the queue's handler; its own log lines, and those of functions of schedules, carry their message."""
-    queue.cron_handlers.wrap(_with_named_lines)
-    return None if queue.registered_handler is None else _with_named_lines(queue.registered_handler)
-
-
-def _with_named_lines(handler: Callable[[Message], Any]) -> Callable[[Message], Any]:
-    def handle(message: Message) -> Any:
-        known = {"queue": message.queue, "id": message.id, "attempt": message.attempt}
-        with structlog.contextvars.bound_contextvars(**known):
-            return handler(message)
-
-    return handle
 
 
 def _watch_supervisor() -> None:

@@ -166,7 +166,12 @@ def list_(queue: Queue, as_json: bool) -> None:
 @schedules_of
 @json_option
 def next_(queue: Queue, name: str | None, count: int, as_json: bool) -> None:
-    """Show the next slots of the schedule NAME, or of all that are not paused, earliest first."""
+    """Show the next slots of the schedule NAME, or of all that are not paused, earliest first.
+
+    Exit code 1 when there is none of this name.
+    """
+    if name is not None:
+        _check_there(queue.schedules.get(name) is not None, queue, name)
     slots = queue.schedules.next(count, name)
     if as_json:
         for slot in slots:
@@ -180,7 +185,11 @@ def next_(queue: Queue, name: str | None, count: int, as_json: bool) -> None:
 @schedules_of
 @json_option
 def run(queue: Queue, name: str, as_json: bool) -> None:
-    """Send an occurrence of the schedule NAME out of turn; its slots stay as they are."""
+    """Send an occurrence of the schedule NAME out of turn; its slots stay as they are.
+
+    Exit code 1 when there is none of this name.
+    """
+    _check_there(queue.schedules.get(name) is not None, queue, name)
     sent = queue.schedules.run_now(name)
     if as_json:
         print_json(sent._asdict())
@@ -213,9 +222,13 @@ def remove(queue: Queue, name: str) -> None:
 
 
 def _done(there: bool, what: str, queue: Queue, name: str) -> None:
+    _check_there(there, queue, name)
+    say(f"{what} {name}")
+
+
+def _check_there(there: bool, queue: Queue, name: str) -> None:
     if not there:
         raise click.ClickException(f"schedule {name!r} is not in queue {queue.name}")
-    say(f"{what} {name}")
 
 
 def _next(schedule: Schedule) -> str:

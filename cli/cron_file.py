@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from delayq.errors import InvalidInput
+from delayq.names import check_schedule_name
 from delayq.operations import scheduling
 from delayq.operations.scheduling import Prepared
 from delayq.plan import Missed, make_plan
@@ -54,16 +55,30 @@ class Change(msgspec.Struct, frozen=True):
 def read_jobs(queue: Queue, file: Path) -> list[Prepared]:
     """Return the schedules of a file, all checked; raises InvalidInput, naming file and schedule."""
     try:
-        jobs = msgspec.toml.decode(file.read_bytes(), type=dict[str, Job])
+        tables: dict[str, Any] = msgspec.toml.decode(file.read_bytes())
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise InvalidInput(f"{file}: {error}") from error
     prepared = []
-    for name, job in jobs.items():
+    for name, table in tables.items():
         try:
-            prepared.append(_prepare(queue, name, job))
+            prepared.append(_prepare(queue, name, _job(table)))
         except InvalidInput as error:
             raise InvalidInput(f"{file}: [{name}]: {error}") from error
     return prepared
+
+
+def _job(table: object) -> Job:
+    known = Job.__struct_fields__
+    if not isinstance(table, dict):
+        raise InvalidInput(f"{table!r} is no table: write [NAME], and below it when = and what else there is to say")
+    wrong = [f"there is no {key!r}" for key in table if key not in known]
+    wrong += ["when is missing"] if "when" not in table else []
+    if wrong:
+        raise InvalidInput(f"{', '.join(wrong)}: a schedule has {', '.join(known)}, and needs only the first")
+    try:
+        return msgspec.convert(table, Job)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error)) from error
 
 
 def _prepare(queue: Queue, name: str, job: Job) -> Prepared:
@@ -88,7 +103,19 @@ def differences(queue: Queue, wanted: Sequence[Prepared]) -> list[Change]:
             changes.append(Change(new.name, f"~ {new.name}: {changed}", prepared))
     names = {prepared.name for prepared in wanted}
     gone = [each for each in stored.values() if each.name not in names and not each.own]
-    return changes + [Change(each.name, f"- {each.name}: {each.when} ({each.timezone})") for each in gone]
+    changes += [Change(each.name, f"- {each.name}: {each.when} ({each.timezone})") for each in gone]
+    for name in queue.connection.do(scheduling.unreadable(queue.core)):
+        if name not in names and _is_name(name):  # else nobody can say its name: `delayq doctor` shows it
+            changes.append(Change(name, f"- {name}: cannot be read: another program has written it, or a newer delayq"))
+    return changes
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_schedule_name(name)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _changed(old: Schedule, new: Schedule) -> str:

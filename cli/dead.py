@@ -69,7 +69,7 @@ def show(queue: Queue, message_id: str, as_json: bool) -> None:
 
 
 @dead.command(
-    epilog=example(DIES + "delayq dead requeue emails --older-than 1h --header tenant=a --rate 100/s --dry-run"),
+    epilog=example(DIES + "delayq dead requeue emails --error 'exit code 65' --newer-than 1h --rate 100/s --dry-run"),
     short_help="Bring them back to pending.",
 )
 @queue_argument
@@ -78,7 +78,7 @@ def show(queue: Queue, message_id: str, as_json: bool) -> None:
 @filter_options
 @delay_option
 @click.option(
-    "--rate", type=RATE, metavar="RATE", help="No faster than this: 100/s, 30/m. Default: as fast as it goes."
+    "--rate", type=RATE, metavar="RATE", help="No faster than this: 100/s, 5/10s, 30/min. Default: as fast as it goes."
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing, and tell how many it would be.")
 @json_option

@@ -6,16 +6,19 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from delayq.calls import shown
 from delayq.errors import DelayqError
 from delayq.info import MessageInfo
 from delayq.keys import STATES, State
+from delayq.limits import Configuration
 from delayq.operations.foreseeing import check_buckets
 from delayq.queue import Queue
 from delayq.stats import QueueStats, Upcoming
 
 from . import candidates
+from .configuring import limit_fields
 from .durations import show_duration, show_moment
 from .options import command, id_argument, json_option, limit_option, queue_argument, server_options, state_option
 from .output import (
@@ -67,13 +70,15 @@ def stats(
         counts_of_all, failed = _of_all(server, Queue.stats)
         _all_stats(counts_of_all, as_json)
         return failed
-    counts = server.queue(name).stats()
+    counts, limits = server.queue(name).stats(), server.queue(name).configuration()
     if as_json:
-        print_json(stats_record(counts))
+        print_json(
+            stats_record(counts) | {name: value for name, value in msgspec.structs.asdict(limits).items() if value}
+        )
         return None
     if not counts.sent:
         note(f"nothing was ever sent to queue {name}")
-    _one_stats(counts)
+    _one_stats(counts, limits)
     return None
 
 
@@ -124,15 +129,17 @@ def _condition(counts: QueueStats) -> str:
     return f"next due {show_moment(counts.next_due_at)}" if counts.next_due_at else ""
 
 
-def _one_stats(counts: QueueStats) -> None:
+def _one_stats(counts: QueueStats, limits: Configuration) -> None:
     fields: list[tuple[str, object]] = [("queue", counts.queue)]
     if counts.paused_since:
         fields.append(("paused since", show_moment(counts.paused_since)))
+    fields += limit_fields(limits)
     fields += [(name, f"{getattr(counts, name):,}") for name in STATES]
     if counts.next_due_at:
         fields.append(("next due", show_moment(counts.next_due_at)))
     fields.append(("balance", balance(counts)))
-    fields += [(name, f"{getattr(counts, name):,}") for name in OTHER_COUNTERS]
+    others = [name for name in OTHER_COUNTERS if name != "held_back" or counts.held_back]
+    fields += [(name, f"{getattr(counts, name):,}") for name in others]
     if counts.lateness:
         quantiles = [(f"{share:.0%}", counts.lateness_quantile(share)) for share in (0.5, 0.99, 1)]
         fields.append(("lateness", ", ".join(f"{name} under {show_duration(late or 0)}" for name, late in quantiles)))

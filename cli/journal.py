@@ -22,7 +22,7 @@ from delayq.queue import Queue
 from delayq.server import translate
 
 KEPT_SECONDS = 30 * 86400
-SENDING = ("send", "replace")
+SENDING = ("send", "send_unique", "replace")
 
 
 class Note(NamedTuple):

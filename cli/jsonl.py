@@ -52,6 +52,7 @@ class Fields(msgspec.Struct, forbid_unknown_fields=True):
     expires_in: float | str | None = None
     max_retries: int | None = None
     headers: dict[str, str | int | float | bool | None] | None = None
+    unique_for: float | str | None = None
 
 
 _decode = msgspec.json.Decoder(Fields).decode
@@ -90,6 +91,8 @@ def parse_line(line: Line) -> Outgoing | None:
 
 
 def _outgoing(fields: Fields) -> Outgoing:
+    if fields.unique_for is not None and fields.id is None:
+        raise InvalidInput(f"unique_for {fields.unique_for!r} needs an id, which it reserves")
     return Outgoing(
         checked_json(bytes(fields.payload)),
         delay=_seconds(fields.delay),
@@ -99,6 +102,7 @@ def _outgoing(fields: Fields) -> Outgoing:
         expires_in=_seconds(fields.expires_in),
         max_retries=fields.max_retries,
         headers=fields.headers,
+        unique_for=_seconds(fields.unique_for),
     )
 
 

@@ -15,8 +15,8 @@ import click
 
 from delayq.errors import InvalidInput
 from delayq.keys import STATES
+from delayq.limits import per_second
 from delayq.operations.managing import PURGEABLE
-from delayq.times import per_second
 
 from . import candidates
 from .durations import parse_age, parse_duration, parse_moment
@@ -28,7 +28,7 @@ Function: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Function], Function]
 
 
-class _Parsed(click.ParamType[Any]):
+class Parsed(click.ParamType[Any]):
     """A parameter that a function of delayq's reads."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -51,6 +51,13 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _longest_run(text: str) -> float:
+    seconds = parse_duration(text)
+    if not seconds:
+        raise InvalidInput(f"{text!r} is no time to run in: leave it out for no limit")
+    return seconds
+
+
 def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
@@ -58,12 +65,13 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise InvalidInput(f"{text!r} is no regular expression: {error}") from error
 
 
-DURATION = _Parsed("duration", parse_duration)
-AGE = _Parsed("age", parse_age)
-RATE = _Parsed("rate", per_second)
-PATTERN = _Parsed("pattern", _pattern)
-MOMENT = _Parsed("moment", parse_moment)
-PAIR = _Parsed("pair", _pair)
+DURATION = Parsed("duration", parse_duration)
+LONGEST_RUN = Parsed("duration", _longest_run)
+AGE = Parsed("age", parse_age)
+RATE = Parsed("rate", per_second)
+PATTERN = Parsed("pattern", _pattern)
+MOMENT = Parsed("moment", parse_moment)
+PAIR = Parsed("pair", _pair)
 
 
 class Command(click.Command):

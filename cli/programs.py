@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from typing import IO, Any
 
 import structlog
@@ -17,6 +18,7 @@ import structlog
 from delayq.errors import Reject, Verdict
 from delayq.message import Message
 from delayq.supervisor import SUPERVISOR_ENV
+from delayq.times import lease_ms
 
 from .output import printable
 
@@ -43,10 +45,12 @@ class Programs:
 
     Args:
         command: for ``sh -c``.
+        timeout: seconds (0.001 to 86,400) that it may run, before it is ended with all that it started. None for ever.
     """
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, timeout: float | None = None) -> None:
         self._command = command
+        self._timeout = None if timeout is None else lease_ms(timeout, "timeout") / 1000
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._ended = False
@@ -56,30 +60,35 @@ class Programs:
 
         Raises:
             Reject: it exited with 65.
-            ProgramFailed: it exited with another code than 0, or was killed.
+            ProgramFailed: it exited with another code than 0, or was killed, or took too long.
         """
         process = self._start(message)
         tail = _Tail(process.stderr, message)
+        in_time = self._waited(process)
         code = process.wait()
         with self._lock:
             self._running.discard(process)
-        error = f"{_how(code)}: {tail.text()}".removesuffix(": ")
-        if code == 0:
+        how = _how(code) if in_time else f"took longer than {self._timeout:g} s, and was ended"
+        error = f"{how}: {tail.text()}".removesuffix(": ")
+        if in_time and code == 0:
             return
-        raise Reject(error) if code == EX_DATAERR else ProgramFailed(error)
+        raise Reject(error) if in_time and code == EX_DATAERR else ProgramFailed(error)
 
     def end(self) -> None:
         """End the programs that still run: SIGTERM, and SIGKILL for those that do not obey. No other one starts."""
         with self._lock:
             self._ended = True
             running = list(self._running)
-        deadline = time.monotonic() + MERCY_SECONDS
-        for process in running:
-            _signal(process, signal.SIGTERM)
-        while time.monotonic() < deadline and any(process.poll() is None for process in running):
-            time.sleep(0.02)
-        for process in running:
-            _signal(process, signal.SIGKILL)
+        _end(running)
+
+    def _waited(self, process: subprocess.Popen[bytes]) -> bool:
+        """Wait for a program's end, and end it when its time is over; return whether it ended in time."""
+        try:
+            process.wait(self._timeout)
+        except subprocess.TimeoutExpired:
+            _end([process])
+            return False
+        return True
 
     def _start(self, message: Message) -> subprocess.Popen[bytes]:
         with tempfile.TemporaryFile() as payload:
@@ -128,6 +137,16 @@ def _how(code: int) -> str:
     number = -code if code < 0 else code - 128  # sh tells so of a program that it waited for
     names = {each.value: each.name for each in signal.Signals}
     return f"killed by {names[number]}" if number in names else f"exit code {code}"
+
+
+def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    deadline = time.monotonic() + MERCY_SECONDS
+    for process in running:
+        _signal(process, signal.SIGTERM)
+    while time.monotonic() < deadline and any(process.poll() is None for process in running):
+        time.sleep(0.02)
+    for process in running:
+        _signal(process, signal.SIGKILL)
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

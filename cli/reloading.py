@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -50,7 +48,7 @@ class Reloader(Supervisor):
             self._end()
             self._changed()  # what has changed until here is in what is started now
             self._children, self._is_told = self._new_children(), False
-        if self._stopping is not None:
+        if self._stopping:
             return
         code = super()._look()
         if code is not None and not self._is_told:
@@ -67,9 +65,6 @@ class Reloader(Supervisor):
             log.info("watching for changes of Python files", folder=str(self._folder))
             self._is_watching = True
         return changed
-
-    def _on_signal(self, _number: int, frame: FrameType | None) -> None:
-        super()._on_signal(signal.SIGTERM, frame)  # SIGINT, to a Python that only just begins, is a traceback
 
 
 def changes(folder: Path) -> Iterator[list[str]]:

@@ -74,9 +74,9 @@ def send(
       42, true, "42" and {"to": "a"} are JSON; hello and a@example.org are strings; --as text makes 42 one.
 
     A line of a --file is a JSON object: {"payload": …} and, if wanted, "delay" (seconds, or as in --delay), "at", "id",
-    "headers", "max_retries", "expires_in", "on_conflict". When a line is malformed, the lines before it are sent, and
-    the exit code is 2: correct it, and go on with --resume. The queue remembers for 30 days, in one transaction with
-    the messages themselves, how far a file is: also after a kill -9, --resume sends each line once.
+    "headers", "max_retries", "expires_in", "on_conflict", "unique_for". When a line is malformed, the lines
+    before it are sent, and the exit code is 2: correct it, and go on with --resume. The queue remembers for 30 days, in
+    one transaction with the messages, how far a file is: also after a kill -9, --resume sends each line once.
     """  # noqa: D301  # click wants the character
     given = {"id": id_, "headers": dict(headers) or None} | options
     given = {name: value for name, value in given.items() if value is not None}

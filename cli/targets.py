@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +15,40 @@ import click
 
 from delayq.aio import Queue as AsyncQueue
 from delayq.queue import Queue
+from delayq.rota import MAX_WEIGHT
+
+_WEIGHT = re.compile(r"=([-+]?[0-9.]+)$")  # anything else behind = is part of the queue's name
+
+
+def weighed(targets: Iterable[str], strict: bool) -> dict[str, int | None]:
+    """Return what each TARGET names, with its weight; None where it has none.
+
+    Raises:
+        click.UsageError: a weight is out of range, there are two for one queue, or there is one beside --strict.
+    """
+    weights: dict[str, int | None] = {}
+    for target in targets:
+        name, weight = _parted(target)
+        if strict and weight is not None:
+            raise click.UsageError(f"--strict goes by the order of the TARGETs: {target} has a weight, leave it out")
+        if weights.get(name, weight) != weight:
+            raise click.UsageError(f"{name} is given twice: give it once, with one weight")
+        weights[name] = weight
+    return weights
+
+
+def _parted(target: str) -> tuple[str, int | None]:
+    match = _WEIGHT.search(target)
+    if match is None:
+        return target, None
+    name, digits = target[: match.start()], match[1]
+    weight = int(digits) if digits.isdecimal() else -1
+    if not 1 <= weight <= MAX_WEIGHT:
+        raise click.UsageError(
+            f"{target} ends in {digits}, which is no weight: give a whole number from 1 to {MAX_WEIGHT}, "
+            f"and a queue that is called so with a weight of its own, {target}=1"
+        )
+    return name, weight
 
 
 def load_queue(target: str) -> Queue | AsyncQueue:

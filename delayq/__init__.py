@@ -4,6 +4,7 @@ from delayq import backoff
 from delayq.consumer import Consumer
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, Reject, RetryAfter, StaleReceipt
 from delayq.info import MessageInfo
+from delayq.limits import Configuration
 from delayq.message import Message, Outgoing, SentMessage
 from delayq.middleware import Middleware, Sending
 from delayq.operations.redriving import Redriven
@@ -15,6 +16,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Ack",
+    "Configuration",
     "Consumer",
     "DelayqError",
     "DuplicateMessage",

@@ -33,7 +33,7 @@ script = cache(Script)
 """Return the script of a name; each is read once."""
 
 
-_PLAIN = frozenset({"HINCRBY", "MGET", "ZRANGE"})
+_PLAIN = frozenset({"HINCRBY", "HMGET", "MGET", "ZRANGE"})
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True):

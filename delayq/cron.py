@@ -71,6 +71,11 @@ class CronHandlers:
         self._handlers[prepared.name] = handler
         self.prepared.append(prepared)
 
+    def takes(self, message: Delivery[Any]) -> bool:
+        """Whether a message is one for these functions, or would be for one that is not there."""
+        name = message.headers.get(NAME)
+        return name is not None and ((isinstance(name, str) and name in self._handlers) or is_own(message.headers))
+
     def wrap(self, around: Around) -> None:
         """Put another function in the place of each: what `around` makes of it."""
         self._handlers = {name: around(handler) for name, handler in self._handlers.items()}

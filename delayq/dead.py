@@ -68,7 +68,7 @@ class DeadLetters:
             reason: why they died, literally.
             headers: what they all have; a string also stands for a number, a boolean or bytes that read like it.
             delay: until they are due, from when they come back.
-            rate: how many come back, at most: 100 or "100/s", "30/m", "5/h"; None for as fast as it goes. The call
+            rate: how many come back, at most: 100 or "100/s", "5/10s", "9/h"; None for as fast as it goes. The call
                 lasts as long as it takes.
             dry_run: change nothing, and count.
             progress: is called with how far it is: after each page, or with a rate, about every tenth of a second.

@@ -39,8 +39,12 @@ class QueueKeys:
         self.timer = base + "timer"
         self.stats = base + "stats"
         self.meta = base + "meta"
+        self.rate = base + "rate"
         self.schedules = base + "schedules"
         self.armed = base + "armed"
+        self.slots = base + "slots"
+        self.waiting = base + "waiting"
+        self.parked = base + "parked"
         self.message_prefix = base + "msg:"
         self.unique_prefix = base + "unique:"
 

@@ -12,6 +12,7 @@ from delayq.calls import Steps
 from delayq.message import Message
 from delayq.moves import Moves, Pause, Rest, Ring, Woken
 from delayq.operations import scheduling
+from delayq.processes import Processes
 from delayq.queue import Queue
 from delayq.turns import Turns
 from delayq.wakeup import Wakeup
@@ -32,12 +33,12 @@ class Loop(Turns[Message]):
         burst: return when nothing is due.
     """
 
-    _workers: Workers[Message]
+    _workers: Workers[Message] | Processes[Message]
 
     def __init__(
         self,
         queue: Queue,
-        hire: Callable[[Callable[[Message], bool], Callable[[], None]], Workers[Message]],
+        hire: Callable[[Callable[[Message], bool], Callable[[], None]], Workers[Message] | Processes[Message]],
         name: str,
         burst: bool = False,
         most: int | None = None,
@@ -57,7 +58,7 @@ class Loop(Turns[Message]):
             ServerError, QueueMismatch
         """
         try:
-            self._do(scheduling.add_all(self._core, self._queue.cron_handlers.prepared))
+            self._unstored = self._do(scheduling.add_all(self._core, self._queue.cron_handlers.prepared))
             client = self._queue.connection.client
         except BaseException:
             self._wakeup.close()

@@ -119,6 +119,7 @@ class Delivery(msgspec.Struct, Generic[P], eq=False, gc=False):
         lateness: seconds from the due time to the hand-out.
         held_until: until when the lease surely stands, on this process's monotonic clock; 0 once it is lost.
         settled: True once this delivery was acked, nacked, released or rejected through this object.
+        concurrency_key: with which others it shares a limit; None where it is not limited.
     """
 
     _owner: Any
@@ -132,6 +133,7 @@ class Delivery(msgspec.Struct, Generic[P], eq=False, gc=False):
     receipt: str
     held_until: float = 0.0
     settled: bool = False
+    concurrency_key: str | None = None
     _payload: Any = msgspec.UNSET
 
     @property
@@ -213,6 +215,11 @@ class Delivery(msgspec.Struct, Generic[P], eq=False, gc=False):
     def leased_until(self, lease_ms: int) -> None:
         """Note the end of the lease, ms, that the server has set."""
         self._lease_ms = lease_ms
+
+    def admitted(self, key: str, due_ms: int) -> None:
+        """Note that it may begin, as one of its key, and when it was due, ms, before it had to wait for others."""
+        self.concurrency_key = key
+        self._due_ms = due_ms
 
     @property
     def is_last(self) -> bool:

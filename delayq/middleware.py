@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from delayq.errors import InvalidInput, ReturnedFalse
 from delayq.log import log, log_of
 from delayq.message import Delivery, Outgoing, SentMessage
-from delayq.outcome import is_coroutine_function
+from delayq.outcome import check_takes, is_coroutine_function
 
 
 @dataclass(slots=True)
@@ -33,6 +33,8 @@ class Sending:
 
 T = TypeVar("T")
 Around: TypeAlias = Callable[[T], AbstractContextManager[Any]]
+Within: TypeAlias = Generator[None, Any, Any]
+"""What is around one delivery: it waits for what the handler returns or raises, and returns or raises what counts."""
 BeforeDelivery = TypeVar("BeforeDelivery", bound=Callable[[Any], object])
 AfterDelivery = TypeVar("AfterDelivery", bound=Callable[[Any, BaseException | None], object])
 AroundDelivery = TypeVar("AroundDelivery", bound=Callable[[Any], Iterator[None] | AbstractContextManager[Any]])
@@ -57,7 +59,7 @@ class Middleware:
 
     def before_delivery(self, function: BeforeDelivery) -> BeforeDelivery:
         """Call ``function(message)`` before the handler. What it raises counts as raised by the handler."""
-        _check(function)
+        _check(function, "the message")
 
         @contextmanager
         def layer(message: Delivery[Any]) -> Iterator[None]:
@@ -73,7 +75,7 @@ class Middleware:
         A handler that returned False has raised ReturnedFalse. What `function` raises is logged, and changes nothing:
         the work is done, or has failed, whatever comes after it.
         """
-        _check(function)
+        _check(function, "the message", "its error")
 
         @contextmanager
         def layer(message: Delivery[Any]) -> Iterator[None]:
@@ -93,7 +95,7 @@ class Middleware:
         What the handler has raised is raised at the ``yield``: it may be replaced, or swallowed, which acks the
         message. What the part behind the ``yield`` raises counts as raised by the handler.
         """
-        self._deliveries.append(_around(function))
+        self._deliveries.append(_around(function, "the message"))
         return function
 
     def before_send(self, function: BeforeSend) -> BeforeSend:
@@ -101,7 +103,7 @@ class Middleware:
 
         What it raises is raised by the send, of which nothing was sent.
         """
-        _check(function)
+        _check(function, "the message")
 
         @contextmanager
         def layer(sending: Sending) -> Iterator[None]:
@@ -116,7 +118,7 @@ class Middleware:
 
         What `function` raises is logged, and changes nothing: the message is sent.
         """
-        _check(function)
+        _check(function, "the message", "what became of it")
 
         @contextmanager
         def layer(sending: Sending) -> Iterator[None]:
@@ -133,8 +135,22 @@ class Middleware:
         What the send has raised is raised at the ``yield``; it may be replaced, but swallowed it is raised all the
         same. What the part behind the ``yield`` raises is raised by the send, although the messages are sent.
         """
-        self._sends.append(_around(function))
+        self._sends.append(_around(function, "the send"))
         return function
+
+    @classmethod
+    def of(cls, given: object) -> Middleware:
+        """Return the one that a queue is given, or a new one for None; raises InvalidInput for anything else."""
+        if given is None:
+            return cls()
+        if not isinstance(given, Middleware):
+            raise InvalidInput(f"middleware={given!r} is no Middleware: make one with delayq.Middleware()")
+        return given
+
+    @property
+    def count(self) -> int:
+        """How many functions are registered for deliveries."""
+        return len(self._deliveries)
 
     @property
     def has_sends(self) -> bool:
@@ -154,6 +170,20 @@ class Middleware:
                 raise
         if failed is not None:  # swallowed: but there is nothing that the send could return
             raise failed
+
+    def within(self) -> Callable[[Delivery[Any]], Within] | None:
+        """Return what makes, of a message, all that its delivery runs within; None if nothing is registered."""
+        layers = tuple(self._deliveries)
+
+        def within(message: Delivery[Any]) -> Within:
+            try:
+                with ExitStack() as stack:
+                    _enter(stack, layers, message)
+                    return _not_false((yield))
+            except ReturnedFalse:
+                return False
+
+        return within if layers else None
 
     def wrap(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a handler that runs within all that is registered: the handler itself, if nothing is."""
@@ -209,14 +239,25 @@ def _chosen(message: Outgoing, returned: object, function: object) -> Outgoing:
     return returned
 
 
-def _around(function: Any) -> Around[Any]:
+def _around(function: Any, argument: str) -> Around[Any]:
     if inspect.isgeneratorfunction(function):
+        check_takes(function, f"middleware {_name(function)}", argument)
         return contextmanager(function)
-    _check(function)
-    return function  # type: ignore[no-any-return]
+    _check(function, argument)
+
+    def layer(subject: Any) -> AbstractContextManager[Any]:
+        manager = function(subject)
+        if not isinstance(manager, AbstractContextManager):
+            raise InvalidInput(
+                f"middleware {_name(function)} returned {manager!r}, which is no context manager: write a generator "
+                "function with one yield"
+            )
+        return manager
+
+    return layer
 
 
-def _check(function: Any) -> None:
+def _check(function: Any, *arguments: str) -> None:
     if not callable(function):
         raise InvalidInput(f"middleware {function!r} is not callable")
     if is_coroutine_function(function) or inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
@@ -225,6 +266,7 @@ def _check(function: Any) -> None:
             f"middleware {_name(function)} is a {kind} function, which a call does not run: give a plain one, "
             "or a generator function to around_…"
         )
+    check_takes(function, f"middleware {_name(function)}", *arguments)
 
 
 def _name(function: Any) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
@@ -117,6 +118,7 @@ def check_handler(handler: object) -> None:
         raise InvalidInput(f"handler {handler!r} is not callable")
     if is_coroutine_function(handler) or _is_generator_function(handler):
         raise InvalidInput(f"handler {handler!r} is a coroutine or generator function: give a plain one")
+    check_takes(handler, f"handler {handler!r}", "the message")
 
 
 def check_async_handler(handler: object) -> None:
@@ -125,6 +127,36 @@ def check_async_handler(handler: object) -> None:
         raise InvalidInput(f"handler {handler!r} is not callable")
     if _is_generator_function(handler):
         raise InvalidInput(f"handler {handler!r} is a generator function: give an async or a plain one")
+    check_takes(handler, f"handler {handler!r}", "the message")
+
+
+def check_takes(function: Callable[..., Any], who: str, *arguments: str) -> None:
+    """Raise InvalidInput when `function` cannot be called with so many arguments, as far as its signature tells.
+
+    Args:
+        who: begins the sentence that refuses it.
+        arguments: what each of them is.
+    """
+    # What a decorator has wrapped may take others than its wrapper, which is what is called.
+    taken = signature(function, follow_wrapped=False)
+    try:
+        if taken is not None:
+            taken.bind(*arguments)
+    except TypeError as error:
+        wanted = " and ".join(arguments)
+        raise InvalidInput(f"{who} cannot be called with {wanted} alone: {error}") from error
+
+
+def signature(function: Callable[..., Any], follow_wrapped: bool = True) -> inspect.Signature | None:
+    """Return the signature of a function; None where it has none, as many that are written in C."""
+    # From 3.14 on, annotations are computed when asked for; a name that is only imported for a type checker is kept.
+    options: dict[str, Any] = {}
+    if sys.version_info >= (3, 14):
+        options["annotation_format"] = sys.modules["annotationlib"].Format.FORWARDREF
+    try:
+        return inspect.signature(function, follow_wrapped=follow_wrapped, **options)
+    except (TypeError, ValueError):
+        return None
 
 
 def is_coroutine_function(handler: object) -> bool:

@@ -7,11 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
-from delayq.log import log_of
+from delayq.log import log, log_of
 from delayq.message import Delivery
 from delayq.outcome import is_coroutine_function
+
+Subject: TypeAlias = Delivery[Any] | list[Delivery[Any]]
+"""What a handler is called with: a message, or a batch."""
 
 
 class Overtime:
@@ -24,32 +27,33 @@ class Overtime:
         seconds: how long a handler may run.
 
     Attributes:
+        seconds: how long a handler may run.
         count: deliveries whose handler ran longer, so far.
     """
 
     def __init__(self, seconds: float) -> None:
         self.count = 0
-        self._seconds = seconds
-        self._running: dict[object, tuple[Delivery[Any], float]] = {}  # since when; the one that began first is first
+        self.seconds = seconds
+        self._running: dict[object, tuple[Subject, float]] = {}  # since when; the one that began first is first
 
     def wrap(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a handler that is watched; of an async one, one that is cancelled and raises TimeoutError."""
         if is_coroutine_function(handler):
 
-            async def handle_async(message: Delivery[Any]) -> Any:
-                limit = asyncio.timeout(self._seconds)
+            async def handle_async(message: Subject) -> Any:
+                limit = asyncio.timeout(self.seconds)
                 try:
                     async with limit:
                         return await handler(message)
                 except TimeoutError:
                     if not limit.expired():  # the handler's own
                         raise
-                    self.count += 1
-                    raise TimeoutError(f"the handler took longer than {self._seconds:g} s: cancelled") from None
+                    self.count += _count(message)
+                    raise TimeoutError(f"the handler took longer than {self.seconds:g} s: cancelled") from None
 
             return handle_async
 
-        def handle(message: Delivery[Any]) -> Any:
+        def handle(message: Subject) -> Any:
             run, begin = object(), time.monotonic()
             self._running[run] = message, begin
             try:
@@ -57,7 +61,7 @@ class Overtime:
             finally:
                 if self._running.pop(run, None) is None:
                     took = round(time.monotonic() - begin, 3)
-                    log_of(message).warning("handler ended after its time", took=took, timeout=self._seconds)
+                    _line(message).warning("handler ended after its time", took=took, timeout=self.seconds)
 
         return handle
 
@@ -80,13 +84,24 @@ class Overtime:
     def _look(self) -> float:
         """Tell of what runs over; return the seconds until something else may."""
         for run, (message, begin) in self._running.copy().items():
-            left = begin + self._seconds - time.monotonic()
+            left = begin + self.seconds - time.monotonic()
             if left > 0:
                 return left
             if self._running.pop(run, None) is not None:
-                log_of(message).warning(
+                _line(message).warning(
                     "handler runs for longer than its time: it cannot be ended, and keeps its place",
-                    timeout=self._seconds,
+                    timeout=self.seconds,
                 )
-                self.count += 1
-        return self._seconds  # what begins from now on has so long
+                self.count += _count(message)
+        return self.seconds  # what begins from now on has so long
+
+
+def _count(subject: Subject) -> int:
+    return len(subject) if isinstance(subject, list) else 1
+
+
+def _line(subject: Subject) -> Any:
+    """Return a logger whose lines tell what a handler runs on."""
+    if isinstance(subject, list):
+        return log.bind(queue=subject[0].queue, ids=[message.id for message in subject[:3]], messages=len(subject))
+    return log_of(subject)

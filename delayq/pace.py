@@ -18,13 +18,18 @@ def room(concurrency: int, unfinished: int, handler_seconds: float | None) -> in
     With free workers that is at least one each; when all are busy, nothing until half of what was fetched ahead is
     done, so that claims stay large. A handler of unknown duration gets nothing ahead.
     """
-    ahead = 0
-    if handler_seconds is not None:
-        ahead = min(MOST_AHEAD, int(concurrency * AHEAD_SECONDS / max(handler_seconds, 1e-6)))
-    free = concurrency + ahead - unfinished
-    if unfinished >= concurrency and free <= (concurrency + ahead) // 2:
+    most = concurrency + ahead(concurrency, handler_seconds)
+    free = most - unfinished
+    if unfinished >= concurrency and free <= most // 2:
         return 0
     return max(0, free)
+
+
+def ahead(concurrency: int, handler_seconds: float | None) -> int:
+    """Return how many messages to fetch beyond the free workers; none while a handler's duration is unknown."""
+    if handler_seconds is None:
+        return 0
+    return min(MOST_AHEAD, int(concurrency * AHEAD_SECONDS / max(handler_seconds, 1e-6)))
 
 
 class Every:

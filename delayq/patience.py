@@ -1,7 +1,8 @@
-"""How a consumer waits for a server that is away."""
+"""How a consumer waits for a server that is away, or refuses it."""
 
 from __future__ import annotations
 
+from delayq.errors import LoginRefused
 from delayq.log import log
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds: a server that is back is noticed within the longest
@@ -10,6 +11,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds: a server that is back is notic
 class Patience:
     """Says for how long to wait when the server is away, longer each time. The outage is told once, and its end.
 
+    A right that lacks is waited for likewise, as somebody may yet grant it; but nobody is to look for an outage.
+
     Args:
         queue: the name that the log lines carry.
     """
@@ -17,6 +20,7 @@ class Patience:
     def __init__(self, queue: str) -> None:
         self._queue = queue
         self._pause = FIRST_PAUSE
+        self._is_refused = False
 
     @property
     def is_tried(self) -> bool:
@@ -25,8 +29,14 @@ class Patience:
 
     def lost(self, error: Exception) -> float:
         """Note that a step failed; return the seconds until the next try."""
-        if not self.is_tried:
-            log.warning("server away: trying again until it is back", queue=self._queue, error=str(error))
+        was_refused, self._is_refused = self._is_refused, isinstance(error, LoginRefused)
+        if not self.is_tried or self._is_refused != was_refused:
+            if self._is_refused:
+                log.error(
+                    "refused by the server: trying again until it allows this", queue=self._queue, error=str(error)
+                )
+            else:
+                log.warning("server away: trying again until it is back", queue=self._queue, error=str(error))
         pause = self._pause
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return pause
@@ -34,5 +44,5 @@ class Patience:
     def served(self) -> None:
         """Note that a step succeeded."""
         if self.is_tried:
-            log.info("server is back", queue=self._queue)
+            log.info("server allows it now" if self._is_refused else "server is back", queue=self._queue)
         self._pause = FIRST_PAUSE

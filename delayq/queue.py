@@ -11,10 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
+
+from msgspec import UNSET
 
 from delayq import urls
 from delayq.backoff import Backoff, exponential
+from delayq.batch import BatchHandler, check_kind, check_sizes
 from delayq.connection import Client, Connection
 from delayq.cron import CronHandlers
 from delayq.dead import DeadLetters
@@ -23,10 +26,11 @@ from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.errors import DelayqError, InvalidInput, InvalidURL
 from delayq.info import MessageInfo
 from delayq.keys import State
+from delayq.limits import Configuration, Count, Rate, changes, wishes
 from delayq.message import Message, OnConflict, Outgoing, SentMessage
 from delayq.middleware import Middleware
 from delayq.names import new_id
-from delayq.operations import claiming, foreseeing, inspecting, managing, sealing, sending, settling
+from delayq.operations import claiming, foreseeing, inspecting, limiting, managing, sealing, sending, settling
 from delayq.operations.core import Core, Settings
 from delayq.outbox import Outbox
 from delayq.outcome import Outcome, check_handler
@@ -51,12 +55,16 @@ class Queue:
         redis: a client to use as it is, instead of `url`.
         prefix: what all keys begin with.
         lease: seconds or a timedelta, 0.001 s to a day: how long a delivery may go without a sign of life.
-        max_retries: deliveries after the first one, for messages that don't say.
+        max_retries: deliveries after the first one, 0 to 1,000,000, for messages that don't say.
         backoff: the waits before them; see `delayq.backoff`.
         shards: over how many hash slots the queue is spread, 1 to 1,024; None takes what Redis has recorded.
-        max_payload: bytes.
+        max_payload: the most bytes of a payload, 1 or more.
         middleware: what is done around each delivery and send, if other queues share it; else one of its own is made.
-        dead_retention: how long dead letters are kept; None for ever.
+        concurrency_key: called with a message that is due, tells by a text (1 to 256 bytes) with which others it shares
+            the limit per key, or None: it is not limited.
+        dead_retention: seconds (0 or more) or a timedelta that dead letters are kept; None for ever.
+        rate, concurrency, concurrency_per_key: limits, as in `configure`, which this client stores once, when it first
+            consumes, receives or configures; it says nothing of those that are None.
         clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
 
     Raises:
@@ -76,6 +84,10 @@ class Queue:
         shards: int | None = 1,
         max_payload: int = MAX_PAYLOAD_BYTES,
         middleware: Middleware | None = None,
+        concurrency_key: Callable[[Message], str | None] | None = None,
+        rate: str | None = None,
+        concurrency: int | None = None,
+        concurrency_per_key: int | None = None,
         dead_retention: Seconds | None = 90 * 86400,
         clock: Callable[[], float | str] = str,
     ) -> None:
@@ -85,18 +97,18 @@ class Queue:
             raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
         if inspect.iscoroutinefunction(getattr(redis, "execute_command", None)):
             raise InvalidInput(f"redis={redis!r} is a client of redis.asyncio: use it with delayq.aio")
-        settings = Settings(lease, max_retries, backoff or exponential(), max_payload, dead_retention)
+        limits = wishes(rate, concurrency, concurrency_per_key)
+        retries = backoff or exponential()
+        settings = Settings(lease, max_retries, retries, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
         self.core = Core(name, prefix, shards, settings, clock)
         self.core.owner = self
-        if middleware is not None:
-            self.core.middleware = middleware
-        self.middleware = self.core.middleware
+        self.middleware = self.core.middleware = Middleware.of(middleware)
         self.connection = Connection(lambda: connect(url) if redis is None else redis, shared=redis is not None)
         self.dead = DeadLetters(self.core, self.connection)
         self.schedules = Schedules(self.core, self.connection)
         self.cron_handlers = CronHandlers()
-        self.registered_handler: Callable[[Message], Any] | None = None
+        self.registered_handler: Callable[[Any], Any] | None = None  # or a BatchHandler
         self._waiters = threading.local()
         self._outbox = Outbox(self._send_shared)
 
@@ -228,7 +240,7 @@ class Queue:
                 if batch.claimed:
                     continue
                 if not asked:
-                    waiter.begin(left)  # and look once more: it counts what falls due from now on
+                    waiter.begin(left, batch.held)  # and look once more: it counts what falls due from now on
                 else:
                     waiter.wait(left)
                 asked = not asked
@@ -258,11 +270,50 @@ class Queue:
 
         Raises:
             InvalidInput: it is not callable, or a coroutine or generator function, which a call does not run; or its
-                annotation cannot be resolved, or names what no payload can be read as.
+                annotation cannot be resolved, or names what no payload can be read as; or the queue has a function of
+                `batch_handler`.
         """
         check_handler(function)
+        check_kind(self.registered_handler, self.name, is_batch=False)
         self.registered_handler = adapt(function)
         return function
+
+    @overload
+    def batch_handler(self, function: Handler, /) -> Handler: ...
+
+    @overload
+    def batch_handler(
+        self, function: None = None, /, *, max_messages: int = 500, max_wait: Seconds = 0.1
+    ) -> Callable[[Handler], Handler]: ...
+
+    def batch_handler(self, function: Any = None, /, *, max_messages: int = 500, max_wait: Seconds = 0.1) -> Any:
+        """Register the function that a `Consumer` of this queue calls with lists of messages (a decorator).
+
+        Without parentheses, ``@queue.batch_handler``, the defaults hold.
+
+        Returning None acks them all, and raising fails each of them, as in `handler`. To decide about each message,
+        return a mapping from ids to verdicts: True, False, ``Ack(then=[…])``, or an error, such as ``Reject("why")``,
+        which counts as raised for this message alone. What the mapping leaves out is acked.
+
+        A function whose argument is annotated as ``list[Message[Order]]`` gets messages whose payload is an Order; as
+        ``list[Order]``, the payloads. A payload that is none makes its own message a dead letter.
+
+        Args:
+            max_messages: the most in a batch, 1 to 10,000.
+            max_wait: seconds (0 to 86,400) or a timedelta that the first message of a batch waits for others.
+
+        Raises:
+            InvalidInput: a number is out of range, or the queue has a function of `handler`; and for what that refuses.
+        """
+        check_sizes(max_messages, max_wait)
+
+        def register(function: Handler) -> Handler:
+            check_handler(function)
+            check_kind(self.registered_handler, self.name, is_batch=True)
+            self.registered_handler = BatchHandler.of(function, max_messages, max_wait)
+            return function
+
+        return register if function is None else register(function)
 
     def cron(
         self,
@@ -320,6 +371,29 @@ class Queue:
         """Hand out messages again."""
         self.connection.do(managing.resume(self.core))
 
+    def configure(self, *, rate: Rate = UNSET, concurrency: Count = UNSET, concurrency_per_key: Count = UNSET) -> None:
+        """Limit the queue for all that serve it, from now on; a limit that is not named stays, and None removes one.
+
+        Args:
+            rate: the most hand-outs, those of retries included, in any span of time: 1 to 100,000 in 1 ms to a day, as
+                in "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d".
+            concurrency: the most messages, 1 to 1,000,000, that are handed out and not settled, at any time.
+            concurrency_per_key: likewise, of those that share a key. Clients with a `concurrency_key` keep to it, and
+                others hand out everything.
+
+        Raises:
+            InvalidInput: naming the limit, or the queue has shards; nothing was changed.
+        """
+        self.connection.do(limiting.configure(self.core, changes(rate, concurrency, concurrency_per_key)))
+
+    def configuration(self) -> Configuration:
+        """Return the limits that hold for all that serve the queue.
+
+        Raises:
+            ServerError: it cannot be asked.
+        """
+        return self.connection.do(limiting.configuration(self.core))
+
     def purge(self, state: State | None = None) -> int:
         """Discard what is in a state now (pending, ready, retry or dead; all of these when None); return how many."""
         return self.connection.do(managing.purge(self.core, managing.PURGEABLE if state is None else [state]))
@@ -337,6 +411,9 @@ class Queue:
 
         The last bucket ends where the window does, or behind it. What is due already counts in the first; what is
         ready or runs counts in none.
+
+        Raises:
+            InvalidInput: a time is out of range, or there would be more buckets.
         """
         return self.connection.do(foreseeing.upcoming(self.core, window, bucket))
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from delayq.calls import Call, Raw, as_is, id_of, is_foreign, script, text, word
 from delayq.envelope import FORMAT
 from delayq.keys import STATES, QueueKeys, State
+from delayq.limits import FIELDS, Changes, Configuration, configured
 from delayq.times import MAX_TIME_MS
 
 T = TypeVar("T")
@@ -23,13 +24,14 @@ MAX_MOVED = MAX_IDS // 2
 
 
 class Claimed(NamedTuple):
-    """What ready_to_unack handed out."""
+    """What ready_to_unack handed out; `held` is whether a limit has left messages behind, None without limits."""
 
     now_ms: int
     micros: int
     ids: list[str]
     dues_ms: list[int]
     deliveries: list[str | None]
+    held: bool | None = None
 
 
 class Rested(NamedTuple):
@@ -37,6 +39,15 @@ class Rested(NamedTuple):
 
     micros: int
     message_id: str
+
+
+class Keyed(NamedTuple):
+    """A delivery that takes part in the limit per key."""
+
+    key: str
+    message_id: str
+    receipt: str
+    due_ms: int = 0
 
 
 class Found(NamedTuple):
@@ -136,7 +147,7 @@ class Scripts:
 
     def ready_to_unack(self, limit: int, lease_ms: int) -> Call[Claimed]:
         k = self.keys
-        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell]
+        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate]
         return self._call("ready_to_unack", keys, [self._clock(), limit, lease_ms], _read_claimed, repeats=False)
 
     def unack_to_retry(self, limit: int = MAX_MOVED) -> Call[int]:
@@ -172,10 +183,10 @@ class Scripts:
         k = self.keys
         return self._call("extend", [k.unack, k.attempts], [self._clock(), message_id, receipt, lease_ms], int)
 
-    def release(self, message_id: str, receipt: str, due_ms: int) -> Call[int]:
+    def release(self, message_id: str, receipt: str, due_ms: int, handed_us: Raw = "") -> Call[int]:
         k = self.keys
-        keys = [k.unack, k.ready, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell]
-        return self._call("release", keys, [self._clock(), message_id, receipt, due_ms], int)
+        keys = [k.unack, k.ready, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, k.rate]
+        return self._call("release", keys, [self._clock(), message_id, receipt, due_ms, handed_us], int)
 
     def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Call[int]:
         k = self.keys
@@ -187,6 +198,27 @@ class Scripts:
         k = self.keys
         keys = [k.unack, k.garbage, k.attempts, k.errors, k.cancelled, k.stats]
         return self._call("expire", keys, [self._clock(), message_id, receipt], int)
+
+    def admit(self, deliveries: Sequence[Keyed], net_ms: int, handed_us: Raw = "") -> Call[list[int]]:
+        k = self.keys
+        keys = [k.unack, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.ready, k.garbage]
+        keys += [k.errors, k.cancelled, k.rate]
+        args: list[Raw] = [self._clock(), net_ms, handed_us]
+        for each in deliveries:
+            args += (word(each.key), each.message_id, each.receipt, each.due_ms)
+        return self._call("admit", keys, args, as_is)
+
+    def free(self, deliveries: Sequence[Keyed]) -> Call[int]:
+        k = self.keys
+        keys = [k.unack, k.ready, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.bell]
+        args: list[Raw] = [self._clock()]
+        for each in deliveries:
+            args += (word(each.key), each.message_id, each.receipt)
+        return self._call("free", keys, args, int)
+
+    def held_keys(self, index: str, after: str, limit: int) -> Call[list[str]]:
+        """List keys in `index`: that of slots, or of waiting."""
+        return self._call("held_keys", [index], [word(after), limit], lambda reply: list(map(id_of, reply)))
 
     def cancel(self, message_id: str) -> Call[str]:
         k = self.keys
@@ -225,16 +257,23 @@ class Scripts:
     def resume(self) -> Call[int]:
         return self._call("resume", [self.keys.meta, self.keys.bell], [], int)
 
+    def configure(self, changes: Changes) -> Call[int]:
+        args: list[Raw] = []
+        for name, value in changes.items():
+            args += [name, "" if value is None else value]
+        return self._call("configure", [self.keys.meta, self.keys.bell], args, int)
+
     def ring(self) -> Call[int]:
         return self._call("ring", [self.keys.bell], [], int)
 
-    def rest(self, name: str, most_ms: int) -> Call[Rested]:
+    def rest(self, name: str, most_ms: int, held: bool | None = False) -> Call[Rested]:
         k = self.keys
-        return self._call("rest", [k.pending, k.retry, k.unack, k.timer], [self._clock(), name, most_ms], _read_rested)
+        keys = [k.pending, k.retry, k.unack, k.timer, *([k.ready, k.meta, k.rate] if held else [])]
+        return self._call("rest", keys, [self._clock(), name, most_ms], _read_rested)
 
     def watch(self, name: str, most_ms: int) -> Call[Rested]:
         k = self.keys
-        keys = [k.pending, k.retry, k.unack, k.timer, k.ready, k.garbage, k.meta]
+        keys = [k.pending, k.retry, k.unack, k.timer, k.ready, k.garbage, k.meta, k.rate]
         return self._call("watch", keys, [self._clock(), name, most_ms], _read_rested)
 
     def find(self, message_id: str) -> Call[Found]:
@@ -274,6 +313,10 @@ class Scripts:
         """Write something, so that a WAIT that follows speaks of all that was written before; a plain command."""
         return Call(self.keys.stats, ("HINCRBY", self.keys.stats, "confirmed", 1), int)
 
+    def configuration(self) -> Call[Configuration]:
+        """Read the limits; a plain command."""
+        return Call(self.keys.meta, ("HMGET", self.keys.meta, *FIELDS), configured)
+
     def envelopes(self, ids: Sequence[str], read: Callable[[list[bytes | None]], T] = as_is) -> Call[T]:
         """Read the stored envelopes, None where one is gone; a plain command, as are those below."""
         prefix = self.keys.message_prefix
@@ -301,6 +344,12 @@ class Scripts:
         words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES")
         return Call(key, words, _read_armed)
 
+    def armed_page(self, limit: int, skip: int) -> Call[list[tuple[str, int]] | None]:
+        """Read the same of those that are not paused, but for the first `skip`; None when there are no more."""
+        key = self.keys.armed
+        words = ("ZRANGE", key, 1, "+inf", "BYSCORE", "LIMIT", skip, limit, "WITHSCORES")
+        return Call(key, words, lambda reply: _read_armed(reply) if reply else None)
+
     def _message_key(self, message_id: str) -> Any:
         return word(self.keys.message(message_id))
 
@@ -317,7 +366,7 @@ class Scripts:
 
 
 def _read_claimed(reply: list[Any]) -> Claimed:
-    now_ms, micros, flat, deliveries = reply
+    now_ms, micros, flat, deliveries, *limited = reply
     try:
         ids = [message_id.decode() for message_id in flat[::2]]
     except UnicodeDecodeError:
@@ -327,7 +376,7 @@ def _read_claimed(reply: list[Any]) -> Claimed:
     except ValueError:  # a score with a fraction, which only another program writes
         dues = [int(float(due)) for due in flat[1::2]]
     earlier: list[str | None] = [text(each) for each in deliveries] if deliveries else [None] * len(ids)
-    return Claimed(now_ms, micros, ids, dues, earlier)
+    return Claimed(now_ms, micros, ids, dues, earlier, bool(limited[0]) if limited else None)
 
 
 def _read_rested(reply: list[Any]) -> Rested:

@@ -19,6 +19,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         promoted: moves from pending to ready.
         delivered: hand-outs, repeated ones included.
         released: hand-outs that came back unstarted.
+        held_back: of these, the ones that had to wait for others of their key to end.
         lease_lost: hand-outs whose lease ran out.
         died: moves to dead.
         collected: payload keys deleted by the garbage collector.
@@ -42,6 +43,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     acked: int = 0
     nacked: int = 0
     released: int = 0
+    held_back: int = 0
     lease_lost: int = 0
     died: int = 0
     requeued: int = 0
@@ -57,7 +59,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 
     COUNTERS: ClassVar[tuple[str, ...]] = (
         *("sent", "replaced", "promoted", "delivered", "acked", "nacked", "released", "lease_lost", "died"),
-        *("requeued", "rescheduled", "expired", "cancelled", "purged", "collected", "adjusted"),
+        *("requeued", "rescheduled", "expired", "cancelled", "purged", "collected", "adjusted", "held_back"),
     )
 
     @property

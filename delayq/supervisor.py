@@ -22,7 +22,9 @@ SUPERVISOR_ENV = "DELAYQ_SUPERVISOR"
 
 
 class Supervisor:
-    """Runs a command in several processes until SIGTERM or SIGINT, which it hands on to them.
+    """Runs a command in several processes until SIGTERM or SIGINT; either ends them by SIGTERM.
+
+    SIGINT, to a Python that only just begins, is a traceback.
 
     Args:
         command: the program and its arguments.
@@ -41,7 +43,7 @@ class Supervisor:
         self._tries = TRIES if ends else None
         self._patience = shutdown_timeout + KILL_MARGIN
         self._children: list[Child] = []
-        self._stopping: int | None = None
+        self._stopping = False
 
     def run(self) -> int:
         """Supervise until a signal, or until all children have ended by themselves with 0.
@@ -52,7 +54,7 @@ class Supervisor:
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self._children = self._new_children()
-            while self._stopping is None:
+            while not self._stopping:
                 code = self._look()
                 if code is not None:
                     return max(code, self._end())
@@ -77,15 +79,15 @@ class Supervisor:
     def _end(self) -> int:
         deadline = time.monotonic() + self._patience
         for child in self._children:
-            child.signal(self._stopping or signal.SIGTERM)
+            child.terminate()
         ended = [child.end(deadline) for child in self._children]
         return 0 if all(ended) else 1
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if self._stopping is not None:  # the second one: hand it on, and the children end at once
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self._stopping:  # the second one: hand it on, and the children end at once
             for child in self._children:
-                child.signal(number)
-        self._stopping = number
+                child.terminate()
+        self._stopping = True
 
 
 class Child:
@@ -113,10 +115,10 @@ class Child:
             self._process = None
             self._note(code)
 
-    def signal(self, number: int) -> None:
-        """Hand a signal on."""
+    def terminate(self) -> None:
+        """Ask the process to end; asked again, it does so at once."""
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
+            self._process.terminate()
 
     def end(self, deadline: float) -> bool:
         """Wait for the end until `deadline` (monotonic), then kill; return whether that was not needed."""

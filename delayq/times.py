@@ -7,7 +7,7 @@ import math
 import time
 from typing import TypeAlias
 
-from delayq.errors import InvalidInput, InvalidTime
+from delayq.errors import InvalidTime
 
 Seconds: TypeAlias = float | dt.timedelta
 """A length of time: a number of seconds, or a timedelta."""
@@ -72,22 +72,6 @@ def timestamp_ms(at: dt.datetime, what: str = "at") -> int:
     return ms
 
 
-def per_second(rate: float | str, what: str = "rate") -> float:
-    """Return a rate as a number a second: it is one already, or is written as in "100/s", "30/m" or "5/h".
-
-    Raises:
-        InvalidInput: neither, or not above 0 and finite.
-    """
-    number, slash, unit = rate.partition("/") if isinstance(rate, str) else (rate, "", "")
-    try:
-        value = -1.0 if isinstance(rate, bool) else float(number) / (_UNITS[unit.strip()] if slash else 1)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        value = -1.0
-    if not 0 < value < math.inf:
-        raise InvalidInput(f'{what} {rate!r} is not a number above 0: write it as in 100, "100/s", "30/m" or "5/h"')
-    return value
-
-
 def from_ms(ms: float) -> dt.datetime:
     """Return milliseconds since 1970 as an aware datetime, in UTC; what is outside of the calendar, as its end."""
     if 0 <= ms < _EXACT_MS:
@@ -99,4 +83,3 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PLAIN_SECONDS = 10**9  # surely before the year 9999, also from now
 _EXACT_MS = 2**32 * 1000  # until 2106, a float of seconds is exact to less than half a microsecond
 _MILLISECOND = dt.timedelta(milliseconds=1)
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}  # seconds

@@ -17,7 +17,7 @@ from delayq.leases import Leases
 from delayq.log import log, log_of
 from delayq.message import Delivery
 from delayq.moves import CLOSE, HUSH, LISTEN, Crew, Moves, Pause, Rest
-from delayq.operations import arming, claiming, managing, resting, settling
+from delayq.operations import arming, claiming, managing, resting, scheduling, settling
 from delayq.operations.core import Core
 from delayq.patience import Patience
 from delayq.quarantine import Quarantine
@@ -51,6 +51,7 @@ class Turns(Generic[D]):
         most: int | None = None,
     ) -> None:
         self.handled = self.failed = 0
+        self._keyless = 0  # of these, deliveries whose key could not be told: no worker has seen them
         self._core = core
         self._make_message = make
         self._name = name
@@ -62,6 +63,7 @@ class Turns(Generic[D]):
         self._unfinished = 0  # with the workers
         self._quarantine: Quarantine[D] = Quarantine(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
+        self._held = False  # but for what a limit of the queue holds back
         self._next_sleep: resting.Sleep | None = None  # when the server was asked
         self._expected: Sequence[str] = ()  # which message the last sleep has ended for, a shard
         self._cannot_recover = False  # the last upkeep was refused
@@ -72,10 +74,15 @@ class Turns(Generic[D]):
         self._trouble: DelayqError | None = None
         self._upkeep = pace.Every(pace.FALLBACK_MS / 1000)
         self._cleaning = pace.Every(60)
+        self._unstored: list[scheduling.Prepared] = []  # schedules for which the server had no memory
 
     @property
     def is_stopping(self) -> bool:
         return self._stopping
+
+    @property
+    def _is_burst(self) -> bool:
+        return self._burst
 
     def _consume(self, grace: Callable[[], float]) -> Moves[None]:
         """Turn until stopped.
@@ -100,13 +107,13 @@ class Turns(Generic[D]):
         self._tell_trouble()
         if self._most is not None and self.handled >= self._most:
             self._stopping = True
-        elif self._burst and limit and not (claimed or self._unsettled or self._unfinished):
+        elif self._burst and limit and not (claimed or self._unsettled or self._unfinished or self._held):
             self._stopping = not settled  # nothing is due; but what was settled just now may have sent something
         elif not self._unsettled and self._next_sleep is not None and (self._exhausted or not limit):
             yield from self._sleep(self._next_sleep, has_room=limit > 0)
 
     def _room(self) -> int:
-        room = self._workers.room(self._unfinished)
+        room = self._workers.room(self._unfinished, ahead=not self._core.limits_keys)  # a slot is for what runs
         return self._quarantine.limit(min(room, MAX_IDS), self._leases.held())
 
     def _exchange(self, limit: int | None) -> Moves[int]:
@@ -118,7 +125,7 @@ class Turns(Generic[D]):
             steps += [claiming.recover(self._core), managing.find_garbage(self._core)]
         if limit is not None:
             rests = self._exhausted or not limit  # else the next turn comes at once
-            steps.append(resting.rest(self._core, self._name, pace.FALLBACK_MS) if rests else nothing())
+            steps.append(resting.rest(self._core, self._name, pace.FALLBACK_MS, self._held) if rests else nothing())
             expected, self._expected = self._expected if limit else (), ()
             steps.append(claiming.claim(self._core, self._make_message, limit, self._lease, expected=expected))
         outcomes, *replies = yield together(*steps)
@@ -130,9 +137,13 @@ class Turns(Generic[D]):
             return 0
         *kept_up, sleep, batch = replies
         batch = expect(batch)
-        self._exhausted = batch.claimed < max(limit, 1)
+        self._keyless += batch.failed
+        self.handled += batch.failed
+        self.failed += batch.failed
+        self._exhausted = batch.claimed < max(limit, 1) and not (batch.held and batch.claimed > len(batch.messages))
         yield from self._take(batch.messages)
-        self._next_sleep = expect(sleep)
+        self._next_sleep = expect(sleep) if self._held or not batch.held else None  # it was asked without the limit
+        self._held = batch.held
         if upkeep:
             recovered, garbage = map(expect, kept_up)
             self._cannot_recover = recovered is None
@@ -183,6 +194,7 @@ class Turns(Generic[D]):
         self._workers.submit(messages)
 
     def _note(self, settled: list[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]) -> None:
+        told: BaseException | None = None  # one that all messages of a batch have met is traced once
         for (message, outcome), ours in zip(settled, results, strict=True):
             if isinstance(ours, DelayqError):
                 again = oc.after(outcome, ours)
@@ -201,18 +213,22 @@ class Turns(Generic[D]):
             elif isinstance(outcome, oc.Failed | oc.Dead):
                 self.failed += 1
                 dead = isinstance(outcome, oc.Dead) or message.is_last
-                trace = {"exc_info": outcome.cause} if isinstance(outcome, oc.Failed) and outcome.cause else {}
+                cause = outcome.cause if isinstance(outcome, oc.Failed) else None
+                trace = {"exc_info": cause} if cause is not told and cause is not None else {}
+                told = cause
                 line = log_of(message)
                 line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
 
     def _look_after(self) -> Moves[None]:
-        """Each duty when it is due: renew leases, purge old dead letters, revive schedules."""
+        """Each duty when it is due: renew leases, purge old dead letters, revive schedules or store them."""
         if self._leases.heartbeat.due():
             yield self._leases.renew()
         if self._cleaning.due():
             yield self._core.opened(create=True)
             for result in (yield together(managing.bury_old(self._core), arming.revive(self._core))):
                 expect(result)
+            if self._unstored:
+                self._unstored = yield scheduling.add_all(self._core, self._unstored)
 
     def _renew(self) -> Moves[None]:
         yield self._leases.renew()
@@ -235,7 +251,9 @@ class Turns(Generic[D]):
         if for_lease and self._cannot_recover:  # it has ended, and cannot be taken back: not to be tried all the time
             seconds = max(seconds, min(self._upkeep.left(), self._leases.heartbeat.left() if not idle else 1.0))
         woken = yield Rest(seconds, bells=True)
-        self._slept_in_peace = idle and not (sleep.for_event or woken.disturbed or woken.rang)
+        called = sleep.for_event or woken.disturbed or woken.rang
+        waits_for_limit = self._held and self._is_burst  # whether others have taken the rest, a claim alone tells
+        self._slept_in_peace = idle and not (called or waits_for_limit)
         if time.monotonic() >= sleep.until:
             self._expected = sleep.expected
             if for_lease and not self._cannot_recover:
@@ -292,11 +310,13 @@ class Turns(Generic[D]):
         if (running or self._unsettled) and not self._at_once:
             self._unsettled += [(message, oc.Failed(error=SHUTDOWN)) for message in running]
             yield from self._patiently(self._settle())
+        if self._core.is_limited and not (self._patience.is_tried or self._at_once):
+            yield from self._pass_bell_on()  # to whoever may take the places that are free now
 
     def _pass_bell_on(self) -> Moves[None]:
         try:
             rang = yield HUSH
-            if rang or self._next_sleep is not None:
+            if rang or self._next_sleep is not None or self._core.is_limited:
                 yield resting.pass_on(self._core, self._name)
         except ServerError:  # the fallback poll of the others makes up for a lost token
             log.debug("bell not passed on", queue=self._core.name)

@@ -7,19 +7,22 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from delayq.envelope import RAW, Envelope
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
 from delayq.message import Delivery
-from delayq.outcome import is_coroutine_function
+from delayq.outcome import is_coroutine_function, signature
 
 _ANYTHING = (inspect.Parameter.empty, Any, object)
 _MODULES = re.compile(r"\b[A-Za-z_][\w.]*\.(?=\w)")  # before the names in the text of a type
-_PLAIN_MESSAGE = re.compile(r"(\w+\.)*Message")
+_ORIGINALS: WeakKeyDictionary[Callable[[Any], Any], Any] = WeakKeyDictionary()
+_MANY = (list, Sequence, Collection, Iterable)
+_PLAIN_MESSAGE = re.compile(r"((\w+\.)*([Ll]ist|Sequence|Collection|Iterable)\[)?(\w+\.)*Message\]?")
 
 
 def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -31,13 +34,9 @@ def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
     Raises:
         InvalidInput: the annotation cannot be resolved, or no payload can be read as it.
     """
-    annotation = _resolved(handler, _annotation(handler))
-    kind = typing.get_origin(annotation) or annotation
-    takes_message = isinstance(kind, type) and issubclass(kind, Delivery)
-    wanted = (typing.get_args(annotation) or (Any,))[0] if takes_message else annotation
-    if isinstance(wanted, typing.TypeVar) or any(wanted is anything for anything in _ANYTHING):
+    takes_message, read = _wanted(handler, _resolved(handler, _annotation(handler)))
+    if read is None:
         return handler
-    read = reader(wanted, f"{_name(handler)} takes")
 
     def given(message: Delivery[Any]) -> Any:
         payload = message.read(read)
@@ -56,6 +55,77 @@ def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
     return _named_as(handler, handle)
 
 
+def original(handler: Any) -> Any:
+    """Return the handler of which `adapt` has made this one; the same, if it was left as it is."""
+    return _ORIGINALS.get(handler, handler) if inspect.isfunction(handler) else handler
+
+
+def adapt_batch(
+    handler: Callable[..., Any],
+) -> tuple[Callable[[list[Any]], Any], Callable[[Delivery[Any]], object] | None]:
+    """Return what is to be called with a list of messages, and what reads the payload of each before, if anything.
+
+    ``list[Message[T]]`` is given messages whose payload is a T; a list of any other type, the payloads.
+
+    Raises:
+        InvalidInput: as `adapt` does; or the annotation is that of a single message, or payload.
+    """
+    annotation = _resolved(handler, _annotation(handler))
+    origin = typing.get_origin(annotation) or annotation
+    if any(annotation is anything for anything in _ANYTHING):
+        return handler, None
+    if origin not in _MANY:
+        raise InvalidInput(
+            f"{_name(handler)} takes {_said(annotation)}, but a batch is a list: annotate it with list[Message], "
+            "list[Message[Order]] or list[Order]"
+        )
+    takes_messages, read = _wanted(handler, (typing.get_args(annotation) or (Any,))[0])
+    if read is None:
+        return handler, None
+
+    def given(messages: list[Delivery[Any]]) -> list[Any]:
+        return messages if takes_messages else [message.payload for message in messages]
+
+    if is_coroutine_function(handler):
+
+        async def handle_async(messages: list[Delivery[Any]]) -> Any:
+            return await handler(given(messages))
+
+        return _named_as(handler, handle_async), lambda message: message.read(read)
+
+    def handle(messages: list[Delivery[Any]]) -> Any:
+        return handler(given(messages))
+
+    return _named_as(handler, handle), lambda message: message.read(read)
+
+
+def _wanted(handler: Callable[..., Any], annotation: Any) -> tuple[bool, Callable[[Envelope], Any] | None]:
+    """Return whether a handler takes messages rather than payloads, and what reads those; None for any payload."""
+    kind = typing.get_origin(annotation) or annotation
+    takes_message = isinstance(kind, type) and issubclass(kind, Delivery)
+    wanted = (typing.get_args(annotation) or (Any,))[0] if takes_message else annotation
+    if isinstance(wanted, typing.TypeVar) or any(wanted is anything for anything in _ANYTHING):
+        return True, None
+    if _holds_message(wanted):
+        raise InvalidInput(
+            f"{_name(handler)} takes {_said(annotation)}, which no payload is: annotate it with Message for a "
+            "single one; for several at a time, decorate it with @queue.batch_handler() and annotate it with "
+            "list[Message]"
+        )
+    return takes_message, reader(wanted, f"{_name(handler)} takes")
+
+
+def _holds_message(wanted: Any) -> bool:
+    """Whether a type is that of a message, or has one within."""
+    kind = typing.get_origin(wanted) or wanted
+    return (isinstance(kind, type) and issubclass(kind, Delivery)) or any(map(_holds_message, typing.get_args(wanted)))
+
+
+def _said(wanted: Any) -> str:
+    """Return a type as its reader wrote it."""
+    return _MODULES.sub("", wanted.__name__ if isinstance(wanted, type) else str(wanted))
+
+
 def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
     """Return a function that reads an envelope's payload as a type.
 
@@ -67,10 +137,11 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
     Raises:
         InvalidInput: no payload can be read as the type.
     """
-    name = _MODULES.sub("", wanted.__name__ if isinstance(wanted, type) else str(wanted))
+    name = _said(wanted)
     try:
         decode = msgspec.json.Decoder(wanted).decode
-        known = not isinstance(msgspec.inspect.type_info(wanted), msgspec.inspect.CustomType)
+        info = msgspec.inspect.type_info(wanted)
+        known = not isinstance(info, msgspec.inspect.CustomType)
     except (TypeError, ValueError, NameError, AttributeError) as error:
         raise InvalidInput(f"{who} {name}, as which no payload can be read: {error}") from error
     if not known:
@@ -79,8 +150,11 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
             "a msgspec Struct or a type of JSON's"
         )
 
+    takes_bytes = _takes_bytes(info)
+
     def read(envelope: Envelope) -> Any:
-        if wanted is bytes and envelope.kind != RAW:  # which msgspec would read as base64
+        if takes_bytes and envelope.kind != RAW and (wanted is bytes or bytes(envelope.body[:1]) == b'"'):
+            # which msgspec would read as base64
             raise PayloadMismatch("the payload is no bytes: it was sent as JSON")
         try:
             return msgspec.convert(envelope.body, wanted) if envelope.kind == RAW else decode(envelope.body)
@@ -92,16 +166,20 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
     return read
 
 
+def _takes_bytes(info: msgspec.inspect.Type) -> bool:
+    """Whether a payload as a whole may be bytes. Those within one are base64 text, as `seal` has made it of them."""
+    if isinstance(info, msgspec.inspect.Metadata):
+        return _takes_bytes(info.type)
+    if isinstance(info, msgspec.inspect.UnionType):
+        return any(map(_takes_bytes, info.types))
+    kinds = msgspec.inspect.BytesType | msgspec.inspect.ByteArrayType | msgspec.inspect.MemoryViewType
+    return isinstance(info, kinds)
+
+
 def _annotation(handler: Callable[..., Any]) -> Any:
     """Return the annotation of the first argument, as it stands in the source."""
-    # From 3.14 on, annotations are computed when asked for; a name that is only imported for a type checker is kept.
-    options: dict[str, Any] = {}
-    if sys.version_info >= (3, 14):
-        options["annotation_format"] = sys.modules["annotationlib"].Format.FORWARDREF
-    try:
-        parameters = list(inspect.signature(handler, **options).parameters.values())
-    except (TypeError, ValueError):  # of many that are written in C
-        return Any
+    found = signature(handler)
+    parameters = list(found.parameters.values()) if found else []
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -159,4 +237,5 @@ def _named_as(handler: Any, wrapper: Callable[[Any], Any]) -> Callable[[Any], An
     # Without __wrapped__, by which the payload's annotation would be found once more.
     functools.update_wrapper(wrapper, handler, ("__module__", "__name__", "__qualname__", "__doc__"), ())
     del wrapper.__wrapped__  # type: ignore[attr-defined]
+    _ORIGINALS[wrapper] = handler
     return wrapper

@@ -26,15 +26,15 @@ class Waiter:
         self._until = 0.0
         self._promised = False
 
-    def begin(self, seconds: float) -> None:
-        """Listen, and ask for the time of the next event within `seconds`."""
+    def begin(self, seconds: float, held: bool = False) -> None:
+        """Listen, and ask for the time of the next event within `seconds`; `held` is as in `resting.rest`."""
         if len(self._bells) != len(self._core.shards):
             self.close()
             self._bells = [bell.Bell(self._connection.client, scripts.keys.bell) for scripts in self._core.shards]
         for each in self._bells:
             each.listen()
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
-        self._until, self._promised, _ = self._connection.do(resting.rest(self._core, self._name(), most))
+        self._until, self._promised, _ = self._connection.do(resting.rest(self._core, self._name(), most, held))
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""

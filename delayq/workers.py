@@ -56,9 +56,9 @@ class Workers(Generic[D]):
             thread.start()
             self.threads.append(thread)
 
-    def room(self, unfinished: int) -> int:
-        """Return how many messages to claim beside those that are with the threads."""
-        return pace.room(self._count, unfinished, self.handler_seconds)
+    def room(self, unfinished: int, ahead: bool = True) -> int:
+        """Return how many messages to claim beside those that are with the threads; `ahead`: also for busy ones."""
+        return pace.room(self._count, unfinished, self.handler_seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
         """Let the threads run the handler on messages, in their order."""

@@ -30,7 +30,7 @@
 -- Cost     O(log n)
 local now, name, id = clock(ARGV[1]), ARGV[2], ARGV[7]
 if tonumber(redis.call('ZSCORE', KEYS[2], name) or -1) ~= tonumber(ARGV[3] == '' and -1 or ARGV[3]) then return 0 end
-check_target(KEYS[5])
+for i = 4, 5 do check_target(KEYS[i]) end
 -- These fail before anything is changed, should another program have overwritten a key.
 for _, key in ipairs({1, 9, 10, 11}) do redis.call('HGET', KEYS[key], '') end
 local before, there = head(KEYS[3]), false

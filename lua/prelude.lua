@@ -83,3 +83,71 @@ local function discard_cancelled(id, now, cancelled, garbage, attempts, errors, 
   return true
 end
 
+
+-- What a queue allows: how many messages may go now, infinity without limits, nil while it is paused; when the next may
+-- that those leave, ms and after now, infinity where nobody can tell; and the rate's period, microseconds, if there is one.
+--
+-- `meta` holds the limits, `rate` a number for each hand-out and when that was, microseconds. Two hand-outs share a period
+-- when less than it lies between them; either may be the earlier one, since the server's clock may be set back.
+local function allowance(meta, unack, rate, now, micros)
+  local paused, most, ms, places = unpack(redis.call('HMGET', meta, 'paused', 'rate', 'period_ms', 'concurrency'))
+  if paused then return nil, math.huge end
+  local free, opens, period = math.huge, math.huge, nil
+  if most and ms then
+    period = ms * 1000
+    local us = now * 1000 + micros
+    local from, to = string.format('(%.0f', us - period), string.format('(%.0f', us + period)
+    local count = redis.call('ZCOUNT', rate, from, to)
+    local over = redis.call('ZCOUNT', rate, '-inf', string.sub(from, 2)) + math.max(0, count - most)
+    local last = redis.call('ZRANGE', rate, over, over, 'WITHSCORES')[2]
+    free, opens = math.max(0, most - count), ((count > 0 and last or us) + period) / 1000
+  end
+  if not places then return free, opens, period end
+  places = places - redis.call('ZCARD', unack)
+  return math.max(0, math.min(free, places)), places > 0 and opens or math.huge, period
+end
+
+-- Note `count` hand-outs of now, of which `number` is the last one's, against the rate, and forget as many as are over
+-- and more. The key lives a minute longer than it must: it ends by the server's clock, whose time a test does not take.
+local function spend(rate, period, us, number, count)
+  local spent = {}
+  for i = 1, count do spent[2 * i - 1], spent[2 * i] = us, number - count + i end
+  redis.call('ZADD', rate, unpack(spent))
+  local over = redis.call('ZCOUNT', rate, '-inf', us - period)
+  if over > 0 then redis.call('ZREMRANGEBYRANK', rate, 0, math.min(over, 2 * count) - 1) end
+  redis.call('PEXPIRE', rate, period / 1000 + 60000)
+end
+
+-- Let the rate count one hand-out of a moment, microseconds, no more: nothing came of it. Any of that moment will do.
+local function give_back(rate, us)
+  local spent = redis.call('ZRANGE', rate, us, us, 'BYSCORE', 'LIMIT', 0, 1)[1]
+  if spent then redis.call('ZREM', rate, spent) end
+end
+
+-- Where the members of a key begin and end in a sorted set whose scores are all 0 and whose members are led by keys.
+local function bounds(key)
+  return '[' .. key .. '\0', '(' .. key .. '\1'
+end
+
+-- How many deliveries of a key run, or are on their way to run. Where that leaves no room, up to `most` of them are
+-- looked at, others each time, and those that are gone are struck off: their consumer was lost, or could not say it.
+local function running(slots, unack, ready, attempts, key, limit, most, turn)
+  local from, to = bounds(key)
+  local count = redis.call('ZLEXCOUNT', slots, from, to)
+  if count < limit then return count end
+  local skip = turn % (math.max(0, count - most) + 1)
+  for _, slot in ipairs(redis.call('ZRANGEBYLEX', slots, from, to, 'LIMIT', skip, most)) do
+    local cut = string.find(slot, '\0', #key + 2, true) or #slot + 1
+    local given, id = string.sub(slot, #key + 2, cut - 1), string.sub(slot, cut + 1)
+    local lives = held(unack, attempts, id, given)
+    if given == '' then lives = redis.call('ZSCORE', ready, id) or redis.call('ZSCORE', unack, id) end
+    if not lives then count = count - redis.call('ZREM', slots, slot) end
+  end
+  return count
+end
+
+-- Until when a message waits for others of its key at the longest, and when it was due, ms; nil when it does not wait.
+local function waits(parked, id)
+  local till, due = string.match(redis.call('HGET', parked, id) or '', '^(%d+) (%d+)$')
+  if till then return tonumber(till), tonumber(due) end
+end

@@ -1,7 +1,8 @@
 -- ready_to_unack: hand out messages that are due, new ones and retries, each under a lease.
 --
 -- When both wait, each gets half of the claim, and the odd one goes to either side in turn; what one side leaves
--- the other takes.
+-- the other takes. A limit of the queue may leave messages behind that the caller has room for: the bell is for others
+-- then only if these may take more.
 --
 -- State    ready, retry -> unack
 -- KEYS[1]  ready     zset  id -> due, ms
@@ -11,28 +12,32 @@
 -- KEYS[5]  meta      hash
 -- KEYS[6]  stats     hash
 -- KEYS[7]  bell      list
+-- KEYS[8]  rate      zset  number of the hand-out -> its time, microseconds
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
 -- ARGV[3]  lease_ms  1..86400000
 -- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.forgiven.lost or nil, …}}, retries first, each side
 --          earliest first; empty lists when nothing is due or the queue is paused; the last one also while no message
---          has an earlier delivery
+--          has an earlier delivery. With limits, a fifth: 1 when a limit has left messages behind, else 0
 -- Cost     O(limit log n)
 local FEW = 16
 -- Up to 128 entries, a sorted set is a list in which Redis looks for each new one's place from the head, reading scores
 -- as text. A member of more than 64 bytes makes a tree of it: ten times as quick for a claim of hundreds.
 local LONG = string.rep('\0', 65) -- what no id is
 local now, micros = clock(ARGV[1])
-if redis.call('HEXISTS', KEYS[5], 'paused') == 1 then return {now, micros, {}, {}} end
-local limit = tonumber(ARGV[2])
+local free, _, period = allowance(KEYS[5], KEYS[3], KEYS[8], now, micros)
+if not free then return {now, micros, {}, {}} end
+local limit = math.min(tonumber(ARGV[2]), free)
 local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2], '-inf', now)
 local turn = limit % 2 == 1 and tonumber(redis.call('HGET', KEYS[6], 'delivered') or 0) % 2 or 0
 local retries = math.min(due, math.max(limit - waiting, math.floor((limit + turn) / 2)))
 local fresh = math.min(waiting, limit - retries)
 local leaves = waiting + due > retries + fresh
+local rings, held = leaves and limit < free, nil
+if free < math.huge then held = leaves and not rings and 1 or 0 end
 if retries + fresh == 0 then
-  if leaves then ring(KEYS[7]) end
-  return {now, micros, {}, {}}
+  if rings then ring(KEYS[7]) end
+  return {now, micros, {}, {}, held}
 end
 check_target(KEYS[3])
 local claimed = retries > 0 and redis.call('ZPOPMIN', KEYS[2], retries) or {}
@@ -47,7 +52,9 @@ end
 if #ids > FEW then redis.call('ZADD', KEYS[3], 0, LONG) end
 redis.call('ZADD', KEYS[3], unpack(leases))
 if #ids > FEW then redis.call('ZREM', KEYS[3], LONG) end
-if leaves then ring(KEYS[7]) end
-redis.call('HINCRBY', KEYS[6], 'delivered', #ids)
+if rings then ring(KEYS[7]) end
+local number = redis.call('HINCRBY', KEYS[6], 'delivered', #ids)
+if period then spend(KEYS[8], period, now * 1000 + micros, number, #ids) end
 for bucket, count in pairs(late) do redis.call('HINCRBY', KEYS[6], 'late:' .. bucket, count) end
-return {now, micros, claimed, redis.call('EXISTS', KEYS[4]) == 1 and redis.call('HMGET', KEYS[4], unpack(ids)) or {}}
+local earlier = redis.call('EXISTS', KEYS[4]) == 1 and redis.call('HMGET', KEYS[4], unpack(ids)) or {}
+return {now, micros, claimed, earlier, held}

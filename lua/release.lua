@@ -9,10 +9,12 @@
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
 -- KEYS[8]  bell       list
+-- KEYS[9]  rate       zset  number of the hand-out -> its time, microseconds
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
 -- ARGV[4]  due        ms, as the delivery named it: the message keeps its place
+-- ARGV[5]  handed_us  when it was handed out, for the rate to count it no more; '' when no limit is known
 -- Returns  1; 0 when the message was cancelled and is gone
 -- Errors   STALE      the receipt is not that of the running delivery
 -- Cost     O(log n)
@@ -21,8 +23,10 @@ local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 check_target(KEYS[2])
+if ARGV[5] ~= '' then check_target(KEYS[9]) end
 redis.call('ZREM', KEYS[1], id)
 redis.call('HINCRBY', KEYS[7], 'released', 1)
+if ARGV[5] ~= '' then give_back(KEYS[9], ARGV[5]) end
 if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7]) then return 0 end
 local past, released, forgiven, lost = deliveries(stored)
 keep_deliveries(KEYS[4], id, past, released + 1, forgiven, lost)

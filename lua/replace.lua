@@ -25,6 +25,10 @@
 local now, micros = clock(ARGV[1])
 local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
 local running = redis.call('ZSCORE', KEYS[6], id) and 1 or 0
+-- Another program may have overwritten any of these: better fail before anything is changed.
+for _, i in ipairs({2, 5, 7, 8}) do redis.call('ZSCORE', KEYS[i], id) end
+for _, i in ipairs({3, 9, 10, 11}) do redis.call('HGET', KEYS[i], '') end
+redis.call('SISMEMBER', KEYS[12], '')
 -- First, since at maxmemory it is refused, and nothing changes. Whoever has been handed the old message within this very
 -- millisecond, and fetches the new one, is to see that it was stored later.
 redis.call('SET', KEYS[13], string.format('%013.0f', now + running) .. ARGV[4])

@@ -24,9 +24,11 @@
 local now, micros = clock(ARGV[1])
 local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
 if (tonumber(redis.call('GET', KEYS[10])) or 0) > now then return {-1} end
-local exists = redis.call('EXISTS', KEYS[9]) == 1 and not redis.call('ZSCORE', KEYS[2], id)
+local garbage = redis.call('ZSCORE', KEYS[2], id)
+local exists = redis.call('EXISTS', KEYS[9]) == 1 and not garbage
 for _, key in ipairs({1, 5, 6, 7, 8}) do exists = redis.call('ZSCORE', KEYS[key], id) or exists end
 if exists then return {-1} end
+redis.call('HGET', KEYS[3], '') -- fails before the id is reserved, should the key have been overwritten
 -- First, since at maxmemory it is refused, and nothing changes.
 redis.call('SET', KEYS[9], string.format('%013.0f', now) .. ARGV[4])
 local ends = due_time(ARGV[5], now, micros)

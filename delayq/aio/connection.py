@@ -97,7 +97,7 @@ class Connection:
             while True:
                 try:
                     results = await self.run(calls, repeat)
-                except Exception as error:  # noqa: BLE001  # it is the operation's to handle
+                except BaseException as error:  # noqa: BLE001  # a cancel, too: it is the operation's to handle
                     calls = steps.throw(error)
                 else:
                     calls = steps.send(results)

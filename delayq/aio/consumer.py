@@ -1,4 +1,4 @@
-"""The consumer of the async face: runs a queue's handler on its messages, as they fall due."""
+"""The consumer of the async face: runs the handlers of one queue or several on their messages, as they fall due."""
 
 from __future__ import annotations
 
@@ -6,89 +6,115 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from delayq.aio.crew import Crew
+from delayq.aio.handling import Handling
+from delayq.aio.lanes import Lanes, Served
 from delayq.aio.loop import Loop
 from delayq.aio.message import Message
 from delayq.aio.queue import Queue
-from delayq.aio.routing import routed
 from delayq.aio.signals import watched
-from delayq.errors import HandlerMissing, InvalidInput
+from delayq.batch import Batching
+from delayq.errors import InvalidInput
+from delayq.handling import check_alone
+from delayq.job import Pool, check_pool, cores
 from delayq.log import log
 from delayq.operations.inspecting import check_limit
-from delayq.outcome import check_async_handler, is_coroutine_function
 from delayq.overtime import Overtime
+from delayq.rota import weighed
 from delayq.times import Seconds, lease_ms, milliseconds
-from delayq.typed import adapt
-from delayq.workers import Workers
 
 
 class Consumer:
-    """Takes a queue's messages as they fall due, and runs a handler on each: `delayq.Consumer`, awaited.
+    """Takes the messages of queues as they fall due, and runs a handler on each: `delayq.Consumer`, awaited.
 
     It outlives the handler's exceptions and the server's restarts. Leases are renewed while handlers run, as long as
     none of them blocks the event loop: one that computes, or waits without `await`, belongs into a plain function.
 
     Args:
-        queue: whose messages to take.
+        queue: whose messages to take. Of several queues in a list, each has the same share of the handlers' runs while
+            all are backlogged; of those in a dict, as much as its weight says: 1 to 1000. They may be on different
+            servers.
         handler: is called with each `Message`, or with its payload (see `Queue.handler`), but for those of a schedule
-            that has a function of its own by `Queue.cron`; the one registered with `Queue.handler` when None. An async
-            one runs on the event loop, a plain one in a thread.
-        concurrency: handlers that run at the same time: 1 to 10,000.
-        shutdown_timeout: seconds or a timedelta that running handlers are given in the end. Then async ones are
-            cancelled.
+            that has a function of its own by `Queue.cron`; the one registered with `Queue.handler`, or with
+            `Queue.batch_handler`, when None. An async one runs on the event loop, a plain one in a thread.
+        strict: a queue's messages are begun only while nothing of those before it in the list waits here.
+        concurrency: handlers, or batches, that run at the same time, of all queues: 1 to 10,000; 8, or as many
+            processes as there are cores, when None.
+        shutdown_timeout: seconds (0 or more) or a timedelta that running handlers are given in the end. Then async ones
+            are cancelled.
         timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. An
             async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
-            logged and counted, and goes on under its lease.
+            logged and counted, and goes on under its lease. A process is killed, which fails its delivery.
+        pool: "thread", or "process": each handler runs in one of `concurrency` processes, for what computes. It must be
+            a plain function of a module, as must the middleware and the functions of schedules; a process imports them.
+            Its messages are then those of the sync face.
+        initializer: with pool="process": is called in each process first; a function of a module.
         name: of this consumer, as the queue's timer knows it; host, process and a random part when None.
 
     Attributes:
         handled: messages whose handling has ended, so far.
         failed: of these, deliveries that did not end in an ack.
         overran: deliveries that have run longer than `timeout`, so far.
+        queues: whose messages it takes.
 
     Raises:
         HandlerMissing: neither `handler` nor a registered one.
+        InvalidInput: naming the argument.
     """
 
     def __init__(
         self,
-        queue: Queue,
+        queue: Queue | Sequence[Queue] | Mapping[Queue, int],
         handler: Callable[[Any], Any] | None = None,
         *,
-        concurrency: int = 8,
+        strict: bool = False,
+        concurrency: int | None = None,
         shutdown_timeout: Seconds = 30,
         timeout: Seconds | None = None,
+        pool: Pool = "thread",
+        initializer: Callable[[], object] | None = None,
         name: str | None = None,
     ) -> None:
-        chosen = queue.registered_handler if handler is None else handler
-        if chosen is None and not queue.cron_handlers:
-            raise HandlerMissing(
-                f"queue {queue.name} has no handler: decorate a function with @queue.handler, or pass one"
-            )
-        if chosen is not None:
-            check_async_handler(chosen)
+        weights = weighed(queue, strict, Queue)
+        self.queues = tuple(each for each, _ in weights)
+        check_pool(pool, initializer)
+        if concurrency is None:
+            concurrency = cores() if pool == "process" else 8
         check_limit(concurrency, "concurrency", most=10_000)
-        self.queue = queue
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._overtime = None if timeout is None else Overtime(lease_ms(timeout, "timeout") / 1000)
-        chosen = None if chosen is None else adapt(chosen)
-        self._handler = routed(queue.cron_handlers, chosen, queue.name, self._around)
+        parts = (handler, concurrency, self._overtime, pool, initializer)
+        self._weights = [weight for _, weight in weights]
+        self._handlings = [Handling(each, *parts) for each in self.queues]
+        batched = [each.queue.name for each in self._handlings if each.batching]
+        check_alone([each.name for each in self.queues], pool, batched)
+        self._strict = strict
         self._concurrency = concurrency
+        self._watches = pool == "thread"  # processes are watched where they are
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
-        self._loop: Loop | None = None
+        self._loop: Loop | Lanes | None = None
         self._this_grace: float | None = None  # of `stop`, for the running loop
         self._task: asyncio.Task[int] | None = None
         self._handled = self._failed = 0  # in earlier runs
 
     @property
+    def queue(self) -> Queue:
+        """The queue; of several, the first."""
+        return self.queues[0]
+
+    @property
     def handler(self) -> Callable[[Message], Any]:
-        """What is called with each message, and awaited if it is an async function."""
-        return self._handler
+        """What is called with each message, and awaited if it is an async function; of several queues, the first's."""
+        return self._handlings[0].handler
+
+    @property
+    def batching(self) -> Batching[Message] | None:
+        """How messages are handled together; None without a batch handler."""
+        return self._handlings[0].batching
 
     @property
     def handled(self) -> int:
@@ -97,6 +123,10 @@ class Consumer:
     @property
     def failed(self) -> int:
         return self._failed + (self._loop.failed if self._loop else 0)
+
+    @property
+    def _names(self) -> str:
+        return " ".join(queue.name for queue in self.queues)
 
     @property
     def overran(self) -> int:
@@ -162,16 +192,16 @@ class Consumer:
         """Handle all that is due, and what becomes due meanwhile; return how many deliveries that took."""
         return await self.run(burst=True)
 
-    def _around(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a handler that runs within the queue's middleware, and no longer than it may."""
-        wrapped = self.queue.middleware.wrap(handler)
-        return self._overtime.wrap(wrapped) if self._overtime else wrapped
-
-    async def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop:
+    async def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop | Lanes:
         if self._loop is not None:
             raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
-        kind = Crew if is_coroutine_function(self._handler) else Workers
-        loop = Loop(self.queue, partial(kind, self._handler, self._concurrency), self.name, burst, most)
+        loop: Loop | Lanes
+        if len(self.queues) == 1:
+            loop = Loop(self.queue, partial(self._handlings[0].hire, burst), self.name, burst, most)
+        else:
+            handlers = [each.handler for each in self._handlings]
+            served = list(map(Served, self.queues, self._weights, handlers))
+            loop = Lanes(served, self._concurrency, self._strict, self.name, burst, most)
         self._loop, self._this_grace = loop, None
         try:
             await loop.connect()
@@ -180,8 +210,8 @@ class Consumer:
             raise
         return loop
 
-    async def _consume(self, loop: Loop) -> int:
-        log.info("consumer started", queue=self.queue.name, consumer=self.name, concurrency=self._concurrency)
+    async def _consume(self, loop: Loop | Lanes) -> int:
+        log.info("consumer started", queue=self._names, consumer=self.name, concurrency=self._concurrency)
         run = asyncio.create_task(self._run(loop), name="delayq-loop")
         try:
             return await asyncio.shield(run)
@@ -197,16 +227,16 @@ class Consumer:
         finally:
             self._handled, self._failed = self.handled, self.failed
             self._loop = None
-            log.info("consumer stopped", queue=self.queue.name, consumer=self.name, handled=loop.handled)
+            log.info("consumer stopped", queue=self._names, consumer=self.name, handled=loop.handled)
 
     def _tell(self, ended: asyncio.Task[int]) -> None:
         """Log what ended a task that nobody may await."""
         error = None if ended.cancelled() else ended.exception()
         if error is not None:
-            log.error("consumer ended by an error", queue=self.queue.name, consumer=self.name, error=repr(error))
+            log.error("consumer ended by an error", queue=self._names, consumer=self.name, error=repr(error))
 
-    async def _run(self, loop: Loop) -> int:
-        with self._overtime.watching() if self._overtime else nullcontext():
+    async def _run(self, loop: Loop | Lanes) -> int:
+        with self._overtime.watching() if self._overtime and self._watches else nullcontext():
             return await loop.run(self._seconds_left)
 
     def _seconds_left(self) -> float:

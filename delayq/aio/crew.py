@@ -27,8 +27,6 @@ class Crew:
         on_outcome: is called after each outcome.
     """
 
-    is_behind = False  # threads may sleep while messages wait; tasks don't
-
     def __init__(
         self,
         handler: Callable[[Message], Any],
@@ -49,9 +47,9 @@ class Crew:
     def start(self) -> None:
         """Nothing: tasks begin with their messages."""
 
-    def room(self, unfinished: int) -> int:
-        """Return how many messages to claim beside those that are with the tasks."""
-        return pace.room(self._count, unfinished, self.handler_seconds)
+    def room(self, unfinished: int, ahead: bool = True) -> int:
+        """Return how many messages to claim beside those that are with the tasks; `ahead`: also for busy ones."""
+        return pace.room(self._count, unfinished, self.handler_seconds if ahead else None)
 
     def submit(self, messages: list[Message]) -> None:
         """Run the handler on messages, in their order."""
@@ -61,6 +59,11 @@ class Crew:
 
     def adapt(self) -> None:
         """Nothing: there are as many tasks as there may be."""
+
+    @property
+    def is_behind(self) -> bool:
+        """No: threads may sleep while messages wait; tasks don't."""
+        return False
 
     def hasten(self) -> None:
         """Nothing, likewise."""

@@ -16,6 +16,7 @@ from delayq.errors import ServerUnreachable
 from delayq.loop import HASTEN_SECONDS
 from delayq.moves import Move, Moves, Pause, Rest, Ring, Woken
 from delayq.operations import scheduling
+from delayq.processes import Processes
 from delayq.turns import Turns
 from delayq.workers import Workers
 
@@ -32,12 +33,12 @@ class Loop(Turns[Message]):
         burst: return when nothing is due.
     """
 
-    _workers: Crew | Workers[Message]
+    _workers: Crew | Workers[Message] | Processes[Message]
 
     def __init__(
         self,
         queue: Queue,
-        hire: Callable[[Callable[[Message], bool], Callable[[], None]], Crew | Workers[Message]],
+        hire: Callable[[Callable[[Message], bool], Callable[[], None]], Crew | Workers[Message] | Processes[Message]],
         name: str,
         burst: bool = False,
         most: int | None = None,
@@ -57,7 +58,7 @@ class Loop(Turns[Message]):
         Raises:
             ServerError, QueueMismatch
         """
-        await self._do(scheduling.add_all(self._core, self._queue.cron_handlers.prepared))
+        self._unstored = await self._do(scheduling.add_all(self._core, self._queue.cron_handlers.prepared))
         client = await self._queue.connection.connected()
         self._bells = [bell.Bell(client, scripts.keys.bell) for scripts in self._core.shards]
 
@@ -76,6 +77,8 @@ class Loop(Turns[Message]):
             self._workers.unstarted()
             if isinstance(self._workers, Crew):
                 await self._workers.stop()
+            elif isinstance(self._workers, Processes):
+                await asyncio.to_thread(self._workers.stop)  # which waits for them
             else:
                 self._workers.stop()
             for each in self._bells:

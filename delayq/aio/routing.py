@@ -26,7 +26,7 @@ def routed(crons: CronHandlers, handler: Handler | None, queue: str, around: Aro
     if not any(map(is_coroutine_function, [handler, *crons])):
         choose = crons.route(handler, queue, around)
         return lambda message: choose(message)(message)
-    choose = crons.route(handler, queue, lambda function: _awaited(around(function)))
+    choose = crons.route(handler, queue, lambda function: awaited(around(function)))
 
     async def call(message: Delivery[Any]) -> Any:
         return await choose(message)(message)
@@ -34,7 +34,8 @@ def routed(crons: CronHandlers, handler: Handler | None, queue: str, around: Aro
     return call
 
 
-def _awaited(function: Handler) -> Handler:
+def awaited(function: Handler) -> Handler:
+    """Return an async function: a plain one runs on a thread."""
     return function if is_coroutine_function(function) else partial(_on_a_thread, function)
 
 

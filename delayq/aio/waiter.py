@@ -29,8 +29,8 @@ class Waiter:
         self._until = 0.0
         self._promised = False
 
-    async def begin(self, seconds: float) -> None:
-        """Listen, and ask for the time of the next event within `seconds`."""
+    async def begin(self, seconds: float, held: bool = False) -> None:
+        """Listen, and ask for the time of the next event within `seconds`; `held` is as in `resting.rest`."""
         client = await self._connection.connected()
         if client is not self._client or len(self._bells) != len(self._core.shards):
             await self.close()
@@ -41,7 +41,7 @@ class Waiter:
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
         self._promised = True  # should this be cancelled, the server may know of it all the same
         self._until = time.monotonic() + most / 1000
-        self._until, self._promised, _ = await self._connection.do(resting.rest(self._core, self._name, most))
+        self._until, self._promised, _ = await self._connection.do(resting.rest(self._core, self._name, most, held))
 
     async def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""

@@ -12,7 +12,8 @@ from delayq.operations.core import Core
 from delayq.plan import HOME, Occurrence, occurrence_id, plan_of, with_slot
 from delayq.scripts import Scripts
 
-MAX_REVIVED = 100  # a turn
+PAGE = 100
+MAX_REVIVED, MAX_LOOKED = 100, 10_000  # a turn
 MAX_COUNTED = 100  # skipped slots, for the log
 
 
@@ -48,23 +49,49 @@ def note(core: Core, occurrences: Sequence[Occurrence], replies: Sequence[object
 def revive(core: Core) -> Steps[int]:
     """Arm the schedules whose occurrence is gone: cancelled, purged, lost with its payload; return how many.
 
-    What is gone stays so; it is the next slot that is armed.
+    What is gone stays so; it is the next slot that is armed. One that cannot be keeps none of the others from it.
+
+    Raises:
+        DelayqError: the first that kept a schedule from being armed.
     """
-    scripts, keys = home(core), home(core).keys
-    counts, rows = yield [scripts.stats(), scripts.armed(MAX_REVIVED)]
+    scripts = home(core)
+    counts, rows = yield [scripts.stats(), scripts.armed_page(PAGE, 0)]
     now = expect(counts).now_ms
-    lost = yield from gone(core, {name: slot for name, slot in expect(rows) if slot <= now})
+    revived = looked = 0
+    errors: list[DelayqError] = []
+    while expect(rows) is not None:
+        lost = yield from gone(core, {name: slot for name, slot in rows if slot <= now})
+        for name, reply in (yield from _arm_next(core, lost, now)).items():
+            line = log.bind(queue=core.name, schedule=name)
+            if isinstance(reply, DelayqError):
+                errors.append(reply)
+                line.error("schedule is not armed", error=str(reply))
+            elif reply:  # else somebody else has been quicker
+                revived += 1
+                line.warning("schedule revived: its occurrence is gone", slot_ms=lost[name])
+        looked += PAGE
+        if any(slot > now for _, slot in rows) or looked >= MAX_LOOKED or revived >= MAX_REVIVED:
+            break
+        (rows,) = yield [scripts.armed_page(PAGE, looked - revived)]  # what was revived stands further behind now
+    if errors:
+        raise errors[0]
+    return revived
+
+
+def _arm_next(core: Core, lost: dict[str, int], now_ms: int) -> Steps[dict[str, int | DelayqError]]:
+    """Arm what follows the slots that were lost; return the replies, of the schedules that can be read."""
     if not lost:
-        return 0
-    records = yield [Call(keys.schedules, ("HGET", keys.schedules, name), as_is) for name in lost]
-    calls = []
+        return {}
+    key = home(core).keys.schedules
+    records = yield [Call(key, ("HGET", key, name), as_is) for name in lost]
+    calls = {}
     for (name, slot), record in zip(lost.items(), map(expect, records), strict=True):
         envelope = opened(record)
         plan = plan_of(envelope.headers or {}) if envelope else None
-        if envelope and plan and (call := next_of(core, Occurrence(name, slot, plan), envelope, now, is_skipped=False)):
-            calls.append(call)
-            log.warning("schedule revived: its occurrence is gone", queue=core.name, schedule=name, slot_ms=slot)
-    return sum(expect(reply) for reply in (yield calls)) if calls else 0
+        if envelope and plan and (call := next_of(core, Occurrence(name, slot, plan), envelope, now_ms, False)):
+            calls[name] = call
+    replies = (yield list(calls.values())) if calls else []
+    return dict(zip(calls, replies, strict=True))
 
 
 def gone(core: Core, slots: dict[str, int]) -> Steps[dict[str, int]]:

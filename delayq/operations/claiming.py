@@ -13,7 +13,7 @@ from delayq.envelope import Envelope, parse
 from delayq.errors import DelayqError, ServerUnreachable, StaleReceipt, UnreadableEnvelope
 from delayq.log import log, log_of
 from delayq.message import Deliveries, Delivery, receipt_of
-from delayq.operations import arming
+from delayq.operations import admitting, arming, limiting, slots
 from delayq.operations.core import Core
 from delayq.plan import SLOT, Occurrence, occurrence
 from delayq.scripts import MAX_IDS, Claimed, Scripts
@@ -25,10 +25,17 @@ D = TypeVar("D", bound=Delivery)
 
 
 class Batch(NamedTuple):
-    """What a claim brought: messages to handle, and how many there were with those that must not be handled."""
+    """What a claim brought: messages to handle, and how many there were with those that must not be handled.
+
+    Attributes:
+        held: whether a limit of the queue has held back others.
+        failed: how many have failed already, as their key could not be told.
+    """
 
     messages: list[Any]
     claimed: int
+    held: bool = False
+    failed: int = 0
 
 
 NOTHING = Claimed(0, 0, [], [], [])
@@ -46,7 +53,7 @@ class Unread(NamedTuple):
         """Return the first `count` messages, and the others."""
 
         def part(of: slice) -> Unread:
-            now_ms, micros, ids, dues, deliveries = self.found
+            now_ms, micros, ids, dues, deliveries, _ = self.found
             return self._replace(found=Claimed(now_ms, micros, ids[of], dues[of], deliveries[of]))
 
         return part(slice(count)), part(slice(count, None))
@@ -71,14 +78,18 @@ def claim(
     Deliveries that must not reach a handler are settled on the way: payload gone or unreadable, or an id that is no
     text → dead, expired → counted as expired, past its limit (its last consumer was lost) → dead.
     """
+    if core.undeclared:
+        yield from limiting.declare(core)
     shards = yield from core.opened()
     messages: list[Any] = []
-    claimed = 0
+    claimed, held, failed = 0, False, 0
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may have become known only now
     try:
         while (unread := _unread(core, limit - len(messages))) is not None:
             claimed += len(unread.found.ids)
-            messages += yield from _fetched(core, make, unread)
+            admitted = yield from _fetched(core, make, unread)
+            messages += admitted.messages
+            failed += admitted.failed
         for scripts in _rotated(shards, core):
             share = limit - len(messages)
             if share <= 0 < limit:
@@ -86,13 +97,17 @@ def claim(
             asked = time.monotonic()
             guess = awaited.get(scripts, "")
             found, envelopes = yield from _hand_out(core, scripts, min(share, MAX_IDS), lease, recovering, guess)
+            if found.held is not None or found.ids:  # else it may be paused
+                core.is_limited, held = found.held is not None, bool(found.held)
             if found.ids:
                 claimed += len(found.ids)
-                messages += yield from _fetched(core, make, Unread(scripts, found, lease, asked), envelopes)
+                admitted = yield from _fetched(core, make, Unread(scripts, found, lease, asked), envelopes)
+                messages += admitted.messages
+                failed += admitted.failed
     except DelayqError:
-        if not messages:
+        if not (messages or failed):
             raise  # else what was handed out must reach its handler first: the next claim tells what is wrong
-    return Batch(messages, claimed)
+    return Batch(messages, claimed, held, failed)
 
 
 def _hand_out(
@@ -136,7 +151,7 @@ def _unread(core: Core, limit: int) -> Unread | None:
 
 def _fetched(
     core: Core, make: Callable[..., D], unread: Unread, envelopes: list[bytes | None] | None = None
-) -> Steps[list[D]]:
+) -> Steps[admitting.Admitted]:
     try:
         return (yield from _received(core, make, *unread, envelopes))
     except DelayqError:
@@ -155,6 +170,7 @@ def recover(core: Core) -> Steps[int | None]:
     for error in results:
         if isinstance(error, DelayqError):
             log.error("lost deliveries are not taken back", queue=core.name, error=str(error))
+    yield from slots.look_through(core)
     return None if any(isinstance(each, DelayqError) for each in results) else sum(results)
 
 
@@ -174,7 +190,7 @@ def _received(
     lease: int,
     asked: float,
     envelopes: list[bytes | None] | None,
-) -> Steps[list[D]]:
+) -> Steps[admitting.Admitted]:
     """Open what was claimed; fetch it first, if it is not there, a bounded number of bytes at a time."""
     opening = _Opening(core, scripts, make, found, lease, asked)
     opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(core, scripts, found.ids, opening))
@@ -189,7 +205,7 @@ def _received(
         kept = [not isinstance(reply, StaleReceipt) and expect(reply) for reply in replies]
         gone = {message.id for message, ours in zip(doubtful, kept, strict=True) if not ours}
         messages = [message for message in messages if message.id not in gone]
-    return messages
+    return (yield from admitting.admit(core, scripts, messages))
 
 
 def _fetch(core: Core, scripts: Scripts, ids: list[str], opening: _Opening[D]) -> Steps[list[_Opened[D]]]:
@@ -266,12 +282,15 @@ class _Opening(Generic[D]):
             )
             if opened.headers and SLOT in opened.headers and self._is_skipped(message, opened, result):
                 result.settlements.append(self._scripts.expire(message_id, receipt))
+                result.settlements += slots.unused(self._core, message)
                 continue
             if opened.expires_ms is not None and message.is_expired:
                 log_of(message).warning("message expired before it was started", expires_at=str(message.expires_at))
                 result.settlements.append(self._scripts.expire(message_id, receipt))
+                result.settlements += slots.unused(self._core, message)
             elif deliveries and message.is_past_its_limit:
                 result.settlements.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST))
+                result.settlements += slots.unused(self._core, message)
             else:
                 result.messages.append(message)
                 if created > found.now_ms:

@@ -12,8 +12,10 @@ from delayq.calls import Steps, one
 from delayq.envelope import MAX_PAYLOAD_BYTES
 from delayq.errors import InvalidInput
 from delayq.keys import QueueKeys, shard_of
+from delayq.limits import Changes, check_shards
 from delayq.middleware import Middleware
 from delayq.operations.outages import Outages
+from delayq.outcome import is_coroutine_function
 from delayq.scripts import Scripts
 from delayq.times import Seconds, lease_ms, milliseconds
 
@@ -32,6 +34,8 @@ class Settings:
         backoff: the waits before them.
         max_payload: bytes.
         dead_retention: how long dead letters are kept, or None for ever.
+        limits: that it stores when it begins to serve the queue.
+        concurrency_key: tells of a message with which others it shares a limit, or None.
     """
 
     lease: Seconds = 30
@@ -39,6 +43,8 @@ class Settings:
     backoff: Backoff = field(default_factory=exponential)
     max_payload: int = MAX_PAYLOAD_BYTES
     dead_retention: Seconds | None = 90 * 86400
+    limits: Changes = field(default_factory=dict)
+    concurrency_key: Callable[[Any], str | None] | None = None
 
     def __post_init__(self) -> None:
         lease_ms(self.lease)
@@ -49,6 +55,10 @@ class Settings:
             raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
         if self.dead_retention is not None:
             milliseconds(self.dead_retention, "dead_retention")
+        if self.concurrency_key is not None and (
+            not callable(self.concurrency_key) or is_coroutine_function(self.concurrency_key)
+        ):
+            raise InvalidInput(f"concurrency_key {self.concurrency_key!r} is no plain function of a message")
 
 
 class Core:
@@ -66,6 +76,10 @@ class Core:
         unread: what was handed out and could not be fetched.
         outages: of its shards, as far as claims have met them.
         mean_bytes: of late, of an envelope; a careful guess at first.
+        is_limited: whether the queue has limits, as far as claims have met them.
+        undeclared: limits of this client's that it has not stored yet.
+        unlimited_until: when to ask again whether there is a limit per key, on the monotonic clock.
+        looked_through: of slots and of what waits for them, the last key that was looked at.
     """
 
     def __init__(
@@ -73,9 +87,11 @@ class Core:
     ) -> None:
         if shards is not None and not (is_whole(shards) and 1 <= shards <= MAX_SHARDS):
             raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
+        check_shards(shards, settings.limits, f"queue {name}")
         self.name = name
         self.prefix = prefix
         self.settings = settings
+        self._check_shards(shards or 1, settings)
         self._expected = shards
         self.owner: Any = None
         self.middleware = Middleware()
@@ -90,6 +106,10 @@ class Core:
         self.turn = 0
         self.mean_bytes = 128 * 1024.0
         self.unread: list[Any] = []
+        self.is_limited = False
+        self.undeclared = self.settings.limits
+        self.unlimited_until = 0.0
+        self.looked_through: dict[str, str] = {}
         self.outages = Outages(self.name)
         self.shards = [Scripts(QueueKeys(self.prefix, self.name), clock)]
 
@@ -97,6 +117,11 @@ class Core:
     def is_open(self) -> bool:
         """Whether Redis has recorded the queue, and that was looked at within the last minute."""
         return self._recorded and time.monotonic() <= self._look_at
+
+    @property
+    def limits_keys(self) -> bool:
+        """Whether there may be a limit per key."""
+        return self.settings.concurrency_key is not None and time.monotonic() >= self.unlimited_until
 
     def opened(self, create: bool = False) -> Steps[list[Scripts]]:
         """Return the shards, after a look at what Redis has recorded of the queue: until it has, and once a minute.
@@ -109,11 +134,19 @@ class Core:
         """
         if not self.is_open:
             count, recorded = yield from one(self.shards[0].open(self._expected, create))
+            self._check_shards(count, self.settings)
             if count != len(self.shards):
                 self.shards = [Scripts(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
             self._recorded = bool(recorded)
             self._look_at = time.monotonic() + LOOK_SECONDS
         return self.shards
+
+    def _check_shards(self, count: int, settings: Settings) -> None:
+        if count > 1 and settings.concurrency_key is not None:
+            raise InvalidInput(
+                f"queue {self.name} has {count} shards, each of which would count the messages of a key for itself: "
+                "use concurrency_key with shards=1"
+            )
 
     def shard(self, message_id: str) -> Scripts:
         """Return the shard that holds a message."""

@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from delayq.calls import Call, Steps, expect, one, text, word
+from delayq.limits import per_second
 from delayq.operations import scanning
 from delayq.operations.choosing import Choice
 from delayq.operations.core import Core
 from delayq.operations.sealing import due_word
 from delayq.operations.walking import Walk
 from delayq.scripts import MAX_MOVED, Scripts
-from delayq.times import Seconds, from_ms, per_second
+from delayq.times import Seconds, from_ms
 
 BURSTS = 10  # a second: what comes back within a tenth of one may come back at once
 
@@ -53,7 +54,7 @@ class Redrive:
 
     Args:
         delay: until they are due, from when they come back.
-        rate: how many come back, at most: a number a second, or as in "100/s", "5/m"; None for as fast as it goes.
+        rate: how many come back, at most: a number a second, or as in "100/s", "5/10s", "30/min"; None is no limit.
         dry_run: change nothing, and count those that are meant.
 
     Attributes:

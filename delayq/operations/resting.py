@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from delayq.calls import Steps
 from delayq.errors import DelayqError
+from delayq.operations import slots
 from delayq.operations.core import Core
 from delayq.scripts import Rested
 
@@ -31,10 +32,14 @@ class Sleep(NamedTuple):
         return any(self.expected)
 
 
-def rest(core: Core, name: str, most_ms: int) -> Steps[Sleep]:
-    """Ask, before a claim, for how long a consumer may sleep if that brings nothing; at most `most_ms`."""
+def rest(core: Core, name: str, most_ms: int, held: bool | None = False) -> Steps[Sleep]:
+    """Ask, before a claim, for how long a consumer may sleep if that brings nothing; at most `most_ms`.
+
+    Args:
+        held: a limit has held back messages at the last claim: they are to be looked after, too.
+    """
     asked = time.monotonic()
-    results = yield [scripts.rest(name, most_ms) for scripts in core.shards]
+    results = yield [scripts.rest(name, most_ms, held) for scripts in core.shards]
     return _sleep(
         [Rested(most_ms * 1000, "") if isinstance(each, DelayqError) else each for each in results], asked, most_ms
     )
@@ -47,6 +52,7 @@ def watch(core: Core, name: str, most_ms: int) -> Steps[Sleep]:
     """
     asked = time.monotonic()
     results = yield [scripts.watch(name, most_ms) for scripts in core.shards]
+    yield from slots.look_through(core)  # what it lets go rings
     return _sleep([Rested(0, "") if isinstance(each, DelayqError) else each for each in results], asked, most_ms)
 
 

@@ -27,9 +27,8 @@ def structure(command: str, key: str, look: Look) -> Steps[None]:
     yield from _pages(key, lambda cursor: (command, key, cursor, "COUNT", MAX_IDS), look)
 
 
-def payloads(scripts: Scripts, look: Look) -> Steps[None]:
-    """Show each page of the ids that have a payload key to `look`."""
-    prefix = scripts.keys.message_prefix
+def keys_of_ids(prefix: str, look: Look) -> Steps[None]:
+    """Show each page of the ids that have a key which begins with `prefix` to `look`."""
     literal = "".join(f"\\{char}" if char in "\\*?[]" else char for char in prefix)
     start = len(prefix.encode())
 

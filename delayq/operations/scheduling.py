@@ -12,6 +12,7 @@ from delayq.errors import InvalidInput, ServerOutOfMemory, UnreadableEnvelope
 from delayq.log import log
 from delayq.message import SentMessage
 from delayq.names import check_schedule_name, new_id
+from delayq.operations import limiting
 from delayq.operations.arming import home, opened
 from delayq.operations.core import Core, check_retries
 from delayq.operations.inspecting import check_limit
@@ -85,15 +86,23 @@ def add(core: Core, prepared: Prepared) -> Steps[Schedule]:
             return found
 
 
-def add_all(core: Core, prepared: Iterable[Prepared]) -> Steps[None]:
-    """Make sure that a queue can be served, and store the schedules that its consumer has functions for."""
+def add_all(core: Core, prepared: Iterable[Prepared]) -> Steps[list[Prepared]]:
+    """Make sure that a queue can be served; store its client's limits, and the schedules that have functions here.
+
+    Returns:
+        those for which the server has no memory; to be tried again.
+    """
     yield from core.opened(create=True)
+    yield from limiting.declare(core)
+    refused = []
     for each in prepared:
         try:
             yield from add(core, each)
         except ServerOutOfMemory as error:  # a consumer is what frees memory: it must start
             line = log.bind(queue=core.name, schedule=each.name)
-            line.error("schedule is not stored", error=str(error))  # where, is of no interest
+            line.error("schedule is not stored: tried again each minute", error=str(error))
+            refused.append(each)
+    return refused
 
 
 def pause(core: Core, name: str) -> Steps[bool]:
@@ -161,6 +170,15 @@ def _list(core: Core) -> Steps[tuple[int, list[Schedule]]]:
     names = sorted(name for name in found if not is_foreign(name))
     schedules = (describe(core, name, found[name], armed.get(name)) for name in names)
     return expect(counts).now_ms, [each for each in schedules if each is not None]
+
+
+def unreadable(core: Core) -> Steps[list[str]]:
+    """Return the names under which something is stored that is no schedule: by another program, or a newer delayq."""
+    yield from core.opened()
+    key = home(core).keys.schedules
+    records: dict[bytes, bytes] = yield from one(Call(key, ("HGETALL", key), dict))
+    found = {id_of(name): record for name, record in records.items()}
+    return sorted(name for name, record in found.items() if describe(core, name, record, None) is None)
 
 
 def upcoming(core: Core, count: int, name: str | None) -> Steps[list[Slot]]:

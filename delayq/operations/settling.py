@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -9,9 +10,10 @@ from typing import Any, TypeVar
 from delayq import outcome as oc
 from delayq.backoff import exponential
 from delayq.calls import Call, Steps, expect, one
-from delayq.errors import DelayqError, InvalidInput, StaleReceipt
+from delayq.errors import DelayqError, InvalidInput, ServerError, StaleReceipt
 from delayq.log import log_of
 from delayq.message import Delivery
+from delayq.operations import slots
 from delayq.operations.core import Core
 from delayq.operations.sealing import seal_then
 from delayq.scripts import MAX_IDS, Scripts
@@ -35,7 +37,8 @@ def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bo
     for call, positions in _settlements(core, settled, results):
         calls.append(call)
         targets.append(positions)
-    for positions, reply in zip(targets, (yield calls) if calls else [], strict=True):
+    replies = (yield [*calls, *slots.freed(core, settled, chained=False)]) if calls else []
+    for positions, reply in zip(targets, replies[: len(calls)], strict=True):
         if isinstance(reply, StaleReceipt):
             continue
         if isinstance(reply, DelayqError):
@@ -44,6 +47,10 @@ def settle(core: Core, settled: Sequence[tuple[D, oc.Outcome]]) -> Steps[list[bo
             continue
         for position, ours in zip(positions, reply if isinstance(reply, list) else (1,), strict=True):
             results[position] = settled[position][0].settled = ours == 1
+    ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
+    if frees := list(slots.freed(core, ended, chained=True)):
+        with contextlib.suppress(ServerError):  # they are settled: a slot that is kept in vain is found out
+            yield frees
     return results
 
 
@@ -100,7 +107,8 @@ def _settlement(core: Core, scripts: Scripts, message: Delivery, outcome: oc.Out
             return scripts.reject(message.id, message.receipt, reason, error, counted)
         case oc.HandedBack(behind):
             due = int(message.handed_ms) if behind else message.due_ms
-            return scripts.release(message.id, message.receipt, due)
+            handed_us = round(message.handed_ms * 1000) if core.is_limited else ""
+            return scripts.release(message.id, message.receipt, due, handed_us)
         case _:
             return scripts.expire(message.id, message.receipt)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from delayq.calls import Call, Steps, expect, id_of, is_foreign, one, text, word
+from delayq.calls import Call, Steps, expect, id_of, is_foreign, one, shown, text, word
 from delayq.envelope import parse
 from delayq.errors import UnreadableEnvelope
 from delayq.keys import STATES, State
@@ -38,8 +38,8 @@ KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
 )
 TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
-    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules"), "hash"),
-    "armed": "zset",
+    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked"), "hash"),
+    **dict.fromkeys(("armed", "rate", "slots", "waiting"), "zset"),
     "cancelled": "set",
     "bell": "list",
     "timer": "string",
@@ -76,7 +76,9 @@ class ShardExamination:
             key = getattr(self.scripts.keys, name)
             yield from scanning.structure(command, key, partial(self.look_at_knowledge, name, states))
         self.report.say(f"{self.where}looking for payloads of no message")
-        yield from scanning.payloads(self.scripts, self.look_at_payloads)
+        yield from scanning.keys_of_ids(self.scripts.keys.message_prefix, self.look_at_payloads)
+        self.report.say(f"{self.where}looking at reserved ids")
+        yield from scanning.keys_of_ids(self.scripts.keys.unique_prefix, self.look_at_reservations)
         self.report.say(f"{self.where}looking at times and books")
         yield from self.look_at_times()
         yield from self.look_at_books()
@@ -142,6 +144,15 @@ class ShardExamination:
         ids = list(map(id_of, items))
         there = yield from scanning.in_any(self.scripts, ids, STATES)
         yield from self.judge(self.own("msg", [message_id for message_id in ids if message_id not in there]))
+
+    def look_at_reservations(self, items: dict[bytes, Any]) -> Steps[None]:
+        """Look at a page of the ids that are reserved: can each be? Their messages may be long gone."""
+        keys = [self.scripts.keys.unique(id_of(raw)) for raw in items]
+        for key, kind in zip(keys, (yield [Call(key, ("TYPE", word(key)), text) for key in keys]), strict=True):
+            if expect(kind) not in ("string", "none") and ("unique", key) not in self.judged:
+                self.judged.add(("unique", key))
+                what = f"{shown(key)} is a {kind}, not a string: no send can reserve this id"
+                self.report.tell(Finding("type", None, what, "move it away: another program has put it there"))
 
     def own(self, name: str, strays: Iterable[str]) -> list[str]:
         """Return those of what belongs to no message that may once have had one; report what never had."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from delayq import outcome as oc
+from delayq.batches import handled
 from delayq.calls import Steps, expect
 from delayq.consumer import Consumer
 from delayq.errors import DuplicateMessage, InvalidInput, StaleReceipt
@@ -15,7 +16,7 @@ from delayq.operations import scheduling
 from delayq.operations.core import Core, is_whole
 from delayq.pace import FALLBACK_MS
 from delayq.queue import Queue
-from delayq.scripts import Counts
+from delayq.scripts import MAX_IDS, Counts
 
 WAITING = ("pending", "ready", "retry", "unack")  # the states of which something may become a delivery
 
@@ -65,40 +66,39 @@ class Run:
     def _drain(self) -> None:
         busy = list(self._consumers)
         while busy:
-            busy = [consumer for consumer in self._consumers if self._takes_one(consumer)]  # handlers send to any queue
+            busy = [each for each in self._consumers if self._takes_some(each)]  # handlers send to any queue
 
     def raise_errors(self) -> None:
         """Raise what handlers have raised last, for messages that were not handled well afterwards."""
-        errors = []
+        errors: list[BaseException] = []
+        batched = {consumer.queue.name for consumer in self._consumers if consumer.batching is not None}
         for error, message in self._errors.values():
             then = "it is dead" if message.is_last else "it waits for its next attempt"
             attempt = f"attempt {message.attempt} at {message.id}"
             error.add_note(f"raised by the handler of {message.queue} in {attempt}: {then}")
-            errors.append(error)
+            if message.queue not in batched or not any(error is other for other in errors):
+                errors.append(error)  # that of a whole batch once
         if len(errors) > 1:
             raise BaseExceptionGroup(f"{len(errors)} messages have failed", errors)
         for error in errors:
             raise error
 
-    def _takes_one(self, consumer: Consumer) -> bool:
-        messages = consumer.queue.receive(1)
-        for message in messages:
-            if len(self.handled) >= self._limit:
-                message.release()
-                raise AssertionError(
-                    f"{self._limit} messages were handled, and {message.id} of {message.queue} is due, too: does a "
-                    "handler send without an end? Else give a higher limit"
-                )
-            self._handle(consumer, message)
+    def _takes_some(self, consumer: Consumer) -> bool:
+        """Handle a message of a queue, or a batch of them; return whether anything was due."""
+        left = self._limit - len(self.handled)
+        messages = _received(consumer, max(1, left))
+        if messages and left <= 0:
+            messages[0].release()
+            raise AssertionError(
+                f"{self._limit} messages were handled, and {messages[0].id} of {consumer.queue.name} is due, too: does "
+                "a handler send without an end? Else give a higher limit"
+            )
+        self.handled += messages
+        for message, outcome in _outcomes(consumer, messages):
+            self._note(consumer.queue, message, outcome)
         return bool(messages)
 
-    def _handle(self, consumer: Consumer, message: Message) -> None:
-        self.handled.append(message)
-        queue = consumer.queue
-        try:
-            outcome = oc.of_return(consumer.handler(message))
-        except BaseException as error:  # noqa: BLE001  # SystemExit, too, as in a worker
-            outcome = oc.of_error(error)
+    def _note(self, queue: Queue, message: Message, outcome: oc.Outcome) -> None:
         if not message.settled:
             outcome = _settle(queue, message, outcome)
         self._errors.pop((queue.name, message.id), None)
@@ -107,6 +107,33 @@ class Run:
             raise cause  # an interrupt, or pytest's own: the test ends
         if cause is not None:
             self._errors[queue.name, message.id] = cause, message
+
+
+def _received(consumer: Consumer, limit: int) -> list[Message]:
+    """Take what the consumer's handler is given at once."""
+    if consumer.batching is None:
+        return consumer.queue.receive(1)
+    most = min(consumer.batching.max_messages, limit)
+    messages: list[Message] = []
+    while len(messages) < most and (more := consumer.queue.receive(min(MAX_IDS, most - len(messages)))):
+        messages += more
+    return messages
+
+
+def _outcomes(consumer: Consumer, messages: list[Message]) -> Iterator[tuple[Message, oc.Outcome]]:
+    """Run the handlers on messages, as a worker does."""
+    together: list[Message] = []
+    for message in messages:
+        if consumer.batching is not None and not consumer.batching.is_alone(message):
+            together.append(message)
+            continue
+        try:
+            outcome = oc.of_return(consumer.handler(message))
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too, as in a worker
+            outcome = oc.of_error(error)
+        yield message, outcome
+    if consumer.batching is not None and together:
+        yield from handled(consumer.batching, together)
 
 
 def _settle(queue: Queue, message: Message, outcome: oc.Outcome) -> oc.Outcome:
@@ -129,5 +156,8 @@ def _next_event(core: Core) -> Steps[float | None]:
         return None
     now = counts[0].now_ms
     heads = [math.ceil(head) for each in counts for state, head in each.heads_ms.items() if state in WAITING]
-    # What is due already is held back: to be looked at again as often as a consumer does.
-    return min((head if head > now else now + FALLBACK_MS for head in heads), default=None)
+    if not any(head <= now for head in heads):
+        return min(heads, default=None)
+    # What is due already is held back: to be looked at again when a limit lets it go, or as often as a consumer does.
+    rested = yield [scripts.watch("delayq.testing", FALLBACK_MS) for scripts in shards]
+    return now + (min(math.ceil(expect(each).micros / 1000) for each in rested) or FALLBACK_MS)

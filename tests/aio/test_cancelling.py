@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 from redis.asyncio.connection import AbstractConnection
 
+from delayq import Sending
 from delayq.aio import Queue
 from delayq.aio.waiter import Waiter
 from tests.aio.conftest import Run
@@ -99,5 +101,48 @@ def test_receive_that_is_cancelled_at_its_end_hands_back_what_it_has(
                 for event in (waiting, ending, ended):
                     event.clear()
             assert len(waiters) == 1  # it serves again
+
+    run(main())
+
+
+def test_send_that_is_cancelled_ends_within_its_middleware(run: Run, url: str, monkeypatch: pytest.MonkeyPatch):
+    under_way = asyncio.Event()
+    current: ContextVar[str] = ContextVar("current", default="none")
+    seen: list[BaseException] = []
+    left: list[str] = []
+
+    async def never(*_: Any, **__: Any) -> None:
+        under_way.set()
+        await asyncio.Event().wait()
+
+    def within(_: Sending) -> Iterator[None]:
+        token = current.set("sending")
+        try:
+            yield
+        except BaseException as error:
+            seen.append(error)
+            raise
+        finally:
+            current.reset(token)
+
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            await queue.stats()
+            queue.middleware.around_send(within)
+            monkeypatch.setattr(AbstractConnection, "send_packed_command", never)
+
+            async def send() -> None:
+                try:
+                    await queue.send("x")
+                finally:
+                    left.append(current.get())
+
+            task = asyncio.create_task(send())
+            await under_way.wait()
+            task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled()
+            assert left == ["none"]
+            assert [type(error) for error in seen] == [asyncio.CancelledError]
 
     run(main())

@@ -86,7 +86,7 @@ BAD = [
     (["dead", "edit", "emails", "", "--payload", "x"], "message id must not be empty"),
     (["dead", "edit", "emails", "order-1", "--payload", "x", "--file", "messages.jsonl"], "give one of them"),
     (["dead", "edit", "emails", "order-1", "--file", "none.json"], "No such file"),
-    (["consume"], "Missing argument 'TARGET...'"),
+    (["consume"], "Missing argument 'TARGET[=WEIGHT]...'"),
     (["consume", "emails"], "'emails' is not MODULE:QUEUE"),
     (["consume", "emails:"], "'emails:' is not MODULE:QUEUE"),
     (["consume", "nowhere:emails"], "no module named 'nowhere'"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 
 from delayq import Consumer, Queue
 from tests.cli.conftest import Invoke, Run
@@ -43,7 +45,7 @@ def test_paused_schedule_is_shown_as_such_and_resumes(invoke: Invoke):
     assert "paused" not in invoke("cron", "list").stdout
 
 
-@pytest.mark.parametrize("call", ["pause", "resume", "remove"])
+@pytest.mark.parametrize("call", ["pause", "resume", "remove", "run", "next"])
 def test_schedule_that_is_not_there_is_exit_code_1(invoke: Invoke, call: str):
     result = invoke("cron", call, "nightly")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -66,8 +68,8 @@ def test_command_of_a_schedule_is_run_by_a_consumer_that_hands_it_to_a_shell(inv
         (["add", "x", "@daily", "--grace", "5s"], "missed='skip'"),
         (["add", "", "@daily"], "schedule name must not be empty"),
         (["add", "x", "@daily", "--missed", "never"], "'never' is not one of"),
-        (["run", "x"], "add it first"),
-        (["next", "x"], "add it first"),
+        (["run", ""], "schedule name must not be empty"),
+        (["next", ""], "schedule name must not be empty"),
         (["list", "--queue", "a{b"], "contains '{'"),
     ],
 )
@@ -137,14 +139,41 @@ def test_schedules_of_functions_are_left_alone(invoke: Invoke, tmp_path: Path, s
     assert '"own"' in invoke("cron", "list", "--json").stdout
 
 
+def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
+    invoke: Invoke, tmp_path: Path, server: RedisServer, redis_client: redis.Redis
+):
+    invoke("cron", "add", "old", "@daily")
+    invoke("cron", "add", "broken", "@daily")
+    invoke("cron", "add", "nightly", "@daily")
+    for name in (b"broken", b"nightly", b"\xff", b"x" * 300):
+        redis_client.hset("delayq:{cron}:schedules", name, b"junk")
+    (tmp_path / "jobs.toml").write_text('[nightly]\nwhen = "@daily"\n[old]\nwhen = "@daily"\n')
+    expected = [
+        "+ nightly: @daily (UTC)",
+        "- broken: cannot be read: another program has written it, or a newer delayq",
+    ]
+    assert invoke("cron", "load", "jobs.toml", "--dry-run").stdout.splitlines() == expected
+    assert invoke("cron", "load", "jobs.toml").stdout.splitlines() == expected
+    assert invoke("cron", "load", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
+    left: Any = redis_client.hkeys("delayq:{cron}:schedules")
+    assert set(left) == {b"old", b"nightly", b"\xff", b"x" * 300}
+    with Queue("cron", url=server.url) as queue:
+        assert [each.name for each in queue.schedules.list()] == ["nightly", "old"]
+        assert (queue.stats().pending, queue.stats().missing) == (2, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[", "jobs.toml"),
-        ("[x]\n", "when"),
-        ("x = 5\n", "jobs.toml"),
+        ("[x]\n", "jobs.toml: [x]: when is missing: a schedule has when, timezone, missed, grace, payload, exec,"),
+        ("x = 5\n", "jobs.toml: [x]: 5 is no table"),
+        ("[x]\nwhen = 5\n", "jobs.toml: [x]: Expected `str`, got `int` - at `$.when`"),
         ('[x]\nwhen = "61 * * * *"\n', "[x]: schedule '61 * * * *'"),
-        ('[x]\nwhen = "@daily"\nevery = 5\n', "every"),
+        (
+            '[x]\nwhen = "@daily"\nevery = 5\n',
+            "jobs.toml: [x]: there is no 'every': a schedule has when, timezone, missed",
+        ),
         ('[x]\nwhen = "@daily"\ngrace = "soon"\nmissed = "skip"\n', "'soon' is not a length of time"),
         ('[x]\nwhen = "@daily"\npayload = 1\nexec = "a"\n', "give one of them"),
         ('[x]\nwhen = "@daily"\n[x.headers]\na = [1]\n', "header 'a'"),

@@ -204,3 +204,9 @@ def test_program_that_goes_on_too_long_is_ended_with_its_children(how: str, star
     info = queue.get("order-42")
     assert info is not None
     assert info.state == ("retry" if how == "timeout" else "unack")
+
+
+def test_timeout_of_nothing_is_refused_for_it_would_be_no_limit(invoke: Invoke):
+    result = invoke("consume", "emails", "--exec", "true", "--timeout", "0")
+    assert result.exit_code == 2
+    assert "'--timeout': '0' is no time to run in: leave it out for no limit" in result.stderr

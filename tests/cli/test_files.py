@@ -47,10 +47,31 @@ def test_lines_become_messages_with_their_options(invoke: Invoke, queue: Queue, 
     assert others[1.5].due_at.isoformat() == "2046-12-24T17:00:00+00:00"
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["file", "stdin"])
+def test_line_may_reserve_its_id(invoke: Invoke, queue: Queue, write: Write, stream: bool):
+    lines: list[object] = [
+        {"payload": 1},
+        {"payload": 2, "id": "a", "unique_for": "5m"},
+        {"payload": 3, "id": "b", "unique_for": 300},
+        {"payload": 4},
+    ]
+    write(lines)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    words = ("send", "emails", "--file", "-") if stream else ("send", "emails", "--file", "emails.jsonl")
+    assert invoke(*words, input=text).exit_code == 0
+    assert queue.ack(queue.receive(10)) == [True] * 4
+    assert not queue.send(5, id="a", unique_for=60).created
+    assert "2 existed already" in invoke(*words, input=text).stdout
+    assert sorted(message.payload for message in queue.receive(10)) == [1, 4]
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [
         ("{", "malformed|truncated"),
+        ('{"payload": 1, "unique_for": "5m"}', "unique_for '5m' needs an id"),
+        ('{"payload": 1, "id": "a", "unique_for": 0}', "reserves nothing"),
+        ('{"payload": 1, "id": "a", "unique_for": 5, "on_conflict": "replace"}', "give one of them"),
         ("hello", "malformed"),
         ("[1]", "Expected `object`, got `array`"),
         ("{}", "missing required field `payload`"),

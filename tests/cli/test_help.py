@@ -18,6 +18,7 @@ from tests.cli.conftest import SECONDS, Invoke, Run
 
 PLANNED = {
     *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
+    "configure",
     *("dead list", "dead show", "dead requeue", "dead edit", "dead purge", "doctor", "bench", "top"),
     *(
         "cron",
@@ -144,3 +145,8 @@ def test_command_without_arguments_gets_the_help_and_exit_code_2(invoke: Invoke)
 
 def test_version_is_the_library_s(delayq: Run):
     assert library.__version__ in delayq("--version").stdout
+
+
+def test_example_of_requeueing_finds_what_it_has_buried(invoke: Invoke):
+    lines = [shlex.split(line) for line in example(invoke("dead", "requeue", "--help").stdout).splitlines()]
+    assert [invoke(*words).stdout for _, *words in lines][-1] == "would requeue 1 message, of 1 dead\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
 import pytest
@@ -67,9 +68,14 @@ def test_stats_of_one_queue_show_every_count_and_the_balance(invoke: Invoke, que
     assert "50% under" in shown["lateness"]
     told = json.loads(invoke("stats", "emails", "--json").stdout)
     assert set(told) == {*QueueStats.__struct_fields__, "inside", "missing"}
-    assert {*shown} | {*LEFT, "sent", "inside", "missing", "next_due_at", "paused_since"} >= set(told) - {
-        "paused_since"
-    }
+    assert {*shown} | {*LEFT, "sent", "inside", "missing", "next_due_at", "paused_since", "held_back"} >= set(told)
+
+
+def test_stats_show_what_had_to_wait_for_others_of_its_key(invoke: Invoke, queue: Queue):
+    queue.send("x")
+    assert "held_back" not in invoke("stats", "emails").stdout
+    queue.connection.client.hincrby(queue.core.shards[0].keys.stats, "held_back", 7)
+    assert re.search(r"^held_back +7$", invoke("stats", "emails").stdout, re.MULTILINE)
 
 
 def test_stats_of_an_unknown_queue_say_so(invoke: Invoke):

@@ -63,6 +63,17 @@ def test_modules_of_the_folder_hide_none_of_python_s(start: Start, queue: Queue,
     assert consumer.wait(20) == 0
 
 
+def test_ctrl_c_while_the_processes_are_only_starting_ends_them_without_a_traceback(start: Start, tmp_path: Path):
+    told = tmp_path / "told"
+    with told.open("w") as log:
+        words = ["consume", "emails", "--exec", "true", "--processes", "3"]
+        consumer = start(*words, stderr=log, start_new_session=True)
+    assert eventually(lambda: told.read_text().count("consumer process started") == 3)
+    os.killpg(consumer.pid, signal.SIGINT)  # as a terminal does
+    assert consumer.wait(20) == 0
+    assert "Traceback" not in told.read_text()
+
+
 def test_wrong_target_ends_the_supervisor_with_exit_code_2(delayq: Run):
     done = delayq("consume", "json:nothing", "--processes", "2")
     assert done.returncode == 2

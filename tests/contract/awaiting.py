@@ -73,6 +73,10 @@ class Awaited:
 
         return self._runner.run(gathered())
 
+    def run(self, coroutine: Any) -> Any:
+        """Await something on its event loop."""
+        return self._runner.run(coroutine)
+
     def examine(self, **options: Any) -> Any:
         """Let the doctor of its face look at it."""
         return self._runner.run(aio_doctor.examine(self.target, **options))

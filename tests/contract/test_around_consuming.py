@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from delayq import Ack, Message, Outgoing, Queue
-from delayq.errors import HandlerMissing, InvalidInput
-from tests.contract.conftest import Drain, Make, Now, registered
+from delayq.errors import HandlerMissing, InvalidInput, ServerOutOfMemory
+from tests.contract.conftest import Calls, Drain, Make, Now, intercept, registered
 
 
 @dataclass
@@ -80,6 +80,24 @@ def test_function_of_a_schedule_runs_at_its_slots_and_the_handler_on_what_else_c
     now.later(120)
     assert drain(queue, lambda message: others.append(message.payload)) == 1
     assert (ticks, others) == ([({"n": 1}, "tick")], ["other"])
+
+
+def test_schedule_for_which_there_was_no_memory_is_stored_once_there_is(
+    queue: Queue, drain: Drain, monkeypatch: pytest.MonkeyPatch
+):
+    full = [True]
+
+    def refuse(calls: Calls) -> list[Any] | None:
+        if any(call.script is not None and call.script.name == "arm" for call in calls) and full:
+            full.pop()
+            return [ServerOutOfMemory("no room")]
+        return None
+
+    registered(queue, queue.cron("*/5 * * * *", name="tick"), lambda _: None)
+    intercept(queue, monkeypatch, before=refuse)
+    drain(queue, None)
+    assert full == []
+    assert [schedule.name for schedule in queue.schedules.list()] == ["tick"]
 
 
 def test_middleware_and_types_are_around_functions_of_schedules_too(queue: Queue, now: Now, drain: Drain):

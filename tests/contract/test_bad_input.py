@@ -64,6 +64,21 @@ NAMES: dict[str, tuple[Call, str]] = {
     "requeue-number-within": (lambda q: q.dead.requeue(["held", 5]), "a message id is a string, not 5"),
 }
 OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
+    "rate-without-a-period": (
+        lambda q: q.configure(rate="100", concurrency=5),
+        errors.InvalidInput,
+        "rate '100' names no time: write it as in \"100/s\"",
+    ),
+    "concurrency-of-nothing": (
+        lambda q: q.configure(concurrency=0),
+        errors.InvalidInput,
+        "concurrency 0 is not a whole number from 1 to 1000000: None is no limit",
+    ),
+    "concurrency-per-key-of-text": (
+        lambda q: q.configure(concurrency=5, concurrency_per_key="2"),
+        errors.InvalidInput,
+        "concurrency_per_key '2' is not a whole number from 1",
+    ),
     "payload-too-large": (
         lambda q: q.send(b"x" * (MAX_PAYLOAD_BYTES + 1)),
         errors.PayloadTooLarge,
@@ -180,6 +195,7 @@ QUEUES: dict[str, tuple[dict[str, Any], type[errors.InvalidInput], str]] = {
     "empty-name": ({"name": ""}, errors.InvalidName, "a queue name must not be empty: give it at least one character"),
     "blank-name": ({"name": "  "}, errors.InvalidName, "must not be empty"),
     "long-name": ({"name": "x" * 129}, errors.InvalidName, "is 129 bytes long: at most 128 are allowed"),
+    "middleware": ({"middleware": 5}, errors.InvalidInput, "middleware=5 is no Middleware: make one with"),
     "braces": ({"name": "a{b"}, errors.InvalidName, "queue name 'a{b' contains '{': use other characters than"),
     "closing-brace": ({"name": "a}b"}, errors.InvalidName, "contains '}'"),
     "shard-sign": ({"name": "a#1"}, errors.InvalidName, "contains '#'"),

@@ -315,6 +315,40 @@ def test_refused_arming_keeps_no_message_from_its_handler(queue: Queue, now: Now
     assert queue.connection.do(arming.revive(queue.core)) == 0
 
 
+def test_records_that_cannot_be_read_keep_no_other_schedule_from_being_revived(
+    queue: Queue, now: Now, client: redis.Redis
+):
+    keys = queue.core.shards[0].keys
+    for name in ("early", "late"):
+        armed = queue.schedules.add(name, "*/5 * * * *")
+        queue.cancel(armed.next_id or "")
+    junk = [f"junk-{number:03}" for number in range(2 * arming.PAGE + 10)]
+    client.hset(keys.schedules, mapping=dict.fromkeys(junk, "junk"))
+    client.zadd(keys.armed, dict.fromkeys(junk, 1000.0) | {"early": 999})
+    client.zadd(keys.armed, {bytes([0xFF, number]): 998 for number in range(arming.PAGE)})
+    now.later(2 * MINUTE)
+    assert queue.connection.do(arming.revive(queue.core)) == 2
+    assert [each.due_at for each in queue.peek("pending")] == [at("22:20")] * 2
+    assert queue.connection.do(arming.revive(queue.core)) == 0
+
+
+def test_schedule_counts_as_revived_when_it_is(
+    queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("one", "two", "three"):
+        queue.cancel(queue.schedules.add(name, "*/5 * * * *").next_id or "")
+    now.later(2 * MINUTE)
+    with monkeypatch.context() as patch:
+        replies = [0, DelayqError("no room"), 1]  # another consumer was quicker, refused, done
+        intercept(queue, patch, before=lambda calls: replies if arms(calls) else None)
+        with pytest.raises(DelayqError, match="no room"):
+            queue.connection.do(arming.revive(queue.core))
+    told = [line for line in capsys.readouterr().err.splitlines() if "schedule" in line]
+    assert ["revived" in line for line in told] == [False, True]
+    assert "not armed" in told[0]
+    assert queue.connection.do(arming.revive(queue.core)) == 3
+
+
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry"])
 def test_schedule_whose_occurrence_is_on_its_way_is_not_revived(
     queue: Queue, now: Now, client: redis.Redis, state: str

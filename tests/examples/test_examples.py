@@ -107,6 +107,15 @@ def test_each_webhook_ends_as_its_receiver_answers(run: Run):
     assert second("/busy    request 2: 200", printed) - asked >= 1 - ROUNDING  # as its Retry-After said
 
 
+def test_no_tenant_has_more_than_its_share_and_the_small_ones_are_served_first(run: Run):
+    lines = re.findall(
+        r"^(\w+) +(\d+) jobs, (\d) at a time at most, .* number (\d+) of all$", run("tenants.py"), re.MULTILINE
+    )
+    assert [(tenant, count) for tenant, count, _, _ in lines] == [("big", "100"), ("middle", "10"), ("small", "1")]
+    assert [most for _, _, most, _ in lines] == ["2", "2", "1"]
+    assert lines[0][3] == "111"
+
+
 def test_slow_services_are_asked_at_the_same_time(run: Run):
     printed = run("async_fetch.py", "--services", "100")
     assert "100 services answered, 10 at the second try\n" in printed
@@ -135,6 +144,14 @@ def test_event_of_no_known_type_is_a_dead_letter_and_middleware_counts_all(run: 
     assert lines[5:] == ["coffee-shop: 1 Reject", "tea-shop: 1 PayloadMismatch", "tea-shop: 3 done"]
 
 
+def test_reports_are_written_in_batches_and_what_no_table_takes_is_refused_alone(run: Run):
+    lines = run("batches.py", "--reports", "1000").splitlines()
+    batches, most = map(int, re.findall(r"1000 reports, handled in (\d+) batches of up to (\d+)", lines[0])[0])
+    assert batches < 20
+    assert most == 500
+    assert lines[1:] == ["cellar: 498 rows", "new: 2 rows", "roof: 499 rows", "dead: 'warm' is no number"]
+
+
 def test_each_step_of_a_chain_sends_the_next_one_once(run: Run):
     printed = run("chain.py")
     for order in ("order-1", "order-2", "order-3"):
@@ -143,7 +160,41 @@ def test_each_step_of_a_chain_sends_the_next_one_once(run: Run):
     assert printed.endswith("3 orders, 4 steps each: 12 messages sent, 12 acked\n")
 
 
+def test_mails_go_no_faster_than_the_rate_and_then_than_the_next_one(run: Run):
+    assert run("rate_limit.py").endswith("at first up to 5 in any half a second, then up to 20\n")
+
+
+def test_handler_that_never_ends_or_crashes_costs_its_own_message_alone(run: Run):
+    counted, *dead = run("pool.py", "--ranges", "10").splitlines()
+    assert counted.startswith("5133 primes below 50000, counted in ")
+    assert dead == [
+        "dead: ProcessDied: its process was killed by SIGSEGV",
+        "dead: TimeoutError: the handler took longer than 5 s: its process was killed",
+    ]
+
+
 def test_each_example_is_run_by_a_test():
     source = Path(__file__).read_text()
     run = set(re.findall(r'(?:run|execute)\("(.+?)"', source))
     assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == run
+
+
+def test_slots_that_were_told_are_those_that_are_handled(run: Run):
+    printed = run("reports.py", "--slots", "4")
+    _, told, handled = re.split(r"^(?:the next|what is).*\n", printed, flags=re.MULTILINE)
+    slots = told.splitlines()
+    assert len(slots) == 4
+    assert {slot.split()[1] for slot in slots} == {"short", "tally"}
+    assert [slot for slot in slots if f"{slot}: " not in handled] == []
+    assert "all of the 4 slots were handled, 0 of them twice" in handled
+
+
+def test_burst_comes_to_one_save_and_one_alarm(run: Run):
+    printed = run("quiet_alarms.py", "--keystrokes", "5")
+    assert "10 keystrokes: saved ['Dear', 'Dear reader']\n10 failures: told 2 times\n" in printed
+
+
+def test_urgent_queue_is_served_first_and_the_others_by_their_weights(run: Run):
+    printed = run("urgent_first.py")
+    assert "strict: 10 of the first 10 were login codes\n" in printed
+    assert "the rest: 100\n" in printed

@@ -10,6 +10,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 from unittest.mock import patch
@@ -19,7 +20,7 @@ from delayq.cli.bulk import send_file
 from delayq import Outgoing, Queue, doctor, wire
 from delayq.bell import Bell
 from delayq.errors import DuplicateMessage, NotReplicated
-from delayq.operations import arming, managing
+from delayq.operations import arming, managing, slots
 from tests.faults.telling import act, assert_whole, forget_scripts, ring, scar, shards
 
 Story: TypeAlias = Callable[[Queue, Queue], None]
@@ -96,6 +97,23 @@ def receives(mine: Queue, root: Queue) -> None:
     assert_whole(root)
 
 
+def shares(mine: Queue, root: Queue) -> None:
+    """Take messages whose keys share a limit, settle them, take those that waited, and look after what was lost."""
+    mine.core.settings = replace(mine.core.settings, concurrency_key=lambda _: "k")
+    forget_scripts(root)
+    root.stats()
+    shards(root).hset(root.core.shards[0].keys.meta, "per_key", 1)
+    root.send_many([Outgoing("x", id=name) for name in ("a", "b", "c")])
+    (message,) = mine.receive()
+    root.cancel("b")
+    message.ack()
+    (message,) = mine.receive()
+    assert message.id == "c"
+    shards(root).delete(mine.core.shards[0].keys.unack)
+    mine.connection.do(slots.look_through(mine.core))
+    assert not shards(root).exists(mine.core.shards[0].keys.slots)
+
+
 def chains(mine: Queue, root: Queue) -> None:
     """Send in one step with an ack: what is new, and what exists in any state."""
     forget_scripts(root)
@@ -146,6 +164,21 @@ def idles(mine: Queue, root: Queue) -> None:
     assert mine.receive(wait=0.01) == []
 
 
+def keeps_limits(mine: Queue, root: Queue) -> None:
+    """Serve a queue with limits that this client brings along: take what may go, hand back, wait for the next."""
+    forget_scripts(root)
+    mine.configure(rate="2/d", concurrency=3)
+    ring(root)
+    root.send_many([Outgoing(n) for n in range(4)])
+    first, second = mine.receive()
+    first.release()
+    shards(root).zadd(mine.core.shards[0].keys.rate, {"long ago": 1})
+    assert len(mine.receive(wait=0.01)) == 1
+    second.ack()
+    assert mine.receive(wait=0.01) == []
+    assert_whole(root)
+
+
 def observes(mine: Queue, root: Queue) -> None:
     """Look at everything."""
     root.send_many([Outgoing("x", id="a"), Outgoing("x", id="b", max_retries=0), Outgoing("x", id="c", delay=60)])
@@ -175,7 +208,11 @@ def examines(mine: Queue, root: Queue) -> None:
 
 
 def manages(mine: Queue, root: Queue) -> None:
-    """Pause and resume, purge, bring dead letters back, as they are or edited."""
+    """Limit, pause and resume, purge, bring dead letters back, as they are or edited."""
+    forget_scripts(root)
+    mine.configure(rate="100/s", concurrency=100)
+    mine.configure(rate=None)
+    assert mine.configuration().concurrency == 100
     forget_scripts(root)
     mine.pause()
     forget_scripts(root)
@@ -279,6 +316,8 @@ STORIES: dict[str, Story] = {
     "confirms": confirms,
     "corrects": corrects,
     "receives": receives,
+    "keeps_limits": keeps_limits,
+    "shares": shares,
     "chains": chains,
     "recovers": recovers,
     "idles": idles,

@@ -6,13 +6,15 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
-from delayq import Outgoing, Queue
+from delayq import Consumer, Outgoing, Queue
 from delayq.errors import LoginRefused
 from delayq.operations import sending
 from tests.faults import telling
@@ -20,10 +22,11 @@ from tests.faults.roles import STORIES
 from tests.faults.telling import LINES, ON_OCCASION, as_root, as_user, contents, grant, tell
 from tests.house.tree import LUA
 from tests.servers import RedisServer
+from tests.waiting import eventually
 
 OWN = {
     "producer": ("sends", "corrects", "lasts"),
-    "consumer": ("receives", "recovers", "recurs", "idles", "lasts"),
+    "consumer": ("receives", "keeps_limits", "recovers", "recurs", "idles", "lasts"),
     "observer": ("observes", "examines", "lasts"),
     "administrator": ("manages", "corrects", "repairs", "observes", "examines", "lasts"),
     "scheduler": ("schedules", "lasts"),
@@ -63,10 +66,10 @@ def test_producer_does_more_with_what_the_page_adds(extra: str, any_server: Redi
 SCRIPTS = {
     "producer": "send send_unique replace find cancel reschedule",
     "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire collect"
-    " rest watch ring stats purge arm",
+    " rest watch ring stats purge arm configure",
     "observer": "find stats upcoming",
     "administrator": "find stats upcoming pause resume purge collect requeue edit cancel reschedule repair balance"
-    " unack_to_retry",
+    " unack_to_retry configure",
     "scheduler": "arm stats send",
 }
 
@@ -227,6 +230,33 @@ def test_missing_right_within_a_script_is_named_as_far_as_the_server_says(any_se
     assert "user_script" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("lacking", "options"),
+    [("+zpopmin", {}), ("+zlexcount", {"concurrency_key": lambda _: "k", "concurrency_per_key": 1})],
+)
+def test_consumer_tells_of_a_right_that_it_lacks_and_goes_on_when_it_is_granted(
+    lacking: str, options: dict[str, Any], any_server: RedisServer
+) -> None:
+    rights = ON_OCCASION["a consumer of a queue with `concurrency_key`"].split()
+    grant(any_server, "consumer", *rights, f"-{lacking[1:]}")
+    with as_root(any_server) as root:
+        root.send("x")
+    with as_user(any_server, "consumer", **options) as mine, capture_logs() as lines:
+        consumer = Consumer(mine, lambda _: None)
+        thread = threading.Thread(target=consumer.drain, daemon=True)
+        thread.start()
+        assert eventually(lambda: any("refused by the server" in line["event"] for line in lines))
+        grant(any_server, "consumer", *rights)
+        thread.join(20)
+        assert consumer.handled == 1
+    told = [line for line in lines if line["event"].startswith(("refused", "server"))]
+    assert [line["event"] for line in told] == [
+        "refused by the server: trying again until it allows this",
+        "server allows it now",
+    ]
+    assert "grant this user" in told[0]["error"]
+
+
 COMMANDS = {
     "producer": [["send", "emails", "x", "--id", "a"], ["cancel", "emails", "a"]],
     "consumer": [["consume", "emails", "--exec", "true", "--burst"]],
@@ -268,9 +298,16 @@ def test_command_line_serves_each_role(role: str, redis_server: RedisServer) -> 
         assert "grant" not in done.stderr
 
 
-def test_consumer_sends_in_one_step_with_an_ack_by_what_the_page_adds(any_server: RedisServer) -> None:
-    story, added = STORIES["chains"], ON_OCCASION["a consumer that sends in one step with an ack (`then=`)"].split()
-    assert tell(any_server, "consumer", [*LINES["consumer"], *added], story) == ""
+@pytest.mark.parametrize(
+    ("extra", "story"),
+    [
+        ("a consumer that sends in one step with an ack (`then=`)", "chains"),
+        ("a consumer of a queue with `concurrency_key`", "shares"),
+    ],
+)
+def test_consumer_does_more_with_what_the_page_adds(extra: str, story: str, any_server: RedisServer) -> None:
+    added = ON_OCCASION[extra].split()
+    assert tell(any_server, "consumer", [*LINES["consumer"], *added], STORIES[story]) == ""
     for right in added:
         others = [each for each in added if each != right]
-        assert tell(any_server, "consumer", [*LINES["consumer"], *others], story), right
+        assert tell(any_server, "consumer", [*LINES["consumer"], *others], STORIES[story]), right

@@ -16,13 +16,13 @@ import msgspec
 from delayq import Queue, doctor
 from delayq.errors import DelayqError
 from tests.faults import checker, history
-from tests.faults.programs import chain, consume, produce
+from tests.faults.programs import batch, chain, consume, produce
 from tests.servers import RedisServer, server_binaries
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 30.0
-LASTING = (b":meta", b":stats", b":timer", b":bell")  # the keys that a drained queue leaves
+LASTING = (b":meta", b":stats", b":timer", b":bell", b":rate")  # the keys that a drained queue leaves
 
 Size: TypeAlias = Literal["short", "long"]
 
@@ -89,6 +89,10 @@ class World:
     def chain(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
         """Start a consumer of chains; `task` as in programs/chain.py."""
         return self._program("chain", chain.Task(url=url, queue=queue, journals=str(self.folder), **task))
+
+    def batch(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
+        """Start a consumer of batches; `task` as in programs/batch.py."""
+        return self._program("batch", batch.Task(url=url, queue=queue, journals=str(self.folder), **task))
 
     def producer(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
         """Start a producer; `task` as in programs/produce.py."""

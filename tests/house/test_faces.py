@@ -23,7 +23,7 @@ PAIRS: list[tuple[Any, Any]] = [
     (Schedules, aio_schedules.Schedules),
 ]
 AWAITED_OTHERWISE = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
-NOT_AWAITED = {"__init__", "__repr__", "handler", "cron"}  # they do no I/O
+NOT_AWAITED = {"__init__", "__repr__", "handler", "batch_handler", "cron"}  # they do no I/O
 FOR_TESTING = {"served_by"}  # for delayq.testing, which runs queues of the sync face
 
 pair = pytest.mark.parametrize(("sync", "awaited"), PAIRS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")

@@ -16,15 +16,15 @@ from tests.house.tree import modules
 LAYERS = (
     "errors log",
     (
-        "lua times names keys backoff envelope outcome message info stats pace quarantine recurrence plan schedule "
-        "typed middleware"
+        "lua times names keys limits backoff envelope outcome message info stats pace quarantine rota recurrence plan "
+        "schedule typed middleware batch"
     ),
     "calls scripts",
     "operations",
     "urls clients server embedded wire cluster connection wakeup bell",
     (
-        "waiter outbox queue dead schedules workers leases patience overtime moves turns loop consumer supervisor "
-        "doctor cron topic"
+        "waiter outbox queue dead schedules workers collecting batches leases patience overtime moves turns job inside "
+        "worker_process processes handling gate lanes loop consumer supervisor doctor cron topic"
     ),
     "delayq",  # delayq/__init__.py
     "aio testing telemetry",

@@ -178,6 +178,22 @@ def test_member_that_is_no_text_is_named(queue: Queue, redis_client: redis.Redis
     assert r"b'\xff\xfe'" in finding.text
 
 
+def test_reserved_id_whose_message_is_gone_is_as_it_should_be_and_a_key_of_another_type_is_named(
+    queue: Queue, redis_client: redis.Redis
+):
+    queue.send("x", id="reserved", unique_for=3600)
+    queue.purge("pending")
+    assert of_queue(examine(queue)) == []
+    redis_client.rpush(P + "unique:taken", "junk")
+    redis_client.rpush(P.encode() + b"unique:\xff", "junk")
+    found = of_queue(examine(queue, repair=True))
+    assert [(finding.kind, finding.repaired) for finding in found] == [("type", False)] * 2
+    assert sorted(finding.text for finding in found) == [
+        P + "unique:\\xff is a list, not a string: no send can reserve this id",
+        P + "unique:taken is a list, not a string: no send can reserve this id",
+    ]
+
+
 @pytest.mark.parametrize("name", ["pending", "attempts", "cancelled", "bell", "stats"])
 def test_key_of_another_type_is_named_and_the_shard_left_alone(queue: Queue, redis_client: redis.Redis, name: str):
     redis_client.delete(P + name)

@@ -281,3 +281,27 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ImportError, match=r"pip install 'delayq\[otel\]'"):
         importlib.import_module("delayq.telemetry")
+
+
+def test_each_message_of_a_batch_has_a_span_of_its_own_below_its_send(
+    queue: Queue, provider: TracerProvider, spans: Spans
+) -> None:
+    Telemetry(provider).instrument(queue)
+    current: list[bool] = []
+
+    @queue.batch_handler()
+    def handle(_: list[Message]) -> dict[str, Exception]:
+        current.append(trace.get_current_span().get_span_context().is_valid)
+        return {"b": Reject("no")}
+
+    for name in "abc":
+        queue.send("x", id=name)
+    assert Consumer(queue, concurrency=1).drain() == 3
+    sends = {dict(span.attributes or {})["messaging.message.id"]: span for span in spans()["send orders"]}
+    processed = {dict(span.attributes or {})["messaging.message.id"]: span for span in spans()["process orders"]}
+    assert set(processed) == {"a", "b", "c"}
+    for id, span in processed.items():
+        assert span.parent is not None
+        assert span.parent.span_id == sends[id].context.span_id
+        assert (span.status.status_code is StatusCode.ERROR) == (id == "b")
+    assert current == [False]

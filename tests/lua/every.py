@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delayq.calls import Call
-from delayq.scripts import Scripts
+from delayq.scripts import Keyed, Scripts
 from tests.lua.raw import LEASE, NOW
 
 STATE: dict[str, Any] = {
@@ -32,17 +32,23 @@ HELD = ("u", "1.0.0.0-0")
 
 CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "ack": lambda scripts: scripts.ack([HELD]),
+    "admit": lambda scripts: scripts.admit(
+        [Keyed("k", "lost", "0.0.0.0-0", NOW), Keyed("l", *HELD, NOW)], 60_000, NOW * 1000
+    ),
     "arm": lambda scripts: scripts.arm("nightly", NOW, "p", b"{}", NOW + 1, "p2", b"{}"),
     "ack_then": lambda scripts: scripts.ack_then(
         *HELD, [("new", NOW - 1, b"{}", "new"), ("g", "+0", b"{}", "error"), ("t", "+0", b"{}", "replace")]
     ),
     "balance": lambda scripts: scripts.balance(),
     "cancel": lambda scripts: scripts.cancel("t"),
+    "configure": lambda scripts: scripts.configure({"rate": 5, "period_ms": 1000, "per_key": None}),
     "collect": lambda scripts: scripts.collect(["g"]),
     "edit": lambda scripts: scripts.edit("d", NOW, NOW - 1, b"{}"),
     "expire": lambda scripts: scripts.expire(*HELD),
     "extend": lambda scripts: scripts.extend(*HELD, 2 * LEASE),
     "find": lambda scripts: scripts.find("u"),
+    "free": lambda scripts: scripts.free([Keyed("k", "x", "0.0.0.0-1")]),
+    "held_keys": lambda scripts: scripts.held_keys(scripts.keys.waiting, "", 9),
     "nack": lambda scripts: scripts.nack(*HELD, 0, "E"),
     "open": lambda scripts: scripts.open(1, create=True),
     "pause": lambda scripts: scripts.pause(),
@@ -50,7 +56,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "purge": lambda scripts: scripts.purge("dead"),
     "ready_to_unack": lambda scripts: scripts.ready_to_unack(2, LEASE),
     "reject": lambda scripts: scripts.reject(*HELD, "unwanted", "E"),
-    "release": lambda scripts: scripts.release(*HELD, NOW),
+    "release": lambda scripts: scripts.release(*HELD, NOW, NOW * 1000),
     "repair": lambda scripts: scripts.repair("stray", 2 * NOW, LEASE),
     "replace": lambda scripts: scripts.replace("u", "+0", b"{}"),
     "requeue": lambda scripts: scripts.requeue(["d"], NOW - 1),
@@ -66,13 +72,22 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "watch": lambda scripts: scripts.watch("me", 1000),
 }
 
-READ_ONLY = {"find", "stats", "upcoming"}
+KEYED: dict[str, Any] = {  # two of key k run, of which one has ended and one is gone, and p waits
+    "slots": {"k\00.0.0.0-1\0x": 0, "k\00.0.0.0-0\0u": 0},
+    "waiting": {f"k\0{NOW - 9:015}\0p": 0},
+    "parked": {"p": f"{NOW} {NOW - 9}"},
+    "meta": {"per_key": 1},
+}
+
+READ_ONLY = {"find", "held_keys", "stats", "upcoming"}
 
 each_script = pytest.mark.parametrize("script", CALLS)
 
 
 def state_for(script: str) -> dict[str, Any]:
-    """The state; for resume, of a paused queue; for rest and watch, of an idle one."""
+    """The state; for resume, of a paused queue; for rest and watch, of an idle one; and of one with a limit per key."""
+    if script in {"admit", "free", "held_keys"}:
+        return STATE | KEYED
     if script in {"rest", "watch"}:
         return {"pending": {"q": NOW + 10}, "messages": {"q": "{}"}}
     return STATE | ({"meta": {"paused": NOW}} if script == "resume" else {})

@@ -8,6 +8,8 @@ from delayq.errors import ServerError
 from tests.lua.every import CALLS, state_for
 
 GOES_TO = {
+    "admit": "pending",
+    "free": "ready",
     "pending_to_ready": "ready",
     "ready_to_unack": "unack",
     "unack_to_retry": "retry",
@@ -29,11 +31,23 @@ def test_message_stays_where_it_is_when_the_place_it_goes_to_is_none(queue, scri
     assert {key: queue.redis.dump(key) for key in queue.redis.scan_iter()} == before
 
 
-@pytest.mark.parametrize("key", ["schedules", "attempts", "errors", "stats"])
-def test_schedule_is_not_armed_in_part_when_a_key_was_overwritten(queue, key):
-    queue.given(**{name: held for name, held in state_for("arm").items() if name != key})
+TOUCHES = {
+    "admit": "pending rate",
+    "release": "ready rate",
+    "ack_then": "pending garbage stats ready unack retry dead attempts errors reasons cancelled",
+    "arm": "schedules armed pending ready garbage attempts errors stats",
+    "edit": "dead pending attempts reasons stats",
+    "replace": "pending garbage stats ready unack retry dead attempts errors reasons cancelled",
+    "send_unique": "pending garbage stats ready unack retry dead",
+}
+PAIRS = [(script, key) for script, keys in TOUCHES.items() for key in keys.split()]
+
+
+@pytest.mark.parametrize(("script", "key"), PAIRS, ids=map("-".join, PAIRS))
+def test_nothing_is_done_in_part_when_a_key_was_overwritten(queue, script, key):
+    queue.given(**{name: held for name, held in state_for(script).items() if name != key})
     queue.redis.set(getattr(queue.keys, key), "nothing of delayq")
     before = {name: queue.redis.dump(name) for name in queue.redis.scan_iter()}
     with pytest.raises(ServerError, match="WRONGTYPE"):
-        queue.run(CALLS["arm"](queue.scripts))
+        queue.run(CALLS[script](queue.scripts))
     assert {name: queue.redis.dump(name) for name in queue.redis.scan_iter()} == before

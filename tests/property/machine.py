@@ -12,9 +12,10 @@ from typing import Any
 import redis
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from delayq import Message, Queue, QueueStats, SentMessage, backoff, errors
+from delayq import Message, Queue, QueueStats, backoff, errors
 from delayq.keys import STATES
 from tests.property import model as expected
+from tests.property.beyond import Beyond, due_and_created
 from tests.property.held import PURGEABLE, WAITING, Clock, Handed
 from tests.property.model import Model
 from tests.property.steps import STEPS
@@ -27,8 +28,10 @@ taken: Counter[str] = Counter()
 """The paths that the programs have taken so far, and how often."""
 
 
-class Life(RuleBasedStateMachine):
+class Life(Beyond, RuleBasedStateMachine):
     """A queue that is new, and its model."""
+
+    taken = taken
 
     def __init__(self, client: redis.Redis) -> None:
         super().__init__()
@@ -101,7 +104,9 @@ class Life(RuleBasedStateMachine):
             taken["receive leaves some"] += 1
             self.next_work = math.inf  # so that the bell must have been passed on
 
-    def settle(self, verb: str, number: int, stale: bool, *arguments: Any, **options: Any) -> None:
+    def settle(
+        self, verb: str, number: int, stale: bool, *arguments: Any, kind: str | None = None, **options: Any
+    ) -> None:
         """Call a method of a message that runs, or of any that was ever handed out."""
         if not self.handed:
             return
@@ -111,7 +116,7 @@ class Life(RuleBasedStateMachine):
         held = self.model.messages.get(handed.id)
         real, model = getattr(message, verb), getattr(self.model, verb)
         said = self.both(verb, lambda: real(**options), lambda: model(handed, *arguments))
-        taken[f"{verb} {said or 'done'}"] += 1
+        taken[f"{kind or verb} {said or 'done'}"] += 1
         if held is not None and said is None:
             taken[f"{verb} to {held.state}"] += 1
 
@@ -183,7 +188,8 @@ class Life(RuleBasedStateMachine):
 
     def go_to_a_time_that_matters(self, number: int, off: int) -> None:
         """To a millisecond before, at or after a due time or the end of a lease."""
-        times = sorted({at for m in self.model.messages.values() for at in (m.score, m.lease_end)})
+        ends = set(self.model.reserved.values())
+        times = sorted(ends.union(at for m in self.model.messages.values() for at in (m.score, m.lease_end)))
         ahead = [at + off for at in times if at + off > self.now.ms]
         if ahead:
             self.now.ms = ahead[number % len(ahead)]
@@ -224,12 +230,6 @@ class Life(RuleBasedStateMachine):
         if self.next_work < before:
             taken["rang"] += 1
             assert self.stored.rang, "there is work earlier than before, and an idle consumer would sleep on"
-
-
-def due_and_created(sent: SentMessage, due_is_told: bool) -> tuple[int | None, bool]:
-    """A send's result as the model gives it: of a message that was left as it is and does not wait, no due time."""
-    due = round(sent.due_at.timestamp() * 1000)
-    return (due if sent.created or due_is_told else None), sent.created
 
 
 def outcome(call: Callable[[], Any]) -> Any:

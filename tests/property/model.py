@@ -22,6 +22,18 @@ class DuplicateMessage(Exception):
     """The id exists."""
 
 
+@dataclass(frozen=True)
+class Follower:
+    """What is to follow from an ack."""
+
+    id: str
+    payload: Any
+    delay: int
+    max_retries: int
+    expires: int | None
+    conflict: str
+
+
 @dataclass
 class Model:
     """All messages, and what was counted."""
@@ -30,6 +42,7 @@ class Model:
     backoff_ms: tuple[int, ...]
     messages: dict[str, Held] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
+    reserved: dict[str, int] = field(default_factory=dict)  # id -> until when
     recorded: bool = False
     paused: int | None = None
     deliveries: int = 0
@@ -58,6 +71,21 @@ class Model:
         self.messages[id] = new
         self.counters["replaced" if old else "sent"] += 1
         return new.score, old is None
+
+    def send_unique(
+        self, id: str, payload: Any, delay: int, max_retries: int, unique: int, conflict: str
+    ) -> tuple[int | None, bool]:
+        """A send that keeps others of its kind out for a time, whatever becomes of the message."""
+        old = self.messages.get(id)
+        if self.reserved.get(id, 0) > self.now.ms and (old is None or old.state == "garbage"):
+            self.recorded = True
+            if conflict == "error":
+                raise DuplicateMessage
+            return None, False
+        due, created = self.send(id, payload, delay, max_retries, None, conflict)
+        if created:
+            self.reserved[id] = self.now.after(unique)
+        return due, created
 
     def next_work(self) -> float:
         """When a consumer has something to do next: never while the queue is paused, at once when some is ready."""
@@ -128,10 +156,16 @@ class Model:
             raise StaleReceipt
         return self.messages[handed.id]
 
-    def ack(self, handed: Handed) -> None:
-        self.running(handed)
+    def ack(self, handed: Handed, then: Iterable[Follower] = ()) -> None:
+        done = self.running(handed)
+        for each in then:
+            old = self.messages.get(each.id)
+            if each.conflict == "error" and old not in (None, done) and old.state != "garbage":
+                raise DuplicateMessage
         del self.messages[handed.id]
         self.counters["acked"] += 1
+        for each in then:
+            self.send(each.id, each.payload, each.delay, each.max_retries, each.expires, each.conflict)
 
     def nack(self, handed: Handed, delay: int | None, error: str) -> None:
         m = self.running(handed)
@@ -183,6 +217,30 @@ class Model:
             m.lost = 0
             self.counters["requeued"] += 1
         return len(dead)
+
+    def edit(self, id: str, payload: Any, delay: int, died: int | None) -> bool:
+        m = self.messages.get(id)
+        if m is None or m.state != "dead" or died not in (None, m.score):
+            return False
+        if not m.has_payload:  # nothing is known of it any more
+            m.max_retries, m.expires, m.has_payload = 3, None, True
+        m.payload, m.created = payload, self.now.ms
+        return self.requeue([id], delay) == 1
+
+    def redrive(
+        self, older: int | None, newer: int | None, error: str | None, reason: str | None, delay: int
+    ) -> tuple[int, int, int]:
+        """Returns how many are dead, how many of them are meant, and how many of these came back."""
+        dead = self.within("dead")
+        meant = [
+            m.id
+            for m in dead
+            if (older is None or m.score <= self.now.ms - older)
+            and (newer is None or m.score > self.now.ms - newer)
+            and (error is None or error in (m.error or ""))
+            and reason in (None, m.reason)
+        ]
+        return len(dead), len(meant), self.requeue(meant, delay)
 
     def purge(self, states: Iterable[str], older_than: int | None = None) -> int:
         oldest = math.inf if older_than is None else self.now.ms - older_than

@@ -9,6 +9,11 @@ import hypothesis.strategies as st
 from delayq.keys import STATES
 from tests.property.held import PURGEABLE
 
+
+def _id_of(follower: dict[str, Any]) -> str:
+    return str(follower["id"])
+
+
 IDS = st.sampled_from("abcdef")
 DELAYS = st.sampled_from([0, 0, 0, 1, 20, 1000, 60_000])
 LEASES = st.sampled_from([1, 50, 30_000])
@@ -24,13 +29,26 @@ SEND = {
     "expires": st.sampled_from([None, 5000]),
     "retries": st.integers(0, 2),
 }
+THEN = {"id": IDS} | SEND
+SEEN = st.sampled_from(["none", "this", "older"])
+AGES = st.sampled_from([None, None, None, 0, 1000])
+ERRORS = st.sampled_from([None, None, None, "broke", "LeaseLost"])
+REASONS = st.sampled_from([None, None, None, "unwanted", "payload-missing"])
+UNIQUE = st.sampled_from([60_000, 120_000])  # no time of this machine: Redis drops a reservation by its own clock
 KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "send": (6, MESSAGE | SEND),
+    "send_unique": (
+        3,
+        MESSAGE
+        | {"delay": DELAYS, "conflict": st.sampled_from(["ignore", "error"]), "retries": st.integers(0, 2)}
+        | {"unique": UNIQUE},
+    ),
     "receive": (8, {"ahead": st.booleans(), "limit": SOME, "lease": LEASES}),
     "let_time_pass": (1, {"ms": st.sampled_from([1, 30, 1000, 31_000])}),
     "go_to_a_time_that_matters": (2, {"number": ANY, "off": st.integers(-1, 1)}),
     "ack": (2, DELIVERY),
     "ack_many": (1, {"count": SOME}),
+    "ack_then": (3, DELIVERY | {"then": st.lists(st.fixed_dictionaries(THEN), max_size=3, unique_by=_id_of)}),
     "nack": (4, DELIVERY | {"delay": st.none() | DELAYS, "error": st.sampled_from(["", "it broke"])}),
     "release": (2, DELIVERY),
     "extend": (1, DELIVERY | {"lease": LEASES}),
@@ -38,6 +56,8 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "cancel": (3, MESSAGE | {"state": st.sampled_from([*STATES, "unack", "unack"])}),
     "reschedule": (2, MESSAGE | {"delay": DELAYS}),
     "requeue": (2, MESSAGE | {"whole": st.booleans(), "delay": DELAYS}),
+    "edit": (2, MESSAGE | {"state": st.sampled_from([None, "dead", "dead"]), "delay": DELAYS, "seen": SEEN}),
+    "redrive": (3, {"older": AGES, "newer": AGES, "error": ERRORS, "reason": REASONS, "delay": DELAYS}),
     "purge": (1, {"of": st.sampled_from([None, *PURGEABLE])}),
     "purge_old_dead_letters": (1, {"age": DELAYS}),
     "collect": (1, {}),

@@ -60,6 +60,7 @@ def explained(model: Model, keys: QueueKeys) -> dict[str, Any]:
     cancelled = {m.id for m in inside if m.cancelled and m.state == "unack"}
     named = {name for name, held in (zsets | hashes | {"cancelled": cancelled}).items() if held}
     names = {str(getattr(keys, name)) for name in named} | {keys.message(m.id) for m in inside if m.has_payload}
+    names |= {keys.unique(message_id) for message_id in model.reserved}  # until Redis drops it, by its own clock
     return zsets | hashes | {"cancelled": cancelled, "keys": names}
 
 

@@ -55,6 +55,11 @@ PATHS = {
     *(f"reschedule {how}" for how in ("rescheduled", "in_flight", "dead", "unknown")),
     *(f"purge {state}" for state in PURGEABLE),
     *("requeue all", "requeue one", "collect counts collected"),
+    *(f"then {conflict} over {was}" for conflict in ("ignore", "replace", "error") for was in (*STATES, "nothing")),
+    *(f"ack then {how}" for how in ("done", "StaleReceipt", "DuplicateMessage")),
+    *(f"send unique {how}" for how in ("done", "refused", "DuplicateMessage", "while reserved")),
+    *(f"edit {how}" for how in ("done", "refused", "without payload")),
+    *(f"redrive {how}" for how in ("all", "not all", "leaves a payload that is gone")),
 }
 
 

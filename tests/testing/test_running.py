@@ -47,6 +47,30 @@ def test_only_what_is_due_is_handled(emails: Queue, clock: Clock):
     assert [message.payload for message in clock.handled] == ["now", "later"]
 
 
+def test_rate_lets_messages_go_as_the_clock_moves(emails: Queue, clock: Clock):
+    handler = emails.handler(Handler(clock))
+    emails.configure(rate="2/90s")
+    for number in range(5):
+        emails.send(number)
+    assert [message.payload for message in clock.run_due()] == [0, 1]
+    clock.advance(89.999)
+    assert clock.run_due() == []
+    clock.run_for(minutes=5)
+    assert handler.seen == [(0, 1, 0), (1, 1, 0), (2, 1, 90), (3, 1, 90), (4, 1, 180)]
+
+
+@pytest.mark.parametrize(("rate", "step"), [("1/10ms", 0.01), ("1/1min", 60), ("1/7s", 7)])
+def test_clock_stops_at_the_very_moment_when_a_rate_lets_the_next_one_go(
+    emails: Queue, clock: Clock, rate: str, step: float
+):
+    handler = emails.handler(Handler(clock))
+    emails.configure(rate=rate)
+    for number in range(20):
+        emails.send(number)
+    clock.run_for(hours=1)
+    assert [at for _, _, at in handler.seen] == [pytest.approx(number * step) for number in range(20)]
+
+
 def test_messages_of_one_instant_are_handled_in_the_order_of_their_sends(emails: Queue, clock: Clock):
     handler = emails.handler(Handler(clock))
     for n in range(0, 12, 2):

@@ -54,6 +54,7 @@ def results() -> dict[str, Any]:
         },
         "own": {
             "rates": {"send_bulk": pair | {"ratio": 0.9, "unrest": 0.01}},
+            "awaited": {"send_tasks": pair | {"ratio": 2.5, "unrest": 0.01}},
             "cost": {"redis_cpu_us": 10.0, "commands": 0.1, "trips": 0.01, "lone_trips": 5},
         },
     }
@@ -76,6 +77,11 @@ def test_peers_stand_in_the_order_of_their_figures_and_failures_last(results: di
 def test_peer_without_a_bulk_call_is_told_to_have_none(results: dict[str, Any]):
     rows = table(results, "Send in bulk").rows
     assert rows == [["Bull & Co", "20"], ["delayq", "5"], ["Huey", "not supported: it has none"]]
+
+
+def test_rates_of_the_async_face_have_a_table_of_their_own(results: dict[str, Any]):
+    found = table(results, "delayq.aio beside the bare scripts")
+    assert found.rows == [["send from 100 tasks", "90 (80–100)", "100 (1–2)", "2.50", "1%"]]
 
 
 def test_markdown_has_each_table_the_machine_and_the_settings(results: dict[str, Any]):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -211,3 +212,53 @@ def test_swallowed_error_of_a_send_is_raised_all_the_same(middleware: Middleware
     middleware.before_send(broken)
     with pytest.raises(ValueError, match="boom"), middleware.sending(Sending("jobs", [Outgoing(1)])):
         pytest.fail("it went on")
+
+
+@pytest.mark.parametrize(
+    ("hook", "function"),
+    [
+        ("before_delivery", lambda: None),
+        ("after_delivery", lambda _: None),
+        ("around_delivery", lambda _a, _b, _c: nullcontext()),
+        ("before_send", lambda _a, _b: None),
+        ("after_send", lambda _a, _b, _c: None),
+        ("around_send", lambda _a, _b: nullcontext()),
+    ],
+)
+def test_function_that_cannot_be_called_so_is_refused_when_it_is_registered(
+    middleware: Middleware, hook: str, function: Any
+):
+    with pytest.raises(InvalidInput, match=r"middleware .*lambda.* cannot be called with the (message|send)"):
+        getattr(middleware, hook)(function)
+    assert not middleware.has_sends
+    assert middleware.wrap(print) is print
+
+
+def test_generator_function_without_an_argument_is_refused_when_it_is_registered(middleware: Middleware):
+    def around() -> Iterator[None]:
+        yield
+
+    with pytest.raises(InvalidInput, match=r"around cannot be called with the message alone"):
+        middleware.around_delivery(around)  # type: ignore[type-var]
+
+
+def test_wrapper_is_asked_what_it_takes_and_not_what_it_wraps(middleware: Middleware):
+    def with_an_argument_more(_message: Any, _more: Any) -> None: ...
+
+    @functools.wraps(with_an_argument_more)
+    def wrapper(message: Any) -> None:
+        with_an_argument_more(message, "more")
+
+    assert middleware.before_delivery(wrapper) is wrapper
+
+
+def test_around_that_returns_no_context_manager_is_named(middleware: Middleware):
+    def forgets_to_yield(_: Any) -> Any: ...
+
+    middleware.around_delivery(forgets_to_yield)
+    middleware.around_send(forgets_to_yield)
+    told = "forgets_to_yield returned None, which is no context manager: write a generator function with one yield"
+    with pytest.raises(InvalidInput, match=told):
+        middleware.wrap(print)(Fake())
+    with pytest.raises(InvalidInput, match=told), middleware.sending(Sending("mails", [])):
+        pass

@@ -1,12 +1,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from delayq.errors import Reject, RetryAfter, Verdict
-from delayq.outcome import MAX_ERROR_CHARS, Dead, Done, Failed, error_text, of_error, of_return
+from delayq.errors import InvalidInput, Reject, RetryAfter, Verdict
+from delayq.outcome import (
+    MAX_ERROR_CHARS,
+    Dead,
+    Done,
+    Failed,
+    check_async_handler,
+    check_handler,
+    error_text,
+    of_error,
+    of_return,
+)
 
 
 @pytest.mark.parametrize("value", [None, True, 0, "", [], {"a": 1}])
@@ -71,3 +83,15 @@ def test_error_can_be_stored_whatever_is_in_it(error: Any):
     """A file name that is no UTF-8 has such signs in Python."""
     assert error_text(error).endswith(r"caf\udce9")
     assert len(error_text("\udce9" * MAX_ERROR_CHARS).encode()) == MAX_ERROR_CHARS
+
+
+@pytest.mark.parametrize("check", [check_handler, check_async_handler])
+@pytest.mark.parametrize("handler", [lambda: None, lambda _message, _more: None], ids=["none", "two"])
+def test_handler_that_cannot_be_called_with_a_message_alone_is_refused(check: Callable[[object], None], handler: Any):
+    with pytest.raises(InvalidInput, match="cannot be called with the message alone"):
+        check(handler)
+
+
+@pytest.mark.parametrize("handler", [print, lambda *_: None, {}.update, functools.partial(max, 1)])
+def test_handler_that_may_be_called_with_a_message_alone_is_taken(handler: Any):
+    check_handler(handler)

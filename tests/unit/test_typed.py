@@ -44,6 +44,12 @@ class Payment(msgspec.Struct, tag=True):
     cents: Annotated[int, msgspec.Meta(gt=0)]
 
 
+@dataclass
+class Picture:
+    name: str
+    pixels: bytes
+
+
 class Pair(NamedTuple):
     a: int
     b: str
@@ -152,6 +158,11 @@ def test_what_was_read_before_is_read_anew_as_the_type():
         (str, "text"),
         (Order | None, None),
         (bytes, b"\x00raw"),
+        (bytes | None, b"\x00raw"),
+        (bytes | int, 5),
+        (Annotated[bytes, msgspec.Meta(max_length=9)], b"\x00raw"),
+        (Picture, Picture("dot", b"\x00\xff")),
+        (dict[str, bytes], {"pixels": b"\x00\xff"}),
         (Annotated[int, msgspec.Meta(ge=3)], 3),
     ],
 )
@@ -179,6 +190,12 @@ def test_what_was_sent_comes_back_as_its_type(wanted: Any, payload: Any):
         (list[Order], [{"id": 1}, {"id": None}], r"Expected `int`, got `null` - at `$[1].id`"),
         (Order, b'{"id": 1}', "the payload is no Order: Expected `object`, got `bytes`"),
         (bytes, {"id": 1}, "the payload is no bytes: it was sent as JSON"),
+        (bytes, "AP8=", "the payload is no bytes: it was sent as JSON"),
+        (bytes | None, "AP8=", "it was sent as JSON"),
+        (Annotated[bytes, msgspec.Meta(max_length=9)], "AP8=", "it was sent as JSON"),
+        (Annotated[bytearray, "of pixels"] | int, "AP8=", "it was sent as JSON"),
+        (Annotated[memoryview, msgspec.Meta(extra={"of": "pixels"})], "AP==", "it was sent as JSON"),
+        (Picture, {"name": "dot", "pixels": "plain"}, "Invalid base64 encoded string - at `$.pixels`"),
     ],
 )
 def test_payload_of_another_shape_is_a_mismatch_that_names_the_field(wanted: Any, payload: Any, told: str):
@@ -291,3 +308,18 @@ def test_coroutine_function_stays_one():
 def test_outgoing_takes_a_dataclass_and_a_struct():
     assert Outgoing(Order(1)).payload == Order(1)
     assert parse(b"1700000000000" + seal(Payment(1), 3))[1].body == b'{"type":"Payment","cents":1}'
+
+
+def takes_many(messages: list[Message]) -> None: ...
+
+
+def takes_pairs(messages: dict[str, tuple[Message[Order], int]]) -> None: ...
+
+
+def takes_message_of_messages(message: Message[list[Message]]) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [takes_many, takes_pairs, takes_message_of_messages])
+def test_message_within_a_type_is_refused_at_registration(handler: Callable[..., Any]):
+    with pytest.raises(InvalidInput, match=rf"{handler.__name__} takes .*Message.*@queue.batch_handler\(\)"):
+        adapt(handler)

@@ -160,6 +160,12 @@ def found(told: Any, wanted: Any) -> bool:
 PROMOTED = frozenset({"ready+0h"})
 DISCARDED = frozenset({"garbage+0h"})
 
+
+def _configured(queue: Queue, _: Stock) -> str:
+    queue.configure(rate="1000/s")
+    return str(queue.configuration().rate)
+
+
 OPERATIONS: dict[str, Operation] = {
     "first call": Operation(lambda _, stock: send(id="new-0")(stock.fresh(), stock), ("Queue.send",), found),
     "send": Operation(send(delay=HOUR), ("Queue.send",), again=False),
@@ -236,6 +242,8 @@ OPERATIONS: dict[str, Operation] = {
     "upcoming": Operation(
         lambda q, _: [bucket.count for bucket in q.upcoming(2 * HOUR, 2 * HOUR)], ("Queue.upcoming",)
     ),
+    "configure": Operation(_configured, ("Queue.configure",)),
+    "configuration": Operation(lambda q, _: q.configuration(), ("Queue.configuration",)),
     "pause": Operation(lambda q, _: q.pause(), ("Queue.pause",)),
     "resume": Operation(lambda q, _: q.resume(), ("Queue.resume",), first=Queue.pause),
     "purge": Operation(lambda q, _: q.purge(), ("Queue.purge",), between=DISCARDED),

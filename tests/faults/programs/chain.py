@@ -8,7 +8,6 @@ Usage: python -m tests.faults.programs.chain JSON
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 
 from delayq import Ack, Consumer, Message, Outgoing, Queue
 from tests.faults.history import Journal
+from tests.faults.leaving import leave_at_sigterm
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -37,13 +37,16 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 def link(chain: int, number: int) -> Outgoing:
-    """Return the message of a link: those of even chains have ids of their own, the others random ones."""
+    """Return the message of a link: those of even chains have ids of their own, the others random ones.
+
+    The consumers of one may be killed more often than a message is retried by default.
+    """
     payload = {"chain": chain, "number": number}
-    return Outgoing(payload, id=None if chain % 2 else f"{chain}:{number}", on_conflict="error")
+    return Outgoing(payload, id=None if chain % 2 else f"{chain}:{number}", on_conflict="error", max_retries=50)
 
 
 def main(task: Task) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer looks after it
+    leave_at_sigterm()  # until the consumer looks after it
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
     queue = Queue(task.queue, url=task.url, lease=task.lease)
 

@@ -6,7 +6,6 @@ Usage: python -m tests.faults.programs.consume JSON
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 
 from delayq import Consumer, Message, Queue, backoff
 from tests.faults.history import Journal
+from tests.faults.leaving import leave_at_sigterm
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -24,6 +24,7 @@ class Task(msgspec.Struct, kw_only=True):
     Attributes:
         options: of the queue, beside those below.
         work: seconds that a handler takes.
+        keyed: messages share a limit whose ids begin alike, up to a hyphen.
         fail_every: the first attempt of every so manieth message fails; 0 for none.
     """
 
@@ -35,14 +36,16 @@ class Task(msgspec.Struct, kw_only=True):
     work: float = 0.0
     fail_every: int = 0
     retries_after: float = 0.05
+    keyed: bool = False
     options: dict[str, Any] = {}
 
 
 def main(task: Task) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer looks after it
+    leave_at_sigterm()  # until the consumer looks after it
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
     waits = backoff.fixed(task.retries_after)
-    queue = Queue(task.queue, url=task.url, lease=task.lease, backoff=waits, **task.options)
+    options = task.options | ({"concurrency_key": lambda message: message.id.split("-")[0]} if task.keyed else {})
+    queue = Queue(task.queue, url=task.url, lease=task.lease, backoff=waits, **options)
 
     def handle(message: Message) -> None:
         journal.note("delivered", message.id, attempt=message.attempt, ms=message.handed_ms, due_ms=message.due_ms)

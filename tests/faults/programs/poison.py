@@ -21,6 +21,7 @@ import msgspec
 from delayq import Consumer, Message, Queue, backoff
 from delayq.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
 from tests.faults.history import Journal
+from tests.faults.leaving import leave_at_sigterm
 
 ROOM_BYTES = 256 * 1024 * 1024  # beyond what the process has: under its memory limit
 PIECE_BYTES = 16 * 1024 * 1024
@@ -90,7 +91,7 @@ def end_with_supervisor() -> None:
 
 
 def main(task: Task) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer looks after it
+    leave_at_sigterm()  # until the consumer looks after it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.Thread(target=end_with_supervisor, daemon=True).start()
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")

@@ -6,7 +6,6 @@ Usage: python -m tests.faults.programs.tally JSON
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import msgspec
 
 from delayq import Consumer, Message, Queue
 from tests.faults.clocks import true_time
+from tests.faults.leaving import leave_at_sigterm
 
 
 class Task(msgspec.Struct, kw_only=True):
@@ -43,7 +43,7 @@ class Tally(msgspec.Struct):
 
 
 def main(task: Task) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer looks after it
+    leave_at_sigterm()  # until the consumer looks after it
     times, early = bytearray(task.count), []
 
     def handle(message: Message) -> None:

@@ -17,11 +17,11 @@ def run(world: World) -> Verdict:
     server = world.server()
     queue = world.queue(server.url, lease=LEASE)
     chains, links = world.pick((16, 12), (200, 200))
-    hits = world.pick(4, 1000)  # so many deliveries are to be lost; then the rest is let alone
+    hits = world.pick(4, 3000)  # so many deliveries are to be lost; then the rest is let alone
     for chain in range(chains):
         world.journal.note("attempted", f"{chain}:1")
         first = link(chain, 1)
-        sent = queue.send(first.payload, id=first.id)
+        sent = queue.send(first.payload, id=first.id, max_retries=first.max_retries)
         world.journal.note("sent", f"{chain}:1", ms=sent.due_at.timestamp() * 1000)
     task = {"lease": LEASE, "links": links, "work": world.pick(0.05, 0.02)}
     consumers = [world.chain(server.url, "work", **task) for _ in range(CONSUMERS)]
@@ -33,10 +33,13 @@ def run(world: World) -> Verdict:
         strike(world, victim)
         kills += 1
         consumers.append(world.chain(server.url, "work", **task))
-    world.drain(queue)
+    world.drain(queue, 180)
     for consumer in consumers:
         world.stop(consumer)
     verdict = world.verdict(queue, lease=LEASE)
+    if verdict.buried:
+        died = [(each.id, each.attempts, each.reason, each.error) for each in queue.dead.list()]
+        raise Broken(f"messages died, though each is retried 50 times: {died}; {verdict}")
     stats = queue.stats()
     world.figures |= {"kills": str(kills), "in flight at them": f"{stats.lease_lost:,}"}
     whole = {f"{chain}:{number}" for chain in range(chains) for number in range(1, links + 1)}

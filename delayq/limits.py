@@ -1,0 +1,141 @@
+"""The limits of a queue: how they are written, stored and read.
+
+They are fields of the queue's ``meta`` in Redis, so that whoever serves the queue obeys the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from delayq.errors import InvalidInput
+
+Rate: TypeAlias = str | UnsetType | None
+Count: TypeAlias = int | UnsetType | None
+Changes: TypeAlias = dict[str, int | None]
+"""Fields of ``meta`` with their new values; None removes one."""
+
+FIELDS: Final = ("rate", "period_ms", "concurrency", "per_key")
+MOST_MESSAGES = 100_000  # each hand-out of a period is kept in Redis
+MOST_AT_ONCE = 1_000_000
+DAY_MS = 86_400_000
+
+_UNITS = {"d": DAY_MS, "h": 3_600_000, "min": 60_000, "m": 60_000, "s": 1000, "ms": 1}
+_COUNT = re.compile(r"\d{1,9}", re.ASCII)
+_SPAN = re.compile(r"(\d{0,9})(ms|s|min|m|h|d)", re.ASCII)
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a queue, and holds for all that serve it. None is no limit.
+
+    Attributes:
+        rate: hand-outs in any span of time, such as "100/s".
+        concurrency: messages that are handed out and not settled, at any time.
+        concurrency_per_key: likewise, of those that share a key.
+    """
+
+    rate: str | None = None
+    concurrency: int | None = None
+    concurrency_per_key: int | None = None
+
+
+def changes(rate: Rate = UNSET, concurrency: Count = UNSET, concurrency_per_key: Count = UNSET) -> Changes:
+    """Return what is to be stored; nothing of a limit that is UNSET.
+
+    Args:
+        rate: messages in a span of time: 1 to 100,000 in 1 ms to a day, as in "100/s", "5/10s", "20/100ms" or "9/min".
+        concurrency: 1 to 1,000,000, likewise `concurrency_per_key`.
+
+    Raises:
+        InvalidInput: naming the limit.
+    """
+    found: Changes = {}
+    if rate is not UNSET:
+        found["rate"], found["period_ms"] = (None, None) if rate is None else parse_rate(rate)
+    for what, field, most in (
+        ("concurrency", "concurrency", concurrency),
+        ("concurrency_per_key", "per_key", concurrency_per_key),
+    ):
+        if most is not UNSET:
+            found[field] = None if most is None else _checked(most, what)
+    return found
+
+
+def wishes(rate: str | None, concurrency: int | None, concurrency_per_key: int | None) -> Changes:
+    """Return `changes` by a client that says nothing of what is None; raises InvalidInput."""
+    return changes(
+        UNSET if rate is None else rate,
+        UNSET if concurrency is None else concurrency,
+        UNSET if concurrency_per_key is None else concurrency_per_key,
+    )
+
+
+def check_shards(shards: int | None, limits: Changes, queue: str = "a queue") -> None:
+    """Refuse to limit a queue whose shards would each count for themselves; raises InvalidInput."""
+    if limits and shards is not None and shards > 1:
+        raise InvalidInput(
+            f"{queue} with shards={shards} takes no rate or concurrency: each would count for itself; use shards=1"
+        )
+
+
+def parse_rate(rate: object) -> tuple[int, int]:
+    """Return how many messages there may be in how many milliseconds; raises InvalidInput."""
+    number, slash, span = rate.partition("/") if isinstance(rate, str) else (str(rate), "", "")
+    if _COUNT.fullmatch(number) and 1 <= int(number) <= MOST_MESSAGES:
+        if not slash:
+            raise InvalidInput(f'rate {rate!r} names no time: write it as in "{number}/s"')
+        if 1 <= _span_ms(span) <= DAY_MS:
+            return int(number), _span_ms(span)
+    raise InvalidInput(
+        f"rate {rate!r} is not 1 to {MOST_MESSAGES} messages in 1 ms to 1 d: "
+        'write it as in "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d"'
+    )
+
+
+def per_second(rate: float | str, what: str = "rate") -> float:
+    """Return a rate as a number a second: it is one already, or is written as `parse_rate` takes it.
+
+    Raises:
+        InvalidInput: neither, or not above 0 and finite.
+    """
+    number, slash, span = rate.partition("/") if isinstance(rate, str) else (rate, "", "")
+    try:
+        value = -1.0 if isinstance(rate, bool) else float(number) * (1000 / _span_ms(span.strip()) if slash else 1)
+    except (TypeError, ValueError, ArithmeticError):
+        value = -1.0
+    if not 0 < value < math.inf:
+        raise InvalidInput(f'{what} {rate!r} is not a number above 0: write it as in 100, "100/s", "5/10s" or "30/min"')
+    return value
+
+
+def _span_ms(text: str) -> int:
+    """Return the milliseconds that the part of a rate behind the slash stands for; 0 for what is none."""
+    match = _SPAN.fullmatch(text)
+    return int(match[1] or 1) * _UNITS[match[2]] if match else 0
+
+
+def show_rate(most: int, period_ms: int) -> str:
+    """Return a rate as it is written, in the largest unit that fits."""
+    unit, ms = next((unit, ms) for unit, ms in _UNITS.items() if period_ms % ms == 0)
+    return f"{most}/{'' if period_ms == ms else period_ms // ms}{unit}"
+
+
+def configured(values: Sequence[bytes | None]) -> Configuration:
+    """Read the stored FIELDS; what another program has written there, and is no number, is no limit."""
+    rate, period_ms, concurrency, per_key = (int(each) if each and each.isdigit() else None for each in values)
+    return Configuration(
+        rate=show_rate(rate, period_ms) if rate and period_ms else None,
+        concurrency=concurrency,
+        concurrency_per_key=per_key,
+    )
+
+
+def _checked(most: int, what: str) -> int:
+    if isinstance(most, int) and not isinstance(most, bool) and 1 <= most <= MOST_AT_ONCE:
+        return most
+    raise InvalidInput(f"{what} {most!r} is not a whole number from 1 to {MOST_AT_ONCE}: None is no limit")

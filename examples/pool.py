@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Count primes in processes: one a core, each with a time limit, and none that takes the others along.
+
+Each message is a range of numbers to search. Of two more, one never ends, and one takes its process down; both are
+dead letters in the end, while the others are counted.
+
+    python examples/pool.py --ranges 20
+
+The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when all
+ranges were counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import tempfile
+
+from delayq import Consumer, Message, Outgoing, Queue
+
+SIZE = 5000
+TIMEOUT = 5  # seconds that a handler may take
+
+ranges = Queue("example-ranges", max_retries=0)
+counts = Queue("example-counts")  # in which the processes leave what they have found
+
+
+@ranges.handler
+def count(message: Message) -> None:
+    begin = message.payload
+    if begin == "for ever":
+        while True:
+            pass
+    if begin == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    counts.send({"pid": os.getpid(), "primes": sum(map(is_prime, range(begin, begin + SIZE)))})
+
+
+def is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
+
+
+def main(number: int) -> int:
+    ranges.send_many(Outgoing(n * SIZE) for n in range(number))
+    ranges.send_many([Outgoing("for ever"), Outgoing("crash")])
+    Consumer(ranges, pool="process", timeout=TIMEOUT).drain()
+    found = []
+    while messages := counts.receive(max_messages=100):
+        found += [message.payload for message in messages]
+        counts.ack(messages)
+    primes = sum(each["primes"] for each in found)
+    print(f"{primes} primes below {number * SIZE}, counted in {len({each['pid'] for each in found})} processes")
+    for error in sorted(letter.error or "" for letter in ranges.dead.list()):
+        print(f"dead: {error}")
+    ranges.dead.purge()
+    return int(len(found) != number)
+
+
+if __name__ == "__main__":  # the processes import this file, too
+    parser = argparse.ArgumentParser(description="Count primes in processes.")
+    parser.add_argument("--ranges", type=int, default=20, help=f"of {SIZE} numbers each (default: 20)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DELAYQ_HOME"] = folder
+        raise SystemExit(main(arguments.ranges))

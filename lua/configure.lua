@@ -1,0 +1,21 @@
+-- configure: set limits of the queue, or remove them.
+--
+-- State    (the queue itself; no message moves)
+-- KEYS[1]  meta    hash  rate: messages in period_ms; concurrency; per_key
+-- KEYS[2]  bell    list
+-- ARGV[1..] field and value, for each that is to change; the value '' removes it
+-- Returns  1; 0 when all was so before
+-- Cost     O(1)
+local changed = 0
+for i = 1, #ARGV, 2 do
+  local field, value = ARGV[i], ARGV[i + 1]
+  if value == '' then
+    changed = math.max(changed, redis.call('HDEL', KEYS[1], field))
+  elseif redis.call('HGET', KEYS[1], field) ~= value then
+    redis.call('HDEL', KEYS[1], field) -- a server at its maxmemory refuses a script that begins with an HSET
+    redis.call('HSET', KEYS[1], field, value)
+    changed = 1
+  end
+end
+if changed == 1 then ring(KEYS[2]) end
+return changed

@@ -1,0 +1,197 @@
+"""Batches on an event loop: when they begin, their tasks, and their end. All else is in tests/contract."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from delayq import Outgoing, backoff
+from delayq.aio import Consumer, Message, Queue
+from tests.aio.conftest import Run
+from tests.servers import RedisServer
+
+AN_HOUR = 3600
+
+
+@pytest.fixture
+def url(redis_server: RedisServer) -> str:
+    return redis_server.url
+
+
+async def becomes(queue: Queue, seconds: float = 20, **counts: int) -> bool:
+    """Wait until the queue's statistics say so; False when they don't within `seconds`, which no test is about."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        stats = await queue.stats()
+        if all(getattr(stats, name) == count for name, count in counts.items()):
+            return True
+        await asyncio.sleep(0.005)
+    return False
+
+
+def test_batch_begins_when_it_is_full(run: Run, url: str):
+    async def main() -> None:
+        sizes: list[int] = []
+        async with Queue("jobs", url=url) as queue:
+
+            @queue.batch_handler(max_messages=3, max_wait=AN_HOUR)
+            async def handle(messages: list[Message]) -> None:
+                sizes.append(len(messages))
+
+            consumer = Consumer(queue)
+            await consumer.start()
+            for n in range(3):
+                assert await becomes(queue, unack=n)
+                assert sizes == []
+                await queue.send(n)
+            assert await becomes(queue, acked=3)
+            await consumer.stop()
+            assert sizes == [3]
+
+    run(main())
+
+
+def test_unfull_batch_begins_after_its_time(run: Run, url: str):
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+
+            @queue.batch_handler(max_wait=0.02)
+            async def handle(_: list[Message]) -> None:
+                """Handle by doing nothing."""
+
+            consumer = Consumer(queue)
+            await consumer.start()
+            for n in range(3):
+                await queue.send(n)
+                assert await becomes(queue, acked=n + 1)
+            await consumer.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_unfull_batch_is_handed_back_at_shutdown(run: Run, url: str, kind: str):
+    async def main() -> None:
+        seen: list[Any] = []
+
+        async def handle_async(messages: list[Message]) -> None:
+            seen.extend(messages)
+
+        def handle(messages: list[Message]) -> None:
+            seen.extend(messages)
+
+        async with Queue("jobs", url=url) as queue:
+            function: Callable[..., Any] = handle_async if kind == "async" else handle
+            queue.batch_handler(max_wait=AN_HOUR)(function)
+            consumer = Consumer(queue)
+            await consumer.start()
+            await queue.send_many(Outgoing(n) for n in range(5))
+            assert await becomes(queue, unack=5)
+            await consumer.stop()
+            stats = await queue.stats()
+            assert (seen, stats.ready, stats.released, stats.unack, stats.missing) == ([], 5, 5, 0, 0)
+
+    run(main())
+
+
+def test_batch_that_does_not_end_in_time_is_cancelled_and_all_its_messages_are_tried_again(run: Run, url: str):
+    async def main() -> None:
+        async with Queue("jobs", url=url, backoff=backoff.fixed(30)) as queue:
+            began, cancelled = asyncio.Event(), asyncio.Event()
+
+            @queue.batch_handler(max_messages=2)
+            async def handle(_: list[Message]) -> None:
+                began.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    cancelled.set()
+
+            consumer = Consumer(queue, concurrency=1)
+            await consumer.start()
+            await queue.send_many(Outgoing(n) for n in range(2))
+            await began.wait()
+            await consumer.stop(timeout=0)
+            assert cancelled.is_set()
+            waiting = await queue.peek("retry")
+            assert {info.error for info in waiting} == {
+                "ShutdownTimeout: the consumer stopped before the handler was done"
+            }
+            assert len(waiting) == 2
+
+    run(main())
+
+
+def test_batch_over_its_time_is_cancelled_and_counted(run: Run, url: str):
+    async def main() -> None:
+        async with Queue("jobs", url=url, backoff=backoff.fixed(30)) as queue:
+
+            @queue.batch_handler()
+            async def handle(_: list[Message]) -> None:
+                await asyncio.Event().wait()
+
+            await queue.send_many(Outgoing(n) for n in range(3))
+            consumer = Consumer(queue, timeout=0.05)
+            with capture_logs():
+                assert await consumer.drain() == 3
+            assert consumer.overran == 3
+            errors = {info.error for info in await queue.peek("retry")}
+            assert errors == {"TimeoutError: the handler took longer than 0.05 s: cancelled"}
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_batch_async", [True, False])
+def test_batches_and_functions_of_schedules_may_be_of_different_kinds(run: Run, url: str, is_batch_async: bool):
+    async def main() -> None:
+        seen: list[tuple[Any, bool]] = []
+        here = threading.current_thread()
+
+        def plain(subject: Any) -> None:
+            seen.append((subject, threading.current_thread() is here))
+
+        async def on_the_loop(subject: Any) -> None:
+            plain(subject)
+
+        async with Queue("jobs", url=url) as queue:
+            queue.batch_handler(max_messages=5)(on_the_loop if is_batch_async else plain)
+            queue.cron("every 1h", name="tick")(plain if is_batch_async else on_the_loop)
+            await queue.send_many(Outgoing(n) for n in range(5))
+            assert await Consumer(queue).drain() == 5
+            await queue.schedules.run_now("tick")
+            assert await Consumer(queue).drain() == 1
+        (batch, was_here), (tick, tick_was_here) = seen
+        assert (len(batch), isinstance(tick, Message)) == (5, True)
+        assert (was_here, tick_was_here) == (is_batch_async, not is_batch_async)
+
+    run(main())
+
+
+def test_batches_run_at_the_same_time_and_no_more_than_there_are_places(run: Run, url: str):
+    async def main() -> None:
+        running = most = 0
+        both_here = asyncio.Event()
+
+        async with Queue("jobs", url=url) as queue:
+
+            @queue.batch_handler(max_messages=10)
+            async def handle(_: list[Message]) -> None:
+                nonlocal running, most
+                running += 1
+                most = max(most, running)
+                if running == 2:
+                    both_here.set()
+                await both_here.wait()
+                running -= 1
+
+            await queue.send_many(Outgoing(n) for n in range(100))
+            assert await Consumer(queue, concurrency=2).drain() == 100
+            assert most == 2
+
+    run(main())

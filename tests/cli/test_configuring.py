@@ -1,0 +1,77 @@
+"""configure: limits are set, removed and shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from delayq import Configuration, Queue
+from tests.cli.conftest import Invoke
+
+
+def test_limits_are_set_and_shown(invoke: Invoke, queue: Queue):
+    result = invoke("configure", "emails", "--rate", "100/s", "--concurrency", "20", "--per-key", "2")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["rate", "100/s"],
+        ["concurrency", "20"],
+        ["per", "key", "2"],
+    ]
+    assert queue.configuration() == Configuration(rate="100/s", concurrency=20, concurrency_per_key=2)
+
+
+def test_what_is_not_named_stays_and_what_is_removed_goes(invoke: Invoke, queue: Queue):
+    queue.configure(rate="100/s", concurrency=20, concurrency_per_key=2)
+    invoke("configure", "emails", "--no-rate", "--concurrency", "7")
+    assert queue.configuration() == Configuration(concurrency=7, concurrency_per_key=2)
+    result = invoke("configure", "emails", "--no-concurrency", "--no-per-key")
+    assert (result.stdout, result.stderr) == ("", "queue emails has no limits\n")
+
+
+def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue: Queue):
+    queue.configure(rate="5/10s")
+    assert invoke("configure", "emails").stdout.split() == ["rate", "5/10s"]
+    shown = json.loads(invoke("configure", "emails", "--json").stdout)
+    assert shown == {"rate": "5/10s", "concurrency": None, "concurrency_per_key": None}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rate", "100"], "'--rate': rate '100' names no time: write it as in \"100/s\""),
+        (["--concurrency", "0"], "'0' is not a whole number from 1 to 1000000; --no-concurrency removes the limit"),
+        (["--concurrency", "many"], "'--concurrency': 'many' is not a whole number"),
+        (["--per-key", "1000001"], "'--per-key': '1000001' is not a whole number from 1 to 1000000; --no-per-key"),
+        (["--rate", "1/s", "--no-rate"], "--rate and --no-rate were given: give one of them"),
+        (["--per-key", "1", "--no-per-key"], "--per-key and --no-per-key were given: give one of them"),
+    ],
+)
+def test_bad_limit_is_refused_and_nothing_is_changed(invoke: Invoke, queue: Queue, options: list[str], words: str):
+    queue.configure(rate="5/s")
+    result = invoke("configure", "emails", *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert queue.configuration() == Configuration(rate="5/s")
+
+
+def test_stats_show_the_limits_that_are_set(invoke: Invoke, queue: Queue):
+    queue.send("x")
+    assert "rate" not in invoke("stats", "emails").stdout + invoke("stats", "emails", "--json").stdout
+    queue.configure(rate="5/s", concurrency=3)
+    lines = [line.split() for line in invoke("stats", "emails").stdout.splitlines()]
+    assert ["rate", "5/s"] in lines
+    assert ["concurrency", "3"] in lines
+    assert json.loads(invoke("stats", "emails", "--json").stdout)["rate"] == "5/s"
+
+
+def test_limit_is_checked_before_there_is_a_store(invoke: Invoke, tmp_path: Path):
+    url = f"embedded://{tmp_path / 'none'}"
+    for wrong in (["--rate", "9/y"], ["--per-key", "0"], ["--rate", "9/m", "--no-rate"]):
+        assert invoke("configure", "emails", "--url", url, *wrong).exit_code == 2
+    assert not (tmp_path / "none").exists()
+
+
+def test_rate_a_minute_has_a_short_form(invoke: Invoke):
+    assert invoke("configure", "emails", "--rate", "9/m").stdout.split() == ["rate", "9/min"]

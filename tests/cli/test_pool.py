@@ -1,0 +1,154 @@
+"""consume --pool process, and --timeout for handlers of each kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq import Queue
+from tests.cli.conftest import Run, Start, ended, followed
+from tests.waiting import eventually
+
+TASKS = """
+import asyncio, os, pathlib, subprocess, time
+import structlog
+import delayq
+from delayq import aio
+
+emails = delayq.Queue("emails", backoff=lambda attempt: 0.01)
+letters = aio.Queue("letters")
+threads = delayq.Queue("threads")
+awaited = aio.Queue("awaited", max_retries=0)
+
+@letters.handler
+@emails.handler
+def deliver(message):
+    structlog.get_logger("tasks").info("delivering", pid=os.getpid())
+    print(f"from {os.getpid()}")
+    if message.payload == "stuck" and message.attempt == 1:
+        time.sleep(60)
+    if message.payload == "slow":
+        pathlib.Path("started").write_text(str(os.getpid()))
+        while not pathlib.Path("go").exists():
+            time.sleep(0.01)
+
+@emails.cron("0 0 1 1 *")
+def yearly(message):
+    print(f"yearly in {os.getpid()}")
+
+@threads.handler
+def dawdle(message):
+    time.sleep(0.5)
+
+@awaited.handler
+async def dream(message):
+    await asyncio.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def tasks(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+
+
+def lines_of(stderr: str, event: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in stderr.splitlines()]
+    return [line for line in lines if line["event"] == event]
+
+
+@pytest.mark.parametrize("name", ["emails", "letters"])
+def test_handlers_of_either_face_run_in_processes_as_many_as_there_are_cores(delayq: Run, name: str):
+    for n in range(3):
+        assert delayq("send", name, str(n)).returncode == 0
+    done = delayq("consume", f"tasks:{name}", "--pool", "process", "--max-messages", "3", "--log-format", "json")
+    assert done.returncode == 0, done.stderr
+    (started,) = lines_of(done.stderr, "consumer started")
+    assert started["concurrency"] == len(os.sched_getaffinity(0))
+    told = lines_of(done.stderr, "delivering")
+    assert {(line["queue"], line["attempt"]) for line in told} == {(name, 1)}
+    assert len({line["id"] for line in told}) == 3
+    printed = {line for line in done.stdout.splitlines() if line.startswith("from ")}
+    assert printed == {f"from {line['pid']}" for line in told}
+
+
+def test_function_of_a_schedule_runs_in_a_process(delayq: Run, queue: Queue):
+    assert delayq("consume", "tasks:emails", "--pool", "process", "--burst").returncode == 0  # which stores it
+    queue.schedules.run_now("yearly")
+    done = delayq("consume", "tasks:emails", "--pool", "process", "--burst")
+    assert "yearly in " in done.stdout
+
+
+def test_process_over_its_time_is_killed_and_its_message_retried(delayq: Run, queue: Queue):
+    queue.send("stuck")
+    words = ("--pool", "process", "--timeout", "3s", "--max-messages", "2", "--log-format", "json")
+    done = delayq("consume", "tasks:emails", *words)
+    (failed,) = lines_of(done.stderr, "delivery failed")
+    assert failed["error"] == "TimeoutError: the handler took longer than 3 s: its process was killed"
+    assert queue.stats().acked == 1
+
+
+def test_program_over_its_time_is_ended_with_what_it_has_started(delayq: Run, queue: Queue, tmp_path: Path):
+    queue.send("x", max_retries=0, id="x")
+    program = "sleep 3600 & echo $! > child; echo begun >&2; sleep 3600"
+    done = delayq("consume", "emails", "--exec", program, "--timeout", "1s", "--max-messages", "1")
+    assert done.returncode == 0
+    info = queue.get("x")
+    assert info is not None
+    assert info.error == "ProgramFailed: took longer than 1 s, and was ended: begun"
+    assert eventually(lambda: ended(int((tmp_path / "child").read_text())))
+
+
+def test_program_that_exits_with_0_when_it_is_ended_has_failed_all_the_same(delayq: Run, queue: Queue):
+    queue.send("x", max_retries=0, id="x")
+    program = "trap 'exit 0' TERM; while true; do sleep 0.05; done"
+    delayq("consume", "emails", "--exec", program, "--timeout", "200ms", "--max-messages", "1")
+    assert queue.stats().acked == 0
+
+
+def test_thread_over_its_time_is_told_of(delayq: Run):
+    delayq("send", "threads", "x")
+    done = delayq("consume", "tasks:threads", "--timeout", "50ms", "--max-messages", "1", "--log-format", "json")
+    assert len(lines_of(done.stderr, "handler ended after its time")) == 1
+
+
+def test_async_handler_over_its_time_is_cancelled(delayq: Run):
+    delayq("send", "awaited", "x")
+    done = delayq("consume", "tasks:awaited", "--timeout", "50ms", "--max-messages", "1", "--log-format", "json")
+    (failed,) = lines_of(done.stderr, "delivery failed")
+    assert failed["error"] == "TimeoutError: the handler took longer than 0.05 s: cancelled"
+
+
+def test_each_of_several_processes_has_a_pool(start: Start, queue: Queue, tmp_path: Path):
+    queue.send("slow")
+    consumer = start("consume", "tasks:emails", "--pool", "process", "-c", "1", "-p", "2")
+    lines = followed(consumer)
+    assert eventually(lambda: sum("consumer started" in line for line in lines) == 2)
+    assert eventually(lambda: (tmp_path / "started").exists() and (tmp_path / "started").read_text() != "")
+    handler = int((tmp_path / "started").read_text())
+    consumer.send_signal(signal.SIGTERM)
+    (tmp_path / "go").touch()
+    assert consumer.wait(30) == 0
+    assert queue.stats().acked == 1
+    assert ended(handler)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("emails", "--exec", "true", "--pool", "process"), "a program of --exec is a process already"),
+        (("emails", "--exec", "true", "--timeout", "0"), "timeout 0.0 is not between 0.001 and 86400 seconds"),
+        (("tasks:emails", "--timeout", "2d"), "timeout 172800.0 is not between 0.001 and 86400 seconds"),
+        (("tasks:emails", "--pool", "fork"), "'fork' is not one of 'thread', 'process'"),
+        (("tasks:emails", "tasks:letters", "--pool", "process"), "--pool process is for one TARGET"),
+        (("tasks:awaited", "--pool", "process"), "is an async function, which runs on the event loop"),
+    ],
+)
+def test_what_cannot_be_is_refused(delayq: Run, words: tuple[str, ...], error: str):
+    done = delayq("consume", *words)
+    assert done.returncode == 2
+    assert error in done.stderr

@@ -1,0 +1,320 @@
+"""The limit of deliveries that run at a time per key: what is held back waits in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Message, Outgoing, Queue, Reject
+from delayq.errors import DuplicateMessage, InvalidInput
+from tests.contract.conftest import Drain, Make, Now, examine, intercept
+from tests.waiting import eventually
+
+META = "delayq:{jobs}:meta"
+
+Limit = Callable[[int | None], None]
+
+
+def tenant(message: Message) -> str | None:
+    name: str | None = message.headers.get("tenant")
+    return name
+
+
+def of(name: str, *ids: str, **options: Any) -> list[Outgoing]:
+    return [Outgoing("x", id=id, headers={"tenant": name}, **options) for id in ids]
+
+
+def ids(messages: list[Message]) -> list[str]:
+    return [message.id for message in messages]
+
+
+@pytest.fixture
+def queue(make: Make) -> Queue:
+    return make(concurrency_key=tenant, shards=1, max_retries=2)
+
+
+@pytest.fixture
+def limit(queue: Queue, client: redis.Redis) -> Limit:
+    def limit(count: int | None) -> None:
+        queue.stats()
+        if count is None:
+            client.hdel(META, "per_key")
+        else:
+            client.hset(META, "per_key", count)
+
+    limit(2)
+    return limit
+
+
+@pytest.mark.usefixtures("limit")
+def test_no_more_of_a_key_are_handed_out_than_the_limit_says(queue: Queue):
+    queue.send_many([*of("big", "b1", "b2", "b3", "b4"), *of("small", "s1"), Outgoing("x", id="nobody's")])
+    messages = queue.receive(10)
+    assert set(ids(messages)) == {"b1", "b2", "s1", "nobody's"}
+    assert {message.id: message.concurrency_key for message in messages} == {
+        "b1": "big",
+        "b2": "big",
+        "s1": "small",
+        "nobody's": None,
+    }
+    assert queue.receive(10) == []
+    stats = queue.stats()
+    assert (stats.pending, stats.unack, stats.held_back, stats.released, stats.missing) == (2, 4, 2, 2, 0)
+    assert queue.ack(messages) == [True] * 4
+    assert ids(queue.receive(10)) == ["b3", "b4"]
+
+
+@pytest.mark.usefixtures("limit")
+@pytest.mark.parametrize("end", ["ack", "nack", "release", "reject"])
+def test_however_a_delivery_ends_the_next_of_its_key_goes(queue: Queue, end: str):
+    queue.send_many(of("big", "a", "b", "c"))
+    first, _ = queue.receive(10)
+    {"nack": lambda: first.nack(60), "release": first.release}.get(end, getattr(first, end))()
+    assert "c" in ids(queue.receive(10))
+
+
+@pytest.mark.usefixtures("limit")
+def test_what_waits_goes_earliest_due_first_and_tells_when_it_was_due(queue: Queue, now: Now):
+    queue.send_many(of("big", "1", "2"))
+    running = queue.receive(10)
+    for number, delay in enumerate([3.0, 1.0, 2.0]):
+        queue.send_many(of("big", f"{delay:g}s", delay=delay))
+        assert number >= 0
+    now.later(2)
+    assert queue.receive(10) == []
+    now.later(1)
+    assert queue.receive(10) == []
+    now.later(7)
+    order = []
+    while running:
+        running.pop(0).ack()
+        came = queue.receive(10)
+        order += [(message.id, message.lateness) for message in came]
+        running += came
+    assert order == [("1s", 9.0), ("2s", 8.0), ("3s", 7.0)]
+
+
+@pytest.mark.usefixtures("limit")
+def test_what_nobody_lets_go_comes_by_itself_within_a_minute(queue: Queue, now: Now, client: redis.Redis):
+    queue.send_many(of("big", "a", "b", "c"))
+    for message in queue.receive(10, lease=600):
+        client.zrem("delayq:{jobs}:unack", message.id)  # as if both had ended, and none could say so
+    now.later(59.9)
+    assert queue.receive(10) == []
+    now.later(0.1)
+    (message,) = queue.receive(10)
+    assert (message.id, message.lateness) == ("c", 60.0)
+
+
+@pytest.mark.usefixtures("limit")
+def test_what_runs_longer_than_a_minute_holds_the_others_of_its_key_back(queue: Queue, now: Now):
+    queue.send_many(of("big", "a", "b", "c"))
+    running = queue.receive(10, lease=600)
+    for _ in range(3):
+        now.later(60)
+        assert queue.receive(10) == []
+    running[0].ack()
+    (message,) = queue.receive(10)
+    assert (message.id, message.lateness) == ("c", 180.0)
+
+
+@pytest.mark.usefixtures("limit")
+def test_retry_takes_part(queue: Queue, now: Now):
+    queue.send_many(of("big", "a", "b"))
+    first, second = queue.receive(10)
+    first.nack(1)
+    queue.send_many(of("big", "c"))
+    (third,) = queue.receive(10)
+    now.later(1)
+    assert queue.receive(10) == []
+    queue.ack([second, third])
+    (again,) = queue.receive(10)
+    assert (again.id, again.attempt) == ("a", 2)
+
+
+@pytest.mark.usefixtures("limit")
+def test_lost_lease_frees_its_slot(queue: Queue, now: Now):
+    queue.send_many(of("big", "a", "b"))
+    queue.receive(10, lease=10)
+    now.later(5)
+    queue.send_many(of("big", "c"))
+    assert queue.receive(10) == []
+    now.later(5)
+    assert [message.attempt for message in queue.receive(10)] == [2, 2]
+
+
+@pytest.mark.usefixtures("limit")
+def test_what_waits_can_be_cancelled_rescheduled_replaced_and_looked_at(queue: Queue, now: Now):
+    queue.send_many(of("big", "a", "b", "cancelled", "rescheduled", "replaced", "left"))
+    running = queue.receive(10)
+    info = queue.get("left")
+    assert info is not None
+    assert (info.state, info.attempts) == ("pending", 0)
+    assert examine(queue).healthy
+    assert queue.cancel("cancelled") == "cancelled"
+    assert queue.reschedule("rescheduled", 5) == "rescheduled"
+    queue.send("y", id="replaced", delay=6, on_conflict="replace", headers={"tenant": "other"})
+    queue.ack(running)
+    assert ids(queue.receive(10)) == ["left"]
+    now.later(6)
+    assert set(ids(queue.receive(10))) == {"rescheduled", "replaced"}
+
+
+@pytest.mark.usefixtures("limit")
+def test_slot_that_was_kept_for_a_message_is_passed_on_when_that_expires(queue: Queue, now: Now):
+    queue.send_many([*of("big", "a", "b"), *of("big", "c", expires_in=5), *of("big", "d")])
+    running = queue.receive(10)
+    now.later(5)
+    queue.ack(running[:1])
+    assert ids(queue.receive(10)) == ["d"]
+    assert queue.stats().expired == 1
+
+
+@pytest.mark.usefixtures("limit")
+def test_refused_ack_keeps_its_slot(queue: Queue):
+    queue.send_many(of("big", "a", "b", "c"))
+    first, _ = queue.receive(10)
+    with pytest.raises(DuplicateMessage):
+        first.ack(then=[Outgoing("x", id="c", on_conflict="error")])
+    assert queue.receive(10) == []
+    first.ack()
+    assert ids(queue.receive(10)) == ["c"]
+
+
+@pytest.mark.usefixtures("limit")
+def test_consumer_handles_all_that_waits(queue: Queue, drain: Drain):
+    queue.send_many(of("big", *(f"b{number}" for number in range(50))))
+    queue.send_many(of("small", "s1", "s2"))
+    seen: list[str] = []
+    assert drain(queue, lambda message: seen.append(message.id), concurrency=4) == 52
+    stats = queue.stats()
+    assert (len(set(seen)), stats.acked, stats.inside, stats.missing) == (52, 52, 0, 0)
+    assert examine(queue).healthy
+
+
+def test_limit_may_be_set_and_lifted_while_messages_wait(queue: Queue, limit: Limit, now: Now):
+    limit(1)
+    queue.send_many(of("big", "a", "b", "c"))
+    assert ids(queue.receive(10)) == ["a"]
+    limit(2)
+    queue.send_many(of("big", "d"))
+    assert ids(queue.receive(10)) == ["d"]
+    limit(None)
+    now.later(60)
+    assert set(ids(queue.receive(10))) >= {"b", "c"}
+
+
+def test_limit_that_is_stored_later_holds_within_a_second(queue: Queue, limit: Limit):
+    limit(None)
+
+    def taken() -> str | None:
+        queue.send("x", headers={"tenant": "big"})
+        (message,) = queue.receive(1)
+        return message.concurrency_key
+
+    assert taken() is None
+    limit(1)
+    assert eventually(lambda: taken() == "big", 5)
+
+
+def test_without_a_limit_nothing_more_is_asked_for_a_while(queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch):
+    limit(None)
+    names: list[str] = []
+    intercept(queue, monkeypatch, before=lambda calls: names.extend(c.script.name for c in calls if c.script))
+    for number in range(5):
+        queue.send_many(of("big", str(number)))
+        queue.ack(queue.receive(1))
+    assert (names.count("admit"), names.count("free")) == (1, 0)
+
+
+@pytest.mark.usefixtures("limit")
+def test_batch_is_admitted_and_freed_by_one_call_each(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    queue.send_many([each for number in range(200) for each in of(f"tenant {number}", f"m{number}")])
+    names: list[str] = []
+    intercept(queue, monkeypatch, before=lambda calls: names.extend(c.script.name for c in calls if c.script))
+    assert all(queue.ack(queue.receive(200)))
+    assert (names.count("admit"), names.count("free"), names.count("ack")) == (1, 1, 1)
+
+
+# -- what the function returns -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (7, "returned 7"),
+        (b"x", "returned b'x'"),
+        ("", "not empty"),
+        ("a\0b", "without"),
+        ("\udc80", "encoding"),
+        ("ü" * 129, "258 bytes"),
+    ],
+)
+def test_key_that_is_none_fails_the_delivery_and_nothing_else(make: Make, client: redis.Redis, answer: Any, said: str):
+    queue = make(concurrency_key=lambda message: answer if message.id == "bad" else "good", shards=1)
+    queue.send_many([Outgoing("x", id="bad"), Outgoing("x", id="good")])
+    client.hset(META, "per_key", 2)
+    assert ids(queue.receive(10)) == ["good"]
+    info = queue.get("bad")
+    assert info is not None
+    assert (info.state, info.attempts) == ("retry", 1)
+    assert said in (info.error or "")
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "said"),
+    [(KeyError("tenant"), "retry", "KeyError"), (SystemExit(3), "retry", "SystemExit"), (Reject("no"), "dead", "no")],
+)
+def test_function_that_raises_fails_the_delivery_as_its_handler_would(
+    make: Make, client: redis.Redis, drain: Drain, error: BaseException, state: str, said: str
+):
+    def choose(message: Message) -> str:
+        if message.id == "bad":
+            raise error
+        return "good"
+
+    queue = make(concurrency_key=choose, shards=1)
+    queue.send_many([Outgoing("x", id="bad"), Outgoing("x", id="good")])
+    client.hset(META, "per_key", 2)
+    handled: list[str] = []
+    drain(queue, lambda message: handled.append(message.id))
+    info = queue.get("bad")
+    assert info is not None
+    assert (handled, info.state) == (["good"], state)
+    assert said in (info.error or "")
+
+
+def test_key_has_up_to_256_bytes_of_any_kind_but_zero(make: Make, client: redis.Redis):
+    keys = ["x" * 256, "ü" * 128, "\x01", "k", "k\x01", "\U0010ffff", "a b\n"]
+    queue = make(concurrency_key=lambda message: keys[message.payload % len(keys)], shards=1)
+    queue.send_many([Outgoing(number) for number in range(3 * len(keys))])
+    client.hset(META, "per_key", 2)
+    messages = queue.receive(100)
+    assert sorted(str(message.concurrency_key) for message in messages) == sorted(keys * 2)
+    queue.ack(messages)
+    assert sorted(str(message.concurrency_key) for message in queue.receive(100)) == sorted(keys)
+
+
+@pytest.mark.parametrize("value", ["tenant", 7, object()])
+def test_what_is_no_function_is_refused(make: Make, value: Any):
+    with pytest.raises(InvalidInput, match="concurrency_key"):
+        make(concurrency_key=value)
+
+
+def test_coroutine_function_is_refused(make: Make):
+    async def choose(_: Message) -> str:
+        return "a"
+
+    with pytest.raises(InvalidInput, match="plain function"):
+        make(concurrency_key=choose)
+
+
+def test_shards_are_refused_also_when_they_are_recorded(make: Make):
+    with pytest.raises(InvalidInput, match="shards=1"):
+        make(concurrency_key=tenant, shards=2)
+    make(shards=2).send("x")
+    with pytest.raises(InvalidInput, match="shards=1"):
+        make(concurrency_key=tenant, shards=None).receive()

@@ -1,0 +1,214 @@
+"""Limits of a queue, which all clients of it share."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Configuration, Outgoing, Queue
+from delayq.errors import InvalidInput
+from tests.contract.conftest import Drain, Make, Now
+
+
+@pytest.fixture
+def queue(make: Make) -> Queue:
+    """One that can be limited: a limited queue has no shards."""
+    return make(shards=1, max_retries=2)
+
+
+def received(queue: Queue, count: int = 100) -> int:
+    return len(queue.receive(count))
+
+
+def test_queue_has_no_limits_until_it_is_told(queue: Queue):
+    assert queue.configuration() == Configuration(rate=None, concurrency=None, concurrency_per_key=None)
+
+
+def test_limits_are_the_queues_own_whoever_has_set_them(make: Make, queue: Queue):
+    queue.configure(rate="2/s")
+    make(shards=1).configure(concurrency=7, concurrency_per_key=3)
+    assert queue.configuration() == Configuration(rate="2/s", concurrency=7, concurrency_per_key=3)
+    queue.configure(rate=None, concurrency=8)
+    assert make(shards=1).configuration() == Configuration(concurrency=8, concurrency_per_key=3)
+
+
+def test_no_more_go_in_a_period_than_the_rate_says(queue: Queue, now: Now):
+    queue.configure(rate="3/s")
+    queue.send_many(Outgoing(n) for n in range(10))
+    for expected in (3, 0):
+        assert received(queue) == expected
+    now.later(0.999)
+    assert received(queue) == 0
+    now.later(0.001)
+    assert received(queue) == 3
+    assert queue.stats().ready == 4  # they wait in the queue, not in a worker
+
+
+def test_two_clients_share_a_rate(make: Make, queue: Queue):
+    other = make(shards=1)
+    queue.configure(rate="3/s")
+    queue.send_many(Outgoing(n) for n in range(10))
+    assert (received(queue, 2), received(other, 2), received(queue, 2)) == (2, 1, 0)
+
+
+def test_message_handed_back_unstarted_does_not_count(queue: Queue):
+    queue.configure(rate="2/s")
+    queue.send_many(Outgoing(n) for n in range(5))
+    first, _ = queue.receive(5)
+    first.release()
+    assert [message.id for message in queue.receive(5)] == [first.id]
+    assert received(queue) == 0
+
+
+def test_failed_message_counts_again(queue: Queue):
+    queue.configure(rate="2/s")
+    queue.send_many(Outgoing(n) for n in range(2))
+    queue.receive(1)[0].nack(delay=0)
+    assert (received(queue), received(queue)) == (1, 0)
+
+
+def test_no_more_run_than_the_concurrency_says(queue: Queue):
+    queue.configure(concurrency=2)
+    queue.send_many(Outgoing(n) for n in range(5))
+    first, second = queue.receive(5)
+    assert received(queue) == 0
+    first.ack()
+    assert len(queue.receive(5)) == 1
+    second.nack(delay=0)
+    assert received(queue) == 1
+
+
+def test_limit_that_is_removed_holds_nothing_back(queue: Queue):
+    queue.configure(rate="1/d", concurrency=1)
+    queue.send_many(Outgoing(n) for n in range(5))
+    assert received(queue) == 1
+    queue.configure(rate=None, concurrency=None)
+    assert received(queue) == 4
+
+
+def test_held_back_messages_can_be_cancelled_and_purged(queue: Queue):
+    queue.configure(rate="1/d")
+    queue.send_many(Outgoing(n, id=str(n)) for n in range(5))
+    assert received(queue) == 1
+    assert queue.cancel("4") == "cancelled"
+    assert queue.purge("ready") == 3
+    assert queue.stats().missing == 0
+
+
+def test_pause_goes_before_the_limits(queue: Queue, now: Now):
+    queue.configure(rate="2/s")
+    queue.send_many(Outgoing(n) for n in range(5))
+    queue.pause()
+    assert received(queue) == 0
+    queue.resume()
+    assert received(queue) == 2
+    assert now.ms
+
+
+# -- what a client says of itself ------------------------------------------------------------------------------------
+
+
+def test_limits_of_a_client_are_stored_when_it_first_receives(make: Make, queue: Queue):
+    client = make(shards=1, rate="2/s", concurrency_per_key=4)
+    client.send("x")
+    assert queue.configuration() == Configuration()
+    assert received(client) == 1
+    assert queue.configuration() == Configuration(rate="2/s", concurrency_per_key=4)
+
+
+def test_limits_of_a_client_are_stored_when_it_consumes(make: Make, queue: Queue, drain: Drain):
+    queue.configure(concurrency=9)
+    client = make(shards=1, rate="20/s")
+    client.send("x")
+    assert drain(client, lambda _: None) == 1
+    assert queue.configuration() == Configuration(rate="20/s", concurrency=9)
+
+
+def test_what_a_client_configures_before_it_first_receives_is_not_undone_by_its_own_limits(make: Make, queue: Queue):
+    client = make(shards=1, rate="5/s", concurrency=7)
+    client.send_many(Outgoing(n) for n in range(9))
+    client.configure(rate="1/s")
+    assert queue.configuration() == Configuration(rate="1/s", concurrency=7)
+    assert received(client, 9) == 1
+    assert queue.configuration() == Configuration(rate="1/s", concurrency=7)
+
+
+def test_what_is_configured_later_is_not_undone(make: Make, queue: Queue, drain: Drain):
+    client = make(shards=1, rate="2/s")
+    assert received(client) == 0
+    queue.configure(rate="5/s")
+    assert received(client) == 0
+    drain(client, lambda _: None)
+    assert queue.configuration() == Configuration(rate="5/s")
+
+
+# -- shards ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limits", [{"rate": "5/s"}, {"concurrency": 5}, {"concurrency_per_key": 5}])
+def test_queue_with_shards_refuses_limits(make: Make, client: redis.Redis, limits: dict[str, Any]):
+    spread = make("spread", shards=3)
+    spread.send("x")
+    before = {key: client.hgetall(key) for key in client.keys("*meta")}
+    refusal = "shards=3 takes no rate or concurrency: each would count for itself; use shards=1"
+    with pytest.raises(InvalidInput, match=refusal):
+        spread.configure(**limits)
+    with pytest.raises(InvalidInput, match=f"queue spread with {refusal}"):
+        make("spread", shards=3, **limits)
+    with pytest.raises(InvalidInput, match=refusal):
+        make("spread", shards=None, **limits).receive()
+    assert {key: client.hgetall(key) for key in client.keys("*meta")} == before
+
+
+def test_consumer_of_a_queue_with_shards_does_not_ignore_its_limits(make: Make, drain: Drain):
+    make("spread", shards=3).send("x")
+    with pytest.raises(InvalidInput, match="use shards=1"):
+        drain(make("spread", shards=None, rate="5/s"), lambda _: None)
+
+
+def test_drain_waits_for_the_rate(make: Make, drain: Drain):
+    queue = make("real-time", shards=1, clock=str, rate="5/50ms")
+    queue.send_many(Outgoing(n) for n in range(12))
+    assert drain(queue, lambda _: None) == 12
+    assert queue.stats().inside == 0
+
+
+def test_receive_waits_for_the_rate(make: Make):
+    queue = make("real-time", shards=1, clock=str, rate="1/50ms")
+    queue.send_many(Outgoing(n) for n in range(3))
+    handed = [message.handed_ms for _ in range(3) for message in queue.receive(5, wait=10)]
+    assert len(handed) == 3
+    assert min(after - before for before, after in pairwise(handed)) >= 50
+
+
+def test_what_waits_for_its_key_does_not_count_against_the_rate(make: Make):
+    options = {"rate": "3/h", "concurrency_per_key": 1, "concurrency_key": lambda message: message.headers["tenant"]}
+    queue = make(shards=1, **options)
+    for tenant, payload in zip("aaabc", range(5), strict=True):
+        queue.send(payload, id=f"m{payload}", headers={"tenant": tenant})
+    assert [message.payload for message in queue.receive(3)] == [0]
+    assert [message.payload for message in queue.receive(3)] == [3, 4]
+    assert queue.receive(3) == []
+
+
+def test_place_that_is_given_back_while_the_queue_is_paused_is_free(queue: Queue):
+    queue.configure(rate="3/h")
+    queue.send_many([Outgoing(number) for number in range(6)])
+    messages = queue.receive(3)
+    queue.pause()
+    assert queue.receive() == []
+    for message in messages:
+        message.release()
+    queue.resume()
+    assert received(queue) == 3
+
+
+def test_limit_per_key_holds_at_once_for_who_has_set_it(make: Make):
+    queue = make(shards=1, concurrency_key=lambda message: message.headers["tenant"])
+    queue.send_many([Outgoing(number, headers={"tenant": "a"}) for number in range(4)])
+    assert received(queue, 1) == 1  # without a limit; which is asked for again a second later
+    queue.configure(concurrency_per_key=1)
+    assert received(queue) == 1

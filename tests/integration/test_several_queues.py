@@ -1,0 +1,205 @@
+"""A consumer of several queues on servers of their own: one that is away stops nobody, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import redis
+
+from delayq import Consumer, Message, Outgoing, Queue, aio
+from delayq.errors import ServerError
+from tests.conftest import StartServer
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def servers(start_server: StartServer) -> tuple[RedisServer, RedisServer]:
+    return start_server(appendonly=True), start_server(appendonly=True)
+
+
+@pytest.fixture
+def queues(servers: tuple[RedisServer, RedisServer]) -> Iterator[tuple[Queue, Queue]]:
+    """Two queues, each on a server of its own."""
+    with ExitStack() as stack:
+        high, low = (
+            stack.enter_context(Queue(name, url=server.url, lease=2))
+            for name, server in zip(("high", "low"), servers, strict=True)
+        )
+        yield high, low
+
+
+@pytest.fixture
+def pair(redis_client: redis.Redis) -> tuple[Queue, Queue]:
+    """Two queues on one server."""
+    return Queue("high", redis=redis_client), Queue("low", redis=redis_client)
+
+
+def fill(queue: Queue, count: int) -> None:
+    queue.send_many(Outgoing(number) for number in range(count))
+
+
+@pytest.mark.parametrize("is_strict", [True, False], ids=["strict", "weights"])
+def test_server_that_is_gone_does_not_stop_the_other_queue(
+    servers: tuple[RedisServer, RedisServer], queues: tuple[Queue, Queue], is_strict: bool
+):
+    high, low = queues
+    fill(high, 1)
+    seen: list[str] = []
+    consumer = Consumer(list(queues), lambda message: seen.append(message.queue), strict=is_strict, concurrency=1)
+    consumer.start()
+    assert eventually(lambda: high.stats().acked == 1)
+    servers[0].kill()
+    low.send_many(Outgoing(number, delay=number * 0.05) for number in range(50))  # while the other one is tried again
+    assert eventually(lambda: seen.count("low") == 50)
+    servers[0].start()
+    fill(high, 10)
+    assert eventually(lambda: seen.count("high") == 11)
+    consumer.stop()
+    assert (consumer.handled, high.stats().inside, low.stats().inside) == (61, 0, 0)
+
+
+def test_server_that_hangs_does_not_stop_the_other_queue(
+    servers: tuple[RedisServer, RedisServer], queues: tuple[Queue, Queue]
+):
+    """It has taken a claim and does not answer; there is one handler for both queues."""
+    high, low = queues
+    seen: list[str] = []
+    consumer = Consumer({high: 1000, low: 1}, lambda message: seen.append(message.queue), concurrency=1)
+    consumer.start()
+    fill(high, 1)
+    assert eventually(lambda: seen == ["high"])
+    os.kill(servers[0].pid, signal.SIGSTOP)
+    try:
+        fill(low, 50)
+        assert eventually(lambda: seen.count("low") == 50)
+    finally:
+        os.kill(servers[0].pid, signal.SIGCONT)
+    consumer.stop()
+
+
+def test_server_that_is_away_to_begin_with_is_told(
+    servers: tuple[RedisServer, RedisServer], queues: tuple[Queue, Queue]
+):
+    servers[1].kill()
+    with pytest.raises(ServerError):
+        Consumer(list(queues), print).start()
+
+
+def test_messages_are_split_by_weights_with_plain_handlers(pair: tuple[Queue, Queue]):
+    """Nothing but the handlers' own time keeps the queues backlogged."""
+    high, low = pair
+    fill(high, 900)
+    fill(low, 300)
+    seen: list[str] = []
+
+    def handle(message: Message) -> None:
+        seen.append(message.queue)
+        time.sleep(0.002)
+
+    assert Consumer({high: 5, low: 1}, handle, concurrency=1).run(max_messages=700) == 700
+    counts = Counter(seen[-600:])  # the first ones go to the queue that has answered first
+    assert 480 <= counts["high"] <= 520
+    for queue in pair:
+        stats = queue.stats()
+        assert (stats.unack, stats.missing, stats.sent - stats.acked) == (0, 0, stats.inside)
+
+
+def test_no_more_handlers_run_than_were_asked_for(pair: tuple[Queue, Queue]):
+    lock, running, most = threading.Lock(), 0, 0
+
+    def handle(_: Message) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.001)
+        with lock:
+            running -= 1
+
+    for queue in pair:
+        fill(queue, 100)
+    assert Consumer(list(pair), handle, concurrency=3).drain() == 200
+    assert most == 3
+
+
+def test_stop_by_a_handler_hands_back_all_that_has_not_begun(pair: tuple[Queue, Queue]):
+    for queue in pair:
+        fill(queue, 100)
+    consumer: Consumer
+
+    def handle(_: Message) -> None:
+        consumer.stop()
+
+    consumer = Consumer(list(pair), handle, concurrency=2)
+    assert consumer.run() == consumer.handled <= 2
+    assert [queue.stats().unack for queue in pair] == [0, 0]
+    assert sum(queue.stats().ready for queue in pair) == 200 - consumer.handled
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("delayq-consumer")]
+
+
+def test_consumer_runs_again_and_counts_on(pair: tuple[Queue, Queue]):
+    consumer = Consumer(list(pair), lambda message: message.queue == "high")
+    for end in (1, 2):
+        for queue in pair:
+            fill(queue, 10)
+        assert consumer.drain() == 20
+        assert (consumer.handled, consumer.failed) == (20 * end, 10 * end)
+
+
+def test_plain_and_async_handlers_share_the_permits(redis_server: RedisServer):
+    """A permit that a thread gives back may start a task, and the other way round."""
+    seen: list[str] = []
+
+    async def main() -> None:
+        async with aio.Queue("tasks", url=redis_server.url) as tasks, aio.Queue("plain", url=redis_server.url) as plain:
+
+            @tasks.handler
+            async def handle_async(message: aio.Message) -> None:
+                await asyncio.sleep(0.001)
+                seen.append(message.queue)
+
+            @plain.handler
+            def handle(message: aio.Message) -> None:
+                time.sleep(0.001)
+                seen.append(message.queue)
+
+            for queue in (tasks, plain):
+                await queue.send_many(Outgoing(number) for number in range(100))
+            assert await aio.Consumer([tasks, plain], concurrency=1).drain() == 200
+            assert [(await queue.stats()).inside for queue in (tasks, plain)] == [0, 0]
+
+    asyncio.run(main())
+    assert Counter(seen) == {"tasks": 100, "plain": 100}
+
+
+def test_async_consumer_that_is_cancelled_leaves_nothing_behind(redis_server: RedisServer):
+    async def main() -> None:
+        async with aio.Queue("high", url=redis_server.url) as high, aio.Queue("low", url=redis_server.url) as low:
+            begun = asyncio.Event()
+
+            async def handle(_: aio.Message) -> None:
+                begun.set()
+                await asyncio.Event().wait()
+
+            for queue in (high, low):
+                await queue.send_many(Outgoing(number) for number in range(10))
+            run = asyncio.create_task(aio.Consumer([high, low], handle, concurrency=1).run())
+            await begun.wait()
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            stats = [await queue.stats() for queue in (high, low)]
+            assert [each.unack for each in stats] == [0, 0]
+            assert sum(each.nacked for each in stats) == 1
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from delayq.limits import Configuration
+from tests.lua.raw import RUNG
+
+
+def test_limits_are_stored_beside_what_else_is_recorded(queue):
+    queue.given(meta={"format": "1", "per_key": "9"})
+    assert queue.configure({"rate": 100, "period_ms": 1000, "concurrency": 20}) == 1
+    stored = {"rate": "100", "period_ms": "1000", "concurrency": "20"}
+    assert queue.state() == {"meta": {"format": "1", "per_key": "9"} | stored, "bell": RUNG}
+
+
+def test_limit_is_removed_and_others_stay(queue):
+    queue.given(meta={"rate": "100", "period_ms": "1000", "concurrency": "20"})
+    assert queue.configure({"rate": None, "period_ms": None}) == 1
+    assert queue.state() == {"meta": {"concurrency": "20"}, "bell": RUNG}
+
+
+@pytest.mark.parametrize("changes", [{}, {"concurrency": 20}, {"per_key": None}, {"concurrency": 20, "per_key": None}])
+def test_what_is_so_already_wakes_nobody(queue, changes):
+    queue.given(meta={"concurrency": "20"})
+    assert queue.configure(changes) == 0
+    assert queue.state() == {"meta": {"concurrency": "20"}}
+
+
+def test_one_change_of_several_is_one(queue):
+    queue.given(meta={"concurrency": "20", "per_key": "2"})
+    assert queue.configure({"concurrency": None, "rate": None, "per_key": 2}) == 1
+    assert queue.state() == {"meta": {"per_key": "2"}, "bell": RUNG}
+
+
+@pytest.mark.parametrize(
+    ("meta", "found"),
+    [
+        ({"shards": "1"}, Configuration()),
+        ({"rate": "100", "period_ms": "1000"}, Configuration(rate="100/s")),
+        ({"rate": "5", "period_ms": "10000", "concurrency": "7"}, Configuration(rate="5/10s", concurrency=7)),
+        ({"per_key": "2", "paused": "1"}, Configuration(concurrency_per_key=2)),
+        ({"rate": "many", "period_ms": "-1", "concurrency": ""}, Configuration()),
+    ],
+)
+def test_configuration_is_what_is_stored(queue, meta, found):
+    queue.given(meta=meta)
+    assert queue.configuration() == found

@@ -1,0 +1,300 @@
+"""What ready_to_unack, rest, watch and release make of a queue's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.lua.raw import LEASE, NOW, RUNG
+
+MOST = 1000  # ms, of a sleep
+
+
+def rate(most: int, period_ms: int, **more: int) -> dict[str, str]:
+    return {name: str(value) for name, value in {"rate": most, "period_ms": period_ms, **more}.items()}
+
+
+def spent(*moments: float) -> dict[str, int]:
+    """Hand-outs at these moments, ms."""
+    return {f"earlier-{number}": round(ms * 1000) for number, ms in enumerate(moments, 1)}
+
+
+def waiting(count: int, due: int = NOW - 1) -> dict[str, int]:
+    return {f"m{number:04}": due for number in range(count)}
+
+
+def claimed(queue: Any, limit: int = 500) -> int:
+    return len(queue.ready_to_unack(limit, LEASE).ids)
+
+
+# -- how many may go -------------------------------------------------------------------------------------------------
+
+
+def test_rate_hands_out_no_more_than_its_number_and_says_so(queue):
+    queue.given(ready=waiting(5), meta=rate(3, 1000))
+    found = queue.ready_to_unack(10, LEASE)
+    assert (found.ids, found.held) == (["m0000", "m0001", "m0002"], True)
+    assert queue.state()["rate"] == {"1": NOW * 1000, "2": NOW * 1000, "3": NOW * 1000}
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, [], [], [], True)
+    assert "bell" not in queue.state()
+
+
+@pytest.mark.parametrize(
+    ("moments", "free"),
+    [
+        ((), 3),
+        ((NOW,), 2),
+        ((NOW, NOW, NOW), 0),
+        ((NOW - 100, NOW - 100, NOW - 100), 3),  # one at t, and one a period later: both are allowed
+        ((NOW - 99.999, NOW - 100, NOW - 100), 2),
+        ((NOW - 99.999, NOW - 50, NOW), 0),
+        ((NOW - 1, NOW - 1, NOW - 1, NOW - 1), 0),  # the limit was lowered
+        ((NOW + 99.999, NOW + 1, NOW - 1), 0),  # the server's clock was set back: these shared a period with now
+        ((NOW + 100, NOW + 5000, NOW - 1), 2),
+    ],
+)
+def test_what_was_handed_out_within_a_period_counts(queue, moments, free):
+    queue.given(ready=waiting(9), meta=rate(3, 100), rate=spent(*moments))
+    assert claimed(queue) == free
+
+
+def test_retries_count_as_well(queue):
+    queue.given(retry=waiting(2), ready={"new": NOW}, meta=rate(2, 1000))
+    assert claimed(queue) == 2
+    assert claimed(queue) == 0
+
+
+def test_message_that_comes_again_in_the_same_moment_counts_twice(queue):
+    queue.given(ready={"a": NOW}, meta=rate(2, 1000))
+    for expected in (1, 1, 0):
+        found = queue.ready_to_unack(1, LEASE)
+        assert len(found.ids) == expected
+        if found.ids:
+            queue.nack("a", f"{found.deliveries[0] or '0.0.0.0'}-0", 0)
+
+
+@pytest.mark.parametrize(("running", "free"), [(0, 3), (2, 1), (3, 0), (4, 0)])
+def test_concurrency_counts_what_runs(queue, running, free):
+    queue.given(ready=waiting(9), unack={f"u{n}": NOW + LEASE for n in range(running)}, meta={"concurrency": "3"})
+    found = queue.ready_to_unack(9, LEASE)
+    assert (len(found.ids), found.held) == (free, True)
+    assert not {"rate", "bell"} & set(queue.state())
+
+
+def test_freed_place_is_taken_again(queue):
+    queue.given(ready=waiting(9), meta={"concurrency": "2"})
+    assert claimed(queue) == 2
+    queue.ack([("m0000", "0.0.0.0-0")])
+    assert claimed(queue) == 1
+
+
+@pytest.mark.parametrize(("most", "places", "free"), [(2, 5, 2), (5, 2, 2), (3, 3, 3)])
+def test_the_narrower_limit_holds(queue, most, places, free):
+    queue.given(ready=waiting(9), meta=rate(most, 1000, concurrency=places))
+    assert claimed(queue) == free
+
+
+def test_no_limit_is_told_where_there_is_none(queue):
+    queue.given(ready=waiting(3), meta={"format": "1", "per_key": "1"})
+    assert queue.ready_to_unack(1, LEASE).held is None
+
+
+def test_paused_queue_holds_nothing_back_by_a_limit(queue):
+    queue.given(ready=waiting(3), meta=rate(1, 1000, paused=NOW))
+    assert queue.ready_to_unack(9, LEASE) == (NOW, 0, [], [], [], None)
+
+
+# -- the bell --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ready", "limit", "held", "bell"),
+    [
+        (9, 2, False, RUNG),  # lack of room: others may take more
+        (9, 3, True, None),
+        (9, 4, True, None),
+        (3, 4, False, None),
+        (2, 4, False, None),
+        (9, 0, False, RUNG),
+        (0, 0, False, None),
+    ],
+)
+def test_bell_rings_only_for_what_others_may_take(queue, ready, limit, held, bell):
+    queue.given(ready=waiting(ready), meta=rate(3, 1000))
+    assert queue.ready_to_unack(limit, LEASE).held is held
+    assert queue.state().get("bell") == bell
+
+
+def test_claim_without_room_wakes_nobody_while_a_limit_lets_none_go(queue):
+    queue.given(ready=waiting(9), meta=rate(1, 1000), rate=spent(NOW))
+    assert queue.ready_to_unack(0, LEASE).held is True
+    assert "bell" not in queue.state()
+
+
+# -- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_hand_outs_that_are_over_are_forgotten(queue):
+    queue.given(ready=waiting(9), meta=rate(5, 100), rate=spent(NOW - 300, NOW - 200, NOW - 100, NOW - 99))
+    assert claimed(queue, 2) == 2
+    assert sorted(queue.state()["rate"].values()) == [(NOW - 99) * 1000, NOW * 1000, NOW * 1000]
+
+
+def test_no_more_are_kept_than_the_rate_allows_and_a_claim_takes(queue):
+    queue.given(ready=waiting(3000), meta=rate(10, 10))
+    for _ in range(100):
+        assert claimed(queue) == 10
+        queue.now += 10
+        assert len(queue.state()["rate"]) <= 30
+
+
+def test_key_ends_a_minute_after_it_may(queue):
+    queue.given(ready=waiting(1), meta=rate(1, 5000))
+    claimed(queue)
+    assert 64_000 < queue.redis.pttl(queue.keys.rate) <= 65_000
+
+
+def test_release_gives_its_place_back(queue):
+    queue.now = NOW + 0.25
+    queue.given(ready=waiting(3), meta=rate(2, 1000))
+    assert claimed(queue) == 2
+    queue.release("m0000", "0.0.0.0-250", NOW - 1, NOW * 1000 + 250)
+    assert len(queue.state()["rate"]) == 1
+    assert (claimed(queue), claimed(queue)) == (1, 0)
+
+
+def test_release_gives_back_no_place_but_one_of_its_moment(queue):
+    queue.given(unack={"a": NOW + LEASE}, meta=rate(2, 1000), rate=spent(NOW - 1, NOW + 1))
+    queue.release("a", "0.0.0.0-0", NOW, NOW * 1000)
+    assert len(queue.state()["rate"]) == 2
+
+
+def test_rate_key_that_another_program_has_overwritten_takes_no_message_away(queue):
+    queue.given(ready=waiting(3), meta=rate(2, 1000))
+    queue.redis.set(queue.keys.rate, "no sorted set")
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        claimed(queue)
+    assert queue.state()["ready"] == waiting(3)
+
+
+# -- sleeping --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moments", "sleep"),
+    [
+        ((NOW - 70, NOW - 50, NOW - 20), 30_000),
+        ((NOW - 99.999, NOW, NOW), 1),
+        ((NOW - 69.75, NOW, NOW), 30_250),
+        ((NOW - 70, NOW - 50, NOW - 20, NOW - 10), 50_000),  # the limit was lowered
+        ((NOW - 500, NOW - 70, NOW - 50, NOW - 20), 30_000),
+    ],
+)
+@pytest.mark.parametrize("script", ["rest", "watch"])
+def test_sleep_lasts_until_the_next_may_go(queue, script, moments, sleep):
+    queue.given(ready=waiting(5), meta=rate(3, 100), rate=spent(*moments))
+    rested = queue.rest("me", MOST, True) if script == "rest" else queue.watch("me", MOST)
+    assert rested == (sleep, "m0000")
+    assert queue.state()["timer"] == f"{NOW + -(-sleep // 1000)} me"
+
+
+@pytest.mark.parametrize(
+    ("moments", "sleep", "message"),
+    [
+        ((NOW - 70,), 30_000, "m0002"),
+        ((), 100_000, "m0003"),
+        ((NOW - 500,), 100_000, "m0003"),
+        ((NOW - 70, NOW - 60), 30_000, "m0001"),
+    ],
+)
+def test_rest_reckons_with_the_claim_that_follows(queue, moments, sleep, message):
+    queue.given(ready=waiting(5), meta=rate(3, 100), rate=spent(*moments))
+    assert queue.rest("me", MOST, True) == (sleep, message)
+    claimed(queue)
+    assert queue.rest("me", MOST, True).micros == sleep
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_rest_of_an_unlimited_queue_is_the_same_whatever_was_held(queue, held):
+    queue.given(ready=waiting(5), pending={"p": NOW + 10})
+    assert queue.rest("me", MOST, held) == (10_000, "p")
+
+
+def test_one_of_the_fleet_sleeps_for_the_rate(queue):
+    queue.given(ready=waiting(5), meta=rate(1, 100), rate=spent(NOW - 70.5))
+    assert queue.rest("first", MOST, True).micros == 29_500
+    for name in ("second", "third"):
+        assert queue.rest(name, MOST, True).micros == MOST * 1000
+        assert queue.watch(name, MOST).micros == MOST * 1000
+    assert queue.rest("first", MOST, True).micros == 29_500
+
+
+@pytest.mark.parametrize(
+    ("state", "sleep"),
+    [
+        ({"ready": {"a": NOW - 1}}, 30_000),
+        ({"retry": {"a": NOW - 1}}, 30_000),
+        ({"pending": {"a": NOW - 1}}, 30_000),
+        ({"retry": {"a": NOW + 40}}, 40_000),
+        ({"pending": {"a": NOW + 20}}, 30_000),
+        ({"ready": {"a": NOW - 1}, "unack": {"u": NOW + 10}}, 10_000),
+        ({}, MOST * 1000),
+    ],
+)
+def test_watcher_sleeps_until_there_is_a_message_and_it_may_go(queue, state, sleep):
+    queue.given(meta=rate(1, 100), rate=spent(NOW - 70), **state)
+    assert queue.watch("me", MOST).micros == sleep
+
+
+@pytest.mark.parametrize("structure", ["ready", "retry"])
+def test_full_queue_is_no_work_until_a_place_is_free(queue, structure):
+    queue.given(unack={"u": NOW + LEASE}, meta=rate(5, 100, concurrency=1), **{structure: waiting(3)})
+    assert queue.watch("me", MOST).micros == MOST * 1000
+    assert queue.rest("me", MOST, True).micros == MOST * 1000
+    queue.ack([("u", "0.0.0.0-0")])
+    assert queue.watch("me", MOST).micros == 0
+
+
+# -- any window ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    most=st.integers(1, 6),
+    period_ms=st.sampled_from([1, 7, 100]),
+    turns=st.lists(st.tuples(st.floats(0, 1.2), st.integers(0, 4), st.booleans()), max_size=30),
+)
+def test_no_window_of_a_period_ever_has_more_than_the_rate(queue, most, period_ms, turns):
+    queue.redis.flushall()
+    queue.now = float(NOW)
+    queue.given(ready=waiting(200), meta=rate(most, period_ms))
+    moments: list[float] = []
+    for wait, limit, gives_back in turns:
+        queue.now = round(queue.now + wait * period_ms, 3)
+        found = queue.ready_to_unack(limit, LEASE)
+        moments += [found.now_ms * 1000 + found.micros] * len(found.ids)
+        assert busiest(moments, period_ms * 1000) <= most
+        if gives_back and found.ids:
+            queue.release(found.ids[0], f"{found.deliveries[0] or '0.0.0.0'}-{found.micros}", NOW, moments.pop())
+
+
+@pytest.mark.parametrize(("most", "period_ms", "step"), [(1, 10, 1), (5, 10, 0.25), (100, 1000, 10), (7, 100, 3)])
+def test_backlog_goes_at_the_rate_exactly(queue, most, period_ms, step):
+    queue.given(ready=waiting(1000), meta=rate(most, period_ms))
+    periods, moments = 5, []
+    while queue.now < NOW + periods * period_ms:
+        moments += [queue.now * 1000] * claimed(queue, 3)
+        sleep = queue.rest("me", MOST, True).micros / 1000
+        queue.now = round(min(queue.now + step, queue.now + sleep), 3)
+    assert len(moments) == periods * most
+    assert busiest(moments, period_ms * 1000) == most
+
+
+def busiest(moments: Iterable[float], period: float) -> int:
+    """The most of them in any window of a period."""
+    times = sorted(moments)
+    return max((sum(begin <= each < begin + period for each in times) for begin in times), default=0)
