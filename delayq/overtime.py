@@ -40,7 +40,7 @@ class Overtime:
         """Return a handler that is watched; of an async one, one that is cancelled and raises TimeoutError."""
         if is_coroutine_function(handler):
 
-            async def handle_async(message: Subject) -> Any:
+            async def handle_async(message: Any) -> Any:
                 limit = asyncio.timeout(self.seconds)
                 try:
                     async with limit:
@@ -53,7 +53,7 @@ class Overtime:
 
             return handle_async
 
-        def handle(message: Subject) -> Any:
+        def handle(message: Any) -> Any:
             run, begin = object(), time.monotonic()
             self._running[run] = message, begin
             try:

@@ -53,6 +53,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Poll many slow services with one process.")
     parser.add_argument("--services", type=int, default=500, help="how many (default: 500)")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         raise SystemExit(asyncio.run(main(arguments.services)))

@@ -18,6 +18,7 @@ import argparse
 import os
 import sqlite3
 import tempfile
+import time
 from collections import Counter
 
 from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter
@@ -60,14 +61,18 @@ def main() -> int:
     database.executemany("INSERT INTO sensors VALUES (?)", [("roof",), ("cellar",)])
     sensors = {3: "new", 4: "new"}  # the others are known
     values = {7: "warm"}  # the others are numbers
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with reports:
             reports.send_many(
                 Outgoing({"sensor": sensors.get(n, ("roof", "cellar")[n % 2]), "value": values.get(n, n / 10)})
                 for n in range(count)
             )
-            Consumer(reports, concurrency=1).run(max_messages=count + 2)  # two are handled twice
+            consumer = Consumer(reports, concurrency=1)
+            consumer.start()
+            while (stats := reports.stats()).inside > stats.dead:
+                time.sleep(0.02)
+            consumer.stop()
             letters = [str(letter.reason) for letter in reports.dead.list()]
     rows = Counter(dict(database.execute("SELECT sensor, count(*) FROM readings GROUP BY sensor")))
     print(f"{count} reports, handled in {len(sizes)} batches of up to {max(sizes)}")

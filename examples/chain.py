@@ -48,7 +48,7 @@ def main() -> int:
     orders = parser.parse_args().orders
     if orders < 1:
         parser.error("--orders is to be 1 or more")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-chain", backoff=backoff.fixed(0.5)) as queue:
             before = queue.stats()

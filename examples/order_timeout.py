@@ -93,7 +93,7 @@ def main() -> int:
     after = parser.parse_args().after
     if not after >= 0.1:
         parser.error("--after is to be 0.1 or more: nobody pays faster")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-order-timeouts") as timeouts:
             shop = Shop(Path(folder, "shop.db"), timeouts, after)

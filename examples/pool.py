@@ -61,6 +61,6 @@ if __name__ == "__main__":  # the processes import this file, too
     parser = argparse.ArgumentParser(description="Count primes in processes.")
     parser.add_argument("--ranges", type=int, default=20, help=f"of {SIZE} numbers each (default: 20)")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         raise SystemExit(main(arguments.ranges))

@@ -53,7 +53,7 @@ def main() -> int:
         say(f"{next(iter(message.payload))}: {done[-1]}")
 
     told = 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-quiet-alarms") as queue:
             consumer = Consumer(queue, handle)  # in life a process of its own: delayq consume MODULE:QUEUE

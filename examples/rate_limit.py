@@ -47,7 +47,7 @@ def main() -> int:
     mails = parser.parse_args().mails
     if mails < 1:
         parser.error("--mails is to be 1 or more")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-mails", rate=f"{FIRST}/500ms") as queue, Queue("example-mails") as other:
             queue.send_many(Outgoing({"to": f"user-{number}@example.org"}) for number in range(mails))

@@ -67,7 +67,7 @@ def main() -> int:
     count = parser.parse_args().slots
     if count < 1:
         parser.error("--slots is to be 1 or more")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-reports") as queue:
             handled = register(queue)

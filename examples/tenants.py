@@ -44,7 +44,7 @@ def work(message: Message) -> None:
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with jobs:
             for tenant, count in JOBS.items():

@@ -65,7 +65,7 @@ def note(message: Message[Paid | Shipped]) -> None:
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with events:
             events.send(Paid(1, Decimal("12.10")))

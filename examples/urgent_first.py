@@ -34,7 +34,7 @@ def serve(message: Message) -> None:
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as queues:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, ExitStack() as queues:
         os.environ["DELAYQ_HOME"] = folder
         for queue, count in ((newsletters, NEWSLETTERS), (invoices, INVOICES), (codes, CODES)):  # the urgent ones last
             queues.enter_context(queue).send_many(Outgoing(number) for number in range(count))

@@ -124,7 +124,10 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder, ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server,
+    ):
         os.environ["DELAYQ_HOME"] = folder
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with webhooks:
