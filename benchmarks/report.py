@@ -9,7 +9,7 @@ from delayq.cli.bench import RATES
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from benchmarks import awaited
+from benchmarks import awaited, topics
 from benchmarks.targets import Results, verdicts
 from benchmarks.workloads import WORKLOADS, Workload
 
@@ -33,10 +33,7 @@ def tables(results: Results) -> Iterator[Table]:
         if workload.name in results["workloads"]:
             yield _of_peers(workload, results)
     own = results["own"]
-    if "rates" in own:
-        yield _of_pairs("delayq beside the bare scripts", own["rates"])
-    if "awaited" in own:
-        yield _of_pairs("delayq.aio beside the bare scripts", own["awaited"], awaited.TITLES)
+    yield from _beside(own)
     for key in ("backlog", "backlog_10m"):
         if key in own:
             yield from _of_backlog(own[key])
@@ -87,7 +84,12 @@ def _of_peers(workload: Workload, results: Results) -> Table:
     return Table(workload.title, ["", *(heading for heading, _ in workload.columns.values())], rows)
 
 
-def _of_pairs(title: str, pairs: dict[str, Any], titles: Mapping[str, str] = SYNC_TITLES) -> Table:
+def _of_pairs(
+    title: str,
+    pairs: dict[str, Any],
+    titles: Mapping[str, str] = SYNC_TITLES,
+    what: tuple[str, str] = ("messages", "bare scripts"),
+) -> Table:
     rows = [
         [
             titles[name],
@@ -98,7 +100,16 @@ def _of_pairs(title: str, pairs: dict[str, Any], titles: Mapping[str, str] = SYN
         ]
         for name, pair in pairs.items()
     ]
-    return Table(title, ["messages/s", "delayq", "bare scripts", "ratio", "unrest"], rows)
+    return Table(title, [f"{what[0]}/s", "delayq", what[1], "ratio", "unrest"], rows)
+
+
+def _beside(own: dict[str, Any]) -> Iterator[Table]:
+    if "rates" in own:
+        yield _of_pairs("delayq beside the bare scripts", own["rates"])
+    if "awaited" in own:
+        yield _of_pairs("delayq.aio beside the bare scripts", own["awaited"], awaited.TITLES)
+    if "topics" in own:
+        yield _of_pairs("Topics beside the commands themselves", own["topics"], topics.TITLES, ("records", "redis-py"))
 
 
 def _of_backlog(found: dict[str, Any]) -> Iterator[Table]:

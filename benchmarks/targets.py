@@ -74,6 +74,9 @@ def _rates(results: Results) -> Iterator[Verdict]:
     yield Verdict(*_times_best_python(results, "drain", "drain"), 10, True, "×")
     yield Verdict("receive and ack by 500", rate("pull"), 100_000, True, "/s")
     yield Verdict("receive and ack, of the bare scripts", rate("pull", "ratio"), 0.85, True)
+    for name in ("publish", "poll", "ack"):
+        ratio = _at(results, "own", "topics", name, "ratio")
+        yield Verdict(f"topics: {name}, of redis-py's own commands", ratio, 0.7, True)
     share = _at(results, "own", "two_consumers", "redis_core_share")
     yield Verdict("Redis' core with two consumers", _percent(share), 95, True, "%")
 

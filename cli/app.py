@@ -35,6 +35,7 @@ SECTIONS = {
         "dead": "dead",
         "cron": "cron",
     },
+    "A record goes to every group": {"topic": "topic"},
     "The queue": {
         "stats": "inspecting",
         "top": "top",

@@ -59,6 +59,21 @@ def ids(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> 
     return _offered(_asked(ctx, first), incomplete)
 
 
+def topics(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
+    """Offer the topics on the server."""
+    return _offered(_asked(ctx, Server.each_topic_name), incomplete)
+
+
+def groups(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
+    """Offer the groups of the topic that is named."""
+
+    def named(server: Server) -> list[str]:
+        with server.topic(ctx.params["name"]) as topic:
+            return [each.name for each in topic.groups()]
+
+    return _offered(_asked(ctx, named), incomplete)
+
+
 def targets(ctx: click.Context, param: click.Parameter | None, incomplete: str) -> list[str]:
     """Offer what can be consumed: queues in the modules of this folder or, with --exec, on the server."""
     if ctx.params.get("program"):

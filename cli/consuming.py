@@ -23,6 +23,7 @@ from delayq.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
 
 from . import candidates
 from .awaiting import Awaited
+from .fanning import Subscription, consume_topic, topic_options
 from .logging import LogFormat, configure
 from .options import DURATION, LONGEST_RUN, command, server_options
 from .programs import Programs
@@ -42,6 +43,7 @@ log = structlog.get_logger("delayq")
     delayq consume emails --exec 'cat; echo " attempt $DELAYQ_ATTEMPT of $DELAYQ_ID"' --burst
     delayq send newsletters 'dear all'
     delayq consume emails=5 newsletters=1 --exec 'echo "$DELAYQ_QUEUE: $(cat)"' --burst
+    delayq consume --topic orders --group log --start 0 builtins:print --burst
     """,
     "Handle messages as they fall due.",
 )
@@ -96,12 +98,13 @@ log = structlog.get_logger("delayq")
 @click.option(
     "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
 )
+@topic_options
 @server_options
 @click.pass_context
 def consume(
-    ctx: click.Context, server: Server, targets: Sequence[str], program: str | None, strict: bool,
-    concurrency: int | None, pool: Pool, timeout: float | None, processes: int, burst: bool, reload: bool,
-    max_messages: int | None, shutdown_timeout: float, lease: float, log_format: LogFormat,
+    ctx: click.Context, server: Server, subscription: Subscription | None, targets: Sequence[str],
+    program: str | None, strict: bool, concurrency: int | None, pool: Pool, timeout: float | None, processes: int,
+    burst: bool, reload: bool, max_messages: int | None, shutdown_timeout: float, lease: float, log_format: LogFormat,
 ) -> int:  # fmt: skip
     """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
 
@@ -111,6 +114,8 @@ def consume(
     While several TARGETs are backlogged, each has the same part of the handlers' runs; with WEIGHTs, 1 to 1000, as much
     as those say. A queue whose own name ends in = and digits is given with its weight: a=5=1. Those of delayq.aio share
     an event loop, and beside others they have a --concurrency, and --max-messages, of their own.
+
+    With --topic, TARGET is MODULE:HANDLER: a function, plain or async, that is called with each Record of the topic.
 
     \b
     --exec runs CMD with sh for each message:
@@ -123,17 +128,22 @@ def consume(
       stderr       is logged, line by line, and its end is kept as the error
     """  # noqa: D301  # click wants the character
     configure(log_format)
-    weights = weighed(targets, strict)
-    _check(ctx, program)
+    weights = weighed(targets, strict) if subscription is None else {targets[0]: None}
+    _check(ctx, program, subscription)
     if server.url:
         os.environ["DELAYQ_URL"] = server.url  # for queues of modules, and never in the arguments of a child
     if reload:
         return _reloader(ctx, weights, program, processes, shutdown_timeout).run()
     if processes > 1:
         return Supervisor(_alone(ctx), processes, shutdown_timeout, ends=burst or max_messages is not None).run()
+    if subscription is not None:
+        options: dict[str, Any] = {"shutdown_timeout": shutdown_timeout, "concurrency": concurrency or 8}
+        _watch_supervisor()
+        consume_topic(server, subscription, targets[0], options, {"burst": burst, "max_records": max_messages})
+        return 0
     programs = Programs(program, timeout) if program else None
     queues = {server.queue(name, lease=lease) if programs else load_queue(name): each for name, each in weights.items()}
-    options: dict[str, Any] = {"concurrency": concurrency, "shutdown_timeout": shutdown_timeout, "strict": strict}
+    options = {"concurrency": concurrency, "shutdown_timeout": shutdown_timeout, "strict": strict}
     options |= {"pool": pool, "timeout": None if programs else timeout}
     if pool == "process":
         options["initializer"] = partial(configure, log_format)
@@ -146,8 +156,10 @@ def consume(
             _end(programs)
 
 
-def _check(ctx: click.Context, program: str | None) -> None:
+def _check(ctx: click.Context, program: str | None, subscription: Subscription | None) -> None:
     """Refuse options that do nothing for this kind of TARGET."""
+    if subscription is not None:
+        return
     for name in ("lease", "prefix"):
         if program is None and _is_given(ctx, name):
             raise click.UsageError(f"--{name} goes with --exec: a queue in a module has the {name} of its Queue(…)")

@@ -113,7 +113,7 @@ dead.add_command(edit)
 @dead.command(epilog=example(DIES + "delayq dead purge emails --older-than 30d --yes"), short_help="Discard them.")
 @queue_argument
 @click.option("--older-than", type=DURATION, metavar="TIME", help="Only what died so long ago: 12h, 30d. Default: all.")
-@yes_option("Discard dead letters of queue {name} for good?")
+@yes_option("Discard dead letters of queue {queue.name} for good?")
 @json_option
 def purge(queue: Queue, older_than: float | None, as_json: bool) -> None:
     """Discard dead letters of QUEUE, counted as purged."""

@@ -12,6 +12,7 @@ from delayq.times import MAX_TIME_MS
 UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 """Milliseconds, longest first."""
 
+_POSITION = re.compile(r"[-+$]|\(?\d+(-\d+)?", re.ASCII)
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in UNITS), re.ASCII)
 
@@ -63,6 +64,21 @@ def parse_age(text: str) -> float | dt.datetime:
         except InvalidTime:
             continue
     raise InvalidTime(f"{text!r} is neither a length of time, as in 1h30m, nor a moment, as in 2026-12-24T18:00+01:00")
+
+
+def parse_position(text: str) -> str | dt.datetime:
+    """Return a place in a topic: the id of a record, ``-``, ``+`` or ``$`` as it is, or the moment for which it stands.
+
+    Raises:
+        InvalidTime: anything else.
+    """
+    written = text.strip()
+    if _POSITION.fullmatch(written):
+        return written
+    try:
+        return parse_moment(written)
+    except InvalidTime as error:
+        raise InvalidTime(f"{text!r} is no id of a record, as in 1700000000000-0; and as a time: {error}") from error
 
 
 def show_duration(seconds: float) -> str:

@@ -95,16 +95,17 @@ def _outgoing(fields: Fields) -> Outgoing:
         raise InvalidInput(f"unique_for {fields.unique_for!r} needs an id, which it reserves")
     return Outgoing(
         checked_json(bytes(fields.payload)),
-        delay=_seconds(fields.delay),
+        delay=seconds_of(fields.delay),
         at=None if fields.at is None else parse_moment(fields.at),
         id=fields.id,
         on_conflict=fields.on_conflict,
-        expires_in=_seconds(fields.expires_in),
+        expires_in=seconds_of(fields.expires_in),
         max_retries=fields.max_retries,
         headers=fields.headers,
-        unique_for=_seconds(fields.unique_for),
+        unique_for=seconds_of(fields.unique_for),
     )
 
 
-def _seconds(given: float | str | None) -> float | None:
+def seconds_of(given: float | str | None) -> float | None:
+    """Return seconds, from a number or a length of time as people write it; None for None."""
     return parse_duration(given) if isinstance(given, str) else given

@@ -114,7 +114,7 @@ def resume(queue: Queue) -> None:
 )
 @queue_argument
 @states_option
-@yes_option("Discard messages of queue {name} for good?")
+@yes_option("Discard messages of queue {queue.name} for good?")
 @json_option
 def purge(queue: Queue, states: Sequence[State], as_json: bool) -> None:
     """Discard the messages of QUEUE that wait or are dead, counted as purged. What is in flight stays."""

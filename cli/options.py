@@ -19,7 +19,7 @@ from delayq.limits import per_second
 from delayq.operations.managing import PURGEABLE
 
 from . import candidates
-from .durations import parse_age, parse_duration, parse_moment
+from .durations import parse_age, parse_duration, parse_moment, parse_position
 from .server import Server
 
 COMMON = ("as_json", "url", "prefix", "help")
@@ -71,6 +71,7 @@ AGE = Parsed("age", parse_age)
 RATE = Parsed("rate", per_second)
 PATTERN = Parsed("pattern", _pattern)
 MOMENT = Parsed("moment", parse_moment)
+POSITION = Parsed("position", parse_position)
 PAIR = Parsed("pair", _pair)
 
 
@@ -158,14 +159,14 @@ def due_options(function: Function) -> Function:
 
 
 def yes_option(question: str) -> Decorator:
-    """--yes, without which `question` is asked first; ``{name}`` in it is the queue's."""
+    """--yes, without which `question` is asked first; it may name an argument, as in ``{queue.name}``."""
 
     def decorate(function: Function) -> Function:
         @click.option("--yes", "-y", is_flag=True, help="Do not ask first.")
         @functools.wraps(function)
         def asked(*args: Any, yes: bool, **kwargs: Any) -> Any:
             if not yes:
-                _confirm(question.format(name=kwargs["queue"].name))
+                _confirm(question.format(**kwargs))
             return function(*args, **kwargs)
 
         return asked

@@ -92,7 +92,7 @@ def send(
 
 def _send_one(queue: Queue, payload: str, kind: Kind, as_json: bool, **options: Any) -> None:
     one_of(options.get("delay"), options.get("at"))
-    body = _stdin() if payload == "-" else payload.encode(errors="surrogateescape")
+    body = read_stdin() if payload == "-" else payload.encode(errors="surrogateescape")
     sent = queue.send(payload_of(body, kind), **options)
     if as_json:
         print_json(sent._asdict())
@@ -100,7 +100,8 @@ def _send_one(queue: Queue, payload: str, kind: Kind, as_json: bool, **options: 
         say(_told(queue, sent, options.get("on_conflict", "ignore"), "unique_for" in options))
 
 
-def _stdin() -> bytes:
+def read_stdin() -> bytes:
+    """Return what stdin holds; raises InvalidInput when that is too much for a queue."""
     body = sys.stdin.buffer.read(MAX_STDIN_BYTES)
     if len(body) == MAX_STDIN_BYTES:
         raise InvalidInput("stdin holds 64 MiB or more: a queue takes far less")

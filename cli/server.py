@@ -12,6 +12,7 @@ from delayq.connection import Client, Connection
 from delayq.errors import InvalidName
 from delayq.names import check_prefix, check_queue_name
 from delayq.queue import Queue, connect
+from delayq.topic import Topic
 
 
 class Server:
@@ -44,16 +45,27 @@ class Server:
         """Return a queue with the number of shards that is recorded; a bad name is refused first of all."""
         return Queue(check_queue_name(name), redis=self.client, prefix=self.prefix, shards=None, **settings)
 
+    def topic(self, name: str) -> Topic:
+        """Return a topic with the number of shards that is recorded; a bad name is refused first of all."""
+        return Topic(check_queue_name(name, "topic name"), redis=self.client, prefix=self.prefix, shards=None)
+
     def queue_names(self) -> list[str]:
         """Return the names of all queues that are recorded, in order: those ever sent to, consumed or paused."""
         return sorted(set(self.each_queue_name()))
 
     def each_queue_name(self) -> Iterator[str]:
         """Yield the names as they are found, some of them twice, perhaps: a server of many keys takes its time."""
+        return self._each_name("meta")
+
+    def each_topic_name(self) -> Iterator[str]:
+        """Yield the names of all topics that are recorded, as they are found, likewise."""
+        return self._each_name("topic:meta")
+
+    def _each_name(self, key: str) -> Iterator[str]:
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self.prefix)
-        keys = self.client.scan_iter(match=f"{pattern}:{{*}}:meta", count=1000)
-        texts = (bytes(key).decode(errors="replace") for key in keys)
-        names = (text.removeprefix(f"{self.prefix}:{{").removesuffix("}:meta") for text in texts)
+        keys = self.client.scan_iter(match=f"{pattern}:{{*}}:{key}", count=1000)
+        texts = (bytes(each).decode(errors="replace") for each in keys)
+        names = (text.removeprefix(f"{self.prefix}:{{").removesuffix(f"}}:{key}") for text in texts)
         return filter(_is_name, names)
 
 

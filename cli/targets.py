@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -68,6 +68,24 @@ def load_queue(target: str) -> Queue | AsyncQueue:
     if queue.registered_handler is None and not queue.cron_handlers:
         raise click.UsageError(f"{target} has no handler: decorate a function with @{path}.handler")
     return queue
+
+
+def load_function(target: str) -> Callable[..., Any]:
+    """Return the function that ``module:function`` names, imported as ``python -m`` run here would.
+
+    Raises:
+        click.UsageError: there is no such module or attribute, or it cannot be called.
+    """
+    module_name, colon, path = target.partition(":")
+    if not (colon and module_name and path):
+        raise click.UsageError(f"{target!r} is not MODULE:HANDLER: name a function, as in tasks:bill")
+    function: Any = _import(module_name)
+    for name in path.split("."):
+        function = getattr(function, name, None)
+    if not callable(function):
+        what = f"is a {type(function).__name__}, not a function" if function is not None else "does not exist"
+        raise click.UsageError(f"{target} {what}: with --topic, name one that takes a Record")
+    return function  # type: ignore[no-any-return]
 
 
 def split(target: str) -> tuple[str, str]:

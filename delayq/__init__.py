@@ -11,6 +11,10 @@ from delayq.operations.redriving import Redriven
 from delayq.outcome import Ack
 from delayq.queue import Queue
 from delayq.stats import QueueStats, Upcoming
+from delayq.topic import Topic
+from delayq.topic_consumer import TopicConsumer
+from delayq.topics.publishing import NewRecord
+from delayq.topics.record import Record
 
 __version__ = "0.1.0"
 
@@ -24,15 +28,19 @@ __all__ = [
     "Message",
     "MessageInfo",
     "Middleware",
+    "NewRecord",
     "Outgoing",
     "Queue",
     "QueueStats",
+    "Record",
     "Redriven",
     "Reject",
     "RetryAfter",
     "Sending",
     "SentMessage",
     "StaleReceipt",
+    "Topic",
+    "TopicConsumer",
     "Upcoming",
     "backoff",
 ]

@@ -62,11 +62,15 @@ class Bell:
                 self._connect()
             if self.fileno() == -1 or time.monotonic() < self._silent_until:
                 return
-            self._connection.send_command("BLPOP", self._key, _BLOCK_SECONDS)
+            self._connection.send_command(*self.words())
         except RedisError as error:
             self.close()
             raise translate(error) from error
         self._listening, self._asked_at = True, time.monotonic()
+
+    def words(self) -> tuple[Any, ...]:
+        """Return the command that blocks until something comes."""
+        return "BLPOP", self._key, _BLOCK_SECONDS
 
     def fileno(self) -> int:
         """Return the socket's descriptor; -1 when there is none (not connected, or a server within this process)."""
@@ -140,6 +144,28 @@ class Bell:
             return
         self._connection.send_command("CLIENT", "ID")
         self._client_id = self._connection.read_response()
+
+
+class StreamBell(Bell):
+    """One blocked connection on a shard of a topic, and on the key that tells of records which are to be appended.
+
+    Args:
+        client: whose pool lends the connection.
+        stream: the shard's.
+        waking: the other key.
+
+    Attributes:
+        seen: the ids behind which the two are read.
+    """
+
+    def __init__(self, client: Client, stream: str, waking: str) -> None:
+        super().__init__(client, stream)
+        self._waking = waking
+        self.seen = ("$", "$")
+
+    def words(self) -> tuple[Any, ...]:
+        keys = ("STREAMS", self._key, self._waking)
+        return "XREAD", "BLOCK", _BLOCK_SECONDS * 1000, "COUNT", 1, *keys, *self.seen
 
 
 def wait(bells: Sequence[Bell], seconds: float, wake: int = -1) -> None:

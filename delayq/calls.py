@@ -20,12 +20,19 @@ Raw: TypeAlias = str | bytes | int | float
 
 
 class Script:
-    """A Lua script of this package: its name, its text, and the digest by which Redis knows it."""
+    """A Lua script of this package: its name, its text, and the digest by which Redis knows it.
+
+    Args:
+        name: of the file; behind that of its folder, if it is in one, as in ``topics/publish``.
+    """
 
     def __init__(self, name: str) -> None:
         folder = files("delayq.lua")
         self.name = name
-        self.text = (folder / "prelude.lua").read_text() + (folder / f"{name}.lua").read_text()
+        self.text = (folder / "prelude.lua").read_text()
+        if "/" in name:
+            self.text += (folder / name.partition("/")[0] / "prelude.lua").read_text()
+        self.text += (folder / f"{name}.lua").read_text()
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -33,7 +40,8 @@ script = cache(Script)
 """Return the script of a name; each is read once."""
 
 
-_PLAIN = frozenset({"HINCRBY", "HMGET", "MGET", "ZRANGE"})
+# redis-py makes objects of the replies to commands that it knows as text: those in bytes are read as they come.
+_PLAIN = frozenset({"HINCRBY", "HMGET", "MGET", "ZRANGE", b"XLEN", b"XRANGE", b"XREVRANGE"})
 
 
 class Call(msgspec.Struct, Generic[T], frozen=True):

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import secrets
-import signal
-import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from types import FrameType
 from typing import Any
 
 from delayq.batch import Batching
-from delayq.errors import InvalidInput
 from delayq.handling import Handling, check_alone
 from delayq.job import Pool, check_pool, cores
 from delayq.lanes import Lanes, Served
-from delayq.log import log
 from delayq.loop import Loop
 from delayq.message import Message
 from delayq.operations.inspecting import check_limit
 from delayq.overtime import Overtime
 from delayq.queue import Queue
 from delayq.rota import weighed
-from delayq.times import Seconds, lease_ms, milliseconds
+from delayq.running import Running
+from delayq.times import Seconds, lease_ms
 
 
-class Consumer:
+class Consumer(Running):
     """Takes the messages of a queue, or of several, as they fall due, and runs a handler on each.
 
     It outlives the handler's exceptions and the server's restarts. Leases are renewed while handlers run.
@@ -83,7 +75,6 @@ class Consumer:
         if concurrency is None:
             concurrency = cores() if pool == "process" else 8
         check_limit(concurrency, "concurrency", most=10_000)
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._overtime = None if timeout is None else Overtime(lease_ms(timeout, "timeout") / 1000)
         parts = (handler, concurrency, self._overtime, pool, initializer)
         self._weights = [weight for _, weight in weights]
@@ -91,14 +82,8 @@ class Consumer:
         batched = [each.queue.name for each in self._handlings if each.batching]
         check_alone([each.name for each in self.queues], pool, batched)
         self._strict = strict
-        self._concurrency = concurrency
         self._watches = pool == "thread"  # processes are watched where they are
-        self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
-        self._loop: Loop | Lanes | None = None
-        self._this_grace: float | None = None  # of `stop`, for the running loop
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
-        self._handled = self._failed = 0  # in earlier runs
+        super().__init__(name, concurrency, shutdown_timeout)
 
     @property
     def queue(self) -> Queue:
@@ -116,16 +101,8 @@ class Consumer:
         return self._handlings[0].batching
 
     @property
-    def handled(self) -> int:
-        return self._handled + (self._loop.handled if self._loop else 0)
-
-    @property
-    def failed(self) -> int:
-        return self._failed + (self._loop.failed if self._loop else 0)
-
-    @property
-    def _names(self) -> str:
-        return " ".join(queue.name for queue in self.queues)
+    def _labels(self) -> dict[str, str]:
+        return {"queue": " ".join(queue.name for queue in self.queues), "consumer": self.name}
 
     @property
     def overran(self) -> int:
@@ -149,60 +126,14 @@ class Consumer:
         """
         if max_messages is not None:
             check_limit(max_messages, "max_messages", most=10**12)
-        loop = self._new_loop(burst, max_messages)
-        previous: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            handler = self._signal_handler()
-            previous = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            return self._consume(loop)
-        finally:
-            for number, old in previous.items():
-                signal.signal(number, signal.SIG_DFL if old is None else old)
-
-    def start(self) -> None:
-        """Consume on a thread of its own until `stop`, or until the program ends.
-
-        Raises:
-            ServerError: there was no connection to begin with; a later loss is waited out.
-        """
-        loop = self._new_loop()
-        self._thread = threading.Thread(target=self._consume_apart, args=(loop,), name="delayq-consumer", daemon=True)
-        self._thread.start()
-        atexit.register(self.stop)
-
-    def stop(self, timeout: Seconds | None = None) -> None:
-        """End `start` or `run`: finish what runs, hand back what has not started; wait for the end of `start`.
-
-        Called by a handler, it does not wait: the handler is among what is to be finished.
-
-        Args:
-            timeout: what running handlers are given; the shutdown timeout when None.
-
-        Raises:
-            DelayqError: what ended the thread of `start` before.
-        """
-        loop, thread = self._loop, self._thread
-        if loop is not None:
-            self._this_grace = None if timeout is None else milliseconds(timeout, "timeout") / 1000
-            loop.stop()
-            if loop.runs_on(threading.current_thread()):
-                return
-        if thread is not None:
-            atexit.unregister(self.stop)
-            thread.join()
-            self._thread = None
-            error, self._error = self._error, None
-            if error is not None:
-                raise error
+        return self._run(self._new_loop(burst, max_messages))
 
     def drain(self) -> int:
         """Handle all that is due, and what becomes due meanwhile; return how many deliveries that took."""
         return self.run(burst=True)
 
     def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop | Lanes:
-        if self._loop is not None:
-            raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
+        self._check_idle()
         loop: Loop | Lanes
         if len(self.queues) == 1:
             loop = Loop(self.queue, partial(self._handlings[0].hire, burst), self.name, burst, most)
@@ -214,31 +145,5 @@ class Consumer:
         self._loop, self._this_grace = loop, None
         return loop
 
-    def _consume(self, loop: Loop | Lanes) -> int:
-        log.info("consumer started", queue=self._names, consumer=self.name, concurrency=self._concurrency)
-        try:
-            with self._overtime.watching() if self._overtime and self._watches else nullcontext():
-                return loop.run(lambda: self._grace if self._this_grace is None else self._this_grace)
-        finally:
-            self._handled, self._failed = self.handled, self.failed
-            self._loop = None
-            log.info("consumer stopped", queue=self._names, consumer=self.name, handled=loop.handled)
-
-    def _consume_apart(self, loop: Loop | Lanes) -> None:
-        try:
-            self._consume(loop)
-        except Exception as error:  # noqa: BLE001  # it is for whoever calls stop
-            log.error("consumer ended by an error", queue=self._names, consumer=self.name, error=repr(error))
-            self._error = error
-
-    def _signal_handler(self) -> Callable[[int, FrameType | None], None]:
-        process = os.getpid()
-
-        def stop(number: int, _frame: FrameType | None) -> None:
-            if os.getpid() != process:  # a child that a handler has forked: not its parent's consumer
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
-            elif self._loop is not None:
-                self._loop.stop(at_once=self._loop.is_stopping)
-
-        return stop
+    def _watching(self) -> AbstractContextManager[object]:
+        return self._overtime.watching() if self._overtime and self._watches else nullcontext()

@@ -17,12 +17,18 @@
     ├── QueueMismatch                      the stored queue is not the one that was opened
     │   ├── FormatTooNew                   written by a newer delayq                         code FORMAT
     │   └── ShardsMismatch                 recorded with another number of shards            code SHARDS
+    ├── TopicError                         what was asked of a topic does not fit what it holds; nothing was changed
+    │   ├── RecordOrder                    an own id does not come after the last record's   code ORDER
+    │   ├── UnknownGroup                   the topic has no such group                       code GROUP
+    │   ├── UnknownConsumer                the group has no such consumer                    code CONSUMER
+    │   └── HoldsRecords                   a consumer that is to be removed holds records    code HOLDS
     ├── ServerError                        the Redis server, or the way to it
     │   ├── ServerUnreachable (ConnectionError)
     │   ├── LoginRefused
     │   ├── ServerTooOld
     │   ├── ServerOutOfMemory              maxmemory reached: nothing was stored
-    │   └── ServerNotReady                 loading, read-only, busy, cluster down: try again later
+    │   ├── ServerNotReady                 loading, read-only, busy, cluster down: try again later
+    │   └── KeyOverwritten                 a key holds another type: another program has written to it
     ├── StoreError                         the embedded store
     │   ├── NoEmbeddedServer               no wheel and no redis-server fit this machine
     │   └── StoreTooNew                    the folder was written by a newer server
@@ -128,6 +134,34 @@ class ShardsMismatch(QueueMismatch):
     code = "SHARDS"
 
 
+class TopicError(DelayqError):
+    """What was asked of a topic does not fit what it holds; nothing was changed."""
+
+
+class RecordOrder(TopicError):
+    """An own id does not come after that of the topic's last record."""
+
+    code = "ORDER"
+
+
+class UnknownGroup(TopicError):
+    """The topic has no group of this name."""
+
+    code = "GROUP"
+
+
+class UnknownConsumer(TopicError):
+    """The group has no consumer of this name."""
+
+    code = "CONSUMER"
+
+
+class HoldsRecords(TopicError):
+    """A consumer that is to be removed holds records that it has not acked."""
+
+    code = "HOLDS"
+
+
 class ServerError(DelayqError):
     """The Redis server, or the way to it, does not serve."""
 
@@ -150,6 +184,10 @@ class ServerOutOfMemory(ServerError):
 
 class ServerNotReady(ServerError):
     """The server is loading, read-only, busy with a script, or its cluster is down; try again later."""
+
+
+class KeyOverwritten(ServerError):
+    """A key of the queue or topic holds another type: another program has written to it."""
 
 
 class StoreError(DelayqError):

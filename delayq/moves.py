@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from delayq import outcome as oc
 from delayq.calls import Steps
-from delayq.message import Delivery
 
-D = TypeVar("D", bound=Delivery)
+D = TypeVar("D")  # a message of either face, or a record
 T = TypeVar("T")
 
 
@@ -34,9 +33,14 @@ class Pause(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """Something to be done with the bells: listen, close them, or hush them; that is answered by whether any rang."""
+    """Something to be done with the bells: listen, close them, or hush them; that is answered by whether any rang.
+
+    Attributes:
+        seen: of the bells of a topic's shards, the ids behind which its two keys are to be read.
+    """
 
     verb: str
+    seen: Sequence[tuple[str, str]] = ()
 
 
 LISTEN, CLOSE, HUSH = Ring("listen"), Ring("close"), Ring("hush")

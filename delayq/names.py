@@ -22,15 +22,15 @@ _stock: list[str] = []
 os.register_at_fork(after_in_child=_stock.clear)  # else parent and child would give out the same ids
 
 
-def check_queue_name(name: str) -> str:
-    """Return `name` when it can name a queue: 1 to 128 bytes of UTF-8, printable, without ``{``, ``}`` and ``#``.
+def check_queue_name(name: str, what: str = "queue name") -> str:
+    """Return `name` when it can name a queue (or `what`): 1 to 128 bytes, printable, without ``{``, ``}``, ``#``.
 
     Braces would move the hash tag, ``#`` separates the number of a shard: either could form another queue's key.
 
     Raises:
         InvalidName: naming the queue and what is wrong with it.
     """
-    return _check("queue name", name, MAX_NAME_BYTES, forbidden="{}#")
+    return _check(what, name, MAX_NAME_BYTES, forbidden="{}#")
 
 
 def check_prefix(prefix: str) -> str:
@@ -54,6 +54,15 @@ def check_schedule_name(name: str) -> str:
         InvalidName: naming the schedule and what is wrong with it.
     """
     return _check("schedule name", name, MAX_ID_BYTES - 32, forbidden="")
+
+
+def check_group_name(name: str, what: str = "group name") -> str:
+    """Return `name` when a group of a topic, or one of its consumers, can carry it: 1 to 256 bytes, printable.
+
+    Raises:
+        InvalidName: naming the group and what is wrong with it.
+    """
+    return _check(what, name, MAX_ID_BYTES, forbidden="")
 
 
 def new_id() -> str:

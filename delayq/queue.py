@@ -91,12 +91,7 @@ class Queue:
         dead_retention: Seconds | None = 90 * 86400,
         clock: Callable[[], float | str] = str,
     ) -> None:
-        if url is not None and redis is not None:
-            raise InvalidInput("url= and redis= were given: give one of them")
-        if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
-            raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
-        if inspect.iscoroutinefunction(getattr(redis, "execute_command", None)):
-            raise InvalidInput(f"redis={redis!r} is a client of redis.asyncio: use it with delayq.aio")
+        check_client(url, redis)
         limits = wishes(rate, concurrency, concurrency_per_key)
         retries = backoff or exponential()
         settings = Settings(lease, max_retries, retries, max_payload, dead_retention, limits, concurrency_key)
@@ -425,6 +420,16 @@ class Queue:
         if waiter is None:
             waiter = self._waiters.waiter = Waiter(self.core, self.connection)
         return waiter
+
+
+def check_client(url: str | None, redis: object) -> None:
+    """Raise InvalidInput when a server is named twice, or by what is no client of redis-py."""
+    if url is not None and redis is not None:
+        raise InvalidInput("url= and redis= were given: give one of them")
+    if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
+        raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
+    if inspect.iscoroutinefunction(getattr(redis, "execute_command", None)):
+        raise InvalidInput(f"redis={redis!r} is a client of redis.asyncio: use it with delayq.aio")
 
 
 def connect(url: str | None = None) -> Client:

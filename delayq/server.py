@@ -16,6 +16,7 @@ from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 
 from delayq.errors import (
     DelayqError,
+    KeyOverwritten,
     LoginRefused,
     ServerError,
     ServerNotReady,
@@ -178,6 +179,7 @@ _CONNECT = "check that the server runs, and the URL"
 _MEMORY = "nothing was stored: raise maxmemory, or let consumers drain the queues"
 _CLUSTER = "the server belongs to a cluster: use a redis+cluster:// URL"
 _NO_CLUSTER = "check that the URL's nodes make up a whole cluster; redis:// is for a server that stands alone"
+_OVERWRITTEN = "a key of the queue or topic belongs to another program: give one of the two another name or prefix"
 _POOL = "raise max_connections in the URL, or use fewer threads"
 
 _HIDDEN = (exceptions.RedisClusterException, exceptions.NoPermissionError)
@@ -218,7 +220,7 @@ _BY_CODE: dict[str, tuple[type[DelayqError], str]] = {
 # The command that a pipeline names holds the payload, which is nobody's business.
 _PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 # Redis 6.2 wraps what a command in a script replied: "Error running script (call to f_…): @user_script: 1: -OOM …"
-_CODED = re.compile(r"(?:Error running script .*: -)?(?P<code>[A-Z]{2,}) (?P<text>.*)", re.DOTALL)
+_CODED = re.compile(r"(?:Error running script .*?@user_script: ?\d+: -?)?(?P<code>[A-Z]{2,}) (?P<text>.*)", re.DOTALL)
 # What a server says to a user without a right, and what the versions put around it when a script was running.
 _RIGHT = re.compile(r"has no permissions to run the '(?P<command>[^']+)' command|(?P<key>\b(?:a key|the keys|keys)\b)")
 _RIGHTS_OF_WHOLE = {  # Redis 6.2 does not say which part of a command it was
@@ -244,6 +246,8 @@ def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
     coded = _CODED.fullmatch(text)
     if coded and coded["code"] in _scripted():
         return _scripted()[coded["code"]], coded["text"], ""
+    if coded and coded["code"] == "WRONGTYPE":
+        return KeyOverwritten, f"WRONGTYPE {coded['text']}", _OVERWRITTEN
     if coded and coded["code"] in _BY_CODE:
         kind, remedy = _BY_CODE[coded["code"]]
         return kind, coded["text"], remedy

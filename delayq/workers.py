@@ -10,9 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from delayq import outcome as oc
 from delayq import pace
-from delayq.message import Delivery
 
-D = TypeVar("D", bound=Delivery)
+D = TypeVar("D")  # a message of either face, or a record
 
 # One thread runs quick handlers one after the other: for so little work, another thread would cost more than it does.
 ALONE_SECONDS = 0.0005

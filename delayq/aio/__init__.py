@@ -6,5 +6,7 @@ What is not awaited is that of `delayq`: `Outgoing`, `SentMessage`, `MessageInfo
 from delayq.aio.consumer import Consumer
 from delayq.aio.message import Message
 from delayq.aio.queue import Queue
+from delayq.aio.topic import Topic
+from delayq.aio.topic_consumer import TopicConsumer
 
-__all__ = ["Consumer", "Message", "Queue"]
+__all__ = ["Consumer", "Message", "Queue", "Topic", "TopicConsumer"]

@@ -18,7 +18,7 @@ from delayq.collecting import Collector, room
 from delayq.turns import SHUTDOWN
 
 
-class Batches(Crew):
+class Batches(Crew[Message]):
     """Collects messages, runs an async handler on each batch in a task, and keeps the outcomes until they are fetched.
 
     Args:

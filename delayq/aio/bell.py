@@ -58,7 +58,7 @@ class Bell:
             if self._connection is None:
                 await self._connect()
             if not self.is_deaf:
-                await self._connection.send_command("BLPOP", self._key, _BLOCK_SECONDS)
+                await self._connection.send_command(*self.words())
             heed_cancels(asked)
         except RedisError as error:
             await self.close()
@@ -71,6 +71,10 @@ class Bell:
         self._asked_at = time.monotonic()
         reads = self._connection.read_response(disable_decoding=True, timeout=math.inf)
         self.reading = asyncio.create_task(reads, name="delayq-bell")
+
+    def words(self) -> tuple[Any, ...]:
+        """Return the command that blocks until something comes."""
+        return "BLPOP", self._key, _BLOCK_SECONDS
 
     async def rang(self) -> bool:
         """Take the token, if one has come."""
@@ -144,6 +148,28 @@ class Bell:
         if not self.is_deaf:
             await self._connection.send_command("CLIENT", "ID")
             self._client_id = await self._connection.read_response()
+
+
+class StreamBell(Bell):
+    """One blocked connection on a shard of a topic, and on the key that tells of records which are to be appended.
+
+    Args:
+        client: whose pool lends the connection.
+        stream: the shard's.
+        waking: the other key.
+
+    Attributes:
+        seen: the ids behind which the two are read.
+    """
+
+    def __init__(self, client: Client, stream: str, waking: str) -> None:
+        super().__init__(client, stream)
+        self._waking = waking
+        self.seen = ("$", "$")
+
+    def words(self) -> tuple[Any, ...]:
+        keys = ("STREAMS", self._key, self._waking)
+        return "XREAD", "BLOCK", _BLOCK_SECONDS * 1000, "COUNT", 1, *keys, *self.seen
 
 
 async def _release(node: Any, connection: Any) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import secrets
-import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,19 +12,17 @@ from delayq.aio.lanes import Lanes, Served
 from delayq.aio.loop import Loop
 from delayq.aio.message import Message
 from delayq.aio.queue import Queue
-from delayq.aio.signals import watched
+from delayq.aio.running import Running
 from delayq.batch import Batching
-from delayq.errors import InvalidInput
 from delayq.handling import check_alone
 from delayq.job import Pool, check_pool, cores
-from delayq.log import log
 from delayq.operations.inspecting import check_limit
 from delayq.overtime import Overtime
 from delayq.rota import weighed
-from delayq.times import Seconds, lease_ms, milliseconds
+from delayq.times import Seconds, lease_ms
 
 
-class Consumer:
+class Consumer(Running):
     """Takes the messages of queues as they fall due, and runs a handler on each: `delayq.Consumer`, awaited.
 
     It outlives the handler's exceptions and the server's restarts. Leases are renewed while handlers run, as long as
@@ -85,7 +79,6 @@ class Consumer:
         if concurrency is None:
             concurrency = cores() if pool == "process" else 8
         check_limit(concurrency, "concurrency", most=10_000)
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._overtime = None if timeout is None else Overtime(lease_ms(timeout, "timeout") / 1000)
         parts = (handler, concurrency, self._overtime, pool, initializer)
         self._weights = [weight for _, weight in weights]
@@ -93,13 +86,8 @@ class Consumer:
         batched = [each.queue.name for each in self._handlings if each.batching]
         check_alone([each.name for each in self.queues], pool, batched)
         self._strict = strict
-        self._concurrency = concurrency
         self._watches = pool == "thread"  # processes are watched where they are
-        self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
-        self._loop: Loop | Lanes | None = None
-        self._this_grace: float | None = None  # of `stop`, for the running loop
-        self._task: asyncio.Task[int] | None = None
-        self._handled = self._failed = 0  # in earlier runs
+        super().__init__(name, concurrency, shutdown_timeout)
 
     @property
     def queue(self) -> Queue:
@@ -117,16 +105,8 @@ class Consumer:
         return self._handlings[0].batching
 
     @property
-    def handled(self) -> int:
-        return self._handled + (self._loop.handled if self._loop else 0)
-
-    @property
-    def failed(self) -> int:
-        return self._failed + (self._loop.failed if self._loop else 0)
-
-    @property
-    def _names(self) -> str:
-        return " ".join(queue.name for queue in self.queues)
+    def _labels(self) -> dict[str, str]:
+        return {"queue": " ".join(queue.name for queue in self.queues), "consumer": self.name}
 
     @property
     def overran(self) -> int:
@@ -151,50 +131,14 @@ class Consumer:
         """
         if max_messages is not None:
             check_limit(max_messages, "max_messages", most=10**12)
-        loop = await self._new_loop(burst, max_messages)
-        with watched(lambda: loop.stop(at_once=loop.is_stopping)):
-            return await self._consume(loop)
-
-    async def start(self) -> None:
-        """Consume in a task of its own until `stop`, or until the event loop ends.
-
-        Raises:
-            ServerError: there was no connection to begin with; a later loss is waited out.
-        """
-        loop = await self._new_loop()
-        self._task = asyncio.create_task(self._consume(loop), name="delayq-consumer")
-        self._task.add_done_callback(self._tell)
-
-    async def stop(self, timeout: Seconds | None = None) -> None:  # noqa: ASYNC109  # it ends well, not by a cancel
-        """End `start` or `run`: finish what runs, hand back what has not started; wait for the end of `start`.
-
-        Called by a handler, it does not wait: the handler is among what is to be finished.
-
-        Args:
-            timeout: what running handlers are given; the shutdown timeout when None.
-
-        Raises:
-            DelayqError: what ended the task of `start` before.
-        """
-        loop, task = self._loop, self._task
-        if loop is not None:
-            self._this_grace = None if timeout is None else milliseconds(timeout, "timeout") / 1000
-            loop.stop()
-            if loop.runs(asyncio.current_task()):
-                return
-        if task is not None:
-            await asyncio.wait({task})
-            self._task = None
-            if not task.cancelled():
-                task.result()
+        return await self._run(await self._new_loop(burst, max_messages))
 
     async def drain(self) -> int:
         """Handle all that is due, and what becomes due meanwhile; return how many deliveries that took."""
         return await self.run(burst=True)
 
     async def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop | Lanes:
-        if self._loop is not None:
-            raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
+        self._check_idle()
         loop: Loop | Lanes
         if len(self.queues) == 1:
             loop = Loop(self.queue, partial(self._handlings[0].hire, burst), self.name, burst, most)
@@ -202,42 +146,8 @@ class Consumer:
             handlers = [each.handler for each in self._handlings]
             served = list(map(Served, self.queues, self._weights, handlers))
             loop = Lanes(served, self._concurrency, self._strict, self.name, burst, most)
-        self._loop, self._this_grace = loop, None
-        try:
-            await loop.connect()
-        except BaseException:
-            self._loop = None
-            raise
+        await self._connect(loop)
         return loop
 
-    async def _consume(self, loop: Loop | Lanes) -> int:
-        log.info("consumer started", queue=self._names, consumer=self.name, concurrency=self._concurrency)
-        run = asyncio.create_task(self._run(loop), name="delayq-loop")
-        try:
-            return await asyncio.shield(run)
-        except asyncio.CancelledError:
-            while not run.done():  # whoever cancels once more wants it to end at once
-                loop.stop(hurry=True)
-                try:
-                    await asyncio.wait({run})
-                except asyncio.CancelledError:
-                    loop.stop(at_once=True)
-            self._tell(run)
-            raise
-        finally:
-            self._handled, self._failed = self.handled, self.failed
-            self._loop = None
-            log.info("consumer stopped", queue=self._names, consumer=self.name, handled=loop.handled)
-
-    def _tell(self, ended: asyncio.Task[int]) -> None:
-        """Log what ended a task that nobody may await."""
-        error = None if ended.cancelled() else ended.exception()
-        if error is not None:
-            log.error("consumer ended by an error", queue=self._names, consumer=self.name, error=repr(error))
-
-    async def _run(self, loop: Loop | Lanes) -> int:
-        with self._overtime.watching() if self._overtime and self._watches else nullcontext():
-            return await loop.run(self._seconds_left)
-
-    def _seconds_left(self) -> float:
-        return self._grace if self._this_grace is None else self._this_grace
+    def _watching(self) -> AbstractContextManager[object]:
+        return self._overtime.watching() if self._overtime and self._watches else nullcontext()

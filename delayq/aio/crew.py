@@ -8,20 +8,28 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from delayq import outcome as oc
 from delayq import pace
-from delayq.aio.message import Message
 from delayq.log import log
 from delayq.turns import INTERRUPTED_SECONDS, SHUTDOWN
 
 
-class Crew:
+class Named(Protocol):
+    """What a handler is called with: a message, or a record."""
+
+    id: str
+
+
+D = TypeVar("D", bound=Named)
+
+
+class Crew(Generic[D]):
     """Runs an async handler on messages, each in a task of its own, and keeps the outcomes until they are fetched.
 
     Args:
-        handler: is awaited with a `Message`.
+        handler: is awaited with a message.
         count: of handlers that run at the same time.
         may_start: whether a message's lease still stands.
         on_outcome: is called after each outcome.
@@ -29,17 +37,17 @@ class Crew:
 
     def __init__(
         self,
-        handler: Callable[[Message], Any],
+        handler: Callable[[D], Any],
         count: int,
-        may_start: Callable[[Message], bool],
+        may_start: Callable[[D], bool],
         on_outcome: Callable[[], None],
     ) -> None:
         self._handler = handler
         self._count = count
         self._may_start = may_start
         self._on_outcome = on_outcome
-        self._inbox: deque[Message] = deque()
-        self._outcomes: deque[tuple[Message, oc.Outcome]] = deque()
+        self._inbox: deque[D] = deque()
+        self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
         self._is_interrupted = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.handler_seconds: float | None = None
@@ -51,7 +59,7 @@ class Crew:
         """Return how many messages to claim beside those that are with the tasks; `ahead`: also for busy ones."""
         return pace.room(self._count, unfinished, self.handler_seconds if ahead else None)
 
-    def submit(self, messages: list[Message]) -> None:
+    def submit(self, messages: list[D]) -> None:
         """Run the handler on messages, in their order."""
         self._inbox.extend(messages)
         while self._inbox and len(self.tasks) < self._count:
@@ -72,13 +80,13 @@ class Crew:
     def has_outcomes(self) -> bool:
         return bool(self._outcomes)
 
-    def outcomes(self) -> list[tuple[Message, oc.Outcome]]:
+    def outcomes(self) -> list[tuple[D, oc.Outcome]]:
         """Fetch the outcomes since the last time."""
         fetched = list(self._outcomes)
         self._outcomes.clear()
         return fetched
 
-    def unstarted(self) -> list[Message]:
+    def unstarted(self) -> list[D]:
         """Take back what no task has started."""
         taken = list(self._inbox)
         self._inbox.clear()
@@ -109,7 +117,7 @@ class Crew:
         self.tasks.add(task)
         task.add_done_callback(partial(self._end, message))
 
-    def _end(self, message: Message, task: asyncio.Task[None]) -> None:
+    def _end(self, message: D, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if task.cancelled():  # before it began: else it has an outcome
             self._outcomes.append((message, oc.HANDED_BACK))
@@ -117,7 +125,7 @@ class Crew:
             self._begin()
         self._on_outcome()
 
-    async def _work(self, message: Message) -> None:
+    async def _work(self, message: D) -> None:
         if not self._may_start(message):
             self._outcomes.append((message, oc.HANDED_BACK))
             return

@@ -60,7 +60,7 @@ class Handling:
 
     def hire(
         self, burst: bool, may_start: Callable[[Message], bool], on_outcome: Callable[[], None]
-    ) -> Crew | Workers[Message] | Processes[Message]:
+    ) -> Crew[Message] | Workers[Message] | Processes[Message]:
         """Return what runs the handler; see `delayq.aio.loop.Loop`."""
         if self._job is not None:
             ask = partial(self._ask, asyncio.get_running_loop())

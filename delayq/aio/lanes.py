@@ -27,7 +27,7 @@ class Served(NamedTuple):
     handler: Callable[[Message], Any]
 
 
-class LaneCrew(Crew):
+class LaneCrew(Crew[Message]):
     """Tasks that begin with a message when it has come through the gate."""
 
     def __init__(

@@ -92,12 +92,7 @@ class Queue:
         dead_retention: Seconds | None = 90 * 86400,
         clock: Callable[[], float | str] = str,
     ) -> None:
-        if url is not None and redis is not None:
-            raise InvalidInput("url= and redis= were given: give one of them")
-        if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
-            raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
-        if redis is not None and not inspect.iscoroutinefunction(redis.execute_command):
-            raise InvalidInput(f"redis={redis!r} is no client of redis.asyncio: use it with delayq.Queue")
+        check_client(url, redis)
         limits = wishes(rate, concurrency, concurrency_per_key)
         retries = backoff or exponential()
         settings = Settings(lease, max_retries, retries, max_payload, dead_retention, limits, concurrency_key)
@@ -450,6 +445,16 @@ class Queue:
                 await waiter.end()
         finally:
             self._idle_waiters.append(waiter)
+
+
+def check_client(url: str | None, redis: Any) -> None:
+    """Raise InvalidInput when a server is named twice, or by what is no client of redis.asyncio."""
+    if url is not None and redis is not None:
+        raise InvalidInput("url= and redis= were given: give one of them")
+    if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
+        raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
+    if redis is not None and not inspect.iscoroutinefunction(redis.execute_command):
+        raise InvalidInput(f"redis={redis!r} is no client of redis.asyncio: use it with delayq.Queue")
 
 
 def connect(url: str | None = None) -> Client:

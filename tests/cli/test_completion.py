@@ -16,14 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from delayq import Queue
+from delayq import Queue, Topic
 from tests.cli.conftest import Run
+from tests.servers import RedisServer
 from tests.waiting import eventually
 
 TASKS = """
 import pathlib
 import delayq
-from delayq import Queue
+from delayq import Queue, Topic
 
 pathlib.Path("ran").touch()
 emails = Queue("emails")
@@ -232,3 +233,15 @@ def test_targets_are_found_in_packages_and_not_in_foreign_folders(offered: Offer
     modules = ["app.jobs.mail", "app", "my-scripts"]
     assert offered("delayq consume ") == [f"{module}:{name}" for module in modules for name in ("emails", "orders")]
     assert not (tmp_path / "ran").exists()
+
+
+def test_topics_and_their_groups_are_offered(offered: Offered, queue: Queue, server: RedisServer):
+    queue.send("payload")
+    with Topic("orders", url=server.url, shards=2) as topic:
+        topic.group("billing")
+        topic.group("a b")
+    assert offered("delayq topic read ") == ["orders"]
+    assert offered("delayq topic unacked orders ") == ["billing"]
+    assert offered("delayq topic claim orders b") == ["billing"]
+    assert offered("delayq topic unacked nothing ") == []
+    assert offered("delayq peek ") == ["emails"]

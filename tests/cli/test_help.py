@@ -32,6 +32,10 @@ PLANNED = {
         "cron load",
     ),
     *("init", "completion"),
+    "topic",
+    *(f"topic {name}" for name in ("publish", "cancel", "read", "tail", "groups", "unacked", "claim", "trim")),
+    *("topic shrink", "topic delete", "topic destroy", "topic group"),
+    *(f"topic group {name}" for name in ("create", "move", "ack", "remove-consumer", "dead", "requeue")),
 }
 SERVERLESS = {"init", "completion"}
 RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py

@@ -83,13 +83,25 @@ ELSEWHERE: dict[type[DelayqError], str] = {
     errors.StoreTooNew: "integration/test_embedded.py",
     errors.StoreError: "integration/test_embedded.py",
     errors.OtherShard: "contract/test_chaining.py",
+    errors.KeyOverwritten: "topics/test_publishing.py",
+    errors.RecordOrder: "topics/test_publishing.py",
+    errors.UnknownGroup: "topics/test_groups.py",
+    errors.UnknownConsumer: "topics/test_groups.py",
+    errors.HoldsRecords: "topics/test_groups.py",
     errors.Reject: "integration/test_consumer.py",
     errors.RetryAfter: "integration/test_consumer.py",
     errors.PayloadMismatch: "unit/test_typed.py",
     errors.ReturnedFalse: "unit/test_middleware.py",
 }
 # Those that stand for a branch, and are raised as one of its leaves.
-BRANCHES = [DelayqError, errors.SendError, errors.QueueMismatch, errors.ServerError, errors.Verdict]
+BRANCHES = [
+    DelayqError,
+    errors.SendError,
+    errors.QueueMismatch,
+    errors.ServerError,
+    errors.TopicError,
+    errors.Verdict,
+]
 
 
 @pytest.mark.parametrize("cls", HERE, ids=lambda cls: cls.__name__)

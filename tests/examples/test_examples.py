@@ -55,7 +55,7 @@ def execute(name: str, *arguments: str, folder: Path, **store: str) -> subproces
 
 def queues_on(server: RedisServer) -> list[bytes]:
     with server.client() as client:
-        return list(client.scan_iter(match="*:stats"))
+        return list(client.scan_iter(match="*:meta"))
 
 
 def second(line: str, printed: str) -> float:
@@ -198,3 +198,12 @@ def test_urgent_queue_is_served_first_and_the_others_by_their_weights(run: Run):
     printed = run("urgent_first.py")
     assert "strict: 10 of the first 10 were login codes\n" in printed
     assert "the rest: 100\n" in printed
+
+
+def test_every_group_hears_of_every_order_and_fails_for_itself(run: Run):
+    printed = run("fan_out.py", "--orders", "4")
+    for line in ("billing  order-3: 10.03", "mail     order-1: sent with delivery 2", "search   order-4: indexed"):
+        assert f"{line}\n" in printed
+    assert "billing  order-2" not in printed
+    assert "4 orders, handled by billing, mail and search: 4, 5 and 4 deliveries\n" in printed
+    assert "dead letters of billing: order-2; 4 records trimmed, 0 left\n" in printed

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import hiredis
 
 from delayq.calls import script
-from tests.house.tree import lua_scripts
+from tests.house.tree import lua_scripts, topic_scripts
 from tests.servers import short_directory
 
 Way: TypeAlias = Literal[
@@ -248,7 +248,7 @@ def name_of(command: list[bytes]) -> str:
 def _scripts() -> dict[str, str]:
     """The names of the scripts, by digest and by text."""
     found: dict[str, str] = {}
-    for path in lua_scripts():
-        known = script(path.stem)
+    for name in [*(path.stem for path in lua_scripts()), *(f"topics/{path.stem}" for path in topic_scripts())]:
+        known = script(name)
         found |= {known.sha: known.name, known.text: known.name}
     return found

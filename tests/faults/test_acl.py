@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from delayq import Consumer, Outgoing, Queue
 from delayq.errors import LoginRefused
 from delayq.operations import sending
-from tests.faults import telling
+from tests.faults import telling, test_acl_topics
 from tests.faults.roles import STORIES
 from tests.faults.telling import LINES, ON_OCCASION, as_root, as_user, contents, grant, tell
 from tests.house.tree import LUA
@@ -43,7 +43,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_page_has_a_line_for_each_role() -> None:
-    assert set(LINES) == {*OWN, "finder"}
+    assert set(LINES) == {*OWN, *test_acl_topics.OWN, "finder"}
     assert all(LINES[role][:4] == ["reset", "on", ">secret", "~delayq:{emails}:*"] for role in OWN)
     assert set(EXTRAS) < set(ON_OCCASION)
 

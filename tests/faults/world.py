@@ -16,7 +16,7 @@ import msgspec
 from delayq import Queue, doctor
 from delayq.errors import DelayqError
 from tests.faults import checker, history
-from tests.faults.programs import batch, chain, consume, produce
+from tests.faults.programs import batch, chain, consume, fan, produce
 from tests.servers import RedisServer, server_binaries
 from tests.waiting import eventually
 
@@ -93,6 +93,10 @@ class World:
     def batch(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
         """Start a consumer of batches; `task` as in programs/batch.py."""
         return self._program("batch", batch.Task(url=url, queue=queue, journals=str(self.folder), **task))
+
+    def fan(self, url: str, topic: str, **task: Any) -> subprocess.Popen[bytes]:
+        """Start a consumer of a topic; `task` as in programs/fan.py."""
+        return self._program("fan", fan.Task(url=url, topic=topic, journals=str(self.folder), **task))
 
     def producer(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
         """Start a producer; `task` as in programs/produce.py."""

@@ -63,7 +63,8 @@ class LuaSource:
 
     @property
     def codes_used(self) -> set[str]:
-        return set(re.findall(r"error_reply\(['\"](\w+)", self.body))
+        said = {"GROUP"} if "no_group(" in self.body else set()  # a function of the prelude of topics
+        return said | set(re.findall(r"error_reply\(['\"](\w+)", self.body))
 
     def slots_named(self, table: str) -> Slots:
         fields = [field for field in self.fields if field.name == table]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from delayq import errors
-from tests.house.tree import lua_scripts
+from tests.house.tree import lua_scripts, topic_scripts
 
 CODE = re.compile(r"error_reply\(\s*(.*?)\)")
 BRANCH = re.compile(r"^(?P<indent>[ │]*)[├└]── (?P<name>\w+)(?: \((?P<base>\w+)\))?(?P<rest>.*)$")
@@ -61,7 +61,7 @@ ROOT_INDENT = "    "
 
 def codes_in_lua() -> set[str]:
     codes = set()
-    for script in lua_scripts():
+    for script in [*lua_scripts(), *topic_scripts()]:
         for argument in CODE.findall(script.read_text()):
             code = re.match(r"'([A-Z]+)\b", argument)
             assert code, f"{script.name}: error_reply({argument}) does not begin with a code in capitals"

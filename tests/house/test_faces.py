@@ -11,8 +11,10 @@ import delayq
 from delayq import aio, doctor
 from delayq.aio import dead as aio_dead
 from delayq.aio import doctor as aio_doctor
+from delayq.aio import group as aio_group
 from delayq.aio import schedules as aio_schedules
 from delayq.dead import DeadLetters
+from delayq.group import Group
 from delayq.schedules import Schedules
 
 PAIRS: list[tuple[Any, Any]] = [
@@ -21,9 +23,12 @@ PAIRS: list[tuple[Any, Any]] = [
     (delayq.Consumer, aio.Consumer),
     (DeadLetters, aio_dead.DeadLetters),
     (Schedules, aio_schedules.Schedules),
+    (delayq.Topic, aio.Topic),
+    (Group, aio_group.Group),
+    (delayq.TopicConsumer, aio.TopicConsumer),
 ]
 AWAITED_OTHERWISE = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
-NOT_AWAITED = {"__init__", "__repr__", "handler", "batch_handler", "cron"}  # they do no I/O
+NOT_AWAITED = {"__init__", "__repr__", "handler", "batch_handler", "cron", "tail"}  # they do no I/O
 FOR_TESTING = {"served_by"}  # for delayq.testing, which runs queues of the sync face
 
 pair = pytest.mark.parametrize(("sync", "awaited"), PAIRS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")

@@ -20,11 +20,12 @@ LAYERS = (
         "schedule typed middleware batch"
     ),
     "calls scripts",
-    "operations",
+    "operations topics",
     "urls clients server embedded wire cluster connection wakeup bell",
     (
-        "waiter outbox queue dead schedules workers collecting batches leases patience overtime moves turns job inside "
-        "worker_process processes handling gate lanes loop consumer supervisor doctor cron topic"
+        "waiter outbox listener group queue dead schedules workers collecting batches leases patience overtime moves "
+        "turns job inside worker_process processes handling gate mover lanes loop running consumer supervisor doctor "
+        "cron topic member holding topic_turns topic_loop topic_consumer"
     ),
     "delayq",  # delayq/__init__.py
     "aio testing telemetry",

@@ -14,16 +14,23 @@ from itertools import chain
 import pytest
 
 from tests.house.lua_source import LuaSource
-from tests.house.tree import ROOT, lua_scripts, modules
+from tests.house.tree import ROOT, lua_scripts, modules, topic_scripts
 
 ORDER = ["State", "Reads", "KEYS", "ARGV", "Returns", "Errors", "Cost"]
 MOST_BODY_LINES = 40  # a longer one is two transitions
 TYPE_OF_COMMAND = {"Z": "zset", "H": "hash", "S": "set", "L": "list"}  # by its first letter
 STRING_COMMANDS = {"SET", "SETEX", "SETNX", "STRLEN"}  # the letter misleads
 
-SCRIPTS = [LuaSource(path) for path in lua_scripts()]
+QUEUES = [LuaSource(path) for path in lua_scripts()]
+TOPICS = [LuaSource(path) for path in topic_scripts()]
 
-each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+each_script = pytest.mark.parametrize(
+    "script",
+    [
+        *(pytest.param(script, id=script.name) for script in QUEUES),
+        *(pytest.param(script, id=f"topics/{script.name}") for script in TOPICS),
+    ],
+)
 
 
 @each_script
@@ -69,7 +76,7 @@ def test_commands_fit_the_type_that_the_header_gives_the_key(script: LuaSource):
 
 def test_structure_has_one_type_in_all_headers():
     types = defaultdict(set)
-    for field in chain.from_iterable(script.fields for script in SCRIPTS):
+    for field in chain.from_iterable(script.fields for script in (*QUEUES, *TOPICS)):
         if field.name == "KEYS" and not field.tail:
             name, kind = field.text.split()[:2]
             types[name].add(kind)
@@ -81,19 +88,21 @@ def test_body_is_short(script: LuaSource):
     assert len(script.body_lines) <= MOST_BODY_LINES
 
 
-@each_script
+@pytest.mark.parametrize("script", QUEUES, ids=lambda script: script.name)
 def test_script_has_its_tests(script: LuaSource):
     assert (ROOT / "tests" / "lua" / f"test_{script.name}.py").is_file()
 
 
 @each_script
 def test_script_has_its_function_in_scripts(script: LuaSource):
-    nodes = ast.walk(ast.parse(modules()["delayq.scripts"].read_text()))
+    module = "delayq.topics.scripts" if script in TOPICS else "delayq.scripts"
+    nodes = ast.walk(ast.parse(modules()[module].read_text()))
     assert script.name in {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
 def test_there_are_scripts_to_test():
-    assert len(SCRIPTS) >= 14
+    assert len(QUEUES) >= 14
+    assert len(TOPICS) >= 14
 
 
 def type_of(command: str) -> str | None:

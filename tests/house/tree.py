@@ -32,5 +32,11 @@ def modules() -> dict[str, Path]:
 
 @cache
 def lua_scripts() -> list[Path]:
-    """The scripts; the prelude is no script of its own."""
+    """The scripts of queues; the prelude is no script of its own."""
     return [path for path in sorted(LUA.glob("*.lua")) if path.stem != "prelude"]
+
+
+@cache
+def topic_scripts() -> list[Path]:
+    """The scripts of topics."""
+    return [path for path in sorted((LUA / "topics").glob("*.lua")) if path.stem != "prelude"]

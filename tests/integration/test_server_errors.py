@@ -91,7 +91,7 @@ def test_code_of_a_script_becomes_its_class(any_server: RedisServer, cls: type[e
         (exceptions.ResponseError("MISCONF Errors writing to the AOF file"), errors.ServerNotReady),
         (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), errors.ServerOutOfMemory),
         (exceptions.MaxConnectionsError("Too many connections"), errors.ServerError),
-        (exceptions.ResponseError("WRONGTYPE Operation against a key"), errors.ServerError),
+        (exceptions.ResponseError("WRONGTYPE Operation against a key"), errors.KeyOverwritten),
         (exceptions.ResponseError("NOSUCHCODE what nobody has seen"), errors.ServerError),
         (exceptions.DataError("Invalid input of type: 'dict'"), errors.ServerError),
         (exceptions.RedisError(), errors.ServerError),

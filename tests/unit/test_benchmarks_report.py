@@ -55,6 +55,7 @@ def results() -> dict[str, Any]:
         "own": {
             "rates": {"send_bulk": pair | {"ratio": 0.9, "unrest": 0.01}},
             "awaited": {"send_tasks": pair | {"ratio": 2.5, "unrest": 0.01}},
+            "topics": {"poll": pair | {"ratio": 0.8, "unrest": 0.01}},
             "cost": {"redis_cpu_us": 10.0, "commands": 0.1, "trips": 0.01, "lone_trips": 5},
         },
     }
@@ -82,6 +83,14 @@ def test_peer_without_a_bulk_call_is_told_to_have_none(results: dict[str, Any]):
 def test_rates_of_the_async_face_have_a_table_of_their_own(results: dict[str, Any]):
     found = table(results, "delayq.aio beside the bare scripts")
     assert found.rows == [["send from 100 tasks", "90 (80–100)", "100 (1–2)", "2.50", "1%"]]
+
+
+def test_topics_stand_beside_the_commands_themselves(results: dict[str, Any]):
+    found = table(results, "Topics beside the commands themselves")
+    assert found.columns[:3] == ["records/s", "delayq", "redis-py"]
+    title = "poll by 500, beside XREADGROUP COUNT 500"
+    assert found.rows == [[title, "90 (80–100)", "100 (1–2)", "0.80", "1%"]]
+    assert "| topics: poll, of redis-py's own commands | 0.8 | ≥ 0.7 | pass |" in report.markdown(results)
 
 
 def test_markdown_has_each_table_the_machine_and_the_settings(results: dict[str, Any]):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from delayq import leases, log, loop, outbox, pace, quarantine, queue, turns, waiter, workers
+from delayq import leases, log, loop, mover, outbox, pace, quarantine, queue, turns, waiter, workers
 from delayq.operations import claiming, core, resting, sealing, sending, settling
 from tests.faults.simulation.bells import Belfry
 from tests.faults.simulation.fibers import Stage
@@ -18,7 +18,7 @@ from tests.faults.simulation.network import Network, SimulatedConnection
 from tests.faults.simulation.server import Server
 from tests.faults.simulation.standins import Threading, VirtualTime, Wakeup
 
-TIMED = (core, claiming, sending, settling, resting, leases, pace, quarantine, turns, workers, loop, queue, waiter)
+TIMED = (core, claiming, sending, settling, resting, leases, pace, quarantine, turns, workers, mover, queue, waiter)
 
 
 @contextmanager
@@ -34,8 +34,9 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
         (workers, "threading", threading),
         (outbox, "threading", threading),
         (loop, "bell", belfry),
+        (mover, "bell", belfry),
         (waiter, "bell", belfry),
-        (loop, "Wakeup", partial(Wakeup, stage)),
+        (mover, "Wakeup", partial(Wakeup, stage)),
         (waiter, "secrets", SimpleNamespace(token_hex=lambda _: f"receiver-{next(tokens)}")),
         (waiter, "os", SimpleNamespace(getpid=lambda: 0)),
         (queue, "Connection", partial(SimulatedConnection, network)),

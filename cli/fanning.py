@@ -1,0 +1,142 @@
+"""``delayq consume --topic``: handling the records of a topic."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+import structlog
+
+from delayq import Record, Topic, TopicConsumer, aio
+from delayq.outcome import check_async_handler, is_coroutine_function
+
+from .options import DURATION, Function
+from .server import Server
+from .targets import load_function
+
+OWN = ("group", "start", "max_deliveries", "ack_timeout")
+NOT_FOR_TOPICS = ("program", "strict", "pool", "timeout", "lease")
+
+
+class Subscription(NamedTuple):
+    """What is to be handled, and for which group."""
+
+    topic: str
+    group: str
+    start: str
+    max_deliveries: int | None
+    ack_timeout: float
+
+
+def topic_options(function: Function) -> Function:
+    """--topic and what goes with it; the function gets a `Subscription` as `subscription`, or None."""
+
+    @click.option(
+        "--topic", metavar="NAME", help="Handle the records of this topic; TARGET is MODULE:HANDLER, called with each."
+    )
+    @click.option("--group", metavar="NAME", help="With --topic: the group to handle them for, made if it is missing.")
+    @click.option(
+        "--start",
+        metavar="$|0|ID",
+        default="$",
+        show_default=True,
+        help="With --topic: where a new group begins: with what comes from now on, with all there is, or behind ID.",
+    )
+    @click.option(
+        "--max-deliveries",
+        type=click.IntRange(1),
+        metavar="N",
+        help="With --topic: of a record, then it is a dead letter of the group. Default: any number.",
+    )
+    @click.option(
+        "--ack-timeout",
+        default="30s",
+        type=DURATION,
+        metavar="TIME",
+        show_default=True,
+        help="With --topic: how long the record of a consumer that vanished waits for another one.",
+    )
+    @click.pass_context
+    @functools.wraps(function)
+    def with_subscription(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
+        topic = kwargs.pop("topic")
+        own = {name: kwargs.pop(name) for name in OWN}
+        _check(ctx, topic, own["group"])
+        return ctx.invoke(function, *args, subscription=topic and Subscription(topic, **own), **kwargs)
+
+    return with_subscription
+
+
+def _check(ctx: click.Context, topic: str | None, group: str | None) -> None:
+    given = {
+        each.name: max(each.opts, key=len)
+        for each in ctx.command.params
+        if each.name and ctx.get_parameter_source(each.name) is click.core.ParameterSource.COMMANDLINE
+    }
+    if topic is None:
+        for name in OWN:
+            if name in given:
+                raise click.UsageError(
+                    f"{given[name]} goes with --topic: name the topic whose records are to be handled"
+                )
+        return
+    if group is None:
+        raise click.UsageError("--topic needs a --group, each of which handles all records: name one")
+    for name in NOT_FOR_TOPICS:
+        if name in given:
+            raise click.UsageError(f"{given[name]} is for queues: leave it out with --topic")
+    if len(ctx.params["targets"]) > 1:
+        raise click.UsageError("--topic goes with one TARGET: give each handler a delayq consume of its own")
+
+
+def consume_topic(
+    server: Server, subscription: Subscription, target: str, options: dict[str, Any], limits: dict[str, Any]
+) -> None:
+    """Handle records until a signal comes, or as `limits` says.
+
+    Raises:
+        click.UsageError: `target` names no function that could handle them.
+    """
+    handler = load_function(target)
+    check_async_handler(handler)
+    options |= {"ack_timeout": subscription.ack_timeout}
+    how: dict[str, Any] = {"start": subscription.start, "max_deliveries": subscription.max_deliveries}
+    if is_coroutine_function(handler):
+        asyncio.run(_consume_async(server, subscription, handler, how, options, limits))
+        return
+    with Topic(subscription.topic, redis=server.client, prefix=server.prefix, shards=None) as topic:
+        group = topic.group(subscription.group, **how)
+
+        def handle(record: Record) -> Any:
+            with _named(record, group.name):
+                return handler(record)
+
+        TopicConsumer(group, handle, **options).run(**limits)
+
+
+async def _consume_async(
+    server: Server,
+    subscription: Subscription,
+    handler: Callable[[Record], Any],
+    how: dict[str, Any],
+    options: dict[str, Any],
+    limits: dict[str, Any],
+) -> None:
+    async with aio.Topic(subscription.topic, url=server.url, prefix=server.prefix, shards=None) as topic:
+        group = await topic.group(subscription.group, **how)
+
+        async def handle(record: Record) -> Any:
+            with _named(record, group.name):
+                return await handler(record)
+
+        await aio.TopicConsumer(group, handle, **options).run(**limits)
+
+
+def _named(record: Record, group: str) -> Any:
+    """Let log lines carry, until the block ends, the record that they are about."""
+    return structlog.contextvars.bound_contextvars(
+        topic=record.topic, group=group, id=record.id, delivery=record.deliveries
+    )

@@ -1,0 +1,124 @@
+"""The consumer of topics of the async face: runs a handler on the records of one of a topic's groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from delayq.aio.crew import Crew
+from delayq.aio.group import Group
+from delayq.aio.running import Running
+from delayq.aio.topic_loop import TopicLoop
+from delayq.backoff import Backoff, exponential
+from delayq.errors import InvalidInput
+from delayq.member import Member
+from delayq.names import check_group_name
+from delayq.operations.inspecting import check_limit
+from delayq.outcome import check_async_handler, is_coroutine_function
+from delayq.times import Seconds, lease_ms
+from delayq.topics.record import Record
+from delayq.workers import Workers
+
+
+class TopicConsumer(Running):
+    """Takes the records of a topic for one of its groups, and runs a handler on each: `delayq.TopicConsumer`, awaited.
+
+    It outlives the handler's exceptions and the server's restarts. What a member of the group held that died is taken
+    over, at the beginning and every half `ack_timeout`. A record that has failed waits for its backoff while others are
+    handled; but while 1,000 wait, nothing new is taken.
+
+    Args:
+        group: what `Topic.group` returns. Its topic is to be closed after the consumer has ended.
+        handler: is called with each `Record`; an async one runs on the event loop, a plain one on a
+            thread. When it returns, the record is acked. False, or what it raises, has the record handled again
+            after the backoff, and makes it a dead letter of the group when this was delivery number `max_deliveries` of
+            the group. Reject makes it one at once, RetryAfter sets the wait.
+        concurrency: handlers that run at the same time: 1 to 10,000.
+        ack_timeout: seconds (0.001 to 86,400) or a timedelta until others take over what a consumer that has died held;
+            what is held is renewed three times as often.
+        backoff: how long a record waits after a failure, by the number of the delivery; exponential when None.
+        shutdown_timeout: seconds or a timedelta that running handlers are given in the end. Then async ones are
+            cancelled.
+        name: of this consumer, 1 to 256 bytes, no other of the group having the same: what it had not acked is handled
+            first when it comes back. Host, process and a random part when None; then it leaves the group when it ends.
+
+    Attributes:
+        handled: deliveries whose handling has ended, so far.
+        failed: of these, those that did not end in an ack.
+        group: whose records it takes.
+
+    Raises:
+        InvalidInput: naming the argument.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        handler: Callable[[Record], Any],
+        *,
+        concurrency: int = 8,
+        ack_timeout: Seconds = 30,
+        backoff: Backoff | None = None,
+        shutdown_timeout: Seconds = 30,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(group, Group):
+            raise InvalidInput(f"group {group!r} is no Group: give what Topic.group returns of delayq.aio")
+        check_async_handler(handler)
+        if backoff is not None and not callable(backoff):
+            raise InvalidInput(f"backoff {backoff!r} is not callable: give one of delayq.backoff")
+        check_limit(concurrency, "concurrency", most=10_000)
+        if name is not None:
+            check_group_name(name, "consumer name")
+        self.group = group
+        self.handler = handler
+        super().__init__(name, concurrency, shutdown_timeout)
+        self._member = Member(
+            group.name,
+            self.name,
+            name is not None,
+            group.max_deliveries,
+            lease_ms(ack_timeout, "ack_timeout") / 1000,
+            exponential() if backoff is None else backoff,
+        )
+
+    async def run(self, *, burst: bool = False, max_records: int | None = None) -> int:
+        """Consume until `stop`, SIGTERM or SIGINT; then finish what runs, and hand back the rest.
+
+        What has not started, or waits for its backoff, goes to whoever of the group looks next for what others have
+        left. A second signal ends it at once: what ran is taken over after `ack_timeout`. (Signals are watched for in
+        the main thread only.)
+
+        Args:
+            burst: return when there is nothing to be handled at once.
+            max_records: return after so many deliveries, 1 or more.
+
+        Returns:
+            the number of deliveries.
+
+        Raises:
+            UnknownGroup: the group is gone.
+            ServerError: there was no connection to begin with; a later loss is waited out.
+        """
+        if max_records is not None:
+            check_limit(max_records, "max_records", most=10**12)
+        return await self._run(await self._new_loop(burst, max_records))
+
+    async def drain(self) -> int:
+        """Handle all that there is, and what comes meanwhile; return how many deliveries that took.
+
+        What has failed and waits for its backoff is left to the next consumer.
+        """
+        return await self.run(burst=True)
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        return {"topic": self.group.topic, "group": self.group.name, "consumer": self.name}
+
+    async def _new_loop(self, burst: bool = False, most: int | None = None) -> TopicLoop:
+        self._check_idle()
+        kind: Any = Crew if is_coroutine_function(self.handler) else Workers
+        loop = TopicLoop(self.group, self._member, partial(kind, self.handler, self._concurrency), burst, most)
+        await self._connect(loop)
+        return loop

@@ -1,0 +1,151 @@
+"""How consumers run: in the caller's thread or in one of their own, until they are stopped, or a signal comes."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
+from typing import Any, Protocol
+
+from delayq.errors import InvalidInput
+from delayq.log import log
+from delayq.times import Seconds, milliseconds
+
+
+class Run(Protocol):
+    """A run of a consumer."""
+
+    @property
+    def handled(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def is_stopping(self) -> bool: ...
+    def run(self, grace: Callable[[], float]) -> int: ...
+    def stop(self, at_once: bool = False) -> None: ...
+    def runs_on(self, thread: threading.Thread) -> bool: ...
+
+
+class Running:
+    """What consumers have in common; each makes its own loops.
+
+    Args:
+        name: host, process and a random part when None.
+    """
+
+    def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds) -> None:
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._concurrency = concurrency
+        self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
+        self._loop: Run | None = None
+        self._this_grace: float | None = None  # of `stop`, for the running loop
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._handled = self._failed = 0  # in earlier runs
+
+    @property
+    def handled(self) -> int:
+        return self._handled + (self._loop.handled if self._loop else 0)
+
+    @property
+    def failed(self) -> int:
+        return self._failed + (self._loop.failed if self._loop else 0)
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        """What its log lines carry."""
+        raise NotImplementedError
+
+    def _new_loop(self) -> Run:
+        """Return a loop that is connected, and runs until it is stopped."""
+        raise NotImplementedError
+
+    def _watching(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def start(self) -> None:
+        """Consume on a thread of its own until `stop`, or until the program ends.
+
+        Raises:
+            ServerError: there was no connection to begin with; a later loss is waited out.
+        """
+        loop = self._new_loop()
+        self._thread = threading.Thread(target=self._consume_apart, args=(loop,), name="delayq-consumer", daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def stop(self, timeout: Seconds | None = None) -> None:
+        """End `start` or `run`: finish what runs, hand back what has not started; wait for the end of `start`.
+
+        Called by a handler, it does not wait: the handler is among what is to be finished.
+
+        Args:
+            timeout: what running handlers are given; the shutdown timeout when None.
+
+        Raises:
+            DelayqError: what ended the thread of `start` before.
+        """
+        loop, thread = self._loop, self._thread
+        if loop is not None:
+            self._this_grace = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+            loop.stop()
+            if loop.runs_on(threading.current_thread()):
+                return
+        if thread is not None:
+            atexit.unregister(self.stop)
+            thread.join()
+            self._thread = None
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+
+    def _check_idle(self) -> None:
+        if self._loop is not None:
+            raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
+
+    def _run(self, loop: Run) -> int:
+        """Run a loop in this thread, which looks out for signals if it is the main one."""
+        previous: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            handler = self._signal_handler()
+            previous = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            return self._consume(loop)
+        finally:
+            for number, old in previous.items():
+                signal.signal(number, signal.SIG_DFL if old is None else old)
+
+    def _consume(self, loop: Run) -> int:
+        log.info("consumer started", **self._labels, concurrency=self._concurrency)
+        try:
+            with self._watching():
+                return loop.run(lambda: self._grace if self._this_grace is None else self._this_grace)
+        finally:
+            self._handled, self._failed = self.handled, self.failed
+            self._loop = None
+            log.info("consumer stopped", **self._labels, handled=loop.handled)
+
+    def _consume_apart(self, loop: Run) -> None:
+        try:
+            self._consume(loop)
+        except Exception as error:  # noqa: BLE001  # it is for whoever calls stop
+            log.error("consumer ended by an error", **self._labels, error=repr(error))
+            self._error = error
+
+    def _signal_handler(self) -> Callable[[int, FrameType | None], None]:
+        process = os.getpid()
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            if os.getpid() != process:  # a child that a handler has forked: not its parent's consumer
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            elif self._loop is not None:
+                self._loop.stop(at_once=self._loop.is_stopping)
+
+        return stop

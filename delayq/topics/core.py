@@ -1,0 +1,105 @@
+"""A topic as its operations see it: its settings and its shards."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from delayq.calls import Steps, one
+from delayq.envelope import MAX_PAYLOAD_BYTES
+from delayq.errors import InvalidInput
+from delayq.operations.core import LOOK_SECONDS, MAX_SHARDS, is_whole
+from delayq.topics.keys import TopicKeys
+from delayq.topics.scripts import TopicScripts
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What a client of a topic may choose for itself.
+
+    Attributes:
+        max_length: records of a shard that `publish` keeps, or None for all.
+        exact: keep no more than that; else up to about a hundred more, at much less cost.
+        max_payload: bytes.
+    """
+
+    max_length: int | None = None
+    exact: bool = False
+    max_payload: int = MAX_PAYLOAD_BYTES
+
+    def __post_init__(self) -> None:
+        check_length(self.max_length)
+        if not is_whole(self.max_payload) or self.max_payload < 1:
+            raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
+
+
+class TopicCore:
+    """One topic: its shards, and the check that they are what this client believes.
+
+    Args:
+        keys: makes the keys of a shard.
+        shards: 1 to 1,024, or None to take what Redis has recorded.
+        clock: the time, ms, that delayed records are to go by, or '' for the server's own.
+
+    Attributes:
+        turn: counts records without a key: each goes to the next shard.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        keys: Callable[[int], TopicKeys],
+        shards: int | None,
+        settings: TopicSettings,
+        clock: Callable[[], float | str] = str,
+    ) -> None:
+        if shards is not None and not (is_whole(shards) and 1 <= shards <= MAX_SHARDS):
+            raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
+        self.name = name
+        self.settings = settings
+        self.turn = 0
+        self._keys = keys
+        self._expected = shards
+        self._clock = clock
+        self._recorded = False
+        self._look_at = 0.0
+        self.shards = [TopicScripts(keys(0), clock)]
+
+    def opened(self, create: bool = False) -> Steps[list[TopicScripts]]:
+        """Return the shards, after a look at what Redis has recorded of the topic: until it has, and once a minute.
+
+        Args:
+            create: record a topic that is new.
+
+        Raises:
+            FormatTooNew, ShardsMismatch
+        """
+        if not self._recorded or time.monotonic() > self._look_at:
+            count, recorded = yield from one(self.shards[0].open(self._expected, create))
+            if count != len(self.shards):
+                self.shards = [TopicScripts(self._keys(number), self._clock) for number in range(count)]
+            self._recorded = bool(recorded)
+            self._look_at = time.monotonic() + LOOK_SECONDS
+        return self.shards
+
+    def shard_for(self, key: str | None) -> TopicScripts:
+        """Return the shard for a record: by its key, so that records of one key keep their order; else in turn."""
+        if len(self.shards) == 1:
+            return self.shards[0]
+        if key is not None:
+            return self.shards[zlib.crc32(key.encode()) % len(self.shards)]
+        self.turn += 1
+        return self.shards[self.turn % len(self.shards)]
+
+    def number(self, scripts: TopicScripts) -> int:
+        """Return the number of a shard."""
+        return self.shards.index(scripts)
+
+
+def check_length(max_length: int | None) -> int | None:
+    """Return a greatest length, 0 or more, or None; or raise InvalidInput."""
+    if max_length is not None and (not is_whole(max_length) or max_length < 0):
+        raise InvalidInput(f"max_length {max_length!r} is not a number of records, 0 or more")
+    return max_length

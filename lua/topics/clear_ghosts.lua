@@ -1,0 +1,24 @@
+-- clear_ghosts: records that are unacked, but were trimmed or deleted, leave a group's unacked list.
+--
+-- State    unacked -> (gone)
+-- KEYS[1]  stream    stream  record id -> its envelope
+-- KEYS[2]  failures  hash    record id -> what its failed deliveries said
+-- ARGV[1]  group
+-- ARGV[2]  after     '-' or '(' and the id up to which an earlier call has looked
+-- ARGV[3]  limit     1..500 records to look at
+-- Returns  {the id up to which this call has looked, '' when that is the end; the number of ghosts}
+-- Errors   GROUP     the topic has no such group
+-- Cost     O(n log m)
+local group, ghosts = ARGV[1], 0
+local rows = redis.pcall('XPENDING', KEYS[1], group, ARGV[2], '+', ARGV[3])
+if rows.err then return no_group(rows, KEYS[1], group) end
+local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+for _, row in ipairs(rows) do
+  local trimmed = not oldest or comes_after(oldest[1], row[1])
+  if trimmed or #redis.call('XRANGE', KEYS[1], row[1], row[1]) == 0 then
+    redis.call('XACK', KEYS[1], group, row[1])
+    redis.call('HDEL', KEYS[2], row[1])
+    ghosts = ghosts + 1
+  end
+end
+return {#rows == tonumber(ARGV[3]) and rows[#rows][1] or '', ghosts}

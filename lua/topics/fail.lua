@@ -1,0 +1,20 @@
+-- fail: keep what a failed delivery of a record has said; the record stays with its consumer, to be tried again.
+--
+-- Only the last of what was said is kept beyond 8,000 bytes.
+--
+-- State    unacked -> unacked
+-- KEYS[1]  stream    stream  record id -> its envelope
+-- KEYS[2]  failures  hash    record id -> what its failed deliveries said
+-- ARGV[1]  group
+-- ARGV[2]  consumer
+-- ARGV[3]  id
+-- ARGV[4]  error     one line
+-- Returns  1; 0 when the consumer does not hold the record
+-- Errors   GROUP     the topic has no such group
+-- Cost     O(log n)
+local MOST = 8000
+local held = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
+if held.err then return no_group(held, KEYS[1], ARGV[1]) end
+if not held[1] or held[1][2] ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[2], ARGV[3], string.sub((redis.call('HGET', KEYS[2], ARGV[3]) or '') .. ARGV[4], -MOST))
+return 1

@@ -1,0 +1,24 @@
+-- hand_back: records that a consumer of a group holds go to whoever rescues next, be it at once.
+--
+-- State    unacked -> unacked
+-- KEYS[1]  stream    stream  record id -> its envelope
+-- ARGV[1]  group
+-- ARGV[2]  consumer
+-- ARGV[3]  keeper    another consumer of the group, made when it is new, that holds them until they are rescued
+-- ARGV[4..]          two a record: id; '1' when its last delivery was begun, '' when it is not to count. 1..250 of them
+-- Returns  1 a record; 0 where the consumer does not hold it, in their order
+-- Errors   GROUP     the topic has no such group
+-- Cost     O(n log m)
+local DAY = 86400000
+local group, results = ARGV[1], {}
+for i = 4, #ARGV, 2 do
+  local held = redis.pcall('XPENDING', KEYS[1], group, ARGV[i], ARGV[i], 1)
+  if held.err then return no_group(held, KEYS[1], group) end
+  local ours = held[1] and held[1][2] == ARGV[2]
+  if ours then
+    local deliveries = ARGV[i + 1] == '1' and held[1][4] or math.max(0, held[1][4] - 1)
+    redis.call('XCLAIM', KEYS[1], group, ARGV[3], 0, ARGV[i], 'IDLE', DAY, 'RETRYCOUNT', deliveries, 'JUSTID')
+  end
+  results[#results + 1] = ours and 1 or 0
+end
+return results

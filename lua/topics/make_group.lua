@@ -1,0 +1,18 @@
+-- make_group: let a topic have a group, or let one that it has go on from elsewhere.
+--
+-- State    (the group itself; no record moves)
+-- KEYS[1]  stream   stream  record id -> its envelope; made when it is new
+-- ARGV[1]  group
+-- ARGV[2]  start    '$' for what comes from now on, '0' for all, or the id behind which the group begins
+-- ARGV[3]  move     '1' to let a group that exists go on from there; '' to leave it where it is
+-- Returns  1 when the group is new, else 0
+-- Errors   GROUP    it is to be moved, and the topic has no such group
+-- Cost     O(1)
+if ARGV[3] == '1' then
+  local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[2])
+  if moved.err and string.find(tostring(moved.err), 'requires the key', 1, true) then moved.err = 'NOGROUP' end
+  return moved.err and no_group(moved, KEYS[1], ARGV[1]) or 0
+end
+local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2], 'MKSTREAM')
+if made.err and string.find(tostring(made.err), 'BUSYGROUP', 1, true) then return 0 end
+return made.err and made or 1

@@ -1,0 +1,24 @@
+-- publish: append records to a topic, and cut it to its greatest length.
+--
+-- A call cuts at most 10,000 records: the next ones go on where it has stopped.
+--
+-- State    (none) -> stream
+-- KEYS[1]  stream      stream  record id -> its envelope
+-- ARGV[1]  max_length  records to keep, '' for all
+-- ARGV[2]  exact       '1' to keep no more; '' to keep up to a node of the stream more, which is much cheaper
+-- ARGV[3..]            two a record: id, '*' for one of the server's; envelope. 1..500 of them, own ids strictly rising
+-- Returns  the ids, in the records' order
+-- Errors   ORDER       the first id is not greater than the last one that the topic had; nothing was appended
+-- Cost     O(n)
+if ARGV[3] ~= '*' and redis.call('EXISTS', KEYS[1]) == 1 then
+  local info, last = redis.call('XINFO', 'STREAM', KEYS[1]), nil
+  for i = 1, #info, 2 do last = info[i] == 'last-generated-id' and info[i + 1] or last end
+  if not comes_after(ARGV[3], last) then
+    local remedy = ': give a greater one, or leave the id to the server'
+    return redis.error_reply('ORDER record id ' .. ARGV[3] .. ' does not come after ' .. last .. remedy)
+  end
+end
+local ids = {}
+for i = 3, #ARGV, 2 do ids[#ids + 1] = redis.call('XADD', KEYS[1], ARGV[i], 'e', ARGV[i + 1]) end
+cut(KEYS[1], ARGV[1], ARGV[2])
+return ids

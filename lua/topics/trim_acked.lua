@@ -1,0 +1,29 @@
+-- trim_acked: drop the records that every group of a topic has acknowledged.
+--
+-- A group needs its oldest unacked record and all that come after it; one that has nothing unacked, all that come after
+-- the last record that it was handed. Without a group nothing is dropped: nobody has acknowledged anything.
+--
+-- State    stream -> (gone)
+-- KEYS[1]  stream    stream  record id -> its envelope
+-- ARGV[1]  limit     records that a call drops, about
+-- Returns  {the number of records dropped; the group that needs the oldest record, '' without any; the oldest id that it
+--          may need; 1 when there may be more to drop}
+-- Cost     O(groups + limit)
+if redis.call('EXISTS', KEYS[1]) == 0 then return {0, '', '', 0} end
+local least, slowest
+for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local group = {}
+  for i = 1, #info, 2 do group[info[i]] = info[i + 1] end
+  local ms, number = string.match(group['last-delivered-id'], '^(%d+)-(%d+)$')
+  local needs = tonumber(number) < 2 ^ 53 and ms .. string.format('-%.0f', number + 1) or group['last-delivered-id']
+  if group.pending > 0 then -- a group that was moved back needs what is before its oldest unacked record, too
+    local oldest = redis.call('XPENDING', KEYS[1], group.name)[2]
+    if comes_after(needs, oldest) then needs = oldest end
+  end
+  if not least or comes_after(least, needs) then least, slowest = needs, group.name end
+end
+if not least then return {0, '', '', 0} end
+local limit = tonumber(ARGV[1])
+local dropped = redis.call('XTRIM', KEYS[1], 'MINID', '~', least, 'LIMIT', limit) -- whole nodes of the stream
+if dropped > limit / 2 then return {dropped, slowest, least, 1} end -- whole nodes: a bit less than the limit
+return {dropped + redis.call('XTRIM', KEYS[1], 'MINID', '=', least), slowest, least, 0}

@@ -1,0 +1,174 @@
+"""consume --topic: the records of a topic, for one of its groups."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delayq import NewRecord, Topic
+from delayq.group import REQUEUED
+from tests.cli.conftest import Invoke, Run, Start
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+TASKS = """
+import asyncio, os, pathlib, time
+import structlog
+from delayq import Reject
+
+log = structlog.get_logger("tasks")
+
+def bill(record):
+    log.info("billing")
+    if record.payload == 3:
+        raise Reject("no such customer")
+    if record.payload == 4:
+        raise ValueError("not today")
+
+async def mail(record):
+    log.info("mailing")
+    await asyncio.sleep(0)
+
+def note(record):
+    with open(f"handled-{os.getpid()}", "a", buffering=1) as file:
+        file.write(f"{record.payload}\\n")
+    time.sleep(0.005)
+
+def slow(record):
+    pathlib.Path(f"started-{record.payload}").touch()
+    time.sleep(1)
+    note(record)
+
+number = 5
+"""
+
+
+@pytest.fixture
+def topic(server: RedisServer, tmp_path: Path) -> Iterator[Topic]:
+    """A topic beside which ``bills`` can be imported."""
+    (tmp_path / "bills.py").write_text(TASKS)
+    with Topic("orders", url=server.url) as topic:
+        yield topic
+
+
+def publish(topic: Topic, count: int) -> None:
+    topic.publish_many([NewRecord(number) for number in range(count)])
+
+
+def lines(stderr: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stderr.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize(("function", "event"), [("bill", "billing"), ("mail", "mailing")])
+def test_function_handles_the_records_and_its_lines_carry_them(delayq: Run, topic: Topic, function: str, event: str):
+    publish(topic, 3)
+    words = ["--topic", "orders", "--group", "billing", "--start", "0", f"bills:{function}"]
+    done = delayq("consume", *words, "--burst", "--log-format", "json")
+    assert done.returncode == 0, done.stderr
+    told = [line for line in lines(done.stderr) if line["event"] == event]
+    ids = [record.id for record in topic.range()]
+    assert sorted((line["topic"], line["group"], line["id"], line["delivery"]) for line in told) == [
+        ("orders", "billing", each, 1) for each in ids
+    ]
+    assert (topic.group("billing").lag(), topic.group("billing").unacked()) == (0, [])
+
+
+def test_group_begins_with_what_comes_if_nothing_else_is_said(delayq: Run, topic: Topic):
+    publish(topic, 3)
+    assert delayq("consume", "--topic", "orders", "--group", "new", "bills:bill", "--burst").returncode == 0
+    publish(topic, 2)
+    done = delayq("consume", "--topic", "orders", "--group", "new", "bills:bill", "-c", "1", "--max-messages", "1")
+    assert done.returncode == 0, done.stderr
+    assert topic.group("new").lag() == 1
+
+
+def test_what_fails_for_good_is_a_dead_letter(delayq: Run, topic: Topic):
+    publish(topic, 5)
+    words = ["--topic", "orders", "--group", "billing", "--start", "0", "--max-deliveries", "1", "bills:bill"]
+    assert delayq("consume", *words, "--burst").returncode == 0
+    letters = topic.group("billing").dead()
+    assert sorted((each.record.payload, each.reason) for each in letters) == [
+        (3, "no such customer"),
+        (4, "deliveries-exhausted"),
+    ]
+
+
+def test_killed_and_stopped_processes_lose_nothing(start: Start, topic: Topic, tmp_path: Path):
+    group = topic.group("billing")
+    words = ["--topic", "orders", "--group", "billing", "--ack-timeout", "1s", "-c", "2", "bills:note"]
+
+    def handled() -> list[int]:
+        return [int(line) for path in tmp_path.glob("handled-*") for line in path.read_text().split()]
+
+    processes = [start("consume", *words) for _ in range(3)]
+    publish(topic, 1000)
+    for process, how in zip(processes, (signal.SIGKILL, signal.SIGTERM), strict=False):
+        assert eventually((tmp_path / f"handled-{process.pid}").exists)
+        process.send_signal(how)
+        assert process.wait(30) == (0 if how == signal.SIGTERM else -how)
+    assert eventually(lambda: not group.unacked() and not group.lag(), 60)
+    assert set(handled()) == set(range(1000))
+    processes[2].terminate()
+    assert processes[2].wait(30) == 0
+
+
+def test_sigterm_lets_a_handler_finish(start: Start, topic: Topic, tmp_path: Path):
+    group = topic.group("billing")
+    process = start("consume", "--topic", "orders", "--group", "billing", "-c", "1", "bills:slow")
+    publish(topic, 2)
+    assert eventually((tmp_path / "started-0").exists)
+    process.terminate()
+    assert process.wait(30) == 0
+    assert not (tmp_path / "started-1").exists()
+    assert (tmp_path / f"handled-{process.pid}").read_text() == "0\n"
+    assert len(group.unacked()) + group.lag() == 1
+
+
+def test_several_processes_share_a_group(start: Start, topic: Topic, tmp_path: Path):
+    group = topic.group("billing")
+    process = start("consume", "--topic", "orders", "--group", "billing", "-c", "1", "--processes", "2", "bills:note")
+
+    def share() -> bool:
+        publish(topic, 10)
+        return len(list(tmp_path.glob("handled-*"))) == 2
+
+    assert eventually(share)
+    process.terminate()
+    assert process.wait(30) == 0
+    assert {each.consumer for each in group.unacked()} <= {REQUEUED}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--topic", "orders", "bills:bill"], "--topic needs a --group"),
+        (["--group", "billing", "bills:bill"], "--group goes with --topic"),
+        (["--max-deliveries", "3", "bills:bill"], "--max-deliveries goes with --topic"),
+        (["--start", "0", "bills:bill"], "--start goes with --topic"),
+        (["--ack-timeout", "3", "bills:bill"], "--ack-timeout goes with --topic"),
+        (["--topic", "orders", "--group", "g", "--exec", "cat", "orders"], "--exec is for queues"),
+        (["--topic", "orders", "--group", "g", "--strict", "bills:bill"], "--strict is for queues"),
+        (["--topic", "orders", "--group", "g", "--pool", "process", "bills:bill"], "--pool is for queues"),
+        (["--topic", "orders", "--group", "g", "--timeout", "3", "bills:bill"], "--timeout is for queues"),
+        (["--topic", "orders", "--group", "g", "--lease", "3", "bills:bill"], "--lease is for queues"),
+        (["--topic", "orders", "--group", "g", "bills:bill", "bills:mail"], "goes with one TARGET"),
+        (["--topic", "orders", "--group", "g", "bills"], "is not MODULE:HANDLER"),
+        (["--topic", "orders", "--group", "g", "bills:nobody"], "bills:nobody does not exist"),
+        (["--topic", "orders", "--group", "g", "bills:number"], "is a int, not a function"),
+        (["--topic", "orders", "--group", "g", "absent:bill"], "no module named 'absent'"),
+        (["--topic", "orders", "--group", "g", "--start", "noon", "bills:bill"], "noon"),
+        (["--topic", "or{ders", "--group", "g", "bills:bill"], "or{ders"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_does_not_go_together_is_refused(
+    invoke: Invoke, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("consume", *words, "--burst")
+    assert (result.exit_code, told in result.output) == (2, True), result.output
+    assert topic.connection.client.keys("*orders*") == []

@@ -1,0 +1,236 @@
+"""The rights that docs/acl.md lists for topics: enough for each role, none too many, others refused."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+from unittest.mock import patch
+
+import pytest
+
+from delayq import NewRecord, Topic, wire
+from delayq.errors import LoginRefused
+from delayq.listener import Listener
+from delayq.outcome import Failed
+from delayq.topics import grouping, settling
+from tests.faults.telling import HARMLESS, LINES, ON_OCCASION, contents
+from tests.house.tree import LUA
+from tests.servers import RedisServer
+
+Story: TypeAlias = Callable[[Topic, Topic], None]
+
+
+def publishes(mine: Topic, root: Topic) -> None:
+    """Publish with and without an own id, with a greatest length, and for later; withdraw what waits."""
+    forget_scripts(root)
+    mine.publish("x", id="1-0")
+    mine.publish("x", id="1-1")
+    mine.publish_many([NewRecord("x"), NewRecord("y")], max_length=3, exact=True)
+    mine.publish("x", max_length=1)
+    assert mine.publish("x", delay=60, id="later").created
+    assert not mine.publish("x", delay=60, id="later").created
+    assert mine.cancel("later")
+
+
+def reads(mine: Topic, root: Topic) -> None:
+    """Read without a group, both ways, append what is due, and wait for what comes."""
+    root.publish("x")
+    root.publish("y", delay=0.001)
+    time.sleep(0.003)  # until it is due
+    forget_scripts(root)
+    assert [each.payload for each in mine.range()] == ["x", "y"]
+    assert [each.payload for each in mine.range(reverse=True)] == ["y", "x"]
+    assert mine.length() == 2
+    assert len(list(mine.tail("0", wait=0.01))) == 2
+    assert list(mine.tail("$", wait=0.01)) == []
+    assert mine.groups() == []
+
+
+def waits(mine: Topic, root: Topic) -> None:
+    """Wait, and give the connection up."""
+    root.publish("x")
+    listener = Listener(mine.core, mine.connection)
+    mine.connection.do(mine.core.opened())
+    listener.wait(["$"], 0.01)
+    listener.close()
+
+
+def joins(mine: Topic, root: Topic) -> None:
+    """Make a group, poll, ack, hold, take over, and bury; look at the group."""
+    forget_scripts(root)
+    group = mine.group("mail", "0")
+    root.publish_many([NewRecord(number) for number in range(5)])
+    root.publish("late", delay=0.001)
+    time.sleep(0.003)  # until it is due
+    records = group.poll("a", 100, wait=1)
+    assert len(records) == 5 + (records[-1].payload == "late")
+    group.poll("a", 100)
+    assert group.own_unacked("a")
+    mine.connection.do(settling.settle(mine.core, "mail", "a", [(records[0], Failed(error="broken"))]))
+    mine.connection.do(grouping.hold(mine.core, "mail", "a", records))
+    assert group.ack(records[0]) == 1
+    assert group.bury(records[1], "a", "unwanted")
+    mine.connection.do(settling.settle(mine.core, "mail", "a", [(records[2], Failed(error="broken"))]))
+    assert len(group.fetch_not_acked("b", 0, 2)) == 2
+    assert mine.group("mail", max_deliveries=1).fetch_not_acked("b", 0) == []
+    assert len(group.dead()) == 5
+    assert (group.lag(), group.unacked(), len(group.consumers())) == (0, [], 2)
+
+
+def administers(mine: Topic, root: Topic) -> None:
+    """Make, move and destroy groups, remove consumers, clear ghosts, bring dead letters back, and trim."""
+    forget_scripts(root)
+    group = mine.group("mail", "0")
+    root.publish_many([NewRecord(number) for number in range(6)])
+    held = root.group("mail").poll("a", 4)
+    assert root.group("mail").bury(held[0], "a")
+    assert [each.lag for each in mine.groups()] == [2]
+    group.set_position("$")
+    assert group.requeue_dead(group.dead()) == 1
+    assert group.remove_consumer("a", to="b") == 3
+    assert (len(group.unacked()), [each.name for each in group.consumers()]) == (4, ["b", "delayq-requeued"])
+    assert mine.trim_acked().slowest == "mail"
+    assert mine.trim(max_length=5, approximate=False) == 1
+    assert group.clear_ghosts() == 1
+    assert mine.shrink_by_last_size() == 0
+    assert mine.delete(root.range(count=1)) == 1
+    assert mine.trim(min_id="9999999999999", approximate=False) == 4
+    assert group.destroy()
+
+
+def lasts(mine: Topic, root: Topic) -> None:
+    """Use a connection again that was idle for half a minute: a PING finds out whether it is still there."""
+    root.publish("x")
+    with patch.object(wire, "_CHECK_AFTER_SECONDS", -1.0):
+        for _ in range(2):
+            mine.groups()
+
+
+OWN: dict[str, tuple[Story, ...]] = {
+    "publisher": (publishes,),
+    "member": (reads, waits, joins, lasts),
+    "topic_administrator": (administers, lasts),
+}
+SCRIPTS = {
+    "publisher": "publish postpone withdraw",
+    "member": "ripe append make_group poll ack fail hold unacked rescue bury groups behind",
+    "topic_administrator": "make_group destroy groups behind unacked revive hand_over clear_ghosts trim trim_acked"
+    " shrink",
+}
+
+each_role = pytest.mark.parametrize("role", OWN)
+
+
+def forget_scripts(root: Topic) -> None:
+    client: Any = root.connection.client
+    client.script_flush()
+
+
+def as_user(server: RedisServer, role: str, name: str = "orders", **options: Any) -> Topic:
+    return Topic(name, url=f"unix://{role}:secret@{server.socket}", **options)
+
+
+def grant(server: RedisServer, role: str, rights: Iterable[str]) -> None:
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", role, *rights)
+
+
+def tell(server: RedisServer, role: str, rights: Iterable[str], story: Story) -> str:
+    """Tell a story as a user with these rights; return what of it failed, or was denied and put up with."""
+    server.flush()
+    grant(server, role, rights)
+    with (
+        server.client(decode_responses=True) as admin,
+        as_user(server, role) as mine,
+        Topic("orders", url=server.url) as root,
+    ):
+        admin.execute_command("ACL", "LOG", "RESET")
+        try:
+            story(mine, root)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the story has not come to its end
+            return repr(error)
+        denied = [each["object"] for each in admin.acl_log() if each["username"] == role]
+    return ", ".join(each for each in denied if each not in HARMLESS)
+
+
+@each_role
+def test_role_does_all_that_is_its_own(role: str, any_server: RedisServer) -> None:
+    for story in OWN[role]:
+        assert tell(any_server, role, LINES[role], story) == "", story.__name__
+
+
+@each_role
+def test_role_may_run_every_command_of_its_scripts(role: str) -> None:
+    texts = [(LUA / "topics" / f"{name}.lua").read_text() for name in SCRIPTS[role].split()]
+    commands = {f"+{name.lower()}" for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
+    granted = {right.partition("|")[0] for right in LINES[role]}
+    assert commands - granted == set()
+
+
+@each_role
+def test_without_any_one_of_its_rights_a_role_fails(role: str, any_server: RedisServer) -> None:
+    needless = []
+    for right in LINES[role][3:]:
+        rights = [each for each in LINES[role] if each != right]
+        if not any(tell(any_server, role, rights, story) for story in OWN[role]):
+            needless.append(right)
+    assert needless == []
+
+
+REFUSED: dict[str, dict[str, Callable[[Topic], Any]]] = {
+    "publisher": {
+        "range": lambda topic: topic.range(),
+        "group": lambda topic: topic.group("new"),
+        "groups": lambda topic: topic.groups(),
+        "shrink": lambda topic: topic.shrink_by_last_size(),
+    },
+    "member": {
+        "delay": lambda topic: topic.publish("x", delay=60),
+        "trim": lambda topic: topic.trim(max_length=0),
+        "trim_acked": lambda topic: topic.trim_acked(),
+        "shrink": lambda topic: topic.shrink_by_last_size(),
+        "move": lambda topic: topic.group("mail").set_position("0"),
+        "destroy": lambda topic: topic.group("mail").destroy(),
+        "remove_consumer": lambda topic: topic.group("mail").remove_consumer("idle"),
+    },
+    "topic_administrator": {
+        "delay": lambda topic: topic.publish("x", delay=60),
+        "poll": lambda topic: topic.group("mail").poll("b"),
+    },
+}
+
+
+@pytest.mark.parametrize(("role", "deed"), [(role, deed) for role, deeds in REFUSED.items() for deed in deeds])
+def test_what_is_not_a_role_s_own_is_refused_and_changes_nothing(role: str, deed: str, any_server: RedisServer) -> None:
+    with Topic("orders", url=any_server.url) as root:
+        group = root.group("mail")
+        root.publish_many([NewRecord(number) for number in range(3)])
+        group.ack(group.poll("idle", 1))
+        group.poll("a", 2)
+    grant(any_server, role, LINES[role])
+    before = contents(any_server)
+    with as_user(any_server, role) as mine, pytest.raises(LoginRefused, match=r"grant this user .*docs/acl\.md"):
+        REFUSED[role][deed](mine)
+    assert contents(any_server) == before
+
+
+@each_role
+@pytest.mark.parametrize("name", ["order", "orders2", "*", "ORDERS"])
+def test_topic_of_another_name_is_out_of_reach(role: str, name: str, any_server: RedisServer) -> None:
+    with Topic(name, url=any_server.url) as root:
+        root.publish("x")
+    grant(any_server, role, LINES[role])
+    with as_user(any_server, role, name) as mine, pytest.raises(LoginRefused, match="grant this user the keys"):
+        mine.publish("x")
+
+
+def test_shards_take_the_pattern_that_the_page_adds(any_server: RedisServer) -> None:
+    grant(any_server, "publisher", LINES["publisher"])
+    records = [NewRecord("x") for _ in range(8)]
+    with as_user(any_server, "publisher", shards=4) as mine:
+        with pytest.raises(LoginRefused, match="grant this user the keys"):
+            mine.publish_many(records)
+        grant(any_server, "publisher", [*LINES["publisher"], ON_OCCASION["a topic with shards"]])
+        assert len(mine.publish_many(records)) == 8

@@ -1,0 +1,91 @@
+"""The connection of a topic's consumer is cut at each kind of call of its life: each record is handled all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from delayq import NewRecord, Record, Reject, Topic, TopicConsumer, aio, backoff
+from tests.faults.proxy import Cut, Proxy, Way
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+COUNT = 30
+FAILS, REJECTED, LATE, LEFT = 3, 4, COUNT, COUNT + 1  # the payloads of some
+CALLS = ("unacked", "rescue", "poll", "ack", "fail", "bury", "retake", "hold", "ripe", "append")
+CUTS: list[tuple[str, Way]] = [*((call, "after") for call in CALLS), ("poll", "before"), ("ack", "before")]
+
+Life = Callable[[str, Callable[[Record], None], Callable[[], bool]], None]
+
+
+@pytest.fixture
+def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
+    with Proxy(redis_server.socket) as proxy:
+        yield proxy
+
+
+def lives(url: str, handler: Callable[[Record], None], is_done: Callable[[], bool]) -> None:
+    """Let a consumer live until all is done."""
+    with Topic("orders", url=url) as topic:
+        group = topic.group("billing", max_deliveries=5)
+        consumer = TopicConsumer(group, handler, ack_timeout=1, backoff=backoff.fixed(0.5))
+        consumer.start()
+        done = eventually(is_done)
+        consumer.stop()
+        assert done
+
+
+def lives_async(url: str, handler: Callable[[Record], None], is_done: Callable[[], bool]) -> None:
+    """Let one of the async face live."""
+
+    async def handle(record: Record) -> None:
+        handler(record)
+
+    async def live() -> bool:
+        async with aio.Topic("orders", url=url) as topic:
+            group = await topic.group("billing", max_deliveries=5)
+            consumer = aio.TopicConsumer(group, handle, ack_timeout=1, backoff=backoff.fixed(0.5))
+            await consumer.start()
+            done = await asyncio.to_thread(eventually, is_done)
+            await consumer.stop()
+            return done
+
+    assert asyncio.run(live())
+
+
+@pytest.mark.parametrize("life", [lives, lives_async])
+@pytest.mark.parametrize(("call", "way"), CUTS)
+def test_every_record_is_handled_when_a_connection_is_cut(
+    redis_server: RedisServer, proxy: Proxy, call: str, way: Way, life: Life
+):
+    handled: dict[int, list[int]] = defaultdict(list)
+
+    def handle(record: Record) -> None:
+        handled[record.payload].append(record.deliveries)
+        if record.payload == REJECTED:
+            raise Reject("unwanted")
+        if record.payload == FAILS and record.deliveries == 1:
+            raise ValueError("not yet")
+
+    def decide(name: str) -> Cut | None:
+        return Cut(way) if name == f"topics/{call}" and not proxy.cuts and handled_enough() else None
+
+    def handled_enough() -> bool:  # what begins a life is to be cut there; a poll that brings something, too
+        return call in {"unacked", "rescue", "poll"} or bool(handled)
+
+    with Topic("orders", url=redis_server.url) as topic, redis_server.client() as client:
+        group = topic.group("billing")
+        topic.publish(LEFT)
+        (left,) = group.poll("dead")
+        client.xclaim(topic.core.shards[0].keys.stream, "billing", "dead", 0, [left.id], idle=60_000, justid=True)
+        topic.publish_many([NewRecord(number) for number in range(COUNT)])
+        topic.publish(LATE, delay=0.3)
+        proxy.decide = decide
+        life(proxy.url, handle, lambda: len(handled) == COUNT + 2 and not group.unacked() and proxy.cuts == 1)
+        assert sorted(handled) == list(range(COUNT + 2))
+        assert [letter.record.payload for letter in group.dead()] == [REJECTED]
+        if call not in {"rescue", "retake"}:
+            assert (handled[FAILS], handled[LEFT], handled[0]) == ([1, 2], [2], [1])

@@ -1,0 +1,136 @@
+"""Fixtures: the same topic on a real Redis, through each kind of client and either face, and in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fakeredis
+import pytest
+import redis
+from redis import asyncio as async_redis
+
+from delayq import Topic, aio
+from delayq.aio.group import Group as AsyncGroup
+from tests.conftest import emptied
+from tests.servers import KNOWN_VERSIONS, RedisServer
+
+CLIENTS: dict[str, dict[str, Any]] = {
+    "redis-6.2": {},
+    "redis-7.0": {},
+    "redis-8.2": {},
+    "redis-decoding": {"decode_responses": True},
+    "redis-resp3": {"protocol": 3},
+    "redis-shards": {},
+    "fakeredis": {},
+    "aio-6.2": {},
+    "aio-8.2": {},
+    "aio-decoding": {"decode_responses": True},
+    "aio-resp3": {"protocol": 3},
+    "aio-shards": {},
+    "aio-fakeredis": {},
+}
+START = 1_700_000_000_000
+
+
+class Now:
+    """The time that delayed records go by, ms."""
+
+    def __init__(self) -> None:
+        self.ms = START
+
+    def __call__(self) -> int:
+        return self.ms
+
+    def later(self, seconds: float) -> None:
+        """Let seconds pass."""
+        self.ms += int(seconds * 1000)
+
+
+class Awaited:
+    """A topic or a group of the async face, each of whose methods is awaited when it is called."""
+
+    def __init__(self, target: Any, runner: asyncio.Runner) -> None:
+        self.target = target
+        self.runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.target, name)
+        if inspect.isasyncgenfunction(value):
+            return lambda *args, **options: iter(self.runner.run(_listed(value(*args, **options))))
+        if inspect.iscoroutinefunction(value):
+            return lambda *args, **options: self._of(self.runner.run(value(*args, **options)))
+        return value
+
+    def _of(self, result: Any) -> Any:
+        return Awaited(result, self.runner) if isinstance(result, AsyncGroup) else result
+
+
+async def _listed(records: Any) -> list[Any]:
+    return [record async for record in records]
+
+
+@pytest.fixture(params=CLIENTS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def server(kind: str, request: pytest.FixtureRequest) -> RedisServer | None:
+    """The server, emptied: of the version that the kind names, else the one that most tests run on."""
+    if "fakeredis" in kind:
+        return None
+    version = kind.rpartition("-")[2]
+    if version not in KNOWN_VERSIONS:
+        version = request.getfixturevalue("default_version")
+    return emptied(request, request.getfixturevalue("shared_server")(version))
+
+
+@pytest.fixture
+def client(server: RedisServer | None) -> Iterator[redis.Redis]:
+    """A client for looking behind the topic."""
+    with fakeredis.FakeRedis(server=fakeredis.FakeServer()) if server is None else server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+Make = Callable[..., Topic]
+
+
+@pytest.fixture
+def make(kind: str, client: redis.Redis, server: RedisServer | None, now: Now) -> Iterator[Make]:
+    """``make(**options)``: a topic; of the async face, one that awaits for the test."""
+    made: list[Any] = []
+    shared: Any = client
+    runner = asyncio.Runner() if kind.startswith("aio") else None
+    if runner:
+        fake = client.connection_pool.connection_kwargs.get("server")
+        shared = async_redis.from_url(server.url, **CLIENTS[kind]) if server else fakeredis.FakeAsyncRedis(server=fake)
+    elif server:
+        shared = server.client(**CLIENTS[kind])
+
+    def make(name: str = "orders", **options: Any) -> Any:
+        given = {"shards": 3 if kind.endswith("shards") else 1, "clock": now, "redis": shared} | options
+        made.append(Awaited(aio.Topic(name, **given), runner) if runner else Topic(name, **given))
+        return made[-1]
+
+    yield make
+    for topic in made:
+        topic.close()
+    if runner:
+        runner.run(shared.aclose())
+        assert asyncio.all_tasks(runner.get_loop()) == set()
+        runner.close()
+    elif shared is not client:
+        shared.close()
+
+
+@pytest.fixture
+def topic(make: Make) -> Topic:
+    return make()

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import InvalidInput, NewRecord, Topic
+from delayq.errors import HoldsRecords, InvalidName, UnknownConsumer, UnknownGroup
+from tests.topics.conftest import Make
+
+
+def publish(topic: Topic, count: int) -> None:
+    topic.publish_many([NewRecord(number) for number in range(count)])
+
+
+def age() -> None:
+    """Let a millisecond pass: in memory, what was handed out within the same one is not older than 0."""
+    time.sleep(0.002)
+
+
+def payloads(records: list[Any]) -> list[Any]:
+    return [record.payload for record in records]
+
+
+def test_each_group_is_handed_every_record(topic: Topic):
+    groups = [topic.group(name) for name in ("billing", "mail", "search")]
+    publish(topic, 7)
+    for group in groups:
+        records = group.poll("a", 100)
+        assert sorted(payloads(records)) == list(range(7))
+        assert {record.deliveries for record in records} == {1}
+        assert group.ack(records) == 7
+        assert (group.poll("a", 100), group.unacked()) == ([], [])
+
+
+def test_consumers_of_a_group_share_its_records(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    publish(topic, 10)
+    assert payloads(group.poll("a", 3)) == [0, 1, 2]
+    assert payloads(group.poll("b", 4)) == [3, 4, 5, 6]
+    assert payloads(group.poll("a", 100)) == [7, 8, 9]
+    assert [(each.name, each.unacked) for each in group.consumers()] == [("a", 6), ("b", 4)]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("$", []),
+        ("0", [1, 2, 3]),
+        ("1-0", [2, 3]),
+        ("2", [3]),
+        (dt.datetime.fromtimestamp(0.002, dt.UTC), [2, 3]),
+        (dt.datetime.fromtimestamp(0, dt.UTC), [1, 2, 3]),
+    ],
+    ids=str,
+)
+def test_group_begins_where_it_is_told_and_can_be_moved_there(make: Make, start: Any, expected: list[int]):
+    topic = make(shards=1)
+    topic.publish_many([NewRecord(number, id=f"{number}-0") for number in (1, 2, 3)])
+    assert payloads(topic.group("new", start).poll("a")) == expected
+    other = topic.group("other", "0")
+    other.poll("a")
+    other.set_position(start)
+    assert payloads(other.poll("a")) == expected
+
+
+def test_group_that_exists_stays_where_it_is(topic: Topic):
+    publish(topic, 3)
+    topic.group("billing", "0")
+    assert len(topic.group("billing", "$").poll("a")) == 3
+
+
+def test_own_unacked_records_are_read_again(topic: Topic):
+    group = topic.group("billing")
+    publish(topic, 9)
+    records = group.poll("a", 6)
+    group.poll("b", 3)
+    group.ack(records[:2])
+    again = group.own_unacked("a")
+    assert sorted(payloads(again)) == sorted(payloads(records[2:]))
+    assert min(record.deliveries for record in again) >= 2
+    assert group.own_unacked("nobody") == []
+
+
+def test_ack_counts_what_was_unacked(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    publish(topic, 4)
+    records = group.poll("a", 4)
+    assert group.ack(records[0]) == 1
+    assert group.ack([records[0], records[1]]) == 1
+    assert group.ack(records[2].id) == 1
+    assert group.ack([records[3].id, "1-1"]) == 1
+    assert group.ack([]) == 0
+
+
+@pytest.mark.parametrize("bad", [7, [7], "x", ["5-0", None]])
+def test_what_is_no_record_is_not_acked(make: Make, bad: Any):
+    group = make(shards=1).group("billing")
+    with pytest.raises((InvalidInput, TypeError)):
+        group.ack(bad)
+
+
+def test_poll_waits_for_a_record(make: Make):
+    topic = make(clock=str)
+    group = topic.group("billing")
+    topic.publish("soon", delay=0.1)
+    assert payloads(group.poll("a", wait=10)) == ["soon"]
+    assert group.poll("a", wait=0.05) == []
+
+
+def test_stale_records_are_taken_over_once(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    publish(topic, 5)
+    group.poll("dead", 5)
+    assert group.fetch_not_acked("b", ack_timeout=3600) == []
+    age()
+    taken = group.fetch_not_acked("b", ack_timeout=0, count=2)
+    assert payloads(taken) == [0, 1]
+    assert {record.deliveries for record in taken} == {2}
+    assert [(each.id, each.consumer) for each in group.unacked("b")] == [(each.id, "b") for each in taken]
+    assert len(group.unacked("dead")) == 3
+
+
+def test_record_delivered_too_often_becomes_a_dead_letter_of_the_group_alone(make: Make):
+    topic = make(shards=1)
+    group, other = topic.group("billing", max_deliveries=2), topic.group("mail")
+    published = topic.publish({"a": 1}, headers={"h": "x"})
+    group.poll("a")
+    age()
+    assert len(group.fetch_not_acked("b", 0)) == 1
+    age()
+    assert group.fetch_not_acked("c", 0) == []
+    (letter,) = group.dead()
+    assert (letter.record.id, letter.record.payload, letter.record.headers) == (published.id, {"a": 1}, {"h": "x"})
+    assert (letter.consumer, letter.deliveries, letter.reason) == ("b", 2, "deliveries-exhausted")
+    assert group.unacked() == []
+    assert (other.lag(), other.dead()) == (1, [])
+
+
+def test_buried_record_keeps_its_reason_and_error(topic: Topic):
+    group = topic.group("billing")
+    topic.publish("bad")
+    (record,) = group.poll("a")
+    assert group.bury(record, "b") is False
+    assert group.bury(record, "a", "unwanted", ValueError("no\nsuch")) is True
+    assert group.bury(record, "a") is False
+    (letter,) = group.dead()
+    assert (letter.reason, letter.errors, letter.deliveries) == ("unwanted", ["ValueError: no such"], 1)
+
+
+def test_dead_letters_come_back_while_the_topic_has_their_records(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    publish(topic, 3)
+    for record in group.poll("a"):
+        group.bury(record, "a")
+    letters = group.dead()
+    topic.trim(min_id=letters[1].record.id, approximate=False)
+    assert group.requeue_dead(letters) == 2
+    assert [each.id for each in group.dead()] == [letters[0].id]
+    assert payloads(group.fetch_not_acked("b", 30)) == [1, 2]
+    assert group.requeue_dead(letters) == 0
+
+
+def test_ghosts_are_found_cleared_and_counted(make: Make, client: redis.Redis):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    publish(topic, 10)
+    records = group.poll("a", 10)
+    topic.trim(max_length=6, approximate=False)
+    client.xdel("delayq:{orders}:topic", records[7].id)
+    assert group.clear_ghosts() == 5
+    assert group.clear_ghosts() == 0
+    assert [each.id for each in group.unacked()] == [records[place].id for place in (4, 5, 6, 8, 9)]
+
+
+def test_ghosts_are_not_handed_out(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing", max_deliveries=5)
+    publish(topic, 4)
+    group.poll("a", 4)
+    topic.trim(max_length=1, approximate=False)
+    assert payloads(group.own_unacked("a")) == [3]
+    age()
+    assert payloads(group.fetch_not_acked("b", 0)) == [3]
+    assert len(group.unacked()) == 1
+
+
+def test_consumer_that_holds_records_is_not_removed_unless_somebody_has_them(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    publish(topic, 700)
+    group.poll("a", 700)
+    with pytest.raises(HoldsRecords, match="consumer a of group billing holds unacked records"):
+        group.remove_consumer("a")
+    assert group.remove_consumer("a", to="b") == 700
+    assert [(each.name, each.unacked) for each in group.consumers()] == [("b", 700)]
+    assert {each.deliveries for each in group.unacked(count=1_000)} == {1}
+
+
+def test_consumer_that_holds_nothing_is_removed(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    publish(topic, 1)
+    group.ack(group.poll("a"))
+    assert group.remove_consumer("a") == 0
+    assert group.consumers() == []
+    with pytest.raises(UnknownConsumer, match="group billing has no consumer a"):
+        group.remove_consumer("a")
+    with pytest.raises(InvalidInput, match="to='a'"):
+        group.remove_consumer("a", to="a")
+
+
+def test_lag_counts_what_no_consumer_was_handed(topic: Topic):
+    group = topic.group("billing", "0")
+    assert group.lag() == 0
+    publish(topic, 12)
+    assert group.lag() == 12
+    group.poll("a", 5)
+    assert group.lag() == 7
+    (info,) = topic.groups()
+    assert (info.name, info.unacked, info.lag, info.consumers) == ("billing", 5, 7, 1)
+
+
+def test_lag_is_right_after_the_topic_was_trimmed(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing", "0")
+    publish(topic, 1_500)
+    group.poll("a", 10)
+    topic.trim(max_length=1_200, approximate=False)
+    assert group.lag() == 1_200
+
+
+def test_unknown_group_is_named_and_nothing_is_made(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    assert group.destroy() is True
+    assert group.destroy() is False
+    topic.publish("a")
+    calls: list[Callable[[], Any]] = [
+        lambda: group.poll("a"),
+        lambda: group.own_unacked("a"),
+        lambda: group.fetch_not_acked("a", 0),
+        group.unacked,
+        group.clear_ghosts,
+        group.info,
+        group.consumers,
+        lambda: group.set_position("0"),
+        lambda: group.remove_consumer("a", "b"),
+    ]
+    for call in calls:
+        with pytest.raises(UnknownGroup, match=r"has no group billing: make it with topic\.group"):
+            call()
+    assert group.ack("1-0") == 0
+    assert topic.groups() == []
+
+
+def test_destroyed_group_leaves_nothing_behind(make: Make, client: redis.Redis):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    topic.publish("a")
+    (record,) = group.poll("a")
+    group.bury(record, "a")
+    before = {key for key in client.scan_iter() if b":group:" in key}
+    assert before
+    group.destroy()
+    assert not {key for key in client.scan_iter() if b":group:" in key}
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 257, "a\nb", 7])
+def test_names_are_checked(topic: Topic, bad: Any):
+    with pytest.raises(InvalidName, match="group name"):
+        topic.group(bad)
+    group = topic.group("billing")
+    for call in (group.poll, group.own_unacked, group.fetch_not_acked):
+        with pytest.raises(InvalidName, match="consumer name"):
+            call(bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "2", True])
+def test_most_deliveries_are_checked(topic: Topic, bad: Any):
+    with pytest.raises(InvalidInput, match="max_deliveries"):
+        topic.group("billing", max_deliveries=bad)
+
+
+def test_records_of_another_topic_are_refused(make: Make):
+    mine, other = make("mine", shards=1), make("other", shards=1)
+    group = mine.group("billing")
+    foreign = other.group("billing")
+    for topic in (mine, other):
+        topic.publish("a")
+    group.poll("a")
+    (record,) = foreign.poll("a")
+    nothing: Any = 5
+    calls: list[Callable[[], Any]] = [
+        lambda: group.ack(record),
+        lambda: group.bury(record, "a"),
+        lambda: group.ack(nothing),
+        lambda: group.requeue_dead([nothing]),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInput, match=r"is no (record of this topic|dead letter)"):
+            call()
+    assert len(group.unacked()) == len(foreign.unacked()) == 1

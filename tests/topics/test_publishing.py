@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import InvalidInput, NewRecord, Topic
+from delayq.errors import KeyOverwritten, PayloadTooLarge, RecordOrder, ShardsMismatch
+from delayq.times import from_ms
+from tests.topics.conftest import START, Make, Now
+
+LATER = dt.datetime(2040, 1, 1, tzinfo=dt.UTC)
+
+
+def payloads(topic: Topic, **options: Any) -> list[Any]:
+    return [record.payload for record in topic.range(count=10_000, **options)]
+
+
+@pytest.mark.parametrize("payload", [{"a": [1, 2.5, None]}, b"\x00\xff raw", "text", 7, None, [], b""])
+def test_payload_arrives_as_it_was_published(topic: Topic, payload: Any):
+    published = topic.publish(payload, headers={"tenant": "a", "n": 1})
+    (record,) = topic.range()
+    assert (record.payload, record.headers, record.id) == (payload, {"tenant": "a", "n": 1}, published.id)
+    assert (published.created, published.due_at, record.deliveries, record.topic) == (True, None, 0, "orders")
+
+
+def test_records_stand_in_the_order_in_which_they_were_published(make: Make):
+    topic = make(shards=1)
+    published = topic.publish_many([NewRecord(number) for number in range(1_200)])
+    assert payloads(topic) == list(range(1_200))
+    assert [record.id for record in topic.range(count=2_000)] == [each.id for each in published]
+    assert topic.length() == 1_200
+
+
+def test_records_of_one_key_keep_their_order_over_shards(make: Make):
+    topic = make(shards=3)
+    topic.publish_many([NewRecord([key, number], key=key) for number in range(100) for key in "abcdefgh"])
+    records = topic.range(count=2_000)
+    assert len({record.shard for record in records}) == 3
+    for key in "abcdefgh":
+        assert [r.payload[1] for r in records if r.payload[0] == key] == list(range(100))
+        assert len({r.shard for r in records if r.payload[0] == key}) == 1
+
+
+def test_records_without_a_key_go_to_all_shards(make: Make):
+    topic = make(shards=3)
+    topic.publish_many([NewRecord(number) for number in range(300)])
+    shards = [record.shard for record in topic.range(count=300)]
+    assert [shards.count(number) for number in range(3)] == [100, 100, 100]
+
+
+def test_own_ids_must_rise(make: Make):
+    topic = make(shards=1)
+    assert topic.publish("a", id="5-1").id == "5-1"
+    for old in ("5-1", "5-0", "4-9"):
+        with pytest.raises(RecordOrder, match=f"{old} does not come after 5-1"):
+            topic.publish("b", id=old)
+    assert topic.publish("c", id="5-2").id == "5-2"
+    assert topic.publish("d", id="40-0").id == "40-0"
+    assert payloads(topic) == ["a", "c", "d"]
+
+
+def test_own_ids_of_a_batch_are_checked_before_the_first_is_stored(make: Make):
+    topic = make(shards=1)
+    topic.publish("a", id="5-1")
+    with pytest.raises(InvalidInput, match="'7-1' does not come after '7-1'"):
+        topic.publish_many([NewRecord("b", id="6-0"), NewRecord("c", id="7-1"), NewRecord("d", id="7-1")])
+    with pytest.raises(InvalidInput, match="give all of them one, or none"):
+        topic.publish_many([NewRecord("b", id="6-0"), NewRecord("c")])
+    with pytest.raises(RecordOrder):
+        topic.publish_many([NewRecord("b", id="5-0"), NewRecord("c", id="7-1")])
+    assert payloads(topic) == ["a"]
+
+
+@pytest.mark.parametrize("bad", ["", "x", "5", "5-", "-5", "0-0", "5-1-1", "9" * 17 + "-1", "5-x", 7])
+def test_what_is_no_id_is_refused(topic: Topic, bad: Any):
+    with pytest.raises(InvalidInput, match="record id"):
+        topic.publish("a", id=bad)
+    assert topic.length() == 0
+
+
+@pytest.mark.parametrize("records", ["abc", 7, [{"a": 1}], [NewRecord("a"), "b"]])
+def test_what_is_no_record_is_refused_and_nothing_is_stored(topic: Topic, records: Any):
+    with pytest.raises(InvalidInput):
+        topic.publish_many(records)
+    assert topic.length() == 0
+
+
+def test_payload_over_the_limit_is_refused(make: Make):
+    topic = make(max_payload=10)
+    with pytest.raises(PayloadTooLarge):
+        topic.publish_many([NewRecord(b"x" * 10), NewRecord(b"x" * 11)])
+    assert topic.length() == 0
+
+
+def test_topic_keeps_its_greatest_length(make: Make):
+    topic = make(shards=1, max_length=5, exact=True)
+    for number in range(12):
+        topic.publish(number)
+    assert payloads(topic) == [7, 8, 9, 10, 11]
+    topic.publish("last", max_length=1)
+    assert payloads(topic) == ["last"]
+
+
+def test_approximate_length_keeps_at_least_that_many(make: Make):
+    topic = make(shards=1, max_length=100)
+    topic.publish_many([NewRecord(number) for number in range(2_000)])
+    assert 100 <= topic.length() < 2_000
+    assert payloads(topic)[-1] == 1_999
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, "5", True])
+def test_greatest_length_is_checked(make: Make, bad: Any):
+    with pytest.raises(InvalidInput, match="max_length"):
+        make(max_length=bad)
+    with pytest.raises(InvalidInput, match="max_length"):
+        make().publish("a", max_length=bad)
+
+
+def test_delayed_record_is_appended_when_it_is_due_and_not_before(topic: Topic, now: Now, client: redis.Redis):
+    published = topic.publish({"a": 1}, delay=10, headers={"h": "x"})
+    assert published.due_at == from_ms(START + 10_000)
+    assert topic.length() == 0
+    now.later(9.999)
+    assert topic.range() == []
+    now.later(0.001)
+    (record,) = topic.range()
+    assert (record.payload, record.headers) == ({"a": 1}, {"h": "x"})
+    assert not [key for key in client.scan_iter() if b":msg:" in key or b":pending" in key]
+
+
+def test_delayed_records_are_appended_in_the_order_of_their_times(make: Make, now: Now):
+    topic = make(shards=1)
+    topic.publish_many([NewRecord(number, delay=1 + number % 7) for number in range(1_200)])
+    now.later(60)
+    assert sorted(payloads(topic)) == list(range(1_200))
+    assert [number % 7 for number in payloads(topic)] == sorted(number % 7 for number in range(1_200))
+
+
+def test_delayed_record_with_an_id_that_waits_is_left(topic: Topic, now: Now):
+    assert topic.publish("first", delay=5, id="a").created
+    again = topic.publish("second", delay=1, id="a")
+    assert (again.id, again.created) == ("a", False)
+    now.later(5)
+    assert payloads(topic) == ["first"]
+
+
+def test_delayed_record_can_be_cancelled_while_it_waits(topic: Topic, now: Now):
+    published = topic.publish("a", at=LATER)
+    assert topic.cancel(published.id) is True
+    assert topic.cancel(published.id) is False
+    now.ms = int(LATER.timestamp() * 1000)
+    assert topic.length() == 0
+
+
+def test_envelope_that_is_gone_does_not_keep_the_others(topic: Topic, now: Now, client: redis.Redis):
+    topic.publish("a", delay=1, id="a")
+    topic.publish("b", delay=2, id="b")
+    (key,) = [key for key in client.scan_iter() if key.endswith(b":msg:a")]
+    client.delete(key)
+    now.later(2)
+    assert payloads(topic) == ["b"]
+
+
+def test_key_of_another_type_is_named_and_left(make: Make, client: redis.Redis):
+    topic = make(shards=1)
+    client.set("delayq:{orders}:topic", "mine")
+    for call in (lambda: topic.publish("a"), topic.range, topic.length, lambda: topic.group("g"), topic.trim_acked):
+        with pytest.raises(KeyOverwritten, match="belongs to another program"):
+            call()
+    topic.publish("a", delay=1)
+    assert client.get("delayq:{orders}:topic") == b"mine"
+
+
+def test_delayed_record_stays_where_it_is_when_its_topic_was_overwritten(make: Make, now: Now, client: redis.Redis):
+    topic = make(shards=1)
+    topic.publish("a", delay=1)
+    client.set("delayq:{orders}:topic", "mine")
+    now.later(1)
+    with pytest.raises(KeyOverwritten):
+        topic.range()
+    client.delete("delayq:{orders}:topic")
+    assert payloads(topic) == ["a"]
+
+
+def test_number_of_shards_is_recorded(make: Make):
+    make(shards=2).publish("a")
+    with pytest.raises(ShardsMismatch, match="shards=2"):
+        make(shards=4).publish("b")
+    assert make(shards=None).length() == 1
+
+
+@pytest.mark.parametrize("bad", ["", "a{b", "a#b", 7, "x" * 129])
+def test_name_of_a_topic_is_checked(make: Make, bad: Any):
+    with pytest.raises(InvalidInput, match="topic name"):
+        make(bad)
+
+
+def test_own_ids_of_many_records_are_refused_as_a_whole(make: Make):
+    topic = make(shards=1)
+    topic.publish("last", id="700-0")
+    with pytest.raises(RecordOrder):
+        topic.publish_many([NewRecord(number, id=f"{number}-0") for number in range(1, 1_001)])
+    assert payloads(topic) == ["last"]
+
+
+def test_topic_fed_by_delayed_records_alone_keeps_its_greatest_length(make: Make, now: Now):
+    topic = make(shards=1, max_length=5, exact=True)
+    topic.publish_many([NewRecord(number, delay=1 + number) for number in range(12)])
+    now.later(20)
+    assert payloads(topic) == [7, 8, 9, 10, 11]

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import InvalidInput, NewRecord, Topic
+from tests.topics.conftest import Make
+
+
+@pytest.fixture
+def numbered(make: Make) -> Topic:
+    """A topic whose records have the ids 1-0 to 9-0, and these numbers as payloads."""
+    topic = make(shards=1)
+    topic.publish_many([NewRecord(number, id=f"{number}-0") for number in range(1, 10)])
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ({"start": "3-0", "end": "5-0"}, [3, 4, 5]),
+        ({"start": "(3-0", "end": "(5-0"}, [4]),
+        ({"start": "3", "end": "5"}, [3, 4, 5]),
+        ({"start": "8-1"}, [9]),
+        ({"count": 2}, [1, 2]),
+        ({"reverse": True, "count": 2}, [9, 8]),
+        ({"reverse": True, "start": "3-0", "end": "(5-0"}, [4, 3]),
+        ({"start": "7-0", "end": "2-0"}, []),
+        ({"start": dt.datetime.fromtimestamp(0.004, dt.UTC)}, [4, 5, 6, 7, 8, 9]),
+        ({"end": dt.datetime.fromtimestamp(0.004, dt.UTC)}, [1, 2, 3, 4]),
+    ],
+    ids=str,
+)
+def test_range_reads_between_its_bounds(numbered: Topic, options: dict[str, Any], expected: list[int]):
+    assert [record.payload for record in numbered.range(**options)] == expected
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_pages_join_without_a_gap_or_an_overlap(make: Make, reverse: bool):
+    topic = make(shards=1)
+    topic.publish_many([NewRecord(number) for number in range(1_301)])
+    numbers = list(range(1_301))
+    found = [record.payload for record in topic.range(count=1_300, reverse=reverse)]
+    assert found == (numbers[::-1] if reverse else numbers)[:1_300]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"start": "x"},
+        {"end": "1-2-3"},
+        {"start": 5},
+        {"start": "("},
+        {"start": dt.datetime(2024, 1, 1)},  # noqa: DTZ001
+        {"count": 0},
+        {"count": 1_000_001},
+        {"count": "5"},
+    ],
+    ids=str,
+)
+def test_bounds_are_checked(topic: Topic, options: dict[str, Any]):
+    with pytest.raises(InvalidInput):
+        topic.range(**options)
+
+
+def test_records_of_several_shards_come_in_the_order_of_their_ids(make: Make):
+    topic = make(shards=3)
+    topic.publish_many([NewRecord(number) for number in range(300)])
+    ids = [record.id for record in topic.range(count=1_000)]
+    assert ids == sorted(ids, key=lambda each: tuple(map(int, each.split("-"))))
+    assert [record.id for record in topic.range(count=1_000, reverse=True)] == ids[::-1]
+
+
+def test_entry_of_another_program_is_read_as_its_fields(make: Make, client: redis.Redis):
+    topic = make(shards=1)
+    client.xadd("delayq:{orders}:topic", {"name": "value", "é": b"\xff"})
+    (record,) = topic.range()
+    assert record.payload == record.values == {"name": "value", "é": "�"}
+    assert (record.body, record.headers) == (b"", {})
+
+
+def test_topic_that_does_not_exist_is_empty_and_leaves_no_trace(make: Make, client: redis.Redis):
+    topic = make("never")
+    assert (topic.range(), topic.length(), topic.groups()) == ([], 0, [])
+    assert list(client.scan_iter()) == []
+
+
+def test_tail_begins_where_it_is_told(numbered: Topic):
+    def seen(start: Any) -> list[int]:
+        return [record.payload for record in numbered.tail(start, wait=0)]
+
+    assert seen("0") == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert seen("7-0") == [8, 9]
+    assert seen(dt.datetime.fromtimestamp(0.008, dt.UTC)) == [8, 9]
+    assert seen("$") == []
+
+
+def test_tail_goes_on_over_its_pages(make: Make):
+    topic = make(shards=1)
+    topic.publish_many([NewRecord(number) for number in range(1_201)])
+    assert [record.payload for record in topic.tail("0", wait=0)] == list(range(1_201))
+
+
+def test_tail_brings_what_comes_while_it_waits(make: Make):
+    topic = make(shards=1, clock=str)
+    topic.publish("old")
+    topic.publish("delayed", delay=0.1)
+    assert [record.payload for record in topic.tail("$", wait=1.5)] == ["delayed"]
+
+
+@pytest.mark.parametrize("bad", ["x", "-", "+", 5, None, "(1-0"])
+def test_beginning_of_a_tail_is_checked(topic: Topic, bad: Any):
+    with pytest.raises(InvalidInput, match="start"):
+        next(iter(topic.tail(bad, wait=0)))

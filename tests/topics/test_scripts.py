@@ -1,0 +1,94 @@
+"""Each script of topics does its work with the keys that its call declares, and with no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq.calls import Call
+from delayq.topics.keys import TopicKeys
+from delayq.topics.scripts import TopicScripts
+from tests.house.tree import topic_scripts
+
+CALLS: dict[str, Callable[[TopicScripts], Call[Any]]] = {
+    "publish": lambda scripts: scripts.publish([("9-0", b"{}")], 3, exact=True),
+    "postpone": lambda scripts: scripts.postpone([("b", "+5", b"{}")]),
+    "ripe": lambda scripts: scripts.ripe(),
+    "append": lambda scripts: scripts.append(["a"]),
+    "withdraw": lambda scripts: scripts.withdraw("a"),
+    "poll": lambda scripts: scripts.poll("g", "c", 10),
+    "ack": lambda scripts: scripts.ack("g", ["1-0"]),
+    "rescue": lambda scripts: scripts.rescue("g", "d", 0, "", 10, 1),
+    "bury": lambda scripts: scripts.bury("g", "c", "1-0", "unwanted", "error\n"),
+    "fail": lambda scripts: scripts.fail("g", "c", "1-0", "error\n"),
+    "retake": lambda scripts: scripts.retake("g", "c", ["1-0", "4-0"], counts=True),
+    "hand_back": lambda scripts: scripts.hand_back("g", "c", "d", [("1-0", True), ("2-0", False)]),
+    "hold": lambda scripts: scripts.hold("g", "c", ["1-0", "2-0"]),
+    "unacked": lambda scripts: scripts.unacked("g", "c", 0, "", 10),
+    "hand_over": lambda scripts: scripts.hand_over("g", "c", "d"),
+    "clear_ghosts": lambda scripts: scripts.clear_ghosts("g", ""),
+    "make_group": lambda scripts: scripts.make_group("h", "0"),
+    "destroy": lambda scripts: scripts.destroy("g"),
+    "groups": lambda scripts: scripts.groups("g"),
+    "behind": lambda scripts: scripts.behind("1-0"),
+    "revive": lambda scripts: scripts.revive("g", "d", ["1-0"]),
+    "trim": lambda scripts: scripts.trim("MAXLEN", "=", 1),
+    "trim_acked": lambda scripts: scripts.trim_acked(),
+    "shrink": lambda scripts: scripts.shrink("t"),
+}
+READ_ONLY = {"ripe", "unacked", "groups", "behind"}
+CHANGES_TIMES_ONLY = {"hold"}
+
+
+def test_every_script_is_called_here():
+    assert {path.stem for path in topic_scripts()} == set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_script_does_its_work_with_the_keys_that_it_declares(any_client: redis.Redis, name: str):
+    keys = TopicKeys.of_topic("delayq", "t")
+    given(any_client, keys)
+    before = stored(any_client, keys)
+    call = CALLS[name](TopicScripts(keys))
+    count = int(call.args[0])
+    any_client.acl_setuser("narrow", enabled=True, nopass=True, categories=["+@all"], keys=call.args[1 : 1 + count])  # type: ignore[arg-type]
+    kwargs = any_client.connection_pool.connection_kwargs | {"username": "narrow", "password": "x"}
+    with redis.Redis(
+        connection_pool=type(any_client.connection_pool)(any_client.connection_pool.connection_class, **kwargs)
+    ) as narrow:
+        call.read(narrow.execute_command(*call.words(whole=True)))
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            narrow.get("another")
+        narrow.connection_pool.disconnect()
+    assert (stored(any_client, keys) == before) is (name in READ_ONLY | CHANGES_TIMES_ONLY)
+
+
+def given(client: redis.Redis, keys: TopicKeys) -> None:
+    """Records: one acked, four with consumer c of group g, one of these deleted; a dead letter; and a due one."""
+    client.xadd(keys.stream, {"e": "{}"}, id="0-1")
+    for number in range(5):
+        client.xadd(keys.stream, {"e": "{}"}, id=f"{number + 1}-0")
+    client.xgroup_create(keys.stream, "g", "0")
+    client.xreadgroup("g", "c", {keys.stream: ">"}, count=5)
+    client.xack(keys.stream, "g", "0-1")
+    client.xadd(keys.buried("g"), {"of": "2-0", "e": "{}"}, id="1-0")
+    client.hset(keys.failures("g"), "1-0", "before\n")
+    client.xdel(keys.stream, "4-0")
+    client.hset(keys.sizes, "t", "1-0")
+    client.zadd(keys.pending, {"a": 1})
+    client.set(keys.record("a"), "{}")
+
+
+def stored(client: redis.Redis, keys: TopicKeys) -> list[Any]:
+    """All there is, but for the times that pass by themselves."""
+    contents: list[Any] = [sorted(client.keys())]
+    contents += [client.xrange(key) for key in (keys.stream, keys.buried("g"), keys.waking) if client.exists(key)]
+    contents += [client.hgetall(keys.failures("g")), client.hgetall(keys.sizes), client.zrange(keys.pending, 0, -1)]
+    groups = client.xinfo_groups(keys.stream)
+    contents.append(groups)
+    rows = client.xpending_range(keys.stream, "g", "-", "+", 10) if any(each["name"] == b"g" for each in groups) else []
+    contents += [(row["message_id"], row["consumer"], row["times_delivered"]) for row in rows]
+    return contents

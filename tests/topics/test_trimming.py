@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from delayq import InvalidInput, NewRecord, Topic
+from tests.topics.conftest import Make
+
+
+@pytest.fixture
+def topic(make: Make) -> Topic:
+    return make(shards=1)
+
+
+def publish(topic: Topic, *numbers: int) -> None:
+    topic.publish_many([NewRecord(number, id=f"{number}-0") for number in numbers])
+
+
+def left(topic: Topic) -> list[Any]:
+    return [record.payload for record in topic.range(count=100_000)]
+
+
+def test_trims_to_a_length(topic: Topic):
+    publish(topic, *range(1, 11))
+    assert topic.trim(max_length=4, approximate=False) == 6
+    assert left(topic) == [7, 8, 9, 10]
+    assert topic.trim(max_length=4, approximate=False) == 0
+    assert topic.trim(max_length=0, approximate=False) == 4
+
+
+def test_single_records_are_deleted(topic: Topic):
+    group = topic.group("billing", start="0")
+    topic.publish_many([NewRecord(number) for number in range(5)])
+    records = sorted(topic.range(), key=lambda record: record.payload)
+    assert len(group.poll("a")) == 5
+    assert topic.delete(records[1:3]) == 2
+    assert topic.delete(records[1]) == 0
+    assert topic.delete([]) == 0
+    assert sorted(record.payload for record in topic.range()) == [0, 3, 4]
+    assert group.clear_ghosts() == 2
+    with pytest.raises(InvalidInput, match="is no id of a record"):
+        topic.delete("five")
+    assert topic.length() == 3
+
+
+@pytest.mark.parametrize("least", ["7-0", "6-1", "7", dt.datetime.fromtimestamp(0.007, dt.UTC)], ids=str)
+def test_trims_to_an_id(topic: Topic, least: Any):
+    publish(topic, *range(1, 11))
+    assert topic.trim(min_id=least, approximate=False) == 6
+    assert left(topic) == [7, 8, 9, 10]
+
+
+def test_approximate_trim_drops_whole_nodes_only(topic: Topic):
+    topic.publish_many([NewRecord(number) for number in range(1_000)])
+    dropped = topic.trim(max_length=150)
+    assert 0 < dropped <= 850
+    assert topic.length() == 1_000 - dropped
+
+
+def test_long_topic_is_trimmed_in_bounded_steps(topic: Topic):
+    topic.publish_many([NewRecord(number) for number in range(25_000)])
+    assert topic.trim(max_length=3, approximate=False) == 24_997
+    assert left(topic) == [24_997, 24_998, 24_999]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"max_length": 5, "min_id": "5-0"}, {"max_length": -1}, {"min_id": "x"}, {"min_id": "-"}, {"min_id": "(5-0"}],
+    ids=str,
+)
+def test_trim_is_checked(topic: Topic, options: dict[str, Any]):
+    publish(topic, 1)
+    with pytest.raises(InvalidInput):
+        topic.trim(**options)
+    assert left(topic) == [1]
+
+
+def test_trim_acked_drops_what_every_group_has_acked_and_names_who_lags(topic: Topic):
+    fast, slow = topic.group("fast", "0"), topic.group("slow", "0")
+    publish(topic, *range(1, 11))
+    fast.ack(fast.poll("a", 10))
+    slow.ack(slow.poll("a", 4))
+    assert topic.trim_acked() == (4, "slow", "4-1")
+    assert left(topic) == [5, 6, 7, 8, 9, 10]
+    slow.ack(slow.poll("a", 10))
+    assert topic.trim_acked().dropped == 6
+    assert left(topic) == []
+
+
+def test_trim_acked_keeps_what_is_unacked_and_all_behind_it(topic: Topic):
+    group = topic.group("only", "0")
+    publish(topic, *range(1, 8))
+    records = group.poll("a", 7)
+    group.ack([record for record in records if record.payload != 3])
+    assert topic.trim_acked() == (2, "only", "3-0")
+    assert left(topic) == [3, 4, 5, 6, 7]
+    assert group.clear_ghosts() == 0
+
+
+def test_trim_acked_without_a_group_keeps_all(topic: Topic):
+    assert topic.trim_acked() == (0, None, None)
+    publish(topic, 1, 2)
+    assert topic.trim_acked() == (0, None, None)
+    assert left(topic) == [1, 2]
+
+
+def test_trim_acked_of_a_long_topic_goes_to_the_end(topic: Topic):
+    group = topic.group("only", "0")
+    topic.publish_many([NewRecord(number) for number in range(23_456)])
+    while records := group.poll("a", 5_000):
+        group.ack(records)
+    topic.publish("last")
+    assert topic.trim_acked().dropped == 23_456
+    assert left(topic) == ["last"]
+
+
+def test_shrink_keeps_what_came_since_the_last_shrink(topic: Topic):
+    publish(topic, *range(1, 6))
+    assert topic.shrink_by_last_size() == 0
+    assert left(topic) == [1, 2, 3, 4, 5]
+    publish(topic, 6, 7)
+    assert topic.shrink_by_last_size() == 5
+    assert left(topic) == [6, 7]
+    assert topic.shrink_by_last_size() == 2
+    assert left(topic) == []
+    publish(topic, 8)
+    assert topic.shrink_by_last_size() == 0
+    assert left(topic) == [8]
+
+
+def test_shrink_of_a_long_topic_is_made_in_bounded_steps(topic: Topic):
+    topic.publish_many([NewRecord(number) for number in range(25_000)])
+    assert topic.shrink_by_last_size() == 0
+    topic.publish("new")
+    assert topic.shrink_by_last_size() == 25_000
+    assert left(topic) == ["new"]
+
+
+def test_trim_acked_keeps_what_a_group_that_was_moved_back_is_to_get_again(topic: Topic):
+    group = topic.group("only", "0")
+    publish(topic, *range(1, 11))
+    group.ack(group.poll("a", 10)[:9])
+    group.set_position("0")
+    assert topic.trim_acked() == (0, "only", "0-1")
+    assert len(left(topic)) == 10
+
+
+def test_shrink_keeps_what_is_new_though_another_trim_has_come_between(topic: Topic):
+    publish(topic, *range(1, 6))
+    topic.shrink_by_last_size()
+    topic.trim(max_length=0, approximate=False)
+    publish(topic, 6, 7)
+    assert topic.shrink_by_last_size() == 0
+    assert left(topic) == [6, 7]
+
+
+def test_trim_to_an_id_goes_on_to_the_end_however_long_the_records_are(topic: Topic):
+    published = topic.publish_many([NewRecord(b"x" * 500) for _ in range(21_000)])
+    assert topic.trim(min_id=published[-3].id, approximate=False) == 20_997
+    assert topic.length() == 3
