@@ -12,7 +12,7 @@ import click
 import redis
 from rich.console import Console
 
-from benchmarks import backlog, machine, own, plot, report, topics
+from benchmarks import backlog, ledger, machine, own, plot, report, topics
 from benchmarks.environments import NoEnvironment
 from benchmarks.programs import OWN, Peer, PeerFailed, find_programs, open_peer
 from benchmarks.rounds import Rounds
@@ -139,6 +139,7 @@ OWN_SECTIONS: dict[str, Callable[[BenchServer, Scale, own.Say], dict[str, Any]]]
     "rates": lambda server, scale, say: own.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "awaited": lambda server, scale, say: own.awaiting(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "topics": lambda server, scale, say: topics.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
+    "ledger": lambda server, scale, say: ledger.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "cost": lambda server, scale, _: own.cost(server, scale.size, RATE_MESSAGES),
     "two_consumers": lambda server, scale, _: own.two_consumers(server, scale.size),
     "idle_own": lambda server, scale, _: own.idle(server, scale.size),

@@ -9,7 +9,7 @@ from delayq.cli.bench import RATES
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from benchmarks import awaited, topics
+from benchmarks import awaited, ledger, topics
 from benchmarks.targets import Results, verdicts
 from benchmarks.workloads import WORKLOADS, Workload
 
@@ -110,6 +110,25 @@ def _beside(own: dict[str, Any]) -> Iterator[Table]:
         yield _of_pairs("delayq.aio beside the bare scripts", own["awaited"], awaited.TITLES)
     if "topics" in own:
         yield _of_pairs("Topics beside the commands themselves", own["topics"], topics.TITLES, ("records", "redis-py"))
+    if "ledger" in own:
+        yield _of_ledger(own["ledger"])
+
+
+def _of_ledger(found: dict[str, Any]) -> Table:
+    rows = [
+        [
+            ledger.TITLES[name],
+            _figure(each["per_second"], ",.0f"),
+            _figure(each["bare_per_second"], ",.0f"),
+            f"{ledger.cost(each['ratio']):.0%}",
+            f"{each['redis_us']['with']:.1f}",
+            f"{each['redis_us']['without']:.1f}",
+            f"{each['unrest']:.0%}",
+        ]
+        for name, each in found.items()
+    ]
+    redis = [f"Redis, µs a message: {which}" for which in ("with", "without")]
+    return Table("With a ledger, and without", ["messages/s", "with", "without", "cost", *redis, "unrest"], rows)
 
 
 def _of_backlog(found: dict[str, Any]) -> Iterator[Table]:

@@ -29,6 +29,7 @@ SECTIONS = {
         "send": "sending",
         "peek": "inspecting",
         "show": "inspecting",
+        "why": "explaining",
         "reschedule": "managing",
         "cancel": "managing",
         "consume": "consuming",

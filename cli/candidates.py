@@ -59,8 +59,10 @@ def ids(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> 
     return _offered(_asked(ctx, first), incomplete)
 
 
-def topics(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
-    """Offer the topics on the server."""
+def topics(ctx: click.Context, param: click.Parameter | None, incomplete: str) -> list[str]:
+    """Offer the topics on the server or, with --ledger, the queues."""
+    if ctx.params.get("ledger"):
+        return queues(ctx, param, incomplete)
     return _offered(_asked(ctx, Server.each_topic_name), incomplete)
 
 
@@ -68,7 +70,7 @@ def groups(ctx: click.Context, _param: click.Parameter | None, incomplete: str) 
     """Offer the groups of the topic that is named."""
 
     def named(server: Server) -> list[str]:
-        with server.topic(ctx.params["name"]) as topic:
+        with server.topic(ctx.params["name"], bool(ctx.params.get("ledger"))) as topic:
             return [each.name for each in topic.groups()]
 
     return _offered(_asked(ctx, named), incomplete)

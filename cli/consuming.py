@@ -98,11 +98,12 @@ log = structlog.get_logger("delayq")
 @click.option(
     "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
 )
+@click.option("--events", is_flag=True, help="Keep a ledger of each TARGET; see delayq show --history.")
 @topic_options
 @server_options
 @click.pass_context
 def consume(
-    ctx: click.Context, server: Server, subscription: Subscription | None, targets: Sequence[str],
+    ctx: click.Context, server: Server, subscription: Subscription | None, targets: Sequence[str], events: bool,
     program: str | None, strict: bool, concurrency: int | None, pool: Pool, timeout: float | None, processes: int,
     burst: bool, reload: bool, max_messages: int | None, shutdown_timeout: float, lease: float, log_format: LogFormat,
 ) -> int:  # fmt: skip
@@ -137,12 +138,18 @@ def consume(
     if processes > 1:
         return Supervisor(_alone(ctx), processes, shutdown_timeout, ends=burst or max_messages is not None).run()
     if subscription is not None:
-        options: dict[str, Any] = {"shutdown_timeout": shutdown_timeout, "concurrency": concurrency or 8}
+        options: dict[str, Any] = {
+            "shutdown_timeout": shutdown_timeout,
+            "timeout": timeout,
+            "concurrency": concurrency or 8,
+        }
         _watch_supervisor()
         consume_topic(server, subscription, targets[0], options, {"burst": burst, "max_records": max_messages})
         return 0
     programs = Programs(program, timeout) if program else None
     queues = {server.queue(name, lease=lease) if programs else load_queue(name): each for name, each in weights.items()}
+    for queue in queues if events else ():
+        queue.core.wish(events=True)
     options = {"concurrency": concurrency, "shutdown_timeout": shutdown_timeout, "strict": strict}
     options |= {"pool": pool, "timeout": None if programs else timeout}
     if pool == "process":

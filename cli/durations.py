@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from decimal import Decimal, Overflow
 
+from delayq import times
 from delayq.errors import InvalidTime
 from delayq.times import MAX_TIME_MS
 
@@ -15,6 +16,8 @@ UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 10
 _POSITION = re.compile(r"[-+$]|\(?\d+(-\d+)?", re.ASCII)
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in UNITS), re.ASCII)
+
+show_duration = times.show_duration
 
 
 def parse_duration(text: str) -> float:
@@ -81,30 +84,6 @@ def parse_position(text: str) -> str | dt.datetime:
         raise InvalidTime(f"{text!r} is no id of a record, as in 1700000000000-0; and as a time: {error}") from error
 
 
-def show_duration(seconds: float) -> str:
-    """Return a length of time in its two longest units: ``1h 30m``, ``9.8s``, ``120ms``."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 60:
-        return f"{seconds:.1f}s".replace(".0s", "s")
-    left = round(seconds)
-    parts: list[str] = []
-    for unit in ("d", "h", "m", "s"):
-        count, left = divmod(left, UNITS[unit] // 1000)
-        if count or parts:
-            parts.append(f"{count}{unit}")
-    return " ".join(part for part in parts[:2] if not part.startswith("0"))
-
-
 def show_moment(moment: dt.datetime | None, relative: bool = True) -> str:
     """Return a moment in local time and, when `relative`, how far it is from now; ``-`` for None."""
-    if moment is None:
-        return "-"
-    away = (moment - dt.datetime.now(dt.UTC)).total_seconds()
-    try:
-        shown = moment.astimezone().isoformat(sep=" ", timespec="milliseconds")
-    except OverflowError:  # the last hours of the year 9999, in a zone east of UTC
-        shown = moment.isoformat(sep=" ", timespec="milliseconds")
-    if not relative:
-        return shown
-    return f"{shown} ({f'in {show_duration(away)}' if away > 0 else f'{show_duration(-away)} ago'})"
+    return "-" if moment is None else times.show_moment(moment, dt.datetime.now(dt.UTC) if relative else None)

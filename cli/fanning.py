@@ -5,28 +5,31 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import click
 import structlog
 
-from delayq import Record, Topic, TopicConsumer, aio
+from delayq import Middleware, Record, TopicConsumer, aio
 from delayq.outcome import check_async_handler, is_coroutine_function
+from delayq.topics.positions import Position
 
-from .options import DURATION, Function
+from .options import DURATION, POSITION, Function
 from .server import Server
 from .targets import load_function
 
-OWN = ("group", "start", "max_deliveries", "ack_timeout")
-NOT_FOR_TOPICS = ("program", "strict", "pool", "timeout", "lease")
+OWN = ("ledger", "group", "start", "max_deliveries", "ack_timeout")
+NOT_FOR_TOPICS = ("program", "strict", "pool", "lease", "events")
 
 
 class Subscription(NamedTuple):
     """What is to be handled, and for which group."""
 
     topic: str
+    ledger: bool
     group: str
-    start: str
+    start: Position
     max_deliveries: int | None
     ack_timeout: float
 
@@ -37,13 +40,16 @@ def topic_options(function: Function) -> Function:
     @click.option(
         "--topic", metavar="NAME", help="Handle the records of this topic; TARGET is MODULE:HANDLER, called with each."
     )
+    @click.option("--ledger", is_flag=True, help="With --topic: NAME is that of a queue, whose ledger is meant.")
     @click.option("--group", metavar="NAME", help="With --topic: the group to handle them for, made if it is missing.")
     @click.option(
         "--start",
-        metavar="$|0|ID",
+        type=POSITION,
+        metavar="POSITION",
         default="$",
         show_default=True,
-        help="With --topic: where a new group begins: with what comes from now on, with all there is, or behind ID.",
+        help="With --topic: where a new group begins: behind this id, or 0 for all there is, a time with a zone, or $ "
+        "for what comes from now on.",
     )
     @click.option(
         "--max-deliveries",
@@ -107,14 +113,9 @@ def consume_topic(
     if is_coroutine_function(handler):
         asyncio.run(_consume_async(server, subscription, handler, how, options, limits))
         return
-    with Topic(subscription.topic, redis=server.client, prefix=server.prefix, shards=None) as topic:
+    with server.topic(subscription.topic, subscription.ledger) as topic:
         group = topic.group(subscription.group, **how)
-
-        def handle(record: Record) -> Any:
-            with _named(record, group.name):
-                return handler(record)
-
-        TopicConsumer(group, handle, **options).run(**limits)
+        TopicConsumer(group, handler, middleware=_naming(group.name), **options).run(**limits)
 
 
 async def _consume_async(
@@ -125,18 +126,19 @@ async def _consume_async(
     options: dict[str, Any],
     limits: dict[str, Any],
 ) -> None:
-    async with aio.Topic(subscription.topic, url=server.url, prefix=server.prefix, shards=None) as topic:
+    kind = aio.Queue if subscription.ledger else aio.Topic
+    async with kind(subscription.topic, url=server.url, prefix=server.prefix, shards=None) as source:
+        topic = source.events if isinstance(source, aio.Queue) else source
         group = await topic.group(subscription.group, **how)
-
-        async def handle(record: Record) -> Any:
-            with _named(record, group.name):
-                return await handler(record)
-
-        await aio.TopicConsumer(group, handle, **options).run(**limits)
+        await aio.TopicConsumer(group, handler, middleware=_naming(group.name), **options).run(**limits)
 
 
-def _named(record: Record, group: str) -> Any:
-    """Let log lines carry, until the block ends, the record that they are about."""
-    return structlog.contextvars.bound_contextvars(
-        topic=record.topic, group=group, id=record.id, delivery=record.deliveries
-    )
+def _naming(group: str) -> Middleware:
+    """Return what lets the log lines of a handler carry the record that they are about."""
+
+    def named(record: Record) -> AbstractContextManager[Any]:
+        return structlog.contextvars.bound_contextvars(group=group, **record.labels)
+
+    middleware = Middleware()
+    middleware.around_delivery(named)
+    return middleware

@@ -14,12 +14,14 @@ from delayq.info import MessageInfo
 from delayq.keys import STATES, State
 from delayq.limits import Configuration
 from delayq.operations.foreseeing import check_buckets
+from delayq.outcome import cause
 from delayq.queue import Queue
 from delayq.stats import QueueStats, Upcoming
 
 from . import candidates
-from .configuring import limit_fields
+from .configuring import fields_of
 from .durations import show_duration, show_moment
+from .history import event_document, note_nothing, print_history
 from .options import command, id_argument, json_option, limit_option, queue_argument, server_options, state_option
 from .output import (
     PREVIEW,
@@ -30,6 +32,7 @@ from .output import (
     print_json,
     print_table,
     record,
+    say,
     shortened,
 )
 from .server import Server
@@ -133,7 +136,7 @@ def _one_stats(counts: QueueStats, limits: Configuration) -> None:
     fields: list[tuple[str, object]] = [("queue", counts.queue)]
     if counts.paused_since:
         fields.append(("paused since", show_moment(counts.paused_since)))
-    fields += limit_fields(limits)
+    fields += fields_of(limits)
     fields += [(name, f"{getattr(counts, name):,}") for name in STATES]
     if counts.next_due_at:
         fields.append(("next due", show_moment(counts.next_due_at)))
@@ -184,25 +187,59 @@ def print_messages(messages: list[MessageInfo], state: State, as_json: bool) -> 
 
 
 def _row(info: MessageInfo) -> list[object]:
-    reason = "" if info.reason is None or info.reason in (info.error or "") else info.reason
-    trouble = ": ".join(filter(None, (reason, info.error)))
     at = info.due_at or info.lease_until or info.died_at
-    return [shown(info.id), show_moment(at), info.attempts, shortened(trouble, PREVIEW), payload_text(info, PREVIEW)]
+    return [
+        shown(info.id),
+        show_moment(at),
+        info.attempts,
+        shortened(cause(info.reason, info.error), PREVIEW),
+        payload_text(info, PREVIEW),
+    ]
 
 
 @command(
     """
     delayq send emails '{"to": "a@example.org"}' --id order-42 --delay 1h
     delayq show emails order-42
+    delayq show emails order-42 --history
     """,
     "Show all that is known of a message.",
 )
 @queue_argument
 @id_argument
+@click.option("--history", is_flag=True, help="And what became of it so far, from the queue's ledger.")
 @json_option
-def show(queue: Queue, message_id: str, as_json: bool) -> None:
-    """Show all that is known of the message ID of QUEUE. Exit code 1 when there is none."""
-    show_message(queue, message_id, queue.get(message_id), as_json)
+def show(queue: Queue, message_id: str, history: bool, as_json: bool) -> None:
+    """Show all that is known of the message ID of QUEUE. Exit code 1 when there is none.
+
+    With --history, what the ledger tells of it follows, and one that is gone is known by that alone. A ledger is kept
+    from the moment on when it is switched on: delayq configure QUEUE --events.
+    """
+    info = queue.get(message_id)
+    if history:
+        _show_with_history(queue, message_id, info, as_json)
+    else:
+        show_message(queue, message_id, info, as_json)
+
+
+def _show_with_history(queue: Queue, message_id: str, info: MessageInfo | None, as_json: bool) -> None:
+    events = queue.history(message_id)
+    if not events:
+        note_nothing(queue, message_id)
+    if info is None and not events:
+        show_message(queue, message_id, info, as_json)
+    if as_json:
+        known = {"id": message_id, "queue": queue.name, "state": None} if info is None else record(info)
+        print_json(known | {"history": list(map(event_document, events))})
+        return
+    if info is None:
+        note(f"queue {queue.name} has no message {message_id!r} any more: this is what its ledger tells")
+    else:
+        print_fields(_fields(info))
+    if info is not None and events:
+        say("")
+    if events:
+        print_history(events)
 
 
 def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_json: bool) -> None:

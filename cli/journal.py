@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from redis.client import NEVER_DECODE
+from redis import Redis
+from redis.client import NEVER_DECODE, Pipeline
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisError, WatchError
 
@@ -43,6 +44,24 @@ class Note(NamedTuple):
     def fields(self) -> dict[Any, Any]:
         """Return the note as Redis holds it."""
         return {"run": self.run, "line": str(self.line), "digest": self.digest, "done": "1" if self.done else ""}
+
+
+class _Transaction(Pipeline):
+    """As redis-py's, but that one which breaks off gives its connection up, instead of sending UNWATCH on it.
+
+    A sender needs no right to UNWATCH: its refusal would hide the error, and redis-py would keep the connection, which
+    the garbage collector would open anew. Besides, a MULTI whose EXEC was refused is open on it still.
+    """
+
+    def __init__(self, client: Redis) -> None:
+        super().__init__(client.connection_pool, client.response_callbacks, transaction=True, shard_hint=None)
+
+    def reset(self) -> None:  # type: ignore[override]  # of the command RESET, which no pipeline has
+        """Give the connection back."""
+        if self.watching and self.connection is not None:
+            self.connection.disconnect()
+        self.watching = False
+        super().reset()
 
 
 class Journal(Connection):
@@ -98,7 +117,7 @@ class Journal(Connection):
         key, before = self._keys[shard], self.notes[shard]
         assert before != self.upcoming, "a second send under one note: the first one would tell of both"
         try:
-            with self._node(key).pipeline() as pipe:
+            with _Transaction(self._node(key)) as pipe:
                 pipe.watch(key)  # also keeps redis-py from doing the transaction twice when the connection breaks
                 if _parsed(pipe.hgetall(key)) != before:
                     raise DelayqError("another process sends a file of this name to this queue: wait for its end")

@@ -136,7 +136,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; 
 id_argument = click.argument("message_id", metavar="ID", shell_complete=candidates.ids)
 
 limit_option = click.option(
-    "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="The most messages to list."
+    "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="The most to list."
 )
 
 state_option = click.option(

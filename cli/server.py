@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from delayq.connecting import connect
 from delayq.connection import Client, Connection
 from delayq.errors import InvalidName
 from delayq.names import check_prefix, check_queue_name
-from delayq.queue import Queue, connect
+from delayq.queue import Queue
 from delayq.topic import Topic
 
 
@@ -45,8 +46,14 @@ class Server:
         """Return a queue with the number of shards that is recorded; a bad name is refused first of all."""
         return Queue(check_queue_name(name), redis=self.client, prefix=self.prefix, shards=None, **settings)
 
-    def topic(self, name: str) -> Topic:
-        """Return a topic with the number of shards that is recorded; a bad name is refused first of all."""
+    def topic(self, name: str, ledger: bool = False) -> Topic:
+        """Return a topic with the number of shards that is recorded; a bad name is refused first of all.
+
+        Args:
+            ledger: the name is that of a queue, whose ledger it is.
+        """
+        if ledger:
+            return self.queue(name).events
         return Topic(check_queue_name(name, "topic name"), redis=self.client, prefix=self.prefix, shards=None)
 
     def queue_names(self) -> list[str]:

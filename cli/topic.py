@@ -19,7 +19,7 @@ from .payloads import Kind, payload_of
 from .sending import read_stdin
 from .topic_file import publish_file
 from .topic_groups import claim, destroy, group, groups, unacked
-from .topic_options import topic_argument
+from .topic_options import published_topic_argument, topic_argument
 from .topic_reading import read, tail
 
 PUBLISHES = """\
@@ -47,7 +47,7 @@ topic.command_class = Command
     ),
     short_help="Publish a record, or a file of them.",
 )
-@topic_argument
+@published_topic_argument
 @click.argument("payload", metavar="[PAYLOAD|-]", required=False)
 @click.option("--delay", type=DURATION, metavar="TIME", help="Appended after this time: 500ms, 10s, 1h30m, 2d.")
 @click.option("--at", type=MOMENT, metavar="ISO8601", help="Appended then; with a time zone.")
@@ -113,7 +113,7 @@ def publish(
     ),
     short_help="Withdraw a record that waits for its time.",
 )
-@topic_argument
+@published_topic_argument
 @click.argument("record_id", metavar="ID")
 @json_option
 def cancel(topic: Topic, record_id: str, as_json: bool) -> int:
@@ -196,7 +196,7 @@ def _print_dropped(topic: Topic, count: int, as_json: bool) -> None:
     if as_json:
         print_json({"dropped": count})
     else:
-        say(f"dropped {count:,} of topic {topic.name}, {_length(topic):,} are left")
+        say(f"dropped {count:,} of topic {topic.name}, {_length(topic):,} left")
 
 
 def _length(topic: Topic) -> int:

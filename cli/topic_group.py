@@ -9,6 +9,7 @@ import click
 
 from delayq.group import Group
 from delayq.names import check_group_name
+from delayq.outcome import cause
 from delayq.topic import Topic
 from delayq.topics import grouping
 
@@ -114,14 +115,15 @@ def dead(group: Group, limit: int, as_json: bool) -> None:
         rows = [
             (
                 each.id,
+                each.record.id,
                 show_moment(each.died_at),
                 each.deliveries,
-                shortened(": ".join([each.reason, *each.errors[-1:]]), PREVIEW),
+                shortened(cause(each.reason, each.errors[-1] if each.errors else None), PREVIEW),
                 record_text(each.record, PREVIEW),
             )
             for each in found
         ]
-        print_table(("id", "died", "#deliveries", "reason", "payload"), rows)
+        print_table(("id", "record", "died", "#deliveries", "reason", "payload"), rows)
 
 
 @group.command(

@@ -7,7 +7,7 @@ import click
 from delayq.group import Group
 from delayq.names import check_group_name
 from delayq.topic import Topic
-from delayq.topics import grouping
+from delayq.topics import rescuing
 
 from . import candidates
 from .durations import show_duration
@@ -114,7 +114,7 @@ def claim(
     """
     check_group_name(consumer, "consumer name")
     # Not by `fetch_not_acked`: who asks on a terminal wants to know what was buried and cleared, too.
-    done = topic.connection.do(grouping.rescue(topic.core, group_name, consumer, idle, limit, max_deliveries))
+    done = topic.connection.do(rescuing.rescue(topic.core, group_name, consumer, idle, limit, max_deliveries))
     if done.records or not (done.buried or done.ghosts):
         print_records(done.records, as_json, f"group {group_name} has nothing that was unacked for so long")
     tell = note if as_json else say

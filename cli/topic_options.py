@@ -12,18 +12,34 @@ import msgspec
 
 from delayq.errors import UnreadableEnvelope
 from delayq.group import Group
+from delayq.ledger import read as read_event
 from delayq.listener import Listener
 from delayq.topics.record import Record
 
 from . import candidates
 from .durations import show_moment
+from .history import event_text
 from .options import Function, server_options
 from .output import PREVIEW, note, print_json, print_table, printable, shortened
 from .server import Server
 
 
 def topic_argument(function: Function) -> Function:
-    """TOPIC and the server's options; the function gets the `Topic` as `topic`."""
+    """TOPIC, --ledger and the server's options; the function gets the `Topic` as `topic`."""
+
+    @click.argument("name", metavar="TOPIC", shell_complete=candidates.topics)
+    @ledger_option
+    @server_options
+    @functools.wraps(function)
+    def with_topic(*args: Any, server: Server, name: str, ledger: bool, **kwargs: Any) -> Any:
+        with server.topic(name, ledger) as topic:
+            return function(*args, topic=topic, **kwargs)
+
+    return with_topic
+
+
+def published_topic_argument(function: Function) -> Function:
+    """TOPIC and the server's options, for what is no use with a ledger: that is written by its queue."""
 
     @click.argument("name", metavar="TOPIC", shell_complete=candidates.topics)
     @server_options
@@ -33,6 +49,9 @@ def topic_argument(function: Function) -> Function:
             return function(*args, topic=topic, **kwargs)
 
     return with_topic
+
+
+ledger_option = click.option("--ledger", is_flag=True, help="TOPIC is the name of a queue: its ledger is meant.")
 
 
 def group_argument(function: Function) -> Function:
@@ -82,7 +101,10 @@ def record_document(record: Record) -> dict[str, Any]:
 def record_text(record: Record, most: int | None = None) -> str:
     """Return what a record holds in printable characters, at most `most` of them."""
     document = record_document(record)
-    if "fields" in document:
+    event = read_event(record.id, record.fields)
+    if event is not None:
+        text = event_text(event)
+    elif "fields" in document:
         text = " ".join(f"{name}={value}" for name, value in document["fields"].items())
     else:
         body = record.body if most is None else record.body[: 4 * most]

@@ -4,6 +4,7 @@ from delayq import backoff
 from delayq.consumer import Consumer
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, Reject, RetryAfter, StaleReceipt
 from delayq.info import MessageInfo
+from delayq.ledger import Event
 from delayq.limits import Configuration
 from delayq.message import Message, Outgoing, SentMessage
 from delayq.middleware import Middleware, Sending
@@ -24,6 +25,7 @@ __all__ = [
     "Consumer",
     "DelayqError",
     "DuplicateMessage",
+    "Event",
     "InvalidInput",
     "Message",
     "MessageInfo",

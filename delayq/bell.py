@@ -34,10 +34,13 @@ class Bell:
     Args:
         client: whose pool lends the connection.
         key: the bell's.
+
+    Attributes:
+        client: likewise.
     """
 
     def __init__(self, client: Client, key: str) -> None:
-        self._client = client
+        self.client = client
         self._key = key
         self._node: Any = None
         self._connection: Any = None
@@ -81,6 +84,9 @@ class Bell:
         """Take the token, if one has come."""
         if not self._listening:
             return False
+        if not self._connection.is_connected:  # the client was closed: whoever looks for work opens it anew
+            self.close()
+            return True
         try:
             if not self._connection.can_read(timeout=0):
                 return False
@@ -104,7 +110,7 @@ class Bell:
         until = time.monotonic() + _CROSSED_SECONDS
         try:
             # Either connection may be the quicker: a BLPOP that is yet to come blocks, and is not to be waited for.
-            while not (self._node.execute_command("CLIENT UNBLOCK", self._client_id) or self._has_reply()):
+            while not (self._has_reply() or self._node.execute_command("CLIENT UNBLOCK", self._client_id)):
                 if time.monotonic() > until:
                     self.close()
                     return False
@@ -129,13 +135,13 @@ class Bell:
 
     def _has_reply(self) -> bool:
         """Whether there is something to read, be it the connection's end."""
-        try:
-            return bool(self._connection.can_read(timeout=0))
+        try:  # redis-py would connect anew, and nothing has been asked for there
+            return not self._connection.is_connected or bool(self._connection.can_read(timeout=0))
         except RedisError:
             return True
 
     def _connect(self) -> None:
-        client: Any = self._client
+        client: Any = self.client
         self._node = client
         if isinstance(client, RedisCluster):
             self._node = client.get_redis_connection(client.get_node_from_key(self._key))

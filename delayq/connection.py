@@ -14,8 +14,9 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseE
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq import clients
-from delayq.calls import Call, Steps
+from delayq.calls import Call, Steps, shown
 from delayq.cluster import Cluster
+from delayq.errors import ServerUnreachable
 from delayq.server import check_server, translate
 from delayq.wire import Wires
 
@@ -73,6 +74,11 @@ class Connection:
         if client is not None:
             self._drop(client)
 
+    def leave(self, client: Client) -> None:
+        """Close what was opened anew of a client that was closed meanwhile, by whoever was using it."""
+        if self._client is not client and not self._shared:
+            clients.close_idle(client)
+
     def _drop(self, client: Client) -> None:
         if not self._shared:
             clients.close(client)
@@ -112,9 +118,12 @@ class Connection:
                     return self._mended(client, calls, plain, repeat, results)
         except RedisError as error:
             raise translate(error) from error
+        except Exception as error:  # redis-py's own, when another thread closes the connection that it is using
+            if self._client is client:
+                raise
+            raise ServerUnreachable("the connection was closed while it was in use: call again") from error
         finally:
-            if self._client is not client and not self._shared:  # it was closed meanwhile
-                clients.close_idle(client)
+            self.leave(client)
         return results
 
     def _mended(
@@ -125,7 +134,10 @@ class Connection:
             again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
             for i, result in zip(missing, again, strict=True):
                 results[i] = result
-        return [translate(result) if isinstance(result, RedisError) else result for result in results]
+        return [
+            translate(result, key=shown(call.key)) if isinstance(result, RedisError) else result
+            for call, result in zip(calls, results, strict=True)
+        ]
 
     def _send(
         self, client: Client, calls: Sequence[Call[Any]], plain: bool, repeat: bool, whole: bool = False

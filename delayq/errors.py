@@ -14,7 +14,7 @@
     ├── StaleReceipt                       the delivery is no longer the caller's            code STALE
     ├── UnreadableEnvelope                 the stored bytes are not an envelope that this version reads
     ├── PayloadMismatch                    the payload is not what its handler is annotated with
-    ├── QueueMismatch                      the stored queue is not the one that was opened
+    ├── QueueMismatch                      the stored queue, or topic, is not the one that was opened
     │   ├── FormatTooNew                   written by a newer delayq                         code FORMAT
     │   └── ShardsMismatch                 recorded with another number of shards            code SHARDS
     ├── TopicError                         what was asked of a topic does not fit what it holds; nothing was changed
@@ -119,17 +119,17 @@ class NotReplicated(SendError):
 
 
 class QueueMismatch(DelayqError):
-    """The queue that Redis holds is not the one that was opened."""
+    """The queue, or the topic, that Redis holds is not the one that was opened."""
 
 
 class FormatTooNew(QueueMismatch):
-    """The queue's data was written by a newer format version than this delayq reads."""
+    """The data of the queue, or the topic, was written by a newer format version than this delayq reads."""
 
     code = "FORMAT"
 
 
 class ShardsMismatch(QueueMismatch):
-    """The queue was created with another number of shards."""
+    """The queue, or the topic, was created with another number of shards."""
 
     code = "SHARDS"
 

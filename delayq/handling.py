@@ -10,6 +10,7 @@ from delayq.batches import Batches
 from delayq.errors import HandlerMissing, InvalidInput
 from delayq.job import Pool, pack
 from delayq.message import Message
+from delayq.middleware import Middleware
 from delayq.outcome import check_handler
 from delayq.overtime import Overtime
 from delayq.processes import Processes
@@ -75,11 +76,18 @@ class Handling:
         return Workers(self.handler, self._concurrency, may_start, on_outcome)
 
     def _around(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        wrapped = self.queue.middleware.wrap(handler)
-        return self._overtime.wrap(wrapped) if self._overtime else wrapped
+        return surrounded(handler, self.queue.middleware, self._overtime)
 
     def _ask(self, verb: str, message: Message, argument: Any) -> None:
         getattr(self.queue, verb)(message, argument)
+
+
+def surrounded(
+    handler: Callable[[Any], Any], middleware: Middleware, overtime: Overtime | None
+) -> Callable[[Any], Any]:
+    """Return a handler within its middleware, and watched."""
+    wrapped = middleware.wrap(handler)
+    return overtime.wrap(wrapped) if overtime else wrapped
 
 
 def no_handler(queue: str) -> HandlerMissing:

@@ -45,6 +45,8 @@ class QueueKeys:
         self.slots = base + "slots"
         self.waiting = base + "waiting"
         self.parked = base + "parked"
+        self.consumers = base + "consumers"
+        self.events = base + "events"
         self.message_prefix = base + "msg:"
         self.unique_prefix = base + "unique:"
 

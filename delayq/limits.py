@@ -1,4 +1,4 @@
-"""The limits of a queue: how they are written, stored and read.
+"""The configuration of a queue: its limits and its ledger, how they are written, stored and read.
 
 They are fields of the queue's ``meta`` in Redis, so that whoever serves the queue obeys the same ones.
 """
@@ -17,12 +17,15 @@ from delayq.errors import InvalidInput
 
 Rate: TypeAlias = str | UnsetType | None
 Count: TypeAlias = int | UnsetType | None
-Changes: TypeAlias = dict[str, int | None]
-"""Fields of ``meta`` with their new values; None removes one."""
+Events: TypeAlias = bool | int | UnsetType | None
+Changes: TypeAlias = dict[str, int | str | None]
+"""Fields of ``meta`` with their new values; None removes one, and "N?" is for where there is none yet."""
 
-FIELDS: Final = ("rate", "period_ms", "concurrency", "per_key")
+FIELDS: Final = ("rate", "period_ms", "concurrency", "per_key", "events")
 MOST_MESSAGES = 100_000  # each hand-out of a period is kept in Redis
 MOST_AT_ONCE = 1_000_000
+EVENTS = "100000?"
+MOST_EVENTS = 10_000_000
 DAY_MS = 86_400_000
 
 _UNITS = {"d": DAY_MS, "h": 3_600_000, "min": 60_000, "m": 60_000, "s": 1000, "ms": 1}
@@ -37,22 +40,27 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         rate: hand-outs in any span of time, such as "100/s".
         concurrency: messages that are handed out and not settled, at any time.
         concurrency_per_key: likewise, of those that share a key.
+        events: entries that the ledger keeps, that of each shard; None is no ledger.
     """
 
     rate: str | None = None
     concurrency: int | None = None
     concurrency_per_key: int | None = None
+    events: int | None = None
 
 
-def changes(rate: Rate = UNSET, concurrency: Count = UNSET, concurrency_per_key: Count = UNSET) -> Changes:
-    """Return what is to be stored; nothing of a limit that is UNSET.
+def changes(
+    rate: Rate = UNSET, concurrency: Count = UNSET, concurrency_per_key: Count = UNSET, events: Events = UNSET
+) -> Changes:
+    """Return what is to be stored; nothing of what is UNSET.
 
     Args:
         rate: messages in a span of time: 1 to 100,000 in 1 ms to a day, as in "100/s", "5/10s", "20/100ms" or "9/min".
         concurrency: 1 to 1,000,000, likewise `concurrency_per_key`.
+        events: 1 to 10,000,000; True is what it is already, or else 100,000; False, as None, is no ledger.
 
     Raises:
-        InvalidInput: naming the limit.
+        InvalidInput: naming the argument.
     """
     found: Changes = {}
     if rate is not UNSET:
@@ -63,21 +71,26 @@ def changes(rate: Rate = UNSET, concurrency: Count = UNSET, concurrency_per_key:
     ):
         if most is not UNSET:
             found[field] = None if most is None else _checked(most, what)
+    if events is not UNSET:
+        found["events"] = _entries(events)
     return found
 
 
-def wishes(rate: str | None, concurrency: int | None, concurrency_per_key: int | None) -> Changes:
+def wishes(
+    rate: str | None, concurrency: int | None, concurrency_per_key: int | None, events: bool | int | None = None
+) -> Changes:
     """Return `changes` by a client that says nothing of what is None; raises InvalidInput."""
     return changes(
         UNSET if rate is None else rate,
         UNSET if concurrency is None else concurrency,
         UNSET if concurrency_per_key is None else concurrency_per_key,
+        UNSET if events is None else events,
     )
 
 
-def check_shards(shards: int | None, limits: Changes, queue: str = "a queue") -> None:
+def check_shards(shards: int | None, wanted: Changes, queue: str = "a queue") -> None:
     """Refuse to limit a queue whose shards would each count for themselves; raises InvalidInput."""
-    if limits and shards is not None and shards > 1:
+    if wanted.keys() - {"events"} and shards is not None and shards > 1:
         raise InvalidInput(
             f"{queue} with shards={shards} takes no rate or concurrency: each would count for itself; use shards=1"
         )
@@ -127,11 +140,12 @@ def show_rate(most: int, period_ms: int) -> str:
 
 def configured(values: Sequence[bytes | None]) -> Configuration:
     """Read the stored FIELDS; what another program has written there, and is no number, is no limit."""
-    rate, period_ms, concurrency, per_key = (int(each) if each and each.isdigit() else None for each in values)
+    rate, period_ms, concurrency, per_key, events = (int(each) if each and each.isdigit() else None for each in values)
     return Configuration(
         rate=show_rate(rate, period_ms) if rate and period_ms else None,
         concurrency=concurrency,
         concurrency_per_key=per_key,
+        events=events,
     )
 
 
@@ -139,3 +153,12 @@ def _checked(most: int, what: str) -> int:
     if isinstance(most, int) and not isinstance(most, bool) and 1 <= most <= MOST_AT_ONCE:
         return most
     raise InvalidInput(f"{what} {most!r} is not a whole number from 1 to {MOST_AT_ONCE}: None is no limit")
+
+
+def _entries(events: int | None) -> int | str | None:
+    """Return how many entries a ledger is to keep, None for no ledger."""
+    if events is None or isinstance(events, bool):
+        return EVENTS if events else None
+    if isinstance(events, int) and 1 <= events <= MOST_EVENTS:
+        return events
+    raise InvalidInput(f"events {events!r} is neither True nor False, nor a number of entries from 1 to {MOST_EVENTS}")

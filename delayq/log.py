@@ -41,5 +41,5 @@ log: Any = _Log()
 
 
 def log_of(message: Any) -> Any:
-    """Return a logger whose lines tell which delivery they are about."""
-    return log.bind(queue=message.queue, id=message.id, attempt=message.attempt)
+    """Return a logger whose lines tell which delivery they are about, of a message or a record."""
+    return log.bind(**message.labels)

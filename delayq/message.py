@@ -104,7 +104,16 @@ def receipt_of(deliveries: str | None, micros: int) -> str:
 
 # The garbage collector does not look at deliveries, which is a tenth of what a receiver takes: nothing here leads back
 # to one, unless a handler puts it into its own payload.
-class Delivery(msgspec.Struct, Generic[P], eq=False, gc=False):
+class Handed(msgspec.Struct, eq=False, gc=False):
+    """What a handler is called with: a message of a queue, or a record of a topic."""
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What log lines tell of it."""
+        raise NotImplementedError
+
+
+class Delivery(Handed, Generic[P], eq=False, gc=False):
     """One delivery of a message, as data; `Message` adds what may be done with it.
 
     Attributes:
@@ -159,6 +168,10 @@ class Delivery(msgspec.Struct, Generic[P], eq=False, gc=False):
         """Read the payload by `reader`, and keep what it returns as `payload`."""
         self._payload = reader(self._envelope)
         return self._payload  # type: ignore[no-any-return]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        return {"queue": self.queue, "id": self.id, "attempt": self.attempt}
 
     @property
     def body(self) -> bytes:

@@ -57,6 +57,7 @@ class Mover:
             self._workers.stop()
             for each in self._bells:
                 each.close()
+                self._connection.leave(each.client)
             self._wakeup.close()
         return self.handled
 

@@ -215,6 +215,12 @@ def _retry_after(error: RetryAfter) -> Outcome:
         return Failed(error=error_text(invalid))
 
 
+def cause(reason: str | None, error: str | None) -> str:
+    """Return why something died, in one text: its reason, unless its last error says that, too, and the error."""
+    said = reason is not None and error is not None and reason in error
+    return ": ".join(each for each in (None if said else reason, error) if each)
+
+
 def error_text(error: object) -> str:
     """Return an error's type and message, or a text, at most 2,000 characters of it; '' for None."""
     if error is None:

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from delayq.log import log, log_of
-from delayq.message import Delivery
+from delayq.message import Delivery, Handed
 from delayq.outcome import is_coroutine_function
 
-Subject: TypeAlias = Delivery[Any] | list[Delivery[Any]]
-"""What a handler is called with: a message, or a batch."""
+Subject: TypeAlias = Handed | list[Delivery[Any]]
+"""What a handler is called with: a message, a record, or a batch."""
 
 
 class Overtime:

@@ -14,11 +14,11 @@ class Patience:
     A right that lacks is waited for likewise, as somebody may yet grant it; but nobody is to look for an outage.
 
     Args:
-        queue: the name that the log lines carry.
+        labels: what the log lines carry: which queue it is, or which topic.
     """
 
-    def __init__(self, queue: str) -> None:
-        self._queue = queue
+    def __init__(self, **labels: str) -> None:
+        self._labels = labels
         self._pause = FIRST_PAUSE
         self._is_refused = False
 
@@ -32,11 +32,9 @@ class Patience:
         was_refused, self._is_refused = self._is_refused, isinstance(error, LoginRefused)
         if not self.is_tried or self._is_refused != was_refused:
             if self._is_refused:
-                log.error(
-                    "refused by the server: trying again until it allows this", queue=self._queue, error=str(error)
-                )
+                log.error("refused by the server: trying again until it allows this", **self._labels, error=str(error))
             else:
-                log.warning("server away: trying again until it is back", queue=self._queue, error=str(error))
+                log.warning("server away: trying again until it is back", **self._labels, error=str(error))
         pause = self._pause
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return pause
@@ -44,5 +42,5 @@ class Patience:
     def served(self) -> None:
         """Note that a step succeeded."""
         if self.is_tried:
-            log.info("server allows it now" if self._is_refused else "server is back", queue=self._queue)
+            log.info("server allows it now" if self._is_refused else "server is back", **self._labels)
         self._pause = FIRST_PAUSE

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime as dt
-import inspect
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,22 +13,34 @@ from typing import Any, Self, TypeVar, overload
 
 from msgspec import UNSET
 
-from delayq import urls
 from delayq.backoff import Backoff, exponential
 from delayq.batch import BatchHandler, check_kind, check_sizes
+from delayq.connecting import check_client, connect
 from delayq.connection import Client, Connection
 from delayq.cron import CronHandlers
 from delayq.dead import DeadLetters
-from delayq.embedded import open_store
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
-from delayq.errors import DelayqError, InvalidInput, InvalidURL
+from delayq.errors import DelayqError
+from delayq.events import Ledger
 from delayq.info import MessageInfo
 from delayq.keys import State
-from delayq.limits import Configuration, Count, Rate, changes, wishes
+from delayq.ledger import Event
+from delayq.limits import Configuration, Count, Events, Rate, changes, wishes
 from delayq.message import Message, OnConflict, Outgoing, SentMessage
 from delayq.middleware import Middleware
 from delayq.names import new_id
-from delayq.operations import claiming, foreseeing, inspecting, limiting, managing, sealing, sending, settling
+from delayq.operations import (
+    claiming,
+    explaining,
+    foreseeing,
+    inspecting,
+    limiting,
+    managing,
+    recounting,
+    sealing,
+    sending,
+    settling,
+)
 from delayq.operations.core import Core, Settings
 from delayq.outbox import Outbox
 from delayq.outcome import Outcome, check_handler
@@ -63,8 +73,8 @@ class Queue:
         concurrency_key: called with a message that is due, tells by a text (1 to 256 bytes) with which others it shares
             the limit per key, or None: it is not limited.
         dead_retention: seconds (0 or more) or a timedelta that dead letters are kept; None for ever.
-        rate, concurrency, concurrency_per_key: limits, as in `configure`, which this client stores once, when it first
-            consumes, receives or configures; it says nothing of those that are None.
+        rate, concurrency, concurrency_per_key, events: as in `configure`: what this client stores once, when it first
+            sends, consumes, receives or configures; it says nothing of those that are None.
         clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
 
     Raises:
@@ -88,11 +98,12 @@ class Queue:
         rate: str | None = None,
         concurrency: int | None = None,
         concurrency_per_key: int | None = None,
+        events: bool | int | None = None,
         dead_retention: Seconds | None = 90 * 86400,
         clock: Callable[[], float | str] = str,
     ) -> None:
         check_client(url, redis)
-        limits = wishes(rate, concurrency, concurrency_per_key)
+        limits = wishes(rate, concurrency, concurrency_per_key, events)
         retries = backoff or exponential()
         settings = Settings(lease, max_retries, retries, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
@@ -102,6 +113,7 @@ class Queue:
         self.connection = Connection(lambda: connect(url) if redis is None else redis, shared=redis is not None)
         self.dead = DeadLetters(self.core, self.connection)
         self.schedules = Schedules(self.core, self.connection)
+        self.events = Ledger(self.core, self.connection)
         self.cron_handlers = CronHandlers()
         self.registered_handler: Callable[[Any], Any] | None = None  # or a BatchHandler
         self._waiters = threading.local()
@@ -123,6 +135,7 @@ class Queue:
         waiter = self._waiters.__dict__.pop("waiter", None)
         if waiter is not None:
             waiter.close()
+        self.events.close()
         self.connection.close()
 
     @contextlib.contextmanager
@@ -138,6 +151,7 @@ class Queue:
         for part in (self.cron_handlers, self.middleware):
             vars(part).update({name: copy.copy(value) for name, value in vars(part).items()})
         self._waiters = threading.local()
+        self.events = Ledger(self.core, self.connection)
         self.core.begin(clock)
         vars(self.connection).update(vars(Connection(lambda: client, shared=True)))
         try:
@@ -227,8 +241,9 @@ class Queue:
         waiter, asked = self._waiter(), False
         try:
             while True:
-                taking = claiming.claim(self.core, Message, max_messages, leased, recovering=True)
-                batch = self.connection.do(taking)
+                name = waiter.name
+                taking = claiming.claim(self.core, Message, max_messages, leased, recovering=True, consumer=name)
+                batch = self.connection.do(waiter.taking(taking))
                 left = deadline - time.monotonic()
                 if batch.messages or (left <= 0 and not batch.claimed):
                     return batch.messages
@@ -354,6 +369,22 @@ class Queue:
         """Return what is known of a message; None when there is none (any more)."""
         return self.connection.do(inspecting.get(self.core, id))
 
+    def why(self, id: str) -> str:
+        """Say in one sentence why a message has not been delivered, or what became of it.
+
+        It is not due; or it is, but the queue is paused, a limit holds it back, others are due earlier, or there is no
+        consumer; it runs; it waits for its next attempt; it is dead; or it is gone: how, only the ledger tells.
+        """
+        return self.connection.do(explaining.why(self.core, id))
+
+    def history(self, id: str) -> list[Event]:
+        """Return what became of a message, oldest first, as far as the ledger tells (`configure`); gone ones included.
+
+        Of an id that was used again, it tells of all messages that had it. Without a ledger, or of an id that is not in
+        it (any more), nothing is told: the list is empty. All of the ledger is looked through, 500 entries a call.
+        """
+        return self.connection.do(recounting.history(self.core, id))
+
     def peek(self, state: State = "pending", limit: int = 10) -> list[MessageInfo]:
         """Look at up to `limit` (1 to 1,000,000) messages of a state, lowest score first, without taking them."""
         return self.connection.do(inspecting.peek(self.core, state, limit))
@@ -366,8 +397,17 @@ class Queue:
         """Hand out messages again."""
         self.connection.do(managing.resume(self.core))
 
-    def configure(self, *, rate: Rate = UNSET, concurrency: Count = UNSET, concurrency_per_key: Count = UNSET) -> None:
-        """Limit the queue for all that serve it, from now on; a limit that is not named stays, and None removes one.
+    def configure(
+        self,
+        *,
+        rate: Rate = UNSET,
+        concurrency: Count = UNSET,
+        concurrency_per_key: Count = UNSET,
+        events: Events = UNSET,
+    ) -> None:
+        """Set what holds for all that use the queue, from now on: its limits, and whether it keeps a ledger.
+
+        What is not named stays, and None removes it.
 
         Args:
             rate: the most hand-outs, those of retries included, in any span of time: 1 to 100,000 in 1 ms to a day, as
@@ -375,14 +415,17 @@ class Queue:
             concurrency: the most messages, 1 to 1,000,000, that are handed out and not settled, at any time.
             concurrency_per_key: likewise, of those that share a key. Clients with a `concurrency_key` keep to it, and
                 others hand out everything.
+            events: whether each transition of a message adds an entry to the queue's ledger: the number of entries
+                that it keeps (each shard's, to about a hundred), 1 to 10,000,000; True is as many as so far, or else
+                100,000. None or False ends it, and leaves what is there.
 
         Raises:
-            InvalidInput: naming the limit, or the queue has shards; nothing was changed.
+            InvalidInput: naming the argument, or limits of a queue with shards; nothing was changed.
         """
-        self.connection.do(limiting.configure(self.core, changes(rate, concurrency, concurrency_per_key)))
+        self.connection.do(limiting.configure(self.core, changes(rate, concurrency, concurrency_per_key, events)))
 
     def configuration(self) -> Configuration:
-        """Return the limits that hold for all that serve the queue.
+        """Return what holds for all that use the queue.
 
         Raises:
             ServerError: it cannot be asked.
@@ -420,26 +463,3 @@ class Queue:
         if waiter is None:
             waiter = self._waiters.waiter = Waiter(self.core, self.connection)
         return waiter
-
-
-def check_client(url: str | None, redis: object) -> None:
-    """Raise InvalidInput when a server is named twice, or by what is no client of redis-py."""
-    if url is not None and redis is not None:
-        raise InvalidInput("url= and redis= were given: give one of them")
-    if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
-        raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
-    if inspect.iscoroutinefunction(getattr(redis, "execute_command", None)):
-        raise InvalidInput(f"redis={redis!r} is a client of redis.asyncio: use it with delayq.aio")
-
-
-def connect(url: str | None = None) -> Client:
-    """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder."""
-    url = chosen_url(url)
-    return urls.connect(url) if url else open_store()
-
-
-def chosen_url(url: str | None) -> str | None:
-    """Return `url`, else DELAYQ_URL; None for the embedded store."""
-    if url == "":
-        raise InvalidURL("url='' names no server: give a URL, or None for DELAYQ_URL or the embedded store")
-    return url or os.environ.get("DELAYQ_URL")

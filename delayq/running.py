@@ -18,6 +18,11 @@ from delayq.log import log
 from delayq.times import Seconds, milliseconds
 
 
+def consumer_name(token: str) -> str:
+    """Return what a consumer of this process is called that has been given no name."""
+    return f"{socket.gethostname()}-{os.getpid()}-{token}"
+
+
 class Run(Protocol):
     """A run of a consumer."""
 
@@ -40,7 +45,8 @@ class Running:
     """
 
     def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds) -> None:
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        # A topic's group forgets those with a name of this form that were killed: see `topics.settling.NAMELESS`.
+        self.name = name or consumer_name(secrets.token_hex(3))
         self._concurrency = concurrency
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
         self._loop: Run | None = None

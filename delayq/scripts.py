@@ -71,12 +71,39 @@ class Counts(NamedTuple):
     counters: dict[str, int]
 
 
+class Standing(NamedTuple):
+    """What why knows of a message that waits: what may keep it from being handed out.
+
+    Attributes:
+        earlier: how many messages that wait are due earlier.
+        running: how many are handed out and not settled.
+        free: how many may go now by the limits, None without any and while it is paused.
+        opens_ms: when the rate lets the next one go behind those, None where it is not the rate.
+        parked: until when it waits for others of its key at the longest, ms, and its due time, ms.
+    """
+
+    now_ms: int
+    paused_ms: int | None
+    earlier: int
+    running: int
+    free: int | None
+    opens_ms: int | None
+    parked: tuple[int, int] | None
+
+
 class Fires(NamedTuple):
     """What upcoming counted: of each bucket, those in pending and those in retry."""
 
     now_ms: int
     pending: list[int]
     retry: list[int]
+
+
+class Looked(NamedTuple):
+    """What history found: the last entry that was looked at, "" at the end; ids and fields of a message's entries."""
+
+    last: str
+    entries: list[tuple[str, list[bytes]]]
 
 
 class Scripts:
@@ -90,6 +117,7 @@ class Scripts:
     def __init__(self, keys: QueueKeys, clock: Callable[[], float | str] = str) -> None:
         self.keys = keys
         self._clock = clock
+        self._ledger = (keys.meta, keys.events)  # for the scripts that move messages
 
     def open(self, shards: int | None, create: bool) -> Call[list[int]]:
         k = self.keys
@@ -105,7 +133,7 @@ class Scripts:
     ) -> Call[T]:
         """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
         k = self.keys
-        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead]
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, *self._ledger]
         args: list[Raw] = [self._clock(), 1 if named else ""]
         for message in messages:
             keys.append(k.message_prefix + message[0])
@@ -124,7 +152,7 @@ class Scripts:
     ) -> Call[T]:
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead]
-        keys += [k.message(message_id), k.unique(message_id)]
+        keys += [k.message(message_id), k.unique(message_id), *self._ledger]
         args = [self._clock(), message_id, due, envelope, f"+{unique_ms}"]
         return self._call("send_unique", keys, args, read, whole, repeats)
 
@@ -138,21 +166,23 @@ class Scripts:
     ) -> Call[T]:
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
-        keys += [k.reasons, k.cancelled, k.message(message_id)]
+        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger]
         return self._call("replace", keys, [self._clock(), message_id, due, envelope], read, whole)
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> Call[int]:
         k = self.keys
-        return self._call("pending_to_ready", [k.pending, k.ready, k.stats], [self._clock(), limit], int)
+        keys = [k.pending, k.ready, k.stats, *self._ledger]
+        return self._call("pending_to_ready", keys, [self._clock(), limit], int)
 
-    def ready_to_unack(self, limit: int, lease_ms: int) -> Call[Claimed]:
+    def ready_to_unack(self, limit: int, lease_ms: int, consumer: str = "") -> Call[Claimed]:
         k = self.keys
-        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate]
-        return self._call("ready_to_unack", keys, [self._clock(), limit, lease_ms], _read_claimed, repeats=False)
+        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events]
+        args = [self._clock(), limit, lease_ms, consumer]
+        return self._call("ready_to_unack", keys, args, _read_claimed, repeats=False)
 
     def unack_to_retry(self, limit: int = MAX_MOVED) -> Call[int]:
         k = self.keys
-        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell]
+        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, *self._ledger]
         return self._call("unack_to_retry", keys, [self._clock(), limit], int)
 
     def ack(self, receipts: Sequence[tuple[str, str]]) -> Call[list[int]]:
@@ -160,14 +190,15 @@ class Scripts:
         k = self.keys
         ids = [message_id for message_id, _ in receipts]
         prefix = k.message_prefix
-        keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats, *[prefix + message_id for message_id in ids]]
-        return self._call("ack", keys, [*ids, *[receipt for _, receipt in receipts]], as_is)
+        keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats, *self._ledger]
+        keys += [prefix + message_id for message_id in ids]
+        return self._call("ack", keys, [self._clock(), *ids, *[receipt for _, receipt in receipts]], as_is)
 
     def ack_then(self, message_id: str, receipt: str, messages: Sequence[tuple[str, Raw, bytes, str]]) -> Call[int]:
         """Take messages as quadruples: id, due time, envelope, and "ignore", "replace", "error" or "new"."""
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
-        keys += [k.reasons, k.cancelled, k.message(message_id)]
+        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger]
         args: list[Raw] = [self._clock(), message_id, receipt]
         for message in messages:
             keys.append(k.message_prefix + message[0])
@@ -176,7 +207,7 @@ class Scripts:
 
     def nack(self, message_id: str, receipt: str, delay_ms: int, error: str = "") -> Call[int]:
         k = self.keys
-        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell]
+        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, *self._ledger]
         return self._call("nack", keys, [self._clock(), message_id, receipt, f"+{delay_ms}", error], int)
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Call[int]:
@@ -185,24 +216,24 @@ class Scripts:
 
     def release(self, message_id: str, receipt: str, due_ms: int, handed_us: Raw = "") -> Call[int]:
         k = self.keys
-        keys = [k.unack, k.ready, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, k.rate]
+        keys = [k.unack, k.ready, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, k.rate, *self._ledger]
         return self._call("release", keys, [self._clock(), message_id, receipt, due_ms, handed_us], int)
 
     def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Call[int]:
         k = self.keys
-        keys = [k.unack, k.dead, k.garbage, k.attempts, k.errors, k.reasons, k.cancelled, k.stats]
+        keys = [k.unack, k.dead, k.garbage, k.attempts, k.errors, k.reasons, k.cancelled, k.stats, *self._ledger]
         args = [self._clock(), word(message_id), receipt, reason, error, int(counted)]
         return self._call("reject", keys, args, int)
 
     def expire(self, message_id: str, receipt: str) -> Call[int]:
         k = self.keys
-        keys = [k.unack, k.garbage, k.attempts, k.errors, k.cancelled, k.stats]
+        keys = [k.unack, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, *self._ledger]
         return self._call("expire", keys, [self._clock(), message_id, receipt], int)
 
     def admit(self, deliveries: Sequence[Keyed], net_ms: int, handed_us: Raw = "") -> Call[list[int]]:
         k = self.keys
         keys = [k.unack, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.ready, k.garbage]
-        keys += [k.errors, k.cancelled, k.rate]
+        keys += [k.errors, k.cancelled, k.rate, k.events]
         args: list[Raw] = [self._clock(), net_ms, handed_us]
         for each in deliveries:
             args += (word(each.key), each.message_id, each.receipt, each.due_ms)
@@ -211,6 +242,7 @@ class Scripts:
     def free(self, deliveries: Sequence[Keyed]) -> Call[int]:
         k = self.keys
         keys = [k.unack, k.ready, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.bell]
+        keys.append(k.events)
         args: list[Raw] = [self._clock()]
         for each in deliveries:
             args += (word(each.key), each.message_id, each.receipt)
@@ -223,27 +255,27 @@ class Scripts:
     def cancel(self, message_id: str) -> Call[str]:
         k = self.keys
         keys = [k.pending, k.ready, k.retry, k.dead, k.unack, k.garbage, k.attempts, k.errors, k.reasons]
-        keys += [k.cancelled, k.stats]
+        keys += [k.cancelled, k.stats, *self._ledger]
         return self._call("cancel", keys, [self._clock(), message_id], bytes.decode, repeats=False)
 
     def reschedule(self, message_id: str, due: Raw) -> Call[str]:
         k = self.keys
-        keys = [k.pending, k.ready, k.retry, k.unack, k.dead, k.stats, k.bell]
+        keys = [k.pending, k.ready, k.retry, k.unack, k.dead, k.stats, k.bell, *self._ledger]
         return self._call("reschedule", keys, [self._clock(), message_id, due], bytes.decode)
 
     def requeue(self, ids: Sequence[str], due: Raw = "+0", up_to: Raw = "") -> Call[list[int]]:
         k = self.keys
-        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, *map(self._message_key, ids)]
+        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, *self._ledger, *map(self._message_key, ids)]
         return self._call("requeue", keys, [self._clock(), due, up_to, *map(word, ids)], as_is, repeats=False)
 
     def edit(self, message_id: str, died_ms: Raw, due: Raw, envelope: bytes) -> Call[bool]:
         k = self.keys
-        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, k.message(message_id)]
+        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, k.message(message_id), *self._ledger]
         return self._call("edit", keys, [self._clock(), message_id, died_ms, due, envelope], bool, repeats=False)
 
     def purge(self, source: State, up_to: Raw = "+inf", limit: int = MAX_IDS) -> Call[int]:
         k = self.keys
-        keys = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats]
+        keys = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]
         return self._call("purge", keys, [self._clock(), up_to, limit], int, repeats=False)
 
     def collect(self, ids: Sequence[str]) -> Call[int]:
@@ -281,6 +313,14 @@ class Scripts:
         keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, self._message_key(message_id)]
         return self._call("find", keys, [word(message_id)], _read_found)
 
+    def why(self, message_id: str) -> Call[Standing]:
+        k = self.keys
+        keys = [k.pending, k.ready, k.retry, k.unack, k.meta, k.rate, k.parked]
+        return self._call("why", keys, [self._clock(), word(message_id)], _read_standing)
+
+    def appear(self, name: str) -> Call[int]:
+        return self._call("appear", [self.keys.consumers], [self._clock(), name], int)
+
     def stats(self) -> Call[Counts]:
         k = self.keys
         return self._call("stats", [*map(k.state, STATES), k.stats, k.meta], [self._clock()], _read_counts)
@@ -289,10 +329,13 @@ class Scripts:
         k = self.keys
         return self._call("upcoming", [k.pending, k.retry], [self._clock(), bucket_ms, count], _read_fires)
 
+    def history(self, message_id: str, start: str = "+", limit: int = MAX_IDS) -> Call[Looked]:
+        return self._call("history", [self.keys.events], [word(message_id), start, limit], _read_looked)
+
     def repair(self, message_id: str, latest_ms: int, lease_ms: int) -> Call[list[str]]:
         k = self.keys
         keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, self._message_key(message_id)]
-        keys.append(k.stats)
+        keys += [k.stats, *self._ledger]
         args = [self._clock(), word(message_id), latest_ms, lease_ms]
         return self._call("repair", keys, args, lambda reply: [words.decode() for words in reply])
 
@@ -306,7 +349,7 @@ class Scripts:
         """Take slots as ms, "" where there is none; an empty `record` keeps what is stored."""
         k = self.keys
         keys = [k.schedules, k.armed, k.pending, k.ready, k.garbage, k.unack, k.retry, k.dead, k.attempts, k.errors]
-        keys += [k.stats, k.bell, k.message(to_id)]
+        keys += [k.stats, k.bell, k.message(to_id), *self._ledger]
         return self._call("arm", keys, [self._clock(), name, slot, slot_id, record, to, to_id, envelope], int)
 
     def confirm(self) -> Call[int]:
@@ -316,6 +359,11 @@ class Scripts:
     def configuration(self) -> Call[Configuration]:
         """Read the limits; a plain command."""
         return Call(self.keys.meta, ("HMGET", self.keys.meta, *FIELDS), configured)
+
+    def last_seen(self) -> Call[tuple[str, int] | None]:
+        """Read which consumer appeared last, and when, ms; a plain command."""
+        key = self.keys.consumers
+        return Call(key, ("ZRANGE", key, -1, -1, "WITHSCORES"), _read_seen)
 
     def envelopes(self, ids: Sequence[str], read: Callable[[list[bytes | None]], T] = as_is) -> Call[T]:
         """Read the stored envelopes, None where one is gone; a plain command, as are those below."""
@@ -401,9 +449,24 @@ def _read_found(reply: list[Any]) -> Found:
     return Found(where, text(deliveries), text(error), text(reason), bool(cancelled), stored)
 
 
+def _read_standing(reply: list[Any]) -> Standing:
+    now_ms, paused, earlier, running, free, opens, parked = reply
+    paused_ms = None if paused is None else int(paused)
+    return Standing(now_ms, paused_ms, earlier, running, free, opens, None if parked is None else tuple(parked))
+
+
+def _read_seen(reply: list[Any]) -> tuple[str, int] | None:
+    return next(((name, int(float(seen))) for name, seen in _read_scored(reply)), None)
+
+
 def _read_fires(reply: list[Any]) -> Fires:
     now_ms, counts = reply
     return Fires(now_ms, counts[::2], counts[1::2])
+
+
+def _read_looked(reply: list[Any]) -> Looked:
+    last, entries = reply
+    return Looked(last.decode(), [(entry.decode(), fields) for entry, fields in entries])
 
 
 def _read_counts(reply: list[Any]) -> Counts:

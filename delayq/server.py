@@ -157,8 +157,10 @@ def _warn_once(warning: str, server: str, **details: object) -> None:
     log.warning(warning, server=server, **details)
 
 
-def translate(error: Exception, address: str = "") -> DelayqError:
+def translate(error: Exception, address: str = "", key: str = "") -> DelayqError:
     """Return what an error of redis-py means, as an error of delayq; its text names `address`, if given.
+
+    Where the server says of a key that it holds another type, but not which, the text names `key`, of the same call.
 
     An error whose text begins with a code of a class in `delayq.errors` comes from a script, and is of that class.
     """
@@ -169,6 +171,8 @@ def translate(error: Exception, address: str = "") -> DelayqError:
     kind, text, remedy = _meaning(error)
     if kind.code is not None:
         return kind(text)
+    if kind is KeyOverwritten and key:
+        remedy = f"{key}, or another {remedy.removeprefix('a ')}"
     where = f"{address}: " if address not in text else ""
     return kind(f"{where}{text.rstrip('.')}{'; ' if remedy else ''}{remedy}")
 
@@ -176,7 +180,7 @@ def translate(error: Exception, address: str = "") -> DelayqError:
 _WAIT = "try again later"
 _LOGIN = "check the user, the password, and what the server's ACL lets this user do"
 _CONNECT = "check that the server runs, and the URL"
-_MEMORY = "nothing was stored: raise maxmemory, or let consumers drain the queues"
+_MEMORY = "nothing was stored: raise maxmemory, let consumers drain the queues, or trim topics"
 _CLUSTER = "the server belongs to a cluster: use a redis+cluster:// URL"
 _NO_CLUSTER = "check that the URL's nodes make up a whole cluster; redis:// is for a server that stands alone"
 _OVERWRITTEN = "a key of the queue or topic belongs to another program: give one of the two another name or prefix"
@@ -219,8 +223,11 @@ _BY_CODE: dict[str, tuple[type[DelayqError], str]] = {
 
 # The command that a pipeline names holds the payload, which is nobody's business.
 _PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
-# Redis 6.2 wraps what a command in a script replied: "Error running script (call to f_…): @user_script: 1: -OOM …"
-_CODED = re.compile(r"(?:Error running script .*?@user_script: ?\d+: -?)?(?P<code>[A-Z]{2,}) (?P<text>.*)", re.DOTALL)
+# Redis 6.2 wraps what a command in a script replied: "Error running script (call to f_…): @user_script: 1: -OOM …", and
+# what a script that looks at a refusal returns: "@user_script: 1: -OOM …".
+_CODED = re.compile(
+    r"(?:(?:Error running script .*?)?@user_script: ?\d+: -?)?(?P<code>[A-Z]{2,}) (?P<text>.*)", re.DOTALL
+)
 # What a server says to a user without a right, and what the versions put around it when a script was running.
 _RIGHT = re.compile(r"has no permissions to run the '(?P<command>[^']+)' command|(?P<key>\b(?:a key|the keys|keys)\b)")
 _RIGHTS_OF_WHOLE = {  # Redis 6.2 does not say which part of a command it was
@@ -247,7 +254,7 @@ def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
     if coded and coded["code"] in _scripted():
         return _scripted()[coded["code"]], coded["text"], ""
     if coded and coded["code"] == "WRONGTYPE":
-        return KeyOverwritten, f"WRONGTYPE {coded['text']}", _OVERWRITTEN
+        return KeyOverwritten, f"WRONGTYPE {_AROUND.sub('', coded['text'])}", _OVERWRITTEN
     if coded and coded["code"] in _BY_CODE:
         kind, remedy = _BY_CODE[coded["code"]]
         return kind, coded["text"], remedy
@@ -260,7 +267,7 @@ def _right(text: str) -> str:
     if match is None:
         return "the command that ACL LOG names"
     if match["command"] is None:
-        return "the keys of the queue, as in ~delayq:{emails}:*"
+        return "the keys of the queue, as in ~delayq:{emails}:*, or of the topic, as in ~delayq:{orders}:topic*"
     return _RIGHTS_OF_WHOLE.get(match["command"], f"+{match['command']}")
 
 

@@ -17,6 +17,7 @@ from delayq import __version__
 from delayq.message import Delivery, Outgoing
 from delayq.middleware import Middleware, Sending
 from delayq.outcome import error_text
+from delayq.topics.record import Record
 
 try:
     from opentelemetry import context, propagate, trace
@@ -88,18 +89,19 @@ class Telemetry:
                 each.end(ended)
 
     @contextmanager
-    def processing(self, message: Delivery[Any]) -> Iterator[None]:
-        """Be in the span of a delivery; for messages that `Queue.receive` has returned, too."""
+    def processing(self, message: Delivery[Any] | Record) -> Iterator[None]:
+        """Be in the span of a delivery, also of a record; for messages that `Queue.receive` has returned, too."""
         ambient = trace.get_current_span()
         known = propagate.extract(_texts(message.headers), context.get_current())
         sender = trace.get_current_span(known)
         origin = _origin(message.headers)
         child = self._is_child and origin.is_valid and not ambient.get_span_context().is_valid
         token = context.attach(trace.set_span_in_context(sender if child else ambient, known))
-        attributes = {MESSAGE_ID: message.id, "messaging.delayq.message.delivery_attempt": message.attempt}
+        source, number = _delivered(message)
+        attributes = {MESSAGE_ID: message.id, "messaging.delayq.message.delivery_attempt": number}
         links = [Link(origin)] if origin.is_valid else []
         try:
-            with self._span("process", message.queue, SpanKind.CONSUMER, attributes, links):
+            with self._span("process", source, SpanKind.CONSUMER, attributes, links):
                 yield
         finally:
             context.detach(token)
@@ -148,6 +150,13 @@ def _attributes(operation: str, queue: str) -> dict[str, str]:
         "messaging.operation.type": operation,
         "messaging.destination.name": queue,
     }
+
+
+def _delivered(message: Delivery[Any] | Record) -> tuple[str, int]:
+    """Return the name of the queue, or the topic, and the number of the delivery."""
+    if isinstance(message, Record):
+        return message.topic, message.deliveries
+    return message.queue, message.attempt
 
 
 def _type_of(error: BaseException) -> str:

@@ -79,6 +79,33 @@ def from_ms(ms: float) -> dt.datetime:
     return _EPOCH + dt.timedelta(milliseconds=math.floor(min(max(ms, 0), MAX_TIME_MS)))
 
 
+def show_duration(seconds: float) -> str:
+    """Return a length of time in its two longest units: ``1h 30m``, ``9.8s``, ``120ms``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 60:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    left = round(seconds)
+    parts: list[str] = []
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or parts:
+            parts.append(f"{count}{unit}")
+    return " ".join(part for part in parts[:2] if not part.startswith("0"))
+
+
+def show_moment(moment: dt.datetime, now: dt.datetime | None = None) -> str:
+    """Return a moment in local time and, where `now` is given, how far it is from then."""
+    try:
+        shown = moment.astimezone().isoformat(sep=" ", timespec="milliseconds")
+    except OverflowError:  # the last hours of the year 9999, in a zone east of UTC
+        shown = moment.isoformat(sep=" ", timespec="milliseconds")
+    if now is None:
+        return shown
+    away = (moment - now).total_seconds()
+    return f"{shown} ({f'in {show_duration(away)}' if away > 0 else f'{show_duration(abs(away))} ago'})"
+
+
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PLAIN_SECONDS = 10**9  # surely before the year 9999, also from now
 _EXACT_MS = 2**32 * 1000  # until 2106, a float of seconds is exact to less than half a microsecond

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from delayq.connecting import check_client, connect
 from delayq.connection import Client, Connection
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.group import Group
 from delayq.listener import Listener
-from delayq.queue import check_client, connect
 from delayq.times import Seconds, milliseconds
 from delayq.topics import grouping, publishing, reading, trimming
 from delayq.topics.core import TopicCore, TopicSettings

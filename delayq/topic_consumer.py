@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 from delayq.backoff import Backoff, exponential
 from delayq.errors import InvalidInput
 from delayq.group import Group
+from delayq.handling import surrounded
 from delayq.member import Member
+from delayq.middleware import Middleware
 from delayq.names import check_group_name
 from delayq.operations.inspecting import check_limit
 from delayq.outcome import check_handler
+from delayq.overtime import Overtime
 from delayq.running import Running
 from delayq.times import Seconds, lease_ms
 from delayq.topic_loop import TopicLoop
 from delayq.topics.record import Record
+from delayq.typed import adapt
 from delayq.workers import Workers
 
 
@@ -29,20 +34,27 @@ class TopicConsumer(Running):
 
     Args:
         group: what `Topic.group` returns. Its topic is to be closed after the consumer has ended.
-        handler: is called with each `Record`, on a thread. When it returns, the record is acked. False, or what it
-            raises, has the record handled again after the backoff, and makes it a dead letter of the group when this
-            was delivery number `max_deliveries` of the group. Reject makes it one at once, RetryAfter sets the wait.
+        handler: is called with each `Record`, or with its payload if it is annotated with that one's type (see
+            `Queue.handler`), on a thread. When it returns, the record is acked. False, or what it raises, has the
+            record handled again after the backoff, and makes it a dead letter of the group when this was delivery
+            number `max_deliveries` of the group. Reject makes it one at once, RetryAfter sets the wait.
         concurrency: handlers that run at the same time: 1 to 10,000.
         ack_timeout: seconds (0.001 to 86,400) or a timedelta until others take over what a consumer that has died held;
             what is held is renewed three times as often.
         backoff: how long a record waits after a failure, by the number of the delivery; exponential when None.
         shutdown_timeout: seconds or a timedelta that running handlers are given in the end.
+        timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
+            thread cannot be ended: a handler that takes longer is logged and counted, and goes on, its record being
+            renewed.
+        middleware: what runs around the handler: of a `Middleware`, the functions for deliveries, which are called with
+            the record.
         name: of this consumer, 1 to 256 bytes, no other of the group having the same: what it had not acked is handled
             first when it comes back. Host, process and a random part when None; then it leaves the group when it ends.
 
     Attributes:
         handled: deliveries whose handling has ended, so far.
         failed: of these, those that did not end in an ack.
+        overran: deliveries that have run longer than `timeout`, so far.
         group: whose records it takes.
 
     Raises:
@@ -52,12 +64,14 @@ class TopicConsumer(Running):
     def __init__(
         self,
         group: Group,
-        handler: Callable[[Record], Any],
+        handler: Callable[[Any], Any],
         *,
         concurrency: int = 8,
         ack_timeout: Seconds = 30,
         backoff: Backoff | None = None,
         shutdown_timeout: Seconds = 30,
+        timeout: Seconds | None = None,
+        middleware: Middleware | None = None,
         name: str | None = None,
     ) -> None:
         if not isinstance(group, Group):
@@ -69,7 +83,8 @@ class TopicConsumer(Running):
         if name is not None:
             check_group_name(name, "consumer name")
         self.group = group
-        self.handler = handler
+        self._overtime = None if timeout is None else Overtime(lease_ms(timeout, "timeout") / 1000)
+        self.handler: Callable[[Record], Any] = surrounded(adapt(handler), Middleware.of(middleware), self._overtime)
         super().__init__(name, concurrency, shutdown_timeout)
         self._member = Member(
             group.name,
@@ -108,6 +123,13 @@ class TopicConsumer(Running):
         What has failed and waits for its backoff is left to the next consumer.
         """
         return self.run(burst=True)
+
+    @property
+    def overran(self) -> int:
+        return self._overtime.count if self._overtime else 0
+
+    def _watching(self) -> AbstractContextManager[object]:
+        return self._overtime.watching() if self._overtime else nullcontext()
 
     @property
     def _labels(self) -> dict[str, str]:

@@ -48,6 +48,8 @@ class TopicLoop(TopicTurns, Mover):
         shards = self._core.shards
         if ring.seen and len(self._bells) != len(shards):
             client = self._connection.client
+            for each in self._bells:
+                each.close()
             self._bells = [bell.StreamBell(client, each.keys.stream, each.keys.waking) for each in shards]
         for each, seen in zip(self._bells, ring.seen, strict=False):
             each.seen = seen

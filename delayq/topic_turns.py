@@ -17,12 +17,13 @@ from delayq.log import log
 from delayq.member import EXHAUSTED, Member
 from delayq.moves import CLOSE, Crew, Moves, Pause, Rest, Ring
 from delayq.patience import Patience
-from delayq.topics import grouping, publishing, settling
+from delayq.topics import grouping, publishing, rescuing, settling
 from delayq.topics.core import TopicCore
 from delayq.topics.record import Record
 from delayq.topics.scripts import MAX_LOOKED_AFTER
 from delayq.turns import INTERRUPTED_SECONDS, SHUTDOWN
 
+FORGETTING_SECONDS = 600.0  # between two looks for consumers of the group that are gone
 MOST_WAITING = 1000  # records that wait to be tried again; with more, nothing new is taken
 
 
@@ -46,11 +47,13 @@ class TopicTurns:
         self._burst = burst
         self._most = most
         self._holding = Holding(member.ack_timeout)
+        self._places: dict[int, str] = {}  # where a long list of what others hold is to be looked through, a shard
         self._rescuing = pace.Every(member.ack_timeout / 2)
+        self._forgetting = pace.Every(FORGETTING_SECONDS)
         self._unsettled: list[tuple[Record, oc.Outcome]] = []
         self._unfinished = 0  # with the workers
         self._looks_back = self._is_new = True
-        self._patience = Patience(core.name)
+        self._patience = Patience(topic=core.name, group=member.group, consumer=member.name)
         self._stopping = self._at_once = False
         self._deadline = 0.0  # of running handlers, in the end
         self._trouble: DelayqError | None = None
@@ -81,11 +84,13 @@ class TopicTurns:
         taken = (yield from self._take_ripe(room)) if room else 0
         if room > taken and self._rescuing.due():
             taken += yield from self._rescue(room - taken)
+        if self._forgetting.due():
+            yield settling.forget(self._core, self._member.group)
         limit = room - taken if self._holding.waiting < MOST_WAITING else 0
         handed = yield from self._exchange(limit)
         if self._most is not None and self.handled >= self._most:
             self._stopping = True
-        elif not (taken or self._unsettled or (handed and handed.records)):
+        elif not (taken or self._unsettled or (room and self._places) or (handed and handed.records)):
             if self._burst and room and not self._unfinished and self._holding.left() != 0:
                 self._stopping = True
             else:
@@ -102,7 +107,7 @@ class TopicTurns:
     def _look_back(self) -> Moves[None]:
         """Take what is this consumer's and not known: of an earlier run, or handed out in a reply that never came."""
         since = time.monotonic()
-        rows = yield grouping.unacked(*self._me, 0, grouping.MAX_POLLED)
+        rows = yield grouping.held(*self._me, 0, grouping.MAX_POLLED)
         own = [Record(self._core.name, row.id, (), row.deliveries, row.shard) for row in rows]
         for record in self._holding.take(own, since):
             self._holding.wait(record, 0, begun=self._is_new)  # its fields come with it when it is its turn
@@ -139,13 +144,17 @@ class TopicTurns:
     def _rescue(self, limit: int) -> Moves[int]:
         """Take over what nobody has renewed; return the number of records."""
         since = time.monotonic()
-        done = yield grouping.rescue(*self._me, self._member.ack_timeout, limit, self._member.max_deliveries)
+        most = self._member.max_deliveries
+        done = yield rescuing.rescue(*self._me, self._member.ack_timeout, limit, most, self._places)
         if done.records or done.buried:
             self._log.info("records taken over", count=len(done.records), dead=done.buried)
-        if len(done.records) == limit:
+        if len(done.records) == limit or self._places:
             self._rescuing.now()
         fresh = self._holding.take(done.records, since)
         self._submit(fresh)
+        if done.trouble is not None:
+            self._rescuing.now()
+            raise done.trouble
         return len(fresh)
 
     def _exchange(self, limit: int) -> Moves[grouping.Handed | None]:
@@ -231,6 +240,8 @@ class TopicTurns:
             seconds = min(seconds, self._rescuing.left(), seconds if waits is None else waits)
         if lasts is not None:
             waiting = yield publishing.append_due(self._core)
+            if len(lasts) != len(waiting.seen):  # the topic was made anew meanwhile, with more shards
+                return
             if waiting.next_ms is not None:
                 seconds = min(seconds, waiting.next_ms / 1000)
             yield Ring("listen", list(zip(lasts, waiting.seen, strict=True)))

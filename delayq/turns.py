@@ -17,7 +17,7 @@ from delayq.leases import Leases
 from delayq.log import log, log_of
 from delayq.message import Delivery
 from delayq.moves import CLOSE, HUSH, LISTEN, Crew, Moves, Pause, Rest
-from delayq.operations import arming, claiming, managing, resting, scheduling, settling
+from delayq.operations import appearing, arming, claiming, managing, resting, scheduling, settling
 from delayq.operations.core import Core
 from delayq.patience import Patience
 from delayq.quarantine import Quarantine
@@ -68,12 +68,13 @@ class Turns(Generic[D]):
         self._expected: Sequence[str] = ()  # which message the last sleep has ended for, a shard
         self._cannot_recover = False  # the last upkeep was refused
         self._slept_in_peace = False  # nothing has ended the last sleep, and nothing is due as far as was known
-        self._patience = Patience(core.name)
+        self._patience = Patience(queue=core.name)
         self._stopping = self._at_once = False
         self._deadline = 0.0  # of running handlers, in the end
         self._trouble: DelayqError | None = None
         self._upkeep = pace.Every(pace.FALLBACK_MS / 1000)
         self._cleaning = pace.Every(60)
+        self._presence = appearing.Presence(core)
         self._unstored: list[scheduling.Prepared] = []  # schedules for which the server had no memory
 
     @property
@@ -114,7 +115,10 @@ class Turns(Generic[D]):
 
     def _room(self) -> int:
         room = self._workers.room(self._unfinished, ahead=not self._core.limits_keys)  # a slot is for what runs
-        return self._quarantine.limit(min(room, MAX_IDS), self._leases.held())
+        limit = self._quarantine.limit(min(room, MAX_IDS), self._leases.held())
+        if room and not limit:
+            self._workers.hasten()  # what waits for others, to be handled with them: none are fetched
+        return limit
 
     def _exchange(self, limit: int | None) -> Moves[int]:
         """Settle what is done and claim (unless `limit` is None) in the same round trips; return the number claimed."""
@@ -127,7 +131,9 @@ class Turns(Generic[D]):
             rests = self._exhausted or not limit  # else the next turn comes at once
             steps.append(resting.rest(self._core, self._name, pace.FALLBACK_MS, self._held) if rests else nothing())
             expected, self._expected = self._expected if limit else (), ()
-            steps.append(claiming.claim(self._core, self._make_message, limit, self._lease, expected=expected))
+            make, name = self._make_message, self._name
+            claim = claiming.claim(self._core, make, limit, self._lease, expected=expected, consumer=name)
+            steps.append(self._presence.beside(claim, name))
         outcomes, *replies = yield together(*steps)
         self._unsettled = []
         self._trouble = None  # of an exchange that has raised an error of its own, and was told with it
@@ -264,7 +270,8 @@ class Turns(Generic[D]):
         self._slept_in_peace = False
         if self._stopping or self._cleaning.left() == 0:
             return False
-        sleep = yield resting.watch(self._core, self._name, pace.FALLBACK_MS)
+        watching = resting.watch(self._core, self._name, pace.FALLBACK_MS)
+        sleep = yield self._presence.beside(watching, self._name)
         if sleep.until <= time.monotonic():
             self._upkeep.now()
             return False

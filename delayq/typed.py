@@ -15,21 +15,22 @@ import msgspec
 
 from delayq.envelope import RAW, Envelope
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
-from delayq.message import Delivery
+from delayq.message import Delivery, Handed
 from delayq.outcome import is_coroutine_function, signature
 
 _ANYTHING = (inspect.Parameter.empty, Any, object)
 _MODULES = re.compile(r"\b[A-Za-z_][\w.]*\.(?=\w)")  # before the names in the text of a type
 _ORIGINALS: WeakKeyDictionary[Callable[[Any], Any], Any] = WeakKeyDictionary()
 _MANY = (list, Sequence, Collection, Iterable)
-_PLAIN_MESSAGE = re.compile(r"((\w+\.)*([Ll]ist|Sequence|Collection|Iterable)\[)?(\w+\.)*Message\]?")
+_PLAIN_MESSAGE = re.compile(r"((\w+\.)*([Ll]ist|Sequence|Collection|Iterable)\[)?(\w+\.)*(Message|Record)\]?")
 
 
 def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
     """Return what is to be called with a message: the handler itself, unless its first argument has a payload's type.
 
-    ``Message[T]`` is given the message, whose payload is a T; any other type is given the payload. T is what msgspec
-    can check: a dataclass, a Struct, a TypedDict, a NamedTuple, a list or a union of these, ``dict``, ``bytes`` …
+    ``Message[T]``, or ``Record[T]`` of a topic, is given the message, whose payload is a T; any other type is given the
+    payload. T is what msgspec can check: a dataclass, a Struct, a TypedDict, a NamedTuple, a list or a union of these,
+    ``dict``, ``bytes`` …
 
     Raises:
         InvalidInput: the annotation cannot be resolved, or no payload can be read as it.
@@ -102,7 +103,7 @@ def adapt_batch(
 def _wanted(handler: Callable[..., Any], annotation: Any) -> tuple[bool, Callable[[Envelope], Any] | None]:
     """Return whether a handler takes messages rather than payloads, and what reads those; None for any payload."""
     kind = typing.get_origin(annotation) or annotation
-    takes_message = isinstance(kind, type) and issubclass(kind, Delivery)
+    takes_message = isinstance(kind, type) and issubclass(kind, Handed)
     wanted = (typing.get_args(annotation) or (Any,))[0] if takes_message else annotation
     if isinstance(wanted, typing.TypeVar) or any(wanted is anything for anything in _ANYTHING):
         return True, None
@@ -118,7 +119,7 @@ def _wanted(handler: Callable[..., Any], annotation: Any) -> tuple[bool, Callabl
 def _holds_message(wanted: Any) -> bool:
     """Whether a type is that of a message, or has one within."""
     kind = typing.get_origin(wanted) or wanted
-    return (isinstance(kind, type) and issubclass(kind, Delivery)) or any(map(_holds_message, typing.get_args(wanted)))
+    return (isinstance(kind, type) and issubclass(kind, Handed)) or any(map(_holds_message, typing.get_args(wanted)))
 
 
 def _said(wanted: Any) -> str:
@@ -146,7 +147,7 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
         raise InvalidInput(f"{who} {name}, as which no payload can be read: {error}") from error
     if not known:
         raise InvalidInput(
-            f"{who} {name}, as which no payload can be read: annotate it with Message, or with a dataclass, "
+            f"{who} {name}, as which no payload can be read: annotate it with Message, or Record, or with a dataclass, "
             "a msgspec Struct or a type of JSON's"
         )
 

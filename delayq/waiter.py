@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import time
+from typing import TypeVar
 
 from delayq import bell
-from delayq.connection import Connection
+from delayq.calls import Steps
+from delayq.connection import Client, Connection
 from delayq.errors import ServerError
-from delayq.operations import resting
+from delayq.operations import appearing, resting
 from delayq.operations.core import Core
 from delayq.pace import FALLBACK_MS
+from delayq.running import consumer_name
+
+T = TypeVar("T")
 
 
 class Waiter:
@@ -22,19 +26,27 @@ class Waiter:
         self._core = core
         self._connection = connection
         self._token = secrets.token_hex(4)
+        self._presence = appearing.Presence(core)
         self._bells: list[bell.Bell] = []
+        self._client: Client | None = None  # theirs
         self._until = 0.0
         self._promised = False
 
+    def taking(self, claim: Steps[T]) -> Steps[T]:
+        """Return a claim; when it is time, one that takes along the note that this receiver lives."""
+        return self._presence.beside(claim, self.name)
+
     def begin(self, seconds: float, held: bool = False) -> None:
         """Listen, and ask for the time of the next event within `seconds`; `held` is as in `resting.rest`."""
-        if len(self._bells) != len(self._core.shards):
+        client = self._connection.client
+        if client is not self._client or len(self._bells) != len(self._core.shards):
             self.close()
-            self._bells = [bell.Bell(self._connection.client, scripts.keys.bell) for scripts in self._core.shards]
+            self._client = client
+            self._bells = [bell.Bell(client, scripts.keys.bell) for scripts in self._core.shards]
         for each in self._bells:
             each.listen()
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
-        self._until, self._promised, _ = self._connection.do(resting.rest(self._core, self._name(), most, held))
+        self._until, self._promised, _ = self._connection.do(resting.rest(self._core, self.name, most, held))
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
@@ -45,13 +57,17 @@ class Waiter:
     def end(self) -> None:
         """Stop listening, and let others know of what this receiver will not look after."""
         tokens = [each.hush() for each in self._bells]
+        if self._client is not None:
+            self._connection.leave(self._client)
         promised, self._promised = self._promised and time.monotonic() < self._until, False
         if any(tokens) or promised:
             with contextlib.suppress(ServerError):  # the fallback poll of the others makes up for it
-                self._connection.do(resting.pass_on(self._core, self._name()))
+                self._connection.do(resting.pass_on(self._core, self.name))
 
-    def _name(self) -> str:
-        return f"{os.getpid()}-{self._token}"
+    @property
+    def name(self) -> str:
+        """What this receiver is called; a child that was forked has another one."""
+        return consumer_name(self._token)
 
     def close(self) -> None:
         """Give the blocked connections up."""

@@ -17,7 +17,9 @@
 -- KEYS[11] reasons    hash
 -- KEYS[12] cancelled  set     ids in flight that must not be retried
 -- KEYS[13] payload    string  of the delivery
--- KEYS[14..]          strings, the payload keys of the messages, in their order
+-- KEYS[14] meta       hash    events: how many entries the ledger keeps
+-- KEYS[15] events     stream
+-- KEYS[16..]          strings, the payload keys of the messages, in their order
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id         of the delivery
 -- ARGV[3]  receipt
@@ -28,42 +30,40 @@
 --          DUPLICATE  an id exists, which is an error
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
-local done, before, ours = ARGV[2], head(KEYS[1]), held(KEYS[6], KEYS[9], ARGV[2], ARGV[3])
+local done, before, ours, given = ARGV[2], head(KEYS[1]), held(KEYS[6], KEYS[9], ARGV[2], ARGV[3])
 local values, sends, gone, again, duplicate = {}, {}, {done}, false, nil
 for i = 4, #ARGV, 4 do
   local id, choice, running = ARGV[i], ARGV[i + 3], redis.call('ZSCORE', KEYS[6], ARGV[i]) and 1 or 0
-  local found = redis.call('EXISTS', KEYS[13 + i / 4]) == 1 and not redis.call('ZSCORE', KEYS[2], id)
+  local found = redis.call('EXISTS', KEYS[15 + i / 4]) == 1 and not redis.call('ZSCORE', KEYS[2], id)
   if found and choice == 'new' and not ours then return 1 end
   for _, key in ipairs({1, 5, 6, 7, 8}) do found = redis.call('ZSCORE', KEYS[key], id) or found end
   if id == done then found, running, again = false, 0, true end
   if found and choice == 'error' then duplicate = id end
   if not found or choice == 'replace' then
     sends[#sends + 1], gone[#gone + 1] = {id, ARGV[i + 1]}, id -- the stamp is that of replace
-    values[#values + 1], values[#values + 2] = KEYS[13 + i / 4], string.format('%013.0f', now + running) .. ARGV[i + 2]
+    values[#values + 1], values[#values + 2] = KEYS[15 + i / 4], string.format('%013.0f', now + running) .. ARGV[i + 2]
   end
 end
 if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end
 if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
+local note = ledger(KEYS[14], KEYS[15], now)
 check_target(KEYS[2]) -- it and the next two fail before anything is changed, should a key have been overwritten
 for _, key in ipairs({3, 10, 11}) do redis.call('HGET', KEYS[key], '') end
 redis.call('SISMEMBER', KEYS[12], '') -- SREM would count as a write, after which maxmemory refuses nothing any more
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 if not again then redis.call('UNLINK', KEYS[13]) end
 redis.call('HINCRBY', KEYS[3], 'acked', redis.call('ZREM', KEYS[6], done))
+if note then note(done, 'acked', deliveries(given) + 1) end
 redis.call('HDEL', KEYS[9], done)
 for key = 10, 11 do redis.call('HDEL', KEYS[key], unpack(gone)) end
 redis.call('SREM', KEYS[12], unpack(gone))
 for _, send in ipairs(sends) do
-  local id, found, running = send[1], 0, redis.call('ZREM', KEYS[6], send[1])
-  for _, key in ipairs({1, 5, 7, 8}) do found = found + redis.call('ZREM', KEYS[key], id) end
-  local stored = redis.call('HGET', KEYS[9], id)
-  if running == 1 or (stored and found > 0) then
-    local past, released = deliveries(stored)
-    keep_deliveries(KEYS[9], id, past + running, released, past + running, 0)
-  end
+  local id, due = send[1], due_time(send[2], now, micros)
+  local event = start_anew(id, KEYS[6], {KEYS[1], KEYS[5], KEYS[7], KEYS[8]}, KEYS[9]) and 'replaced' or 'sent'
   redis.call('ZREM', KEYS[2], id)
-  redis.call('ZADD', KEYS[1], due_time(send[2], now, micros), id)
-  redis.call('HINCRBY', KEYS[3], found + running > 0 and 'replaced' or 'sent', 1)
+  redis.call('ZADD', KEYS[1], due, id)
+  redis.call('HINCRBY', KEYS[3], event, 1)
+  if note then note(id, event, nil, due, nil, 'follows ' .. done) end
 end
 if head(KEYS[1]) < before then ring(KEYS[4]) end
 return 1

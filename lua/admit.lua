@@ -18,6 +18,7 @@
 -- KEYS[11] errors     hash  id -> the last error
 -- KEYS[12] cancelled  set   ids in flight that must not be retried
 -- KEYS[13] rate       zset  number of the hand-out -> its time, microseconds
+-- KEYS[14] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  net_ms     1..3600000
 -- ARGV[3]  handed_us  when they were handed out, for the rate not to count what waits; '' when no limit is known
@@ -29,7 +30,7 @@ local limit = tonumber(redis.call('HGET', KEYS[7], 'per_key') or '')
 if not limit then return {} end
 local now, micros = clock(ARGV[1])
 local most, verdicts, counts, held_back = math.ceil(4000 / #ARGV), {}, {}, 0
-local net = tonumber(ARGV[2]) + 10 * redis.call('ZCARD', KEYS[5])
+local net, note = tonumber(ARGV[2]) + 10 * redis.call('ZCARD', KEYS[5]), ledger(KEYS[7], KEYS[14], now)
 check_target(KEYS[2])
 if ARGV[3] ~= '' then check_target(KEYS[13]) end
 for i = 4, #ARGV, 4 do
@@ -41,7 +42,6 @@ for i = 4, #ARGV, 4 do
     counts[key] = counts[key] or running(KEYS[4], KEYS[1], KEYS[9], KEYS[3], key, limit, most, micros)
     local waited, before = waits(KEYS[6], id)
     if waited == due then due = before end
-    local member = key .. '\0' .. string.format('%015d', due) .. '\0' .. id
     local kept = redis.call('ZREM', KEYS[4], key .. '\0\0' .. id) + redis.call('ZREM', KEYS[4], slot)
     if kept > 0 or counts[key] < limit then
       redis.call('ZADD', KEYS[4], 0, slot)
@@ -51,12 +51,13 @@ for i = 4, #ARGV, 4 do
       redis.call('ZREM', KEYS[1], id)
       if ARGV[3] ~= '' then give_back(KEYS[13], ARGV[3]) end
       held_back, verdicts[#verdicts] = held_back + 1, -1
-      if not discard_cancelled(id, now, KEYS[12], KEYS[10], KEYS[3], KEYS[11], KEYS[8]) then
-        local past, released, forgiven, lost = deliveries(stored)
+      local past, released, forgiven, lost = deliveries(stored)
+      if note then note(id, 'held_back', past + 1, due, nil, 'its key has no room') end
+      if not discard_cancelled(id, now, KEYS[12], KEYS[10], KEYS[3], KEYS[11], KEYS[8], note) then
         keep_deliveries(KEYS[3], id, past, released + 1, forgiven, lost)
         redis.call('ZADD', KEYS[2], now + net, id)
         redis.call('HSET', KEYS[6], id, string.format('%d %d', now + net, due))
-        redis.call('ZADD', KEYS[5], 0, member)
+        redis.call('ZADD', KEYS[5], 0, key .. '\0' .. string.format('%015d', due) .. '\0' .. id)
       end
     end
   end

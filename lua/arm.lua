@@ -18,6 +18,8 @@
 -- KEYS[11] stats      hash
 -- KEYS[12] bell       list
 -- KEYS[13] payload    string  of the next occurrence
+-- KEYS[14] meta       hash    events: how many entries the ledger keeps
+-- KEYS[15] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  name       of the schedule
 -- ARGV[3]  slot_ms    the slot that is armed; 0 when it is paused, '' when none is
@@ -33,6 +35,7 @@ if tonumber(redis.call('ZSCORE', KEYS[2], name) or -1) ~= tonumber(ARGV[3] == ''
 for i = 4, 5 do check_target(KEYS[i]) end
 -- These fail before anything is changed, should another program have overwritten a key.
 for _, key in ipairs({1, 9, 10, 11}) do redis.call('HGET', KEYS[key], '') end
+local note = ledger(KEYS[14], KEYS[15], now)
 local before, there = head(KEYS[3]), false
 for _, i in ipairs({6, 7, 8}) do there = there or redis.call('ZSCORE', KEYS[i], id) end
 if id ~= ARGV[4] then -- else a changed schedule keeps its slot: the occurrence is sent anew
@@ -44,6 +47,7 @@ if ARGV[4] ~= '' and redis.call('ZREM', KEYS[3], ARGV[4]) + redis.call('ZREM', K
   redis.call('HDEL', KEYS[10], ARGV[4])
   redis.call('ZADD', KEYS[5], now, ARGV[4])
   redis.call('HINCRBY', KEYS[11], 'cancelled', 1)
+  if note then note(ARGV[4], 'cancelled', nil, nil, nil, 'its schedule has changed') end
 end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], name, ARGV[5]) end
 if ARGV[6] == '' then
@@ -56,5 +60,6 @@ if id == '' or there then return 1 end
 redis.call('ZREM', KEYS[5], id)
 redis.call('ZADD', KEYS[3], ARGV[6], id)
 redis.call('HINCRBY', KEYS[11], 'sent', 1)
+if note then note(id, 'sent', nil, ARGV[6]) end
 if tonumber(ARGV[6]) < before then ring(KEYS[12]) end
 return 1

@@ -12,16 +12,19 @@
 -- KEYS[9]  reasons    hash
 -- KEYS[10] cancelled  set   ids in flight that must not be retried
 -- KEYS[11] stats      hash
+-- KEYS[12] meta       hash  events: how many entries the ledger keeps
+-- KEYS[13] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- Returns  'cancelled', 'in_flight' or 'unknown'
 -- Cost     O(log n)
-local id = ARGV[2]
+local id, note = ARGV[2], ledger(KEYS[12], KEYS[13], ARGV[1])
 for i = 1, 4 do
   if redis.call('ZREM', KEYS[i], id) == 1 then
     for field = 7, 9 do redis.call('HDEL', KEYS[field], id) end
     redis.call('ZADD', KEYS[6], clock(ARGV[1]), id)
     redis.call('HINCRBY', KEYS[11], 'cancelled', 1)
+    if note then note(id, 'cancelled') end
     return 'cancelled'
   end
 end

@@ -10,6 +10,8 @@
 -- KEYS[5]  stats     hash
 -- KEYS[6]  bell      list
 -- KEYS[7]  payload   string
+-- KEYS[8]  meta      hash  events: how many entries the ledger keeps
+-- KEYS[9]  events    stream
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  died_ms   the time of death that was seen
@@ -24,11 +26,13 @@ local due, before = due_time(ARGV[4], now, micros), head(KEYS[2])
 local past, released = deliveries(redis.call('HGET', KEYS[3], id))
 redis.call('HGET', KEYS[4], '') -- fails before anything is changed, should the key have been overwritten
 redis.call('HGET', KEYS[5], '')
+local note = ledger(KEYS[8], KEYS[9], now)
 redis.call('SET', KEYS[7], string.format('%013.0f', now) .. ARGV[5])
 redis.call('ZREM', KEYS[1], id)
 keep_deliveries(KEYS[3], id, past, released, past, 0)
 redis.call('HDEL', KEYS[4], id)
 redis.call('ZADD', KEYS[2], due, id)
 redis.call('HINCRBY', KEYS[5], 'requeued', 1)
+if note then note(id, 'requeued', nil, due, nil, 'edited') end
 if due < before then ring(KEYS[6]) end
 return 1

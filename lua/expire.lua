@@ -7,6 +7,8 @@
 -- KEYS[4]  errors     hash  id -> the last error
 -- KEYS[5]  cancelled  set   ids in flight that must not be retried
 -- KEYS[6]  stats      hash
+-- KEYS[7]  meta       hash  events: how many entries the ledger keeps
+-- KEYS[8]  events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -15,11 +17,14 @@
 -- Cost     O(log n)
 local now = clock(ARGV[1])
 local id = ARGV[2]
-if not held(KEYS[1], KEYS[3], id, ARGV[3]) then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+local ours, stored = held(KEYS[1], KEYS[3], id, ARGV[3])
+if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+local note = ledger(KEYS[7], KEYS[8], now)
 redis.call('ZREM', KEYS[1], id)
 redis.call('HDEL', KEYS[3], id)
 redis.call('HDEL', KEYS[4], id)
 redis.call('SREM', KEYS[5], id)
 redis.call('ZADD', KEYS[2], now, id)
 redis.call('HINCRBY', KEYS[6], 'expired', 1)
+if note then note(id, 'expired', deliveries(stored) + 1) end
 return 1

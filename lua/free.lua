@@ -15,6 +15,7 @@
 -- KEYS[8]  meta       hash
 -- KEYS[9]  stats      hash
 -- KEYS[10] bell       list
+-- KEYS[11] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2..]           of 1..250 deliveries: key, id, receipt; '' for the receipt of one that was not admitted, and for
 --                     the id to look whether slots of the key are held in vain
@@ -24,6 +25,7 @@ local limit = tonumber(redis.call('HGET', KEYS[8], 'per_key') or '')
 local now, micros = clock(ARGV[1])
 local most, moved = math.ceil(3000 / #ARGV), 0
 check_target(KEYS[2])
+local note = ledger(KEYS[8], KEYS[11], now)
 for i = 2, #ARGV, 3 do
   local key, ended, given = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if ended ~= '' then redis.call('ZREM', KEYS[5], key .. '\0' .. given .. '\0' .. ended) end
@@ -45,6 +47,7 @@ for i = 2, #ARGV, 3 do
         redis.call('ZREM', KEYS[3], id)
         redis.call('ZADD', KEYS[2], math.min(now, due), id)
         if limit then redis.call('ZADD', KEYS[5], 0, key .. '\0\0' .. id) end
+        if note then note(id, 'promoted', nil, due, now - due, 'its key has room') end
         room, moved = room - 1, moved + 1
       end
       if told == due and not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[7], id) end

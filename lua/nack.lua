@@ -9,6 +9,8 @@
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
 -- KEYS[8]  bell       list
+-- KEYS[9]  meta       hash  events: how many entries the ledger keeps
+-- KEYS[10] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -22,11 +24,13 @@ local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local before = head(KEYS[2]) -- also fails, before the first write, when the key was overwritten
-redis.call('ZREM', KEYS[1], id)
-redis.call('HINCRBY', KEYS[7], 'nacked', 1)
-if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7]) then return -1 end
+local note = ledger(KEYS[9], KEYS[10], now)
 local past, released, forgiven, lost = deliveries(stored)
 local due = due_time(ARGV[4], now, micros)
+redis.call('ZREM', KEYS[1], id)
+redis.call('HINCRBY', KEYS[7], 'nacked', 1)
+if note then note(id, 'nacked', past + 1, due, nil, ARGV[5]) end
+if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7], note) then return -1 end
 keep_deliveries(KEYS[4], id, past + 1, released, forgiven, lost)
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
 redis.call('ZADD', KEYS[2], due, id)

@@ -5,7 +5,7 @@
 -- ARGV[1]  format  the newest format version that the caller reads
 -- ARGV[2]  shards  1..1024, or '' to take what is recorded
 -- ARGV[3]  create  '1' to record a queue that is new, '' to leave no trace
--- Returns  {the number of shards; 1 when the queue is recorded, else 0}
+-- Returns  {the number of shards; 1 when the queue was recorded, 2 when it is from now on, else 0}
 -- Errors   FORMAT  the stored format is newer
 --          SHARDS  the queue has another number of shards
 -- Cost     O(1)
@@ -23,5 +23,6 @@ if not shards then
   shards = ARGV[2] == '' and '1' or ARGV[2]
   if ARGV[3] ~= '1' then return {tonumber(shards), 0} end
   redis.call('HSET', KEYS[1], 'format', format, 'shards', shards)
+  return {tonumber(shards), 2}
 end
 return {tonumber(shards), 1}

@@ -6,6 +6,8 @@
 -- KEYS[1]  pending  zset  id -> due, ms
 -- KEYS[2]  ready    zset  id -> due, ms
 -- KEYS[3]  stats    hash
+-- KEYS[4]  meta     hash  events: how many entries the ledger keeps
+-- KEYS[5]  events   stream
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  limit    1..1000 messages
 -- Returns  the number of messages promoted; `limit` says that more may be due
@@ -13,6 +15,8 @@
 local now = clock(ARGV[1])
 local due = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', now), tonumber(ARGV[2]))
 if due == 0 then return 0 end
+local note = ledger(KEYS[4], KEYS[5], now)
+local noted = note and redis.call('ZRANGE', KEYS[1], 0, due - 1, 'WITHSCORES') or {}
 if redis.call('ZCARD', KEYS[2]) == 0 then -- a copy within the server, at half the cost of one through this script
   redis.call('DEL', KEYS[2]) -- a server at its maxmemory refuses a script that begins with a ZRANGESTORE
   redis.call('ZRANGESTORE', KEYS[2], KEYS[1], 0, due - 1)
@@ -23,4 +27,5 @@ else
   redis.call('ZADD', KEYS[2], unpack(popped))
 end
 redis.call('HINCRBY', KEYS[3], 'promoted', due)
+for i = 1, #noted, 2 do note(noted[i], 'promoted', nil, noted[i + 1], now - noted[i + 1]) end
 return due

@@ -37,6 +37,18 @@ local function check_target(zset)
   redis.call('ZCARD', zset)
 end
 
+-- Add scores and members to a sorted set. Up to 128 entries, it is a list in which Redis looks for each new one's place
+-- from the head, reading scores as text. A member of more than 64 bytes makes a tree of it: ten times as quick for
+-- hundreds.
+local LONG = string.rep('\0', 65) -- what no id is
+
+local function add_all(zset, entries)
+  local many = #entries > 32
+  if many then redis.call('ZADD', zset, 0, LONG) end
+  redis.call('ZADD', zset, unpack(entries))
+  if many then redis.call('ZREM', zset, LONG) end
+end
+
 -- One token is enough: whoever takes it looks at everything, and rings again when it leaves work behind. A server at
 -- its maxmemory may refuse the token; that must not undo the script, and the fallback poll makes up for it.
 local function ring(bell)
@@ -49,13 +61,27 @@ end
 local FRESH = '0.0.0.0'
 
 local function deliveries(stored)
-  local past, released, forgiven, lost = string.match(stored or FRESH, '^(%d+)%.(%d+)%.(%d+)%.(%d+)$')
+  if not stored then return 0, 0, 0, 0 end
+  local past, released, forgiven, lost = string.match(stored, '^(%d+)%.(%d+)%.(%d+)%.(%d+)$')
   if not past then return 0, 0, 0, 0 end -- another program has overwritten it
   return tonumber(past), tonumber(released), tonumber(forgiven), tonumber(lost)
 end
 
 local function keep_deliveries(attempts, id, ...)
   redis.call('HSET', attempts, id, table.concat({...}, '.'))
+end
+
+-- Take a message that is to be sent anew out of where it is; its retries start again, and its attempt numbers go on
+-- rising. Return whether it was anywhere.
+local function start_anew(id, unack, zsets, attempts)
+  local running, found = redis.call('ZREM', unack, id), 0
+  for _, zset in ipairs(zsets) do found = found + redis.call('ZREM', zset, id) end
+  local stored = redis.call('HGET', attempts, id)
+  if running == 1 or (stored and found > 0) then
+    local past, released = deliveries(stored)
+    keep_deliveries(attempts, id, past + running, released, past + running, 0)
+  end
+  return found + running > 0
 end
 
 -- The receipt of the running delivery. The fraction of a lease's end is the microsecond of its hand-out: it tells
@@ -73,16 +99,41 @@ local function held(unack, attempts, id, given)
   return lease_end and receipt(lease_end, stored) == given, stored
 end
 
+-- What notes a transition in the queue's ledger, nil when the queue keeps none; `given` is a time, as for `clock`. It
+-- fails, before anything is changed, when the key is no stream any more or, as far as the server can say it (Redis 7.0
+-- and newer), when the user may not append to it; later, no entry may stop the script.
+--
+-- An entry always has the same fields, empty ones as well: thus the stream keeps their names once.
+local function ledger(meta, events, given)
+  local kept = redis.call('HGET', meta, 'events')
+  if not kept then return nil end
+  redis.call('XLEN', events)
+  if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', events) then
+    error({err = "NOPERM User has no permissions to run the 'xadd' command"})
+  end
+  local texts = {} -- Redis takes much longer to write numbers than Lua takes to look them up
+  local function text(value)
+    if type(value) ~= 'number' then return value or '' end
+    texts[value] = texts[value] or string.format('%.0f', value)
+    return texts[value]
+  end
+  local at = text(clock(given))
+  return function(id, event, attempt, due, late, reason, consumer)
+    redis.pcall('XADD', events, 'MAXLEN', '~', kept, '*', 'id', id, 'event', event, 'at', at, 'attempt', text(attempt),
+      'due', text(due), 'late', text(late), 'consumer', consumer or '', 'reason', reason or '')
+  end
+end
+
 -- A message that was cancelled in flight and has left unack is garbage; return whether it was.
-local function discard_cancelled(id, now, cancelled, garbage, attempts, errors, stats)
+local function discard_cancelled(id, now, cancelled, garbage, attempts, errors, stats, note)
   if redis.call('SREM', cancelled, id) == 0 then return false end
   redis.call('HDEL', attempts, id)
   redis.call('HDEL', errors, id)
   redis.call('ZADD', garbage, now, id)
   redis.call('HINCRBY', stats, 'cancelled', 1)
+  if note then note(id, 'cancelled') end
   return true
 end
-
 
 -- What a queue allows: how many messages may go now, infinity without limits, nil while it is paused; when the next may
 -- that those leave, ms and after now, infinity where nobody can tell; and the rate's period, microseconds, if there is one.

@@ -7,6 +7,8 @@
 -- KEYS[4]  errors    hash
 -- KEYS[5]  reasons   hash
 -- KEYS[6]  stats     hash
+-- KEYS[7]  meta      hash  events: how many entries the ledger keeps
+-- KEYS[8]  events    stream
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  up_to     highest score, ms, or '+inf'
 -- ARGV[3]  limit     1..1000 messages
@@ -16,6 +18,7 @@ local now = clock(ARGV[1])
 local count = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2]), tonumber(ARGV[3]))
 if count == 0 then return 0 end
 check_target(KEYS[2])
+local note = ledger(KEYS[7], KEYS[8], now)
 local popped, ids = redis.call('ZPOPMIN', KEYS[1], count), {}
 for i = 1, #popped, 2 do
   ids[#ids + 1] = popped[i]
@@ -24,4 +27,5 @@ end
 redis.call('ZADD', KEYS[2], unpack(popped))
 for field = 3, 5 do redis.call('HDEL', KEYS[field], unpack(ids)) end
 redis.call('HINCRBY', KEYS[6], 'purged', count)
+for _, id in ipairs(note and ids or {}) do note(id, 'purged') end
 return count

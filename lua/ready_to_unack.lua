@@ -13,17 +13,15 @@
 -- KEYS[6]  stats     hash
 -- KEYS[7]  bell      list
 -- KEYS[8]  rate      zset  number of the hand-out -> its time, microseconds
+-- KEYS[9]  events    stream
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
 -- ARGV[3]  lease_ms  1..86400000
+-- ARGV[4]  consumer  its name, for the ledger; '' for none
 -- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.forgiven.lost or nil, …}}, retries first, each side
 --          earliest first; empty lists when nothing is due or the queue is paused; the last one also while no message
 --          has an earlier delivery. With limits, a fifth: 1 when a limit has left messages behind, else 0
 -- Cost     O(limit log n)
-local FEW = 16
--- Up to 128 entries, a sorted set is a list in which Redis looks for each new one's place from the head, reading scores
--- as text. A member of more than 64 bytes makes a tree of it: ten times as quick for a claim of hundreds.
-local LONG = string.rep('\0', 65) -- what no id is
 local now, micros = clock(ARGV[1])
 local free, _, period = allowance(KEYS[5], KEYS[3], KEYS[8], now, micros)
 if not free then return {now, micros, {}, {}} end
@@ -40,6 +38,7 @@ if retries + fresh == 0 then
   return {now, micros, {}, {}, held}
 end
 check_target(KEYS[3])
+local note = ledger(KEYS[5], KEYS[9], now)
 local claimed = retries > 0 and redis.call('ZPOPMIN', KEYS[2], retries) or {}
 for _, field in ipairs(fresh > 0 and redis.call('ZPOPMIN', KEYS[1], fresh) or {}) do claimed[#claimed + 1] = field end
 local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) + micros / 1000)
@@ -49,12 +48,14 @@ for i = 1, #claimed, 2 do
   local _, bucket = math.frexp(math.max(0, now - claimed[i + 1]))
   late[bucket] = (late[bucket] or 0) + 1
 end
-if #ids > FEW then redis.call('ZADD', KEYS[3], 0, LONG) end
-redis.call('ZADD', KEYS[3], unpack(leases))
-if #ids > FEW then redis.call('ZREM', KEYS[3], LONG) end
+add_all(KEYS[3], leases)
 if rings then ring(KEYS[7]) end
 local number = redis.call('HINCRBY', KEYS[6], 'delivered', #ids)
 if period then spend(KEYS[8], period, now * 1000 + micros, number, #ids) end
 for bucket, count in pairs(late) do redis.call('HINCRBY', KEYS[6], 'late:' .. bucket, count) end
 local earlier = redis.call('EXISTS', KEYS[4]) == 1 and redis.call('HMGET', KEYS[4], unpack(ids)) or {}
+for i, id in ipairs(note and ids or {}) do
+  local due = claimed[2 * i]
+  note(id, 'delivered', deliveries(earlier[i]) + 1, due, now - due, nil, ARGV[4])
+end
 return {now, micros, claimed, earlier, held}

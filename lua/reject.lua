@@ -9,6 +9,8 @@
 -- KEYS[6]  reasons    hash  id -> why it died
 -- KEYS[7]  cancelled  set   ids in flight that must not be retried
 -- KEYS[8]  stats      hash
+-- KEYS[9]  meta       hash  events: how many entries the ledger keeps
+-- KEYS[10] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -23,12 +25,18 @@ local id, counted = ARGV[2], tonumber(ARGV[6])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 check_target(KEYS[2])
+local note = ledger(KEYS[9], KEYS[10], now)
 redis.call('ZREM', KEYS[1], id)
-if discard_cancelled(id, now, KEYS[7], KEYS[3], KEYS[4], KEYS[5], KEYS[8]) then return -1 end
+if discard_cancelled(id, now, KEYS[7], KEYS[3], KEYS[4], KEYS[5], KEYS[8], note) then return -1 end
 local past, released, forgiven, lost = deliveries(stored)
 keep_deliveries(KEYS[4], id, past + counted, released + 1 - counted, forgiven, lost)
 redis.call('HSET', KEYS[6], id, ARGV[4])
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
 redis.call('ZADD', KEYS[2], now, id)
 redis.call('HINCRBY', KEYS[8], 'died', 1)
+if note then
+  local why = ARGV[5] == '' and ARGV[4] or ARGV[5]
+  if not string.find(why, ARGV[4], 1, true) then why = ARGV[4] .. ': ' .. why end
+  note(id, 'died', past + 1, nil, nil, why)
+end
 return now

@@ -10,6 +10,8 @@
 -- KEYS[7]  stats      hash
 -- KEYS[8]  bell       list
 -- KEYS[9]  rate       zset  number of the hand-out -> its time, microseconds
+-- KEYS[10] meta       hash  events: how many entries the ledger keeps
+-- KEYS[11] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -24,11 +26,13 @@ local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 check_target(KEYS[2])
 if ARGV[5] ~= '' then check_target(KEYS[9]) end
+local note = ledger(KEYS[10], KEYS[11], now)
+local past, released, forgiven, lost = deliveries(stored)
 redis.call('ZREM', KEYS[1], id)
 redis.call('HINCRBY', KEYS[7], 'released', 1)
 if ARGV[5] ~= '' then give_back(KEYS[9], ARGV[5]) end
-if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7]) then return 0 end
-local past, released, forgiven, lost = deliveries(stored)
+if note then note(id, 'released', past + 1, ARGV[4]) end
+if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7], note) then return 0 end
 keep_deliveries(KEYS[4], id, past, released + 1, forgiven, lost)
 redis.call('ZADD', KEYS[2], math.min(now, tonumber(ARGV[4])), id)
 ring(KEYS[8])

@@ -16,13 +16,15 @@
 -- KEYS[10] cancelled  set     ids in flight that must not be retried
 -- KEYS[11] payload    string
 -- KEYS[12] stats      hash
+-- KEYS[13] meta       hash    events: how many entries the ledger keeps
+-- KEYS[14] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  latest_ms  the last time that there is
 -- ARGV[4]  lease_ms   the longest lease
 -- Returns  what was done, in words, in order; empty when nothing was wrong
 -- Cost     O(log n)
-local now, id, done = clock(ARGV[1]), ARGV[2], {}
+local now, id, done, note = clock(ARGV[1]), ARGV[2], {}, ledger(KEYS[13], KEYS[14], ARGV[1])
 local function say(count, ...)
   if count ~= 0 then done[#done + 1] = string.format(...) end
 end
@@ -41,6 +43,7 @@ if reason then
   kept, zset = 'dead', KEYS[5]
   redis.call('ZADD', zset, now, id)
   redis.call('HINCRBY', KEYS[12], 'died', 1)
+  if note then note(id, 'died', nil, nil, nil, reason) end
 elseif kept == 'dead' and not payload and redis.call('HGET', KEYS[9], id) ~= 'payload-missing' then
   reason = 'payload-missing'
 end
@@ -59,4 +62,5 @@ if stored and not (readable and zset and kept ~= 'garbage') then
   say(redis.call('HDEL', KEYS[7], id), 'attempts forgotten')
 end
 if not zset or kept == 'garbage' then say(redis.call('HDEL', KEYS[8], id), 'last error forgotten') end
+if note and #done > 0 then note(id, 'repaired', nil, nil, nil, table.concat(done, '; ')) end
 return done

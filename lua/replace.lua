@@ -16,6 +16,8 @@
 -- KEYS[11] reasons   hash
 -- KEYS[12] cancelled set
 -- KEYS[13] payload   string
+-- KEYS[14] meta      hash  events: how many entries the ledger keeps
+-- KEYS[15] events    stream
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  due       '+delay_ms' or ms
@@ -29,21 +31,18 @@ local running = redis.call('ZSCORE', KEYS[6], id) and 1 or 0
 for _, i in ipairs({2, 5, 7, 8}) do redis.call('ZSCORE', KEYS[i], id) end
 for _, i in ipairs({3, 9, 10, 11}) do redis.call('HGET', KEYS[i], '') end
 redis.call('SISMEMBER', KEYS[12], '')
+local note = ledger(KEYS[14], KEYS[15], now)
 -- First, since at maxmemory it is refused, and nothing changes. Whoever has been handed the old message within this very
 -- millisecond, and fetches the new one, is to see that it was stored later.
 redis.call('SET', KEYS[13], string.format('%013.0f', now + running) .. ARGV[4])
-local found = redis.call('ZREM', KEYS[6], id) + redis.call('ZREM', KEYS[1], id)
-for _, i in ipairs({5, 7, 8}) do found = found + redis.call('ZREM', KEYS[i], id) end
-local stored = redis.call('HGET', KEYS[9], id)
-if running == 1 or (stored and found > 0) then
-  local past, released = deliveries(stored)
-  keep_deliveries(KEYS[9], id, past + running, released, past + running, 0)
-end
+local found = start_anew(id, KEYS[6], {KEYS[1], KEYS[5], KEYS[7], KEYS[8]}, KEYS[9])
 redis.call('ZREM', KEYS[2], id)
 redis.call('HDEL', KEYS[10], id)
 redis.call('HDEL', KEYS[11], id)
 redis.call('SREM', KEYS[12], id)
 redis.call('ZADD', KEYS[1], due, id)
-redis.call('HINCRBY', KEYS[3], found > 0 and 'replaced' or 'sent', 1)
+local event = found and 'replaced' or 'sent'
+redis.call('HINCRBY', KEYS[3], event, 1)
+if note then note(id, event, nil, due) end
 if due < before then ring(KEYS[4]) end
-return {due, found > 0 and 0 or 1}
+return {due, found and 0 or 1}

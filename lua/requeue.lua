@@ -9,7 +9,9 @@
 -- KEYS[4]  reasons   hash
 -- KEYS[5]  stats     hash
 -- KEYS[6]  bell      list
--- KEYS[7..]          strings, the payload keys of the messages, in their order
+-- KEYS[7]  meta      hash  events: how many entries the ledger keeps
+-- KEYS[8]  events    stream
+-- KEYS[9..]          strings, the payload keys of the messages, in their order
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  due       '+delay_ms' or ms, the same for all
 -- ARGV[3]  up_to     the latest time of death, ms; '' for any
@@ -19,11 +21,11 @@
 local due, before = due_time(ARGV[2], clock(ARGV[1])), head(KEYS[2])
 local ids, up_to = {unpack(ARGV, 4)}, tonumber(ARGV[3]) or math.huge
 local dead, stored = redis.call('ZMSCORE', KEYS[1], unpack(ids)), redis.call('HMGET', KEYS[3], unpack(ids))
-local whole = redis.call('EXISTS', unpack(KEYS, 7)) == #ids
+local whole = redis.call('EXISTS', unpack(KEYS, 9)) == #ids
 local results, found, attempts, dues, taken = {}, {}, {}, {}, {}
 for i, id in ipairs(ids) do
   results[i] = 0
-  if dead[i] and tonumber(dead[i]) <= up_to and not taken[id] and (whole or redis.call('EXISTS', KEYS[i + 6]) == 1) then
+  if dead[i] and tonumber(dead[i]) <= up_to and not taken[id] and (whole or redis.call('EXISTS', KEYS[i + 8]) == 1) then
     local past, released = deliveries(stored[i])
     local n = #dues
     attempts[n + 1], attempts[n + 2] = id, table.concat({past, released, past, 0}, '.')
@@ -34,11 +36,13 @@ end
 if #found > 0 then
   redis.call('HGET', KEYS[4], '') -- fails before the first message is taken away, should the key have been overwritten
   redis.call('HGET', KEYS[5], '')
+  local note = ledger(KEYS[7], KEYS[8], ARGV[1])
   redis.call('ZREM', KEYS[1], unpack(found))
   redis.call('HSET', KEYS[3], unpack(attempts))
   redis.call('HDEL', KEYS[4], unpack(found))
   redis.call('ZADD', KEYS[2], unpack(dues))
   redis.call('HINCRBY', KEYS[5], 'requeued', #found)
   if due < before then ring(KEYS[6]) end
+  for _, id in ipairs(note and found or {}) do note(id, 'requeued', nil, due) end
 end
 return results

@@ -8,12 +8,14 @@
 -- KEYS[5]  dead     zset
 -- KEYS[6]  stats    hash
 -- KEYS[7]  bell     list
+-- KEYS[8]  meta     hash  events: how many entries the ledger keeps
+-- KEYS[9]  events   stream
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  due      '+delay_ms' or ms
 -- Returns  'rescheduled', or why not: 'in_flight', 'dead', 'unknown'
 -- Cost     O(log n)
-local id = ARGV[2]
+local id, note = ARGV[2], ledger(KEYS[8], KEYS[9], ARGV[1])
 local found = redis.call('ZREM', KEYS[1], id) + redis.call('ZREM', KEYS[2], id) + redis.call('ZREM', KEYS[3], id)
 if found == 0 then
   if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
@@ -23,4 +25,5 @@ local due, before = due_time(ARGV[3], clock(ARGV[1])), head(KEYS[1])
 redis.call('ZADD', KEYS[1], due, id)
 redis.call('HINCRBY', KEYS[6], 'rescheduled', 1)
 if due < before then ring(KEYS[7]) end
+if note then note(id, 'rescheduled', nil, due) end
 return 'rescheduled'

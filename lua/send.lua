@@ -12,7 +12,9 @@
 -- KEYS[6]  unack    zset
 -- KEYS[7]  retry    zset
 -- KEYS[8]  dead     zset
--- KEYS[9..]         strings, the payload keys of the messages, in their order
+-- KEYS[9]  meta     hash  events: how many entries the ledger keeps
+-- KEYS[10] events   stream
+-- KEYS[11..]        strings, the payload keys of the messages, in their order
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  named    '1' when callers have chosen the ids, '' when they are random
 -- ARGV[3..]         three a message: id, due ('+delay_ms' or ms), envelope; ids all different, 1..1000 of them
@@ -20,8 +22,8 @@
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
 local stamp, before = string.format('%013.0f', now), head(KEYS[1])
-local stored = redis.call('EXISTS', unpack(KEYS, 9))
-local look = ARGV[2] == '1' or stored > 0
+local stored = redis.call('EXISTS', unpack(KEYS, 11))
+local note, look = ledger(KEYS[9], KEYS[10], now), ARGV[2] == '1' or stored > 0
 local found, garbage = {}, {} -- of each message, whether a structure holds it; and whether garbage does
 if look then
   local ids = {}
@@ -33,12 +35,11 @@ if look then
 end
 local function exists(i)
   if garbage[i] then return redis.call('ZREM', KEYS[2], ARGV[3 * i]) == 0 end
-  return found[i] or (stored > 0 and redis.call('EXISTS', KEYS[8 + i]) == 1)
+  return found[i] or (stored > 0 and redis.call('EXISTS', KEYS[10 + i]) == 1)
 end
 local values, members, dues, first, count = {}, {}, {}, math.huge, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
-  local payload, id = KEYS[8 + i / 3], ARGV[i]
   if look and exists(i / 3) then
     dues[i / 3] = -1
   else
@@ -46,8 +47,8 @@ for i = 3, #ARGV, 3 do
       given, due = ARGV[i + 1], due_time(ARGV[i + 1], now, micros)
       score, first = string.format('%.0f', due), math.min(first, due)
     end
-    values[#values + 1], values[#values + 2] = payload, stamp .. ARGV[i + 2]
-    members[count + 1], members[count + 2] = score, id
+    values[#values + 1], values[#values + 2] = KEYS[10 + i / 3], stamp .. ARGV[i + 2]
+    members[count + 1], members[count + 2] = score, ARGV[i]
     dues[i / 3], count = due, count + 2
   end
 end
@@ -55,6 +56,7 @@ if count > 0 then
   redis.call('MSET', unpack(values))
   redis.call('ZADD', KEYS[1], unpack(members))
   redis.call('HINCRBY', KEYS[3], 'sent', count / 2)
+  for i = 1, note and count or 0, 2 do note(members[i + 1], 'sent', nil, members[i]) end
   if first < before then ring(KEYS[4]) end
 end
 return dues

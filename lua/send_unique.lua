@@ -14,6 +14,8 @@
 -- KEYS[8]  dead         zset
 -- KEYS[9]  payload      string
 -- KEYS[10] reservation  string  until when the id is reserved, ms
+-- KEYS[11] meta         hash    events: how many entries the ledger keeps
+-- KEYS[12] events       stream
 -- ARGV[1]  now_ms       '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  due          '+delay_ms' or ms
@@ -28,6 +30,7 @@ local garbage = redis.call('ZSCORE', KEYS[2], id)
 local exists = redis.call('EXISTS', KEYS[9]) == 1 and not garbage
 for _, key in ipairs({1, 5, 6, 7, 8}) do exists = redis.call('ZSCORE', KEYS[key], id) or exists end
 if exists then return {-1} end
+local note = ledger(KEYS[11], KEYS[12], now)
 redis.call('HGET', KEYS[3], '') -- fails before the id is reserved, should the key have been overwritten
 -- First, since at maxmemory it is refused, and nothing changes.
 redis.call('SET', KEYS[9], string.format('%013.0f', now) .. ARGV[4])
@@ -36,5 +39,6 @@ redis.call('SET', KEYS[10], string.format('%.0f', ends), 'PX', string.format('%.
 redis.call('ZREM', KEYS[2], id)
 redis.call('ZADD', KEYS[1], due, id)
 redis.call('HINCRBY', KEYS[3], 'sent', 1)
+if note then note(id, 'sent', nil, due) end
 if due < before then ring(KEYS[4]) end
 return {due}

@@ -11,6 +11,8 @@
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
 -- KEYS[8]  bell       list
+-- KEYS[9]  meta       hash  events: how many entries the ledger keeps
+-- KEYS[10] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  limit      1..1000 messages
 -- Returns  the number of deliveries taken back; `limit` says that there may be more
@@ -27,15 +29,18 @@ check_target(KEYS[3])
 redis.call('HGET', KEYS[5], '')
 redis.call('HGET', KEYS[7], '')
 redis.call('SREM', KEYS[6], '')
+local note = ledger(KEYS[9], KEYS[10], now)
 local cancels = redis.call('EXISTS', KEYS[6]) == 1
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
 for i, id in ipairs(ids) do
-  if not (cancels and discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7])) then
-    local past, released, forgiven, times = deliveries(stored[i])
+  local past, released, forgiven, times = deliveries(stored[i])
+  local due = math.floor(tonumber(lost[2 * i]))
+  if note then note(id, 'lease_lost', past + 1, due) end
+  if not (cancels and discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7], note)) then
     local n = #retries
     attempts[n + 1], attempts[n + 2] = id, table.concat({past + 1, released, forgiven, times + 1}, '.')
     errors[n + 1], errors[n + 2] = id, 'LeaseLost: the consumer did not settle the message before its lease ended'
-    retries[n + 1], retries[n + 2] = math.floor(tonumber(lost[2 * i])), id
+    retries[n + 1], retries[n + 2] = due, id
   end
 end
 if #retries > 0 then

@@ -21,6 +21,7 @@ import redis
 import structlog
 
 from tests.servers import KNOWN_VERSIONS, RedisServer, server_binaries
+from tests.sockets import all_closed
 
 StartServer = Callable[..., RedisServer]
 SharedServer = Callable[[str], RedisServer]
@@ -84,6 +85,13 @@ def no_outside_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DELAYQ_URL", raising=False)
         patch.setenv("DELAYQ_HOME", str(tmp_path_factory.mktemp("store")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_socket_left() -> Iterator[None]:
+    """Fail the test that leaves a socket open, rather than a later one in which the garbage collector finds it."""
+    with all_closed():
         yield
 
 

@@ -30,12 +30,13 @@ class Bell:
         key: the bell's.
 
     Attributes:
+        client: likewise.
         reading: ends when a token, or something else, has come; None while nobody listens.
         is_deaf: there is nothing to wait on: a server within this process (fakeredis), which is to be polled.
     """
 
     def __init__(self, client: Client, key: str) -> None:
-        self._client = client
+        self.client = client
         self._key = key
         self._node: Any = None
         self._connection: Any = None
@@ -136,7 +137,7 @@ class Bell:
             return True
 
     async def _connect(self) -> None:
-        client: Any = self._client
+        client: Any = self.client
         if isinstance(client, RedisCluster):
             self._node = client.get_node_from_key(self._key)
             self._connection = self._node.acquire_connection()

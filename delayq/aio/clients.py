@@ -71,9 +71,22 @@ async def close(client: Client) -> None:
         for each in manager.sentinels if manager else ():
             await each.aclose()
     else:  # those of a cluster whose shape is not known stay open else
-        manager = client.nodes_manager
-        for node in {*manager.startup_nodes.values(), *manager.nodes_cache.values()}:
+        for node in _nodes(client):
             await node.disconnect()
+
+
+def _nodes(client: RedisCluster) -> list[Any]:
+    manager = client.nodes_manager
+    return [*{id(node): node for node in (*manager.startup_nodes.values(), *manager.nodes_cache.values())}.values()]
+
+
+async def close_idle(client: Client) -> None:
+    """Close those connections of a client that nobody uses."""
+    if isinstance(client, redis.Redis):
+        await client.connection_pool.disconnect(inuse_connections=False)
+    else:
+        for node in _nodes(client):
+            await node.disconnect_free_connections()
 
 
 async def check_server(client: Client) -> ServerInfo:

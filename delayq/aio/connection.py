@@ -13,9 +13,9 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 
 from delayq.aio import clients
 from delayq.aio.cluster import Cluster
-from delayq.calls import Call, Steps
+from delayq.calls import Call, Steps, shown
 from delayq.clients import REPEATS
-from delayq.errors import InvalidInput
+from delayq.errors import InvalidInput, ServerUnreachable
 from delayq.server import translate
 
 T = TypeVar("T")
@@ -58,22 +58,23 @@ class Connection:
             if not self._loop.is_closed():
                 raise InvalidInput("the queue is in use on another event loop: close it there, or make one for each")
             self._forget()  # as after asyncio.run: its sockets are closed with their loop
-        self._loop = loop
-        async with self._lock:
+        self._loop, lock = loop, self._lock
+        async with lock:
             if self._client is None:
                 client = self._connect()
                 try:
                     await clients.check_server(client)
-                    self._cluster = Cluster(client) if isinstance(client, RedisCluster) else None
-                    self._client = client
+                    if self._lock is lock:  # else it was closed meanwhile, and another task may be at it
+                        self._cluster = Cluster(client) if isinstance(client, RedisCluster) else None
+                        self._client = client
                 except (RedisError, RedisClusterException) as error:
                     raise translate(error) from error
                 except IndexError as error:  # of a list of masters
                     raise translate(RedisClusterException("no node of the cluster has a slot yet")) from error
                 finally:
-                    if self._client is None:
+                    if self._client is not client:
                         await self._drop(client)
-            return self._client
+        return self._client if self._client is not None and self._lock is lock else await self.connected()
 
     async def close(self) -> None:
         """Close the client, unless it is shared; the next call makes a new one."""
@@ -81,6 +82,11 @@ class Connection:
         self._forget()
         if client is not None:
             await self._drop(client)
+
+    async def leave(self, client: Client) -> None:
+        """Close what was opened anew of a client that was closed meanwhile, by whoever was using it."""
+        if self._client is not client and not self._shared:
+            await clients.close_idle(client)
 
     async def _drop(self, client: Client) -> None:
         if not self._shared:
@@ -112,27 +118,39 @@ class Connection:
         """
         asked = times_cancelled()
         client = await self.connected()
+        cluster = self._cluster
         repeat = repeat and all(call.repeats for call in calls)
         token = REPEATS.set(repeat)
         try:
             async with self._trips:
-                results = await self._send(client, calls, repeat)
+                results = await self._send(client, cluster, calls, repeat)
                 missing = [i for i, result in enumerate(results) if isinstance(result, NoScriptError)]
                 if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
-                    again = await self._send(client, [calls[i] for i in missing], repeat, whole=True)
+                    again = await self._send(client, cluster, [calls[i] for i in missing], repeat, whole=True)
                     for i, result in zip(missing, again, strict=True):
                         results[i] = result
         except RedisError as error:
             heed_cancels(asked)
             raise translate(error) from error
+        except Exception as error:  # redis-py's own, when another task closes the connection that it is using
+            if self._client is client:
+                raise
+            raise ServerUnreachable("the connection was closed while it was in use: call again") from error
         finally:
             REPEATS.reset(token)
+            if self._client is not client:  # it was closed meanwhile
+                await self.leave(client)
         heed_cancels(asked)
-        return [translate(result) if isinstance(result, RedisError) else result for result in results]
+        return [
+            translate(result, key=shown(call.key)) if isinstance(result, RedisError) else result
+            for call, result in zip(calls, results, strict=True)
+        ]
 
-    async def _send(self, client: Client, calls: Sequence[Call[Any]], repeat: bool, whole: bool = False) -> list[Any]:
-        if self._cluster is not None:
-            return await self._cluster.run(calls, whole, repeat)
+    async def _send(
+        self, client: Client, cluster: Cluster | None, calls: Sequence[Call[Any]], repeat: bool, whole: bool = False
+    ) -> list[Any]:
+        if cluster is not None:
+            return await cluster.run(calls, whole, repeat)
         pool: Any = client.connection_pool  # type: ignore[union-attr]  # it is no cluster
         connection = await pool.get_connection()
         is_whole = False
@@ -148,7 +166,7 @@ class Connection:
                 results = await _talk(client, connection, calls, whole)
             is_whole = True
         finally:
-            if not is_whole or (self._client is not client and not self._shared):  # or it was closed meanwhile
+            if not is_whole:
                 await connection.disconnect(nowait=True)  # half a reply may be under way
             await pool.release(connection)
         return results

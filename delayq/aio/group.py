@@ -11,7 +11,7 @@ from delayq.group import REQUEUED
 from delayq.names import check_group_name
 from delayq.operations.core import is_whole
 from delayq.times import Seconds, milliseconds
-from delayq.topics import grouping
+from delayq.topics import burying, grouping, rescuing
 from delayq.topics.core import TopicCore
 from delayq.topics.positions import Position
 from delayq.topics.record import ConsumerInfo, DeadRecord, GroupInfo, Record, Unacked
@@ -85,12 +85,16 @@ class Group:
         """
         check_group_name(consumer, "consumer name")
         found = await self._do(
-            grouping.rescue(self._core, self.name, consumer, ack_timeout, count, self.max_deliveries)
+            rescuing.rescue(self._core, self.name, consumer, ack_timeout, count, self.max_deliveries)
         )
         return found.records
 
     async def unacked(self, consumer: str | None = None, *, idle: Seconds = 0, count: int = 100) -> list[Unacked]:
-        """List up to `count` records that this group, or one of its consumers, took `idle` ago or earlier, by id."""
+        """List up to `count` records that this group, or one of its consumers, took `idle` ago or earlier, by id.
+
+        Raises:
+            UnknownConsumer: nothing was found, and the group has no consumer of that name.
+        """
         if consumer is not None:
             check_group_name(consumer, "consumer name")
         return await self._do(grouping.unacked(self._core, self.name, consumer, idle, count))
@@ -132,11 +136,11 @@ class Group:
 
     async def bury(self, record: Record, consumer: str, reason: str = "rejected", error: object = None) -> bool:
         """Let a record that `consumer` holds become a dead letter of the group; whether it did hold it."""
-        return await self._do(grouping.bury(self._core, self.name, consumer, record, reason, error))
+        return await self._do(burying.bury(self._core, self.name, consumer, record, reason, error))
 
     async def dead(self, count: int = 100) -> list[DeadRecord]:
         """List up to `count` dead letters, the longest dead first."""
-        return await self._do(grouping.dead(self._core, self.name, count))
+        return await self._do(burying.dead(self._core, self.name, count))
 
     async def requeue_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
         """Bring dead letters back, as if never delivered; return how many: those whose record was trimmed stay dead.
@@ -144,7 +148,7 @@ class Group:
         They are taken over by the next `fetch_not_acked`, as are records of a consumer that died.
         """
         given = [letters] if isinstance(letters, DeadRecord) else letters
-        return await self._do(grouping.revive(self._core, self.name, REQUEUED, given))
+        return await self._do(burying.revive(self._core, self.name, REQUEUED, given))
 
     async def destroy(self) -> bool:
         """Take the group away, with its unacked list and its dead letters; whether it was there."""

@@ -14,7 +14,7 @@ from delayq.aio.queue import Queue
 from delayq.aio.routing import awaited, routed
 from delayq.batch import BatchHandler, Batching
 from delayq.batches import Batches
-from delayq.handling import check_batch_pool, no_handler
+from delayq.handling import check_batch_pool, no_handler, surrounded
 from delayq.job import Pool, pack
 from delayq.outcome import check_async_handler, is_coroutine_function
 from delayq.overtime import Overtime
@@ -71,8 +71,7 @@ class Handling:
         return (Crew if self.is_async else Workers)(self.handler, self._concurrency, may_start, on_outcome)
 
     def _around(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        wrapped = self.queue.middleware.wrap(handler)
-        return self._overtime.wrap(wrapped) if self._overtime else wrapped
+        return surrounded(handler, self.queue.middleware, self._overtime)
 
     def _batched(self, batch: BatchHandler) -> Batching[Message]:
         """Return how messages are handled together; on the event loop if any function that may be called runs there."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from delayq.aio import bell
-from delayq.aio.connection import Connection
+from delayq.aio.connection import Client, Connection
 from delayq.pace import FALLBACK_MS
 from delayq.topics.core import TopicCore
 from delayq.topics.publishing import append_due
@@ -19,6 +19,7 @@ class Listener:
         self._core = core
         self._connection = connection
         self._bells: list[bell.StreamBell] = []
+        self._client: Client | None = None  # theirs
 
     async def wait(self, lasts: Sequence[str], seconds: float) -> None:
         """Return when there may be a record behind one of `lasts`, a shard; after at most `seconds`, or a second.
@@ -27,9 +28,12 @@ class Listener:
         """
         waiting = await self._connection.do(append_due(self._core))
         shards = self._core.shards
-        if len(self._bells) != len(shards):
+        if len(lasts) != len(shards):  # the topic was made meanwhile, with more of them: the caller looks once more
+            return
+        client = await self._connection.connected()
+        if client is not self._client or len(self._bells) != len(shards):
             await self.close()
-            client = await self._connection.connected()
+            self._client = client
             self._bells = [bell.StreamBell(client, each.keys.stream, each.keys.waking) for each in shards]
         for each, last, seen in zip(self._bells, lasts, waiting.seen, strict=True):
             each.seen = (last, seen)

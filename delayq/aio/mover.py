@@ -65,6 +65,7 @@ class Mover:
                 self._workers.stop()
             for each in self._bells:
                 await each.close()
+                await self._connection.leave(each.client)
         if self._cancelled is not None:
             raise self._cancelled
         return self.handled

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import inspect
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
@@ -13,10 +12,10 @@ from typing import Any, Self, TypeVar, overload
 
 from msgspec import UNSET
 
-from delayq import urls
-from delayq.aio import clients
+from delayq.aio.connecting import check_client, connect
 from delayq.aio.connection import Client, Connection
 from delayq.aio.dead import DeadLetters
+from delayq.aio.events import Ledger
 from delayq.aio.message import Message
 from delayq.aio.outbox import Outbox
 from delayq.aio.schedules import Schedules
@@ -25,18 +24,29 @@ from delayq.backoff import Backoff, exponential
 from delayq.batch import BatchHandler, check_kind, check_sizes
 from delayq.cron import CronHandlers
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
-from delayq.errors import DelayqError, InvalidInput, ServerError
+from delayq.errors import DelayqError, ServerError
 from delayq.info import MessageInfo
 from delayq.keys import State
-from delayq.limits import Configuration, Count, Rate, changes, wishes
+from delayq.ledger import Event
+from delayq.limits import Configuration, Count, Events, Rate, changes, wishes
 from delayq.message import OnConflict, Outgoing, SentMessage
 from delayq.middleware import Middleware
 from delayq.names import new_id
-from delayq.operations import claiming, foreseeing, inspecting, limiting, managing, sealing, sending, settling
+from delayq.operations import (
+    claiming,
+    explaining,
+    foreseeing,
+    inspecting,
+    limiting,
+    managing,
+    recounting,
+    sealing,
+    sending,
+    settling,
+)
 from delayq.operations.core import Core, Settings
 from delayq.outcome import HANDED_BACK, Outcome, check_async_handler
 from delayq.plan import Missed
-from delayq.queue import chosen_url
 from delayq.stats import QueueStats, Upcoming
 from delayq.times import Seconds, lease_ms, milliseconds
 from delayq.typed import adapt
@@ -64,8 +74,8 @@ class Queue:
         concurrency_key: called with a message that is due, tells by a text (1 to 256 bytes) with which others it shares
             the limit per key, or None: it is not limited.
         dead_retention: seconds (0 or more) or a timedelta that dead letters are kept; None for ever.
-        rate, concurrency, concurrency_per_key: limits, as in `configure`, which this client stores once, when it first
-            consumes, receives or configures; it says nothing of those that are None.
+        rate, concurrency, concurrency_per_key, events: as in `configure`: what this client stores once, when it first
+            sends, consumes, receives or configures; it says nothing of those that are None.
         clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
 
     Raises:
@@ -89,11 +99,12 @@ class Queue:
         rate: str | None = None,
         concurrency: int | None = None,
         concurrency_per_key: int | None = None,
+        events: bool | int | None = None,
         dead_retention: Seconds | None = 90 * 86400,
         clock: Callable[[], float | str] = str,
     ) -> None:
         check_client(url, redis)
-        limits = wishes(rate, concurrency, concurrency_per_key)
+        limits = wishes(rate, concurrency, concurrency_per_key, events)
         retries = backoff or exponential()
         settings = Settings(lease, max_retries, retries, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
@@ -103,6 +114,7 @@ class Queue:
         self.connection = Connection(lambda: redis or connect(url), shared=redis is not None)
         self.dead = DeadLetters(self.core, self.connection)
         self.schedules = Schedules(self.core, self.connection)
+        self.events = Ledger(self.core, self.connection)
         self.cron_handlers = CronHandlers()
         self.registered_handler: Callable[[Any], Any] | None = None  # or a BatchHandler
         self._idle_waiters: list[Waiter] = []
@@ -128,6 +140,7 @@ class Queue:
         waiters, self._idle_waiters = self._idle_waiters, []
         for waiter in waiters:
             await waiter.close()
+        await self.events.close()
         await self.connection.close()
 
     async def send(
@@ -213,7 +226,7 @@ class Queue:
         asked = listens = False
         try:
             while True:
-                batch = await self._claim(max_messages, leased)
+                batch = await self._claim(max_messages, leased, waiter)
                 messages = batch.messages
                 left = deadline - time.monotonic()
                 if messages or (left <= 0 and not batch.claimed):
@@ -349,6 +362,22 @@ class Queue:
         """Return what is known of a message; None when there is none (any more)."""
         return await self.connection.do(inspecting.get(self.core, id))
 
+    async def why(self, id: str) -> str:
+        """Say in one sentence why a message has not been delivered, or what became of it.
+
+        It is not due; or it is, but the queue is paused, a limit holds it back, others are due earlier, or there is no
+        consumer; it runs; it waits for its next attempt; it is dead; or it is gone: how, only the ledger tells.
+        """
+        return await self.connection.do(explaining.why(self.core, id))
+
+    async def history(self, id: str) -> list[Event]:
+        """Return what became of a message, oldest first, as far as the ledger tells (`configure`); gone ones included.
+
+        Of an id that was used again, it tells of all messages that had it. Without a ledger, or of an id that is not in
+        it (any more), nothing is told: the list is empty. All of the ledger is looked through, 500 entries a call.
+        """
+        return await self.connection.do(recounting.history(self.core, id))
+
     async def peek(self, state: State = "pending", limit: int = 10) -> list[MessageInfo]:
         """Look at up to `limit` (1 to 1,000,000) messages of a state, lowest score first, without taking them."""
         return await self.connection.do(inspecting.peek(self.core, state, limit))
@@ -362,9 +391,16 @@ class Queue:
         await self.connection.do(managing.resume(self.core))
 
     async def configure(
-        self, *, rate: Rate = UNSET, concurrency: Count = UNSET, concurrency_per_key: Count = UNSET
+        self,
+        *,
+        rate: Rate = UNSET,
+        concurrency: Count = UNSET,
+        concurrency_per_key: Count = UNSET,
+        events: Events = UNSET,
     ) -> None:
-        """Limit the queue for all that serve it, from now on; a limit that is not named stays, and None removes one.
+        """Set what holds for all that use the queue, from now on: its limits, and whether it keeps a ledger.
+
+        What is not named stays, and None removes it.
 
         Args:
             rate: the most hand-outs, those of retries included, in any span of time: 1 to 100,000 in 1 ms to a day, as
@@ -372,14 +408,17 @@ class Queue:
             concurrency: the most messages, 1 to 1,000,000, that are handed out and not settled, at any time.
             concurrency_per_key: likewise, of those that share a key. Clients with a `concurrency_key` keep to it, and
                 others hand out everything.
+            events: whether each transition of a message adds an entry to the queue's ledger: the number of entries
+                that it keeps (each shard's, to about a hundred), 1 to 10,000,000; True is as many as so far, or else
+                100,000. None or False ends it, and leaves what is there.
 
         Raises:
-            InvalidInput: naming the limit, or the queue has shards; nothing was changed.
+            InvalidInput: naming the argument, or limits of a queue with shards; nothing was changed.
         """
-        await self.connection.do(limiting.configure(self.core, changes(rate, concurrency, concurrency_per_key)))
+        await self.connection.do(limiting.configure(self.core, changes(rate, concurrency, concurrency_per_key, events)))
 
     async def configuration(self) -> Configuration:
-        """Return the limits that hold for all that serve the queue.
+        """Return what holds for all that use the queue.
 
         Raises:
             ServerError: it cannot be asked.
@@ -412,10 +451,10 @@ class Queue:
     async def _send_shared(self, sealed: Sequence[sealing.Sealed]) -> Sequence[SentMessage | DelayqError]:
         return await self.connection.do(sending.send_shared(self.core, sealed))
 
-    async def _claim(self, limit: int, lease: int) -> claiming.Batch:
+    async def _claim(self, limit: int, lease: int, waiter: Waiter) -> claiming.Batch:
         """Claim, and never be cancelled in the middle: nobody would know of the messages until their lease is over."""
-        steps = claiming.claim(self.core, Message, limit, lease, recovering=True)
-        claimed = self._kept(self.connection.do(steps))
+        steps = claiming.claim(self.core, Message, limit, lease, recovering=True, consumer=waiter.name)
+        claimed = self._kept(self.connection.do(waiter.taking(steps)))
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:
@@ -445,20 +484,3 @@ class Queue:
                 await waiter.end()
         finally:
             self._idle_waiters.append(waiter)
-
-
-def check_client(url: str | None, redis: Any) -> None:
-    """Raise InvalidInput when a server is named twice, or by what is no client of redis.asyncio."""
-    if url is not None and redis is not None:
-        raise InvalidInput("url= and redis= were given: give one of them")
-    if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
-        raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
-    if redis is not None and not inspect.iscoroutinefunction(redis.execute_command):
-        raise InvalidInput(f"redis={redis!r} is no client of redis.asyncio: use it with delayq.Queue")
-
-
-def connect(url: str | None = None) -> Client:
-    """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder."""
-    makers = urls.Makers(clients.single, clients.unix, clients.sentinel, clients.cluster, clients.open_store)
-    client: Client = urls.make(chosen_url(url) or "embedded://", makers)
-    return client

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
+from delayq.aio.connecting import check_client, connect
 from delayq.aio.connection import Client, Connection
 from delayq.aio.group import Group
 from delayq.aio.listener import Listener
-from delayq.aio.queue import check_client, connect
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.times import Seconds, milliseconds
 from delayq.topic import FOR_EVER
@@ -215,8 +215,12 @@ class Topic:
 
     async def _wait(self, lasts: list[str], seconds: float) -> None:
         """Return when there may be a record behind one of `lasts`, after `seconds` at the latest; for groups."""
-        listener = self._listeners.pop() if self._listeners else Listener(self.core, self.connection)
+        listeners = self._listeners
+        listener = listeners.pop() if listeners else Listener(self.core, self.connection)
         try:
             await listener.wait(lasts, seconds)
         finally:
-            self._listeners.append(listener)
+            if listeners is self._listeners:
+                listeners.append(listener)
+            else:  # the topic was closed meanwhile
+                await listener.close()

@@ -46,6 +46,8 @@ class TopicLoop(TopicTurns, Mover):
         shards = self._core.shards
         if ring.seen and len(self._bells) != len(shards):
             client = await self._connection.connected()
+            for each in self._bells:
+                await each.close()
             self._bells = [bell.StreamBell(client, each.keys.stream, each.keys.waking) for each in shards]
         for each, seen in zip(self._bells, ring.seen, strict=False):
             each.seen = seen

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import time
+from typing import TypeVar
 
 from delayq.aio import bell
 from delayq.aio.connection import Client, Connection
+from delayq.calls import Steps
 from delayq.errors import ServerError
-from delayq.operations import resting
+from delayq.operations import appearing, resting
 from delayq.operations.core import Core
 from delayq.pace import FALLBACK_MS
+from delayq.running import consumer_name
+
+T = TypeVar("T")
 
 
 class Waiter:
@@ -22,12 +26,17 @@ class Waiter:
     def __init__(self, core: Core, connection: Connection) -> None:
         self._core = core
         self._connection = connection
-        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.name = consumer_name(secrets.token_hex(4))
+        self._presence = appearing.Presence(core)
         self._bells: list[bell.Bell] = []
         self._client: Client | None = None  # theirs
         self._events: asyncio.AbstractEventLoop | None = None  # likewise
         self._until = 0.0
         self._promised = False
+
+    def taking(self, claim: Steps[T]) -> Steps[T]:
+        """Return a claim; when it is time, one that takes along the note that this receiver lives."""
+        return self._presence.beside(claim, self.name)
 
     async def begin(self, seconds: float, held: bool = False) -> None:
         """Listen, and ask for the time of the next event within `seconds`; `held` is as in `resting.rest`."""
@@ -41,7 +50,7 @@ class Waiter:
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
         self._promised = True  # should this be cancelled, the server may know of it all the same
         self._until = time.monotonic() + most / 1000
-        self._until, self._promised, _ = await self._connection.do(resting.rest(self._core, self._name, most, held))
+        self._until, self._promised, _ = await self._connection.do(resting.rest(self._core, self.name, most, held))
 
     async def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
@@ -52,10 +61,12 @@ class Waiter:
     async def end(self) -> None:
         """Stop listening, and let others know of what this receiver will not look after."""
         tokens = [await each.hush() for each in self._bells]
+        if self._client is not None:
+            await self._connection.leave(self._client)
         promised, self._promised = self._promised and time.monotonic() < self._until, False
         if any(tokens) or promised:
             with contextlib.suppress(ServerError):  # the fallback poll of the others makes up for it
-                await self._connection.do(resting.pass_on(self._core, self._name))
+                await self._connection.do(resting.pass_on(self._core, self.name))
 
     async def close(self) -> None:
         """Give the blocked connections up."""

@@ -66,6 +66,7 @@ def claim(
     lease: int,
     recovering: bool = False,
     expected: Sequence[str] = (),
+    consumer: str = "",
 ) -> Steps[Batch]:
     """Promote what is due, hand out up to `limit` messages of all shards under a lease of `lease` ms.
 
@@ -77,6 +78,9 @@ def claim(
 
     Deliveries that must not reach a handler are settled on the way: payload gone or unreadable, or an id that is no
     text → dead, expired → counted as expired, past its limit (its last consumer was lost) → dead.
+
+    Args:
+        consumer: its name, for the ledger.
     """
     if core.undeclared:
         yield from limiting.declare(core)
@@ -96,7 +100,9 @@ def claim(
                 break
             asked = time.monotonic()
             guess = awaited.get(scripts, "")
-            found, envelopes = yield from _hand_out(core, scripts, min(share, MAX_IDS), lease, recovering, guess)
+            found, envelopes = yield from _hand_out(
+                core, scripts, min(share, MAX_IDS), lease, recovering, guess, consumer
+            )
             if found.held is not None or found.ids:  # else it may be paused
                 core.is_limited, held = found.held is not None, bool(found.held)
             if found.ids:
@@ -111,11 +117,11 @@ def claim(
 
 
 def _hand_out(
-    core: Core, scripts: Scripts, limit: int, lease: int, recovering: bool, expected: str
+    core: Core, scripts: Scripts, limit: int, lease: int, recovering: bool, expected: str, consumer: str
 ) -> Steps[tuple[Claimed, list[bytes | None] | None]]:
     """Return what was handed out and, if that is the expected message alone, its envelope."""
     calls: list[Call[Any]] = [scripts.unack_to_retry()] if recovering else []
-    calls += [scripts.pending_to_ready(), scripts.ready_to_unack(limit, lease)]
+    calls += [scripts.pending_to_ready(), scripts.ready_to_unack(limit, lease, consumer)]
     if expected:
         *before, found, envelopes = yield [*calls, scripts.envelopes([expected])]
     else:

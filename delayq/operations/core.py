@@ -12,7 +12,7 @@ from delayq.calls import Steps, one
 from delayq.envelope import MAX_PAYLOAD_BYTES
 from delayq.errors import InvalidInput
 from delayq.keys import QueueKeys, shard_of
-from delayq.limits import Changes, check_shards
+from delayq.limits import Changes, changes, check_shards
 from delayq.middleware import Middleware
 from delayq.operations.outages import Outages
 from delayq.outcome import is_coroutine_function
@@ -21,6 +21,7 @@ from delayq.times import Seconds, lease_ms, milliseconds
 
 MAX_SHARDS = 1024
 MAX_RETRIES = 1_000_000
+WAS_RECORDED = 1
 LOOK_SECONDS = 60.0  # a server that lost its data has lost the record, too
 
 
@@ -34,7 +35,7 @@ class Settings:
         backoff: the waits before them.
         max_payload: bytes.
         dead_retention: how long dead letters are kept, or None for ever.
-        limits: that it stores when it begins to serve the queue.
+        wishes: configuration that it stores when it begins to use the queue.
         concurrency_key: tells of a message with which others it shares a limit, or None.
     """
 
@@ -43,7 +44,7 @@ class Settings:
     backoff: Backoff = field(default_factory=exponential)
     max_payload: int = MAX_PAYLOAD_BYTES
     dead_retention: Seconds | None = 90 * 86400
-    limits: Changes = field(default_factory=dict)
+    wishes: Changes = field(default_factory=dict)
     concurrency_key: Callable[[Any], str | None] | None = None
 
     def __post_init__(self) -> None:
@@ -77,7 +78,8 @@ class Core:
         outages: of its shards, as far as claims have met them.
         mean_bytes: of late, of an envelope; a careful guess at first.
         is_limited: whether the queue has limits, as far as claims have met them.
-        undeclared: limits of this client's that it has not stored yet.
+        undeclared: configuration of this client's that it has not stored yet, in all shards.
+        declared: the shards, by the names of a key, that have it nevertheless.
         unlimited_until: when to ask again whether there is a limit per key, on the monotonic clock.
         looked_through: of slots and of what waits for them, the last key that was looked at.
     """
@@ -87,7 +89,7 @@ class Core:
     ) -> None:
         if shards is not None and not (is_whole(shards) and 1 <= shards <= MAX_SHARDS):
             raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
-        check_shards(shards, settings.limits, f"queue {name}")
+        check_shards(shards, settings.wishes, f"queue {name}")
         self.name = name
         self.prefix = prefix
         self.settings = settings
@@ -107,11 +109,17 @@ class Core:
         self.mean_bytes = 128 * 1024.0
         self.unread: list[Any] = []
         self.is_limited = False
-        self.undeclared = self.settings.limits
+        self.undeclared = self._wishes = self.settings.wishes
+        self.declared: set[str] = set()
         self.unlimited_until = 0.0
         self.looked_through: dict[str, str] = {}
         self.outages = Outages(self.name)
         self.shards = [Scripts(QueueKeys(self.prefix, self.name), clock)]
+
+    def wish(self, events: bool) -> None:
+        """Store this, too, when it is first used, unless the client was made with another wish."""
+        self._wishes = changes(events=events) | self._wishes
+        self.undeclared = self._wishes
 
     @property
     def is_open(self) -> bool:
@@ -137,6 +145,9 @@ class Core:
             self._check_shards(count, self.settings)
             if count != len(self.shards):
                 self.shards = [Scripts(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
+            if recorded != WAS_RECORDED:  # it is new, or the server has lost its data
+                self.undeclared = self._wishes
+                self.declared.clear()
             self._recorded = bool(recorded)
             self._look_at = time.monotonic() + LOOK_SECONDS
         return self.shards

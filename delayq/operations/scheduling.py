@@ -71,6 +71,7 @@ def prepare(
 def add(core: Core, prepared: Prepared) -> Steps[Schedule]:
     """Store a schedule, new or changed, and arm its next slot; one that is the same is left as it is."""
     yield from core.opened(create=True)
+    yield from limiting.declare(core)
     name, plan, record = prepared
 
     def next_slot(stored: Stored) -> int | None:

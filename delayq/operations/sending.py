@@ -11,6 +11,7 @@ from delayq.calls import Call, Raw, Steps, as_is, expect, together
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplicated
 from delayq.message import Outgoing, SentMessage
 from delayq.middleware import Sending
+from delayq.operations import limiting
 from delayq.operations.core import Core, is_whole
 from delayq.operations.inspecting import find_all
 from delayq.operations.sealing import Sealed, listed, no_outgoing, seal_all
@@ -64,6 +65,8 @@ def send_sealed(core: Core, sealed: Sequence[Sealed], wait_replicas: int = 0) ->
         return []
     if not core.is_open:
         yield from core.opened(create=True)
+    if core.undeclared:
+        yield from limiting.declare(core)
     results: Sent = [None] * len(sealed)
     if len(sealed) == 1 and not wait_replicas:  # a lone message is worth a short way
         (reply,) = yield [_call(core.shard(sealed[0].id), sealed, whole=False)]

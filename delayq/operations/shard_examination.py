@@ -39,10 +39,11 @@ KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
 TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
     **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked"), "hash"),
-    **dict.fromkeys(("armed", "rate", "slots", "waiting"), "zset"),
+    **dict.fromkeys(("armed", "rate", "slots", "waiting", "consumers"), "zset"),
     "cancelled": "set",
     "bell": "list",
     "timer": "string",
+    "events": "stream",
 }
 
 

@@ -45,6 +45,7 @@ class TopicCore:
 
     Attributes:
         turn: counts records without a key: each goes to the next shard.
+        rescues: counts looks at what others have left: each begins with the next shard.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class TopicCore:
             raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
         self.name = name
         self.settings = settings
-        self.turn = 0
+        self.turn = self.rescues = 0
         self._keys = keys
         self._expected = shards
         self._clock = clock

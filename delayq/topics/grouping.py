@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from delayq.calls import Steps, expect, one
-from delayq.errors import DelayqError, InvalidInput
+from delayq.errors import DelayqError, InvalidInput, UnknownConsumer
 from delayq.names import check_group_name
-from delayq.operations.core import is_whole
 from delayq.operations.inspecting import check_limit
-from delayq.outcome import error_text
 from delayq.times import Seconds, milliseconds
 from delayq.topics.core import TopicCore
 from delayq.topics.positions import Position, beginning, known_id, order
@@ -18,14 +16,13 @@ from delayq.topics.publishing import append_due
 from delayq.topics.reading import records
 from delayq.topics.record import (
     ConsumerInfo,
-    DeadRecord,
     GroupInfo,
     Record,
     Unacked,
     table,
     text_of,
 )
-from delayq.topics.scripts import MAX_LOOKED_AFTER, MAX_RECORDS, TopicScripts
+from delayq.topics.scripts import MAX_RECORDS, TopicScripts
 
 MAX_POLLED = 10_000
 
@@ -105,12 +102,15 @@ def own_unacked(core: TopicCore, group: str, consumer: str, count: int) -> Steps
 
 
 def ack(core: TopicCore, group: str, given: Record | str | Iterable[Record | str]) -> Steps[int]:
-    """Let records leave a group's unacked list; return how many were on it."""
+    """Let records leave a group's unacked list; return how many were on it; raises UnknownGroup."""
     yield from core.opened()
     calls = [
-        scripts.ack(group, part) for scripts, ids in by_shard(core, given).items() for part in _cut(ids, MAX_RECORDS)
+        scripts.ack(group, part) for scripts, ids in by_shard(core, given).items() for part in cut(ids, MAX_RECORDS)
     ]
-    return sum(map(expect, (yield calls))) if calls else 0
+    count = sum(map(expect, (yield calls))) if calls else 0
+    if not count:
+        yield from consumers(core, group)  # which raises, as XACK does not, when there is no such group
+    return count
 
 
 def by_shard(core: TopicCore, given: Record | str | Iterable[Record | str]) -> dict[TopicScripts, list[str]]:
@@ -121,6 +121,11 @@ def by_shard(core: TopicCore, given: Record | str | Iterable[Record | str]) -> d
     for each in [given] if isinstance(given, Record | str) else given:
         if isinstance(each, str) and len(core.shards) == 1:
             found.setdefault(core.shards[0], []).append(known_id(each))
+        elif isinstance(each, str):
+            raise InvalidInput(
+                f"topic {core.name} has {len(core.shards)} shards, and id {each[:64]!r} does not tell which: give "
+                "records as they were read"
+            )
         else:
             checked = check_record(core, each)
             found.setdefault(core.shards[checked.shard], []).append(checked.id)
@@ -139,44 +144,9 @@ def no_record(given: object) -> InvalidInput:
     return InvalidInput(f"{given!r} is no record of this topic: give records as poll returned them")
 
 
-def _cut(ids: Sequence[str], most: int) -> list[Sequence[str]]:
+def cut(ids: Sequence[str], most: int) -> list[Sequence[str]]:
+    """Cut ids into what a call may take."""
     return [ids[start : start + most] for start in range(0, len(ids), most)]
-
-
-class Rescue:
-    """What a rescue has brought: records, how many were buried, and how many ghosts were cleared."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.buried = self.ghosts = 0
-
-
-def rescue(
-    core: TopicCore, group: str, consumer: str, ack_timeout: Seconds, count: int, most: int | None
-) -> Steps[Rescue]:
-    """Hand up to `count` records that were unacked for `ack_timeout` to a consumer, oldest first.
-
-    Args:
-        most: deliveries of a record, after which it is a dead letter of the group; None for any number.
-    """
-    check_limit(count, "count", most=MAX_POLLED)
-    if most is not None and not (is_whole(most) and most >= 1):
-        raise InvalidInput(f"max_deliveries {most!r} is not a number of deliveries, 1 or more")
-    idle, done = milliseconds(ack_timeout, "ack_timeout"), Rescue()
-    for scripts in (yield from core.opened()):
-        after = ""
-        while len(done.records) < count:
-            limit = min(MAX_LOOKED_AFTER, count - len(done.records))
-            found = yield from one(scripts.rescue(group, consumer, idle, after, limit, most))
-            done.buried += found.buried
-            done.ghosts += found.ghosts
-            for record, deliveries in zip(records(core, scripts, found.records), found.deliveries, strict=True):
-                record.deliveries = deliveries
-                done.records.append(record)
-            after = found.after
-            if not after:
-                break
-    return done
 
 
 def hold(core: TopicCore, group: str, consumer: str, given: Iterable[Record]) -> Steps[list[Record]]:
@@ -193,29 +163,27 @@ def hold(core: TopicCore, group: str, consumer: str, given: Iterable[Record]) ->
     return lost
 
 
-def bury(core: TopicCore, group: str, consumer: str, record: Record, reason: str, error: object) -> Steps[bool]:
-    """Let a record that a consumer holds become a dead letter; return whether it did."""
-    shards = yield from core.opened()
-    check_record(core, record)
-    said = one_line(error) if error is not None else ""
-    return bool((yield from one(shards[record.shard].bury(group, consumer, record.id, reason, said))))
-
-
-def one_line(error: object) -> str:
-    """Return what an error says as one line, with its end."""
-    return " ".join(error_text(error).split()) + "\n"
-
-
 def unacked(core: TopicCore, group: str, consumer: str | None, idle: Seconds, count: int) -> Steps[list[Unacked]]:
-    """List up to `count` records that a group, or one of its consumers, was handed and has not acked."""
+    """List up to `count` records that a group, or one of its consumers, was handed and has not acked.
+
+    Raises:
+        UnknownConsumer: nothing was found, and there is no such consumer.
+    """
     check_limit(count, "count")
-    least = milliseconds(idle, "idle")
+    found = yield from held(core, group, consumer or "", milliseconds(idle, "idle"), count)
+    if consumer and not found and consumer not in {each.name for each in (yield from consumers(core, group))}:
+        raise UnknownConsumer(f"group {group} of topic {core.name} has no consumer {consumer!r}: see group.consumers()")
+    return found
+
+
+def held(core: TopicCore, group: str, consumer: str, idle_ms: int, count: int) -> Steps[list[Unacked]]:
+    """List the same, `consumer` "" for all; of one that there is not, nothing."""
     found: list[Unacked] = []
     for number, scripts in enumerate((yield from core.opened())):
         after = ""
         while len(found) < count:
             limit = min(MAX_RECORDS, count - len(found))
-            rows = yield from one(scripts.unacked(group, consumer or "", least, after, limit))
+            rows = yield from one(scripts.unacked(group, consumer, idle_ms, after, limit))
             found += [Unacked(text_of(row[0]), text_of(row[1]), row[2] / 1000, row[3], number) for row in rows]
             if len(rows) < limit:
                 break
@@ -229,12 +197,21 @@ def remove_consumer(core: TopicCore, group: str, consumer: str, to: str | None) 
         check_group_name(to, "consumer name")
     if to == consumer:
         raise InvalidInput(f"to={to!r} is the consumer that is to be removed: name another one")
-    moved = 0
-    for scripts in (yield from core.opened()):
+    shards, moved = (yield from core.opened()), 0
+    unknown: list[UnknownConsumer] = []
+    if to is None and len(shards) > 1:  # where it holds records comes first: it is refused before it has left a shard
+        rows = yield [scripts.unacked(group, consumer, 0, "", 1) for scripts in shards]
+        shards = [shards[place] for place in sorted(range(len(shards)), key=lambda place: not expect(rows[place]))]
+    for scripts in shards:
         done = 0
-        while not done:
-            count, done = yield from one(scripts.hand_over(group, consumer, to or ""))
-            moved += count
+        try:
+            while not done:
+                count, done = yield from one(scripts.hand_over(group, consumer, to or ""))
+                moved += count
+        except UnknownConsumer as error:  # a shard knows it that has served it, and that it has not left before
+            unknown.append(error)
+    if len(unknown) == len(shards):
+        raise unknown[0]
     return moved
 
 
@@ -308,42 +285,3 @@ def consumers(core: TopicCore, group: str) -> Steps[list[ConsumerInfo]]:
             idle = min(before.idle, told["idle"] / 1000)
             found[name] = ConsumerInfo(name, before.unacked + told["pending"], idle)
     return [found[name] for name in sorted(found)]
-
-
-def dead(core: TopicCore, group: str, count: int) -> Steps[list[DeadRecord]]:
-    """List up to `count` dead letters of a group, the longest dead first."""
-    check_limit(count, "count")
-    found: list[DeadRecord] = []
-    for number, scripts in enumerate((yield from core.opened())):
-        first = "-"
-        while len(found) < count:
-            limit = min(MAX_RECORDS, count - len(found))
-            page = yield from one(scripts.entries(first, "+", limit, stream=scripts.keys.buried(group)))
-            found += [_dead_record(core.name, entry_id, fields or (), number) for entry_id, fields in page]
-            if len(page) < limit:
-                break
-            first = f"({page[-1][0]}"
-    return found
-
-
-def _dead_record(topic: str, entry_id: str, fields: Sequence[bytes], shard: int) -> DeadRecord:
-    told = table(fields[:10])
-    deliveries = int(told["deliveries"])
-    record = Record(topic, text_of(told["of"]), fields[10:], deliveries, shard)
-    errors = text_of(told["errors"]).splitlines()
-    return DeadRecord(entry_id, record, text_of(told["consumer"]), deliveries, text_of(told["reason"]), errors)
-
-
-def revive(core: TopicCore, group: str, consumer: str, letters: Iterable[DeadRecord]) -> Steps[int]:
-    """Bring dead letters back to the group's unacked list; return how many; those whose record is gone stay dead."""
-    shards = yield from core.opened()
-    back = 0
-    listed = list(letters)
-    for letter in listed:
-        if not isinstance(letter, DeadRecord):
-            raise InvalidInput(f"{letter!r} is no dead letter of this group: give them as dead() returned them")
-    for number, scripts in enumerate(shards):
-        ids = [each.id for each in listed if each.record.shard == number]
-        for part in _cut(ids, MAX_LOOKED_AFTER):
-            back += sum((yield from one(scripts.revive(group, consumer, part))))
-    return back

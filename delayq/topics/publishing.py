@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.calls import Call, Raw, Steps, expect, one
+from delayq.calls import Call, Raw, Steps, expect, one, shown
 from delayq.envelope import Headers, seal
 from delayq.errors import InvalidInput
 from delayq.log import log
@@ -38,9 +38,10 @@ class NewRecord(_Payload, frozen=True, kw_only=True):
         delay: seconds (0 or more) or a timedelta until it is appended; without `delay` and `at` that is at once.
         at: an aware datetime at which it is appended, instead of `delay`.
         id: of a record that is appended at once: its own id, greater than that of the last record, as in
-            "1700000000000-0"; of one that waits: 1 to 256 bytes, by which it can be cancelled. The server's, or a
-            random one, when None.
-        key: records of one key keep their order in a topic of several shards; no matter in one of a single shard.
+            "1700000000000-0"; of one that waits: 1 to 256 bytes, by which it can be cancelled, and which is left as it
+            is when it is published again. The server's, or a random one, when None.
+        key: records of one key keep their order in a topic of several shards; no matter in one of a single shard. It
+            decides the shard, in which `id` is looked for: give a record that waits its id with the same key each time.
         headers: names to strings, bytes, numbers, booleans or None.
     """
 
@@ -98,6 +99,7 @@ def _sealed(
     """Check records; return those to be appended at once, and those that wait, by their shards."""
     now: dict[TopicScripts, list[_Sealed]] = defaultdict(list)
     later: dict[TopicScripts, list[_Sealed]] = defaultdict(list)
+    places: dict[str, TopicScripts] = {}  # of those that wait, by their ids
     for position, record in enumerate(records):
         if not isinstance(record, NewRecord):
             raise InvalidInput(f"{record!r} is not a NewRecord: give publish_many a list of NewRecord(payload, …)")
@@ -107,7 +109,10 @@ def _sealed(
         due = due_word(record.delay, record.at)
         if record.waits:
             named = new_id() if record.id is None else check_id(record.id)
-            later[core.shard_for(record.key or named)].append(_Sealed(position, (named, due, envelope)))
+            scripts = core.shard_for(record.key or named)
+            if places.setdefault(named, scripts) is not scripts:
+                raise InvalidInput(f"id {named!r} comes with keys of several shards: give it the same key each time")
+            later[scripts].append(_Sealed(position, (named, due, envelope)))
         else:
             own = "*" if record.id is None else own_id(record.id)
             now[core.shard_for(record.key)].append(_Sealed(position, (own, envelope)))
@@ -164,9 +169,14 @@ def append_due(core: TopicCore) -> Steps[Waiting]:
     for scripts in (yield from core.opened()):
         ripe = yield from one(scripts.ripe())
         while ripe.ids:
-            _, lost = yield from one(scripts.append(ripe.ids, core.settings.max_length, core.settings.exact))
+            lost = yield from one(scripts.append(ripe.ids, core.settings.max_length, core.settings.exact))
             if lost:
-                log.error("records lost: their envelopes are gone, evicted or deleted", topic=core.name, count=lost)
+                log.error(
+                    "records lost: their envelopes are gone, or overwritten by another program",
+                    topic=core.name,
+                    count=len(lost),
+                    ids=list(map(shown, lost[:10])),
+                )
             ripe = yield from one(scripts.ripe())
         nearest = soonest(nearest, ripe.next_ms)
         seen.append(ripe.seen)

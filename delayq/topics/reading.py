@@ -84,7 +84,10 @@ class Tail:
     def more(self) -> Steps[list[Record]]:
         """Read what has come since the last time, up to 500 records a shard, in the order of their ids."""
         found: list[Record] = []
-        shards = self._core.shards
+        shards = yield from self._core.opened()
+        # All is new in what was made since the place was found, with more shards than were known of.
+        self._seen += ["0-0" if self._start == "$" else self._start] * (len(shards) - len(self._seen))
+        del self._seen[len(shards) :]
         pages = yield [
             scripts.entries(f"({seen}", "+", MAX_RECORDS) for scripts, seen in zip(shards, self._seen, strict=True)
         ]

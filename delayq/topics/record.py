@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple
 
 import msgspec
 
-from delayq.envelope import Envelope, open_body, parse_unstamped
+from delayq.envelope import FORMAT, JSON, Envelope, open_body, parse_unstamped
+from delayq.message import Handed, P
 from delayq.times import from_ms
 
 ENVELOPE = b"e"
@@ -29,7 +30,7 @@ class Published(NamedTuple):
     created: bool = True
 
 
-class Record(msgspec.Struct, eq=False, gc=False):
+class Record(Handed, Generic[P], eq=False, gc=False):
     """One entry of a topic.
 
     Attributes:
@@ -46,16 +47,35 @@ class Record(msgspec.Struct, eq=False, gc=False):
     deliveries: int = 0
     shard: int = 0
     _envelope: Any = None
+    _payload: Any = msgspec.UNSET
 
     @property
-    def payload(self) -> Any:
-        """The payload as it was published; of an entry that another program has appended, a dict of its fields.
+    def payload(self) -> P:
+        """The payload as it was published, or what a typed handler is annotated with.
+
+        Of an entry that another program has appended, it is a dict of its fields.
 
         Raises:
             UnreadableEnvelope: the stored bytes are not what `Topic.publish` stores.
         """
+        if self._payload is not msgspec.UNSET:
+            return self._payload  # type: ignore[no-any-return]
         envelope = self._opened()
-        return self.values if envelope is None else open_body(envelope)
+        found: Any = self.values if envelope is None else open_body(envelope)
+        return found  # type: ignore[no-any-return]
+
+    def read(self, reader: Callable[[Envelope], P]) -> P:
+        """Read the payload by `reader`, and keep what it returns as `payload`."""
+        envelope = self._opened()
+        if envelope is None:
+            envelope = Envelope(FORMAT, JSON, msgspec.json.encode(self.values), 0)
+        self._payload = reader(envelope)
+        return self._payload  # type: ignore[no-any-return]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What log lines tell of it."""
+        return {"topic": self.topic, "id": self.id, "delivery": self.deliveries}
 
     @property
     def body(self) -> bytes:

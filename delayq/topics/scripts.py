@@ -84,8 +84,8 @@ class TopicScripts:
         words: list[Raw] = ["" if max_length is None else max_length, 1 if exact else ""]
         for record in records:
             words += record
-        own = records[0][0] != "*"  # sent again, a record with an id of the server's would be there twice
-        return self._call("publish", [self.keys.stream], words, _read_ids, repeats=own)
+        # Sent again, a record with an id of the server's would be there twice, and an own id be refused as too low.
+        return self._call("publish", [self.keys.stream], words, _read_ids, repeats=False)
 
     def postpone(self, records: Sequence[tuple[str, Raw, bytes]]) -> Call[list[int]]:
         """Take records as triples: id, due time ('+delay_ms' or ms), envelope."""
@@ -99,13 +99,14 @@ class TopicScripts:
     def ripe(self, limit: int = MAX_RECORDS) -> Call[Ripe]:
         return self._call("ripe", [self.keys.pending, self.keys.waking], [self._clock(), limit], _read_ripe)
 
-    def append(self, ids: Sequence[str], max_length: int | None = None, exact: bool = False) -> Call[list[int]]:
+    def append(self, ids: Sequence[str], max_length: int | None = None, exact: bool = False) -> Call[list[str]]:
         keys = [self.keys.stream, self.keys.pending, *map(self.keys.record, ids)]
         cut: list[Raw] = ["" if max_length is None else max_length, 1 if exact else ""]
-        return self._call("append", keys, [self._clock(), *cut, *ids], as_is)
+        return self._call("append", keys, [self._clock(), *cut, *ids], _read_named)
 
     def withdraw(self, record_id: str) -> Call[int]:
-        return self._call("withdraw", [self.keys.pending, self.keys.record(record_id)], [record_id], int)
+        keys = [self.keys.pending, self.keys.record(record_id)]
+        return self._call("withdraw", keys, [record_id], int, repeats=False)
 
     def poll(self, group: str, consumer: str, limit: int, after: str = ">") -> Call[Polled]:
         words: list[Raw] = [self._clock(), group, consumer, limit, after]
@@ -151,7 +152,10 @@ class TopicScripts:
         return self._call("unacked", [self.keys.stream], words, as_is)
 
     def hand_over(self, group: str, consumer: str, heir: str, limit: int = MAX_RECORDS) -> Call[list[int]]:
-        return self._call("hand_over", [self.keys.stream], [group, consumer, heir, limit], as_is)
+        return self._call("hand_over", [self.keys.stream], [group, consumer, heir, limit], as_is, repeats=False)
+
+    def forget(self, group: str, idle_ms: int, names: str, limit: int = MAX_RECORDS) -> Call[int]:
+        return self._call("forget", [self.keys.stream], [group, idle_ms, names, limit], int)
 
     def clear_ghosts(self, group: str, after: str, limit: int = MAX_RECORDS) -> Call[list[Any]]:
         keys = [self.keys.stream, self.keys.failures(group)]
@@ -162,7 +166,7 @@ class TopicScripts:
 
     def destroy(self, group: str) -> Call[int]:
         k = self.keys
-        return self._call("destroy", [k.stream, k.buried(group), k.failures(group)], [group], int)
+        return self._call("destroy", [k.stream, k.buried(group), k.failures(group)], [group], int, repeats=False)
 
     def groups(self, group: str = "") -> Call[list[Any]]:
         return self._call("groups", [self.keys.stream], [group], as_is)
@@ -190,7 +194,7 @@ class TopicScripts:
 
     def delete(self, ids: Sequence[str]) -> Call[int]:
         """Delete single records; return how many were there."""
-        return Call(self.keys.stream, (b"XDEL", self.keys.stream, *ids), int)
+        return Call(self.keys.stream, (b"XDEL", self.keys.stream, *ids), int, repeats=False)
 
     def entries(self, start: str, end: str, limit: int, reverse: bool = False, stream: str = "") -> Call[list[Entry]]:
         """Read up to `limit` records between two ids, of the topic or of another of its streams."""
@@ -216,6 +220,10 @@ def _behind(after: str) -> str:
 
 def _read_ids(reply: list[bytes]) -> list[str]:
     return [each.decode() for each in reply]
+
+
+def _read_named(reply: list[bytes]) -> list[str]:
+    return list(map(id_of, reply))
 
 
 def _read_entries(reply: list[Any] | None) -> list[Entry]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from delayq import outcome as oc
 from delayq.calls import Call, Steps, expect
 from delayq.errors import DelayqError, TopicError
+from delayq.topics.burying import one_line
 from delayq.topics.core import TopicCore
-from delayq.topics.grouping import one_line
 from delayq.topics.record import Record
 from delayq.topics.scripts import MAX_LOOKED_AFTER, MAX_RECORDS, TopicScripts
 
@@ -98,3 +98,17 @@ def leave(core: TopicCore, group: str, consumer: str) -> Steps[None]:
     for reply in (yield [scripts.hand_over(group, consumer, "") for scripts in (yield from core.opened())]):
         if not isinstance(reply, TopicError):  # it holds something, or has gone before
             expect(reply)
+
+
+# Before 7.2, Redis hears of a consumer only when there is something for it: one that lives is made anew, at no loss.
+FORGOTTEN_MS = 3_600_000
+NAMELESS = r"-%d+-%x%x%x%x%x%x$"  # what `Running` puts behind the name of the host
+
+
+def forget(core: TopicCore, group: str) -> Steps[int]:
+    """Remove the consumers without a name of their own that were killed, once nothing is left of them to be taken over.
+
+    One that left its group in good order has removed itself.
+    """
+    shards = yield from core.opened()
+    return sum(map(expect, (yield [scripts.forget(group, FORGOTTEN_MS, NAMELESS) for scripts in shards])))

@@ -74,8 +74,8 @@ def trim_acked(core: TopicCore) -> Steps[Trimmed]:
         while more:
             dropped, group, needs, more = yield from one(scripts.trim_acked(LIMIT))
             count += dropped
-            if group:
-                slowest, oldest = text_of(group), text_of(needs)
+        if group and (slowest is None or (yield from one(scripts.length()))):
+            slowest, oldest = text_of(group), text_of(needs)
     return Trimmed(count, slowest, oldest)
 
 

@@ -1,6 +1,9 @@
 -- append: records that were kept for later, and whose time has come, go to their topic, which is cut to its length.
 --
--- State    pending -> stream
+-- One whose envelope is gone, or was overwritten with another type, leaves the structure all the same: it would keep the
+-- others waiting for ever. What another program has stored is left to it.
+--
+-- State    pending -> stream, or (gone)
 -- KEYS[1]  stream   stream  record id -> its envelope
 -- KEYS[2]  pending  zset    id -> due, ms
 -- KEYS[3..]         strings, the envelopes of the records, in their order
@@ -8,23 +11,25 @@
 -- ARGV[2]  max_length  records to keep, '' for all
 -- ARGV[3]  exact    '1' to keep no more; '' to keep up to a node of the stream more, which is much cheaper
 -- ARGV[4..]         the ids of 1..500 records, earliest due first
--- Returns  {the number of records appended; the number of those whose envelope is gone}
+-- Returns  the ids of those without an envelope, in their order
 -- Cost     O(n log m)
-local now, appended, lost = clock(ARGV[1]), 0, 0
+local now, appended, lost = clock(ARGV[1]), 0, {}
 redis.call('XLEN', KEYS[1]) -- fails, before anything is taken away, when this is no stream any more
+redis.call('ZREM', KEYS[2], '') -- what no id is: behind it, a server without memory refuses no write
 for i = 4, #ARGV do
   local due = redis.call('ZSCORE', KEYS[2], ARGV[i])
   if due and tonumber(due) <= now then
-    local envelope = redis.call('GET', KEYS[i - 1])
-    if envelope then
+    local envelope = redis.pcall('GET', KEYS[i - 1])
+    if type(envelope) == 'string' then -- it is taken away last: who may not append must not lose it
       redis.call('XADD', KEYS[1], '*', 'e', envelope)
+      redis.call('ZREM', KEYS[2], ARGV[i])
+      redis.call('UNLINK', KEYS[i - 1])
       appended = appended + 1
     else
-      lost = lost + 1
+      redis.call('ZREM', KEYS[2], ARGV[i])
+      lost[#lost + 1] = ARGV[i]
     end
-    redis.call('ZREM', KEYS[2], ARGV[i])
-    redis.call('UNLINK', KEYS[i - 1])
   end
 end
 if appended > 0 then cut(KEYS[1], ARGV[2], ARGV[3]) end
-return {appended, lost}
+return lost

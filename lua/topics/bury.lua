@@ -17,5 +17,9 @@ local held = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
 if held.err then return no_group(held, KEYS[1], group) end
 if not held[1] or held[1][2] ~= consumer then return 0 end
 redis.call('XLEN', KEYS[2]) -- fails, before anything is taken away, when this is no stream any more
-if ARGV[5] ~= '' then redis.call('HSET', KEYS[3], id, (redis.call('HGET', KEYS[3], id) or '') .. ARGV[5]) end
+if ARGV[5] ~= '' then
+  local said = redis.call('HGET', KEYS[3], id) or ''
+  redis.call('HDEL', KEYS[3], id) -- behind it, a server without memory refuses no write
+  redis.call('HSET', KEYS[3], id, said .. ARGV[5])
+end
 return bury(KEYS[1], KEYS[2], KEYS[3], group, id, consumer, held[1][4], ARGV[4]) and 1 or 0

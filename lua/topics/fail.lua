@@ -16,5 +16,7 @@ local MOST = 8000
 local held = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
 if held.err then return no_group(held, KEYS[1], ARGV[1]) end
 if not held[1] or held[1][2] ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[2], ARGV[3], string.sub((redis.call('HGET', KEYS[2], ARGV[3]) or '') .. ARGV[4], -MOST))
+local said = redis.call('HGET', KEYS[2], ARGV[3]) or ''
+redis.call('HDEL', KEYS[2], ARGV[3]) -- behind it, a server without memory refuses no write
+redis.call('HSET', KEYS[2], ARGV[3], string.sub(said .. ARGV[4], -MOST))
 return 1

@@ -8,7 +8,7 @@
 -- Cost     O(groups), O(consumers)
 if redis.call('EXISTS', KEYS[1]) == 0 then
   if ARGV[1] == '' then return {} end
-  return redis.error_reply('GROUP ' .. KEYS[1] .. ' has no group ' .. ARGV[1] .. ': make it with topic.group(…)')
+  return redis.error_reply('GROUP ' .. KEYS[1] .. ' has no group ' .. ARGV[1] .. ': make it with topic.group(…), or delayq topic group create')
 end
 if ARGV[1] == '' then return redis.call('XINFO', 'GROUPS', KEYS[1]) end
 local found = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])

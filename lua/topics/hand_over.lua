@@ -18,7 +18,7 @@ for _, member in ipairs(members) do known = known or member[2] == consumer end
 if not known then return redis.error_reply('CONSUMER group ' .. group .. ' has no consumer ' .. consumer) end
 local rows, ids = redis.call('XPENDING', KEYS[1], group, '-', '+', ARGV[4], consumer), {}
 if #rows > 0 and heir == '' then
-  local remedy = ': name another one with to=, who is to have them'
+  local remedy = ': name who is to have them, by to= or --to'
   return redis.error_reply('HOLDS consumer ' .. consumer .. ' of group ' .. group .. ' holds unacked records' .. remedy)
 end
 for i, row in ipairs(rows) do ids[i] = row[1] end

@@ -12,7 +12,7 @@ end
 -- The error for a command that has found no group, or the error as it is.
 local function no_group(reply, stream, group)
   if not string.find(tostring(reply.err), 'NOGROUP', 1, true) then return reply end
-  return redis.error_reply('GROUP ' .. stream .. ' has no group ' .. group .. ': make it with topic.group(…)')
+  return redis.error_reply('GROUP ' .. stream .. ' has no group ' .. group .. ': make it with topic.group(…), or delayq topic group create')
 end
 
 -- What is there of a list whose gaps are false, as an older server answers for records that are gone.
@@ -22,15 +22,43 @@ local function present(list)
   return kept
 end
 
--- A record becomes a dead letter of a group; return whether it was still there.
-local function bury(stream, buried, failures, group, id, consumer, deliveries, reason)
-  local record = redis.call('XRANGE', stream, id, id)[1]
-  if record then
-    local said = redis.call('HGET', failures, id) or ''
-    redis.call('XADD', buried, '*', 'of', id, 'consumer', consumer, 'deliveries', deliveries, 'reason', reason, 'errors',
-      said, unpack(record[2]))
+-- What a group was handed behind an id and has left unacked for so long, up to `limit` of it, and the id up to which was
+-- looked, '' at the end. The server's own search goes through the whole list, at 0.1 us each: of a long one, a call looks
+-- at a part.
+local function stale(stream, group, idle, after, limit)
+  local WALKED, PART = 20000, 1000
+  local rows, found = redis.pcall('XPENDING', stream, group), {}
+  if rows.err then return rows end
+  if rows[1] <= WALKED then
+    found = redis.call('XPENDING', stream, group, 'IDLE', idle, after, '+', limit)
+    return found, #found == tonumber(limit) and found[#found][1] or ''
   end
+  rows = redis.call('XPENDING', stream, group, after, '+', PART)
+  for _, row in ipairs(rows) do
+    if row[3] >= tonumber(idle) then found[#found + 1] = row end
+    if #found == tonumber(limit) then return found, row[1] end
+  end
+  return found, #rows == PART and rows[PART][1] or ''
+end
+
+-- A record becomes a dead letter of a group; return whether it was still there.
+--
+-- A server at its maxmemory refuses a script's first write if that may take memory, and none that comes behind another:
+-- what only moves records begins with a write that frees some, so that consumers go on.
+-- A command takes no more than 8,000 words from Lua: of another program's entry that has more, the rest is left out, and
+-- this is said. The topic has it still.
+local function bury(stream, buried, failures, group, id, consumer, deliveries, reason)
+  local MOST = 7900
+  local record = redis.call('XRANGE', stream, id, id)[1]
+  local said = redis.call('HGET', failures, id) or ''
+  redis.call('XLEN', buried) -- fails, before anything is taken away, when this is no stream any more
   redis.call('HDEL', failures, id)
+  if record then
+    local fields = record[2]
+    if #fields > MOST then said = said .. (#fields - MOST) / 2 .. ' of its fields are left out here\n' end
+    redis.call('XADD', buried, '*', 'of', id, 'consumer', consumer, 'deliveries', deliveries, 'reason', reason, 'errors',
+      said, unpack(fields, 1, math.min(#fields, MOST)))
+  end
   redis.call('XACK', stream, group, id)
   return record ~= nil
 end

@@ -11,14 +11,14 @@
 -- ARGV[2]  consumer  who is handed the records; made when it is new
 -- ARGV[3]  idle_ms   since they were handed out last, at least
 -- ARGV[4]  after     '-' or '(' and the id up to which an earlier call has looked
--- ARGV[5]  limit     1..250 records to look at
+-- ARGV[5]  limit     1..250 records to hand out, or to bury
 -- ARGV[6]  most      deliveries of a record, '' for any number
 -- Returns  {the id up to which this call has looked, '' when that is the end;
 --          {{id, {field, value, …}}, …}; {deliveries, …} of these; records buried; ghosts}
 -- Errors   GROUP     the topic has no such group
--- Cost     O(n log m)
+-- Cost     O(n log m), and O(20,000) to find them
 local group, most = ARGV[1], tonumber(ARGV[6]) or math.huge
-local found = redis.pcall('XPENDING', KEYS[1], group, 'IDLE', ARGV[3], ARGV[4], '+', ARGV[5])
+local found, upto = stale(KEYS[1], group, ARGV[3], ARGV[4], ARGV[5])
 if found.err then return no_group(found, KEYS[1], group) end
 local ids, times, records, deliveries, buried, ghosts = {}, {}, {}, {}, 0, 0
 for _, row in ipairs(found) do
@@ -38,4 +38,4 @@ for id in pairs(times) do
   redis.call('HDEL', KEYS[3], id)
   ghosts = ghosts + 1
 end
-return {#found == tonumber(ARGV[5]) and found[#found][1] or '', records, deliveries, buried, ghosts}
+return {upto, records, deliveries, buried, ghosts}

@@ -75,6 +75,29 @@ def test_unfull_batch_begins_after_its_time(run: Run, url: str):
     run(main())
 
 
+def test_batch_waits_for_nothing_while_nothing_is_claimed_because_of_a_suspect(run: Run, redis_server: RedisServer):
+    async def main() -> None:
+        seen: list[list[str]] = []
+        async with Queue("jobs", url=redis_server.url) as queue:
+
+            @queue.batch_handler(max_wait=AN_HOUR)
+            async def handle(messages: list[Message]) -> None:
+                seen.append([message.id for message in messages])
+
+            await queue.send_many(Outgoing("x", id=id) for id in ("a", "b", "suspect"))
+            with redis_server.client() as client:
+                client.hset(queue.core.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it was lost twice
+            consumer = Consumer(queue)
+            await consumer.start()
+            assert await becomes(queue, acked=3)
+            assert [sorted(batch) for batch in seen] == [["a", "b"], ["suspect"]]
+            await queue.send("x", id="c")  # claimed by itself, since it may be the next one
+            assert await becomes(queue, acked=4)
+            await consumer.stop()
+
+    run(main())
+
+
 @pytest.mark.parametrize("kind", ["async", "plain"])
 def test_unfull_batch_is_handed_back_at_shutdown(run: Run, url: str, kind: str):
     async def main() -> None:

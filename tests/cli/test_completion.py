@@ -245,3 +245,13 @@ def test_topics_and_their_groups_are_offered(offered: Offered, queue: Queue, ser
     assert offered("delayq topic claim orders b") == ["billing"]
     assert offered("delayq topic unacked nothing ") == []
     assert offered("delayq peek ") == ["emails"]
+
+
+def test_ledgers_are_offered_by_the_names_of_their_queues(offered: Offered, queue: Queue, server: RedisServer):
+    queue.send("payload")
+    queue.events.group("audit")
+    with Topic("orders", url=server.url) as topic:
+        topic.group("billing")
+    assert offered("delayq topic read --ledger ") == ["emails"]
+    assert offered("delayq topic unacked --ledger emails ") == ["audit"]
+    assert offered("delayq topic unacked emails ") == []

@@ -27,14 +27,14 @@ def test_what_is_not_named_stays_and_what_is_removed_goes(invoke: Invoke, queue:
     invoke("configure", "emails", "--no-rate", "--concurrency", "7")
     assert queue.configuration() == Configuration(concurrency=7, concurrency_per_key=2)
     result = invoke("configure", "emails", "--no-concurrency", "--no-per-key")
-    assert (result.stdout, result.stderr) == ("", "queue emails has no limits\n")
+    assert (result.stdout, result.stderr) == ("", "queue emails has no limits and no ledger\n")
 
 
 def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue: Queue):
     queue.configure(rate="5/10s")
     assert invoke("configure", "emails").stdout.split() == ["rate", "5/10s"]
     shown = json.loads(invoke("configure", "emails", "--json").stdout)
-    assert shown == {"rate": "5/10s", "concurrency": None, "concurrency_per_key": None}
+    assert shown == {"rate": "5/10s", "concurrency": None, "concurrency_per_key": None, "events": None}
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,8 @@ def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue:
         (["--concurrency", "0"], "'0' is not a whole number from 1 to 1000000; --no-concurrency removes the limit"),
         (["--concurrency", "many"], "'--concurrency': 'many' is not a whole number"),
         (["--per-key", "1000001"], "'--per-key': '1000001' is not a whole number from 1 to 1000000; --no-per-key"),
+        (["--events", "0"], "'--events': '0' is not a whole number from 1 to 10000000: QUEUE goes before --events"),
+        (["--events", "1000000000"], "'1000000000' is not a whole number from 1 to 10000000"),
         (["--rate", "1/s", "--no-rate"], "--rate and --no-rate were given: give one of them"),
         (["--per-key", "1", "--no-per-key"], "--per-key and --no-per-key were given: give one of them"),
     ],
@@ -54,6 +56,18 @@ def test_bad_limit_is_refused_and_nothing_is_changed(invoke: Invoke, queue: Queu
     assert result.exit_code == 2
     assert words in result.stderr
     assert queue.configuration() == Configuration(rate="5/s")
+
+
+@pytest.mark.parametrize(
+    ("options", "events"), [(["--events"], 100_000), (["--events", "500"], 500), (["--no-events"], None)]
+)
+def test_ledger_is_begun_and_ended(invoke: Invoke, queue: Queue, options: list[str], events: int | None):
+    if events is None:
+        queue.configure(events=True)
+    assert invoke("configure", "emails", *options).exit_code == 0
+    assert queue.configuration() == Configuration(events=events)
+    shown = invoke("configure", "emails")
+    assert shown.stdout.split() == (["events", str(events)] if events else [])
 
 
 def test_stats_show_the_limits_that_are_set(invoke: Invoke, queue: Queue):

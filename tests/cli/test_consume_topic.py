@@ -43,6 +43,11 @@ def slow(record):
     time.sleep(1)
     note(record)
 
+def late(number: int):
+    time.sleep(0.2)
+    if type(number) is not int:
+        raise AssertionError
+
 number = 5
 """
 
@@ -84,6 +89,16 @@ def test_group_begins_with_what_comes_if_nothing_else_is_said(delayq: Run, topic
     done = delayq("consume", "--topic", "orders", "--group", "new", "bills:bill", "-c", "1", "--max-messages", "1")
     assert done.returncode == 0, done.stderr
     assert topic.group("new").lag() == 1
+
+
+def test_group_begins_at_a_time(delayq: Run, topic: Topic):
+    publish(topic, 3)
+    words = ["--topic", "orders", "--group", "new", "bills:mail", "--burst", "--start"]
+    done = delayq("consume", *words, "2020-01-01T00:00")
+    assert done.returncode == 2
+    assert "names no time zone" in done.stderr
+    assert topic.groups() == []
+    assert delayq("consume", *words, "2020-01-01T00:00Z", "--log-format", "json").stderr.count("mailing") == 3
 
 
 def test_what_fails_for_good_is_a_dead_letter(delayq: Run, topic: Topic):
@@ -142,6 +157,17 @@ def test_several_processes_share_a_group(start: Start, topic: Topic, tmp_path: P
     assert {each.consumer for each in group.unacked()} <= {REQUEUED}
 
 
+def test_typed_handler_that_takes_too_long_is_told_of(delayq: Run, topic: Topic):
+    group = topic.group("billing")
+    topic.publish_many([NewRecord(1), NewRecord("one")])
+    words = ["--topic", "orders", "--group", "billing", "--timeout", "0.05", "bills:late"]
+    done = delayq("consume", *words, "--burst", "--log-format", "json")
+    assert done.returncode == 0, done.stderr
+    told = [line for line in lines(done.stderr) if str(line["event"]).startswith("handler runs for longer")]
+    assert [(line["topic"], line["delivery"]) for line in told] == [("orders", 1)]
+    assert [letter.reason for letter in group.dead()] == ["payload-mismatch"]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -153,8 +179,8 @@ def test_several_processes_share_a_group(start: Start, topic: Topic, tmp_path: P
         (["--topic", "orders", "--group", "g", "--exec", "cat", "orders"], "--exec is for queues"),
         (["--topic", "orders", "--group", "g", "--strict", "bills:bill"], "--strict is for queues"),
         (["--topic", "orders", "--group", "g", "--pool", "process", "bills:bill"], "--pool is for queues"),
-        (["--topic", "orders", "--group", "g", "--timeout", "3", "bills:bill"], "--timeout is for queues"),
         (["--topic", "orders", "--group", "g", "--lease", "3", "bills:bill"], "--lease is for queues"),
+        (["--topic", "orders", "--group", "g", "--events", "bills:bill"], "--events is for queues"),
         (["--topic", "orders", "--group", "g", "bills:bill", "bills:mail"], "goes with one TARGET"),
         (["--topic", "orders", "--group", "g", "bills"], "is not MODULE:HANDLER"),
         (["--topic", "orders", "--group", "g", "bills:nobody"], "bills:nobody does not exist"),

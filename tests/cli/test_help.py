@@ -18,7 +18,7 @@ from tests.cli.conftest import SECONDS, Invoke, Run
 
 PLANNED = {
     *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
-    "configure",
+    *("configure", "why"),
     *("dead list", "dead show", "dead requeue", "dead edit", "dead purge", "doctor", "bench", "top"),
     *(
         "cron",
@@ -135,7 +135,7 @@ def test_each_line_of_the_example_succeeds(path: str, invoke: Invoke, tmp_path: 
 
 def test_help_tells_the_commands_in_the_order_of_a_message_s_life(invoke: Invoke):
     shown = invoke("--help").stdout.partition("\nOptions:")[2]
-    order = ["demo", "send", "peek", "show", "reschedule", "cancel", "consume", "dead", "stats"]
+    order = ["demo", "send", "peek", "show", "why", "reschedule", "cancel", "consume", "dead", "stats"]
     places = [shown.index(f"\n  {name} ") for name in order]
     assert places == sorted(places)
 

@@ -112,6 +112,9 @@ def test_bad_input_is_named_and_changes_nothing(words: list[str], why: str, invo
         ["destroy", "orders", "nobody", "--yes"],
         ["group", "move", "orders", "nobody", "0"],
         ["group", "remove-consumer", "orders", "nobody", "c"],
+        ["group", "ack", "orders", "nobody", "1-0"],
+        ["group", "dead", "orders", "nobody"],
+        ["group", "requeue", "orders", "nobody", "--all"],
     ],
 )
 def test_unknown_group_is_not_made(words: list[str], invoke: Invoke, topic: Topic):
@@ -243,6 +246,7 @@ def test_unacked_records_are_listed_and_claimed(invoke: Invoke, topic: Topic):
     assert [(each["payload"], each["deliveries"]) for each in claimed] == [(0, 2), (1, 2)]
     assert {each.consumer for each in group.unacked()} == {"m-2", "m-3"}
     assert "1002-0" in invoke("topic", "unacked", "orders", "mail", "--consumer", "m-2").stdout
+    assert "has no consumer 'm-9'" in refused(invoke, "unacked", "orders", "mail", "--consumer", "m-9", code=1)
 
 
 def test_dead_letters_are_made_listed_and_brought_back(invoke: Invoke, topic: Topic):
@@ -253,7 +257,9 @@ def test_dead_letters_are_made_listed_and_brought_back(invoke: Invoke, topic: To
     assert said == "buried 2 records: see delayq topic group dead\n"
     first, second = told(invoke, "group", "dead", "orders", "mail")
     assert (first["record"]["payload"], first["deliveries"], first["consumer"]) == (0, 1, "m-1")
-    assert first["reason"] in invoke("topic", "group", "dead", "orders", "mail").stdout
+    row = invoke("topic", "group", "dead", "orders", "mail").stdout.splitlines()[1]
+    assert row.split()[:2] == [first["id"], first["record"]["id"]]
+    assert first["reason"] in row
     assert told(invoke, "group", "requeue", "orders", "mail", first["id"]) == [{"requeued": 1}]
     assert [each.id for each in group.dead()] == [second["id"]]
     topic.trim(max_length=0, approximate=False)
@@ -288,7 +294,7 @@ def test_topic_is_trimmed_by_length_by_id_and_by_what_is_acked(invoke: Invoke, t
     assert told(invoke, "trim", "orders", "--from", "1003-0", "--exact") == [{"dropped": 1}]
     group.ack(group.poll("m-1", 3))
     result = invoke("topic", "trim", "orders", "--acked")
-    assert "dropped 3 of topic orders, 4 are left" in result.stdout
+    assert "dropped 3 of topic orders, 4 left" in result.stdout
     assert "group mail needs what came from 1005-1 on" in result.stderr
     assert told(invoke, "trim", "orders", "--acked") == [{"dropped": 0, "slowest": "mail", "oldest": "1005-1"}]
 
@@ -296,7 +302,7 @@ def test_topic_is_trimmed_by_length_by_id_and_by_what_is_acked(invoke: Invoke, t
 def test_topic_without_a_group_keeps_all(invoke: Invoke, topic: Topic):
     publish(topic, 2)
     result = invoke("topic", "trim", "orders", "--acked")
-    assert "2 are left" in result.stdout
+    assert "2 left" in result.stdout
     assert "has no group" in result.stderr
 
 

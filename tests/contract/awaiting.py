@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import fakeredis
@@ -15,6 +15,8 @@ from delayq import aio
 from delayq.aio import doctor as aio_doctor
 from delayq.aio.connection import Connection
 from delayq.aio.dead import DeadLetters
+from delayq.aio.events import Ledger
+from delayq.aio.group import Group
 from delayq.aio.schedules import Schedules
 
 
@@ -59,7 +61,10 @@ class Awaited:
         value = getattr(self.target, name)
         if inspect.iscoroutinefunction(value):
             return lambda *args, **options: self._of(self._runner.run(value(*map(_target, args), **options)))
-        return Awaited(value, self._runner) if isinstance(value, DeadLetters | Schedules | Connection) else value
+        if inspect.isasyncgenfunction(value):
+            return lambda *args, **options: iter(self._runner.run(_listed(value(*args, **options))))
+        parts = DeadLetters | Schedules | Connection | Ledger
+        return Awaited(value, self._runner) if isinstance(value, parts) else value
 
     def drain(self, handler: Callable[[Any], Any] | None, **options: Any) -> int:
         """Let a consumer of its face handle all that is due."""
@@ -84,10 +89,14 @@ class Awaited:
     def _of(self, result: Any) -> Any:
         if isinstance(result, list):
             return [self._of(each) for each in result]
-        return Awaited(result, self._runner) if isinstance(result, aio.Message) else result
+        return Awaited(result, self._runner) if isinstance(result, aio.Message | Group) else result
 
     def __repr__(self) -> str:
         return repr(self.target)
+
+
+async def _listed(records: AsyncIterator[Any]) -> list[Any]:
+    return [record async for record in records]
 
 
 def _target(value: Any) -> Any:

@@ -111,10 +111,17 @@ def test_pause_goes_before_the_limits(queue: Queue, now: Now):
 # -- what a client says of itself ------------------------------------------------------------------------------------
 
 
+def test_limits_of_a_client_are_stored_when_it_first_sends(make: Make, queue: Queue):
+    client = make(shards=1, rate="2/s", concurrency_per_key=4)
+    assert client.stats().pending == 0
+    assert queue.configuration() == Configuration()
+    client.send("x")
+    assert queue.configuration() == Configuration(rate="2/s", concurrency_per_key=4)
+
+
 def test_limits_of_a_client_are_stored_when_it_first_receives(make: Make, queue: Queue):
     client = make(shards=1, rate="2/s", concurrency_per_key=4)
-    client.send("x")
-    assert queue.configuration() == Configuration()
+    queue.send("x")
     assert received(client) == 1
     assert queue.configuration() == Configuration(rate="2/s", concurrency_per_key=4)
 
@@ -212,3 +219,46 @@ def test_limit_per_key_holds_at_once_for_who_has_set_it(make: Make):
     assert received(queue, 1) == 1  # without a limit; which is asked for again a second later
     queue.configure(concurrency_per_key=1)
     assert received(queue) == 1
+
+
+def test_ledger_is_kept_from_the_first_send_of_a_client_that_wants_one(make: Make, queue: Queue):
+    client = make(shards=1, events=True)
+    client.send("x")
+    assert queue.configuration() == Configuration(events=100_000)
+
+
+def test_ledger_that_is_kept_already_keeps_its_length(make: Make, queue: Queue):
+    queue.configure(events=7)
+    make(shards=1, events=True).send("x")
+    assert queue.configuration() == Configuration(events=7)
+    make(shards=1, events=9).send("x")
+    assert queue.configuration() == Configuration(events=9)
+
+
+@pytest.mark.parametrize("events", [None, False])
+def test_ledger_is_ended(queue: Queue, events: bool | None):
+    queue.configure(events=True, concurrency=5)
+    queue.configure(events=events)
+    assert queue.configuration() == Configuration(concurrency=5)
+
+
+@pytest.mark.parametrize("events", [0, -1, 10_000_001, 1.5, "many"])
+def test_impossible_ledger_is_refused_and_nothing_is_changed(queue: Queue, events: Any):
+    queue.configure(events=5)
+    with pytest.raises(InvalidInput, match=r"events .* is neither True nor False, nor a number of entries from 1 to"):
+        queue.configure(events=events)
+    assert queue.configuration() == Configuration(events=5)
+
+
+@pytest.mark.parametrize("again", ["send", "receive"])
+def test_what_a_client_wants_is_stored_again_when_the_server_has_lost_its_data(
+    make: Make, client: redis.Redis, again: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.operations.core.LOOK_SECONDS", -1.0)  # it looks each time
+    wishful = make(shards=1, rate="5/s", events=9)
+    wishful.send("x")
+    wishful.configure(concurrency=3)
+    client.flushall()
+    for _ in range(2):  # the first receive finds that the queue is not recorded
+        wishful.send("x") if again == "send" else wishful.receive()
+    assert wishful.configuration() == Configuration(rate="5/s", events=9)

@@ -207,3 +207,11 @@ def test_every_group_hears_of_every_order_and_fails_for_itself(run: Run):
     assert "billing  order-2" not in printed
     assert "4 orders, handled by billing, mail and search: 4, 5 and 4 deliveries\n" in printed
     assert "dead letters of billing: order-2; 4 records trimmed, 0 left\n" in printed
+
+
+def test_ledger_tells_what_became_of_each_payment(run: Run):
+    printed = run("audit.py")
+    assert re.search(r"^ann: sent; promoted.*; delivered.*; acked$", printed, re.MULTILINE)
+    assert re.search(r"^ben: sent; .*; nacked: TimeoutError: [^;]*; delivered.*; acked$", printed, re.MULTILINE)
+    assert re.search(r"^nobody: sent; .*; died: .*no such customer$", printed, re.MULTILINE)
+    assert "alarms: 1, Reject: no such customer" in printed

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from tests.faults.history import Event
 from tests.faults.troubles import Troubles
 
@@ -77,7 +79,8 @@ def check(history: Iterable[Event], lease: float | None = None) -> Verdict:
     sends = deliveries = duplicates = buried = 0
     found: dict[str, list[str]] = {name: [] for name in WRONG}
     worst = 0.0
-    for message_id, events in lives.items():
+    for message_id, life in lives.items():
+        events = _with_first_dues(life)
         kinds = [event.kind for event in events]
         sends += "sent" in kinds
         deliveries += kinds.count("delivered")
@@ -87,6 +90,20 @@ def check(history: Iterable[Event], lease: float | None = None) -> Verdict:
         for wrong in _wrongs(events, troubles):
             found[wrong].append(message_id)
     return Verdict(sends, deliveries, duplicates, buried, worst, **found)
+
+
+def _with_first_dues(events: Sequence[Event]) -> Sequence[Event]:
+    """Let each delivery tell when its attempt fell due first, not when it was handed back behind others."""
+    if all(event.kind != "unstarted" for event in events):
+        return events
+    first: dict[tuple[int, int], float] = {}  # by the attempt, and when it fell due anew
+    told = []
+    for event in events:
+        due_ms = first.get((event.attempt, int(event.due_ms)), event.due_ms)
+        if event.kind == "unstarted":
+            first[event.attempt, int(event.ms)] = due_ms
+        told.append(replace(event, due_ms=due_ms) if event.kind == "delivered" else event)
+    return told
 
 
 def _wrongs(events: Sequence[Event], troubles: Troubles) -> Iterator[str]:

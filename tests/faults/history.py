@@ -23,6 +23,7 @@ Kind: TypeAlias = Literal[
     "finished",  # the handler's work is done: what happens to the message from here on is a duplicate
     "failed",  # the handler gave the delivery up on purpose; the next one, if there is one, is due after `ms` at least
     "settled",  # ack, nack, … returned; `note` says which, and what the queue said
+    "unstarted",  # a delivery was handed back behind others, before a handler saw it; `ms` and `due_ms` as if delivered
     "released",  # the delivery was handed back at no cost: the next one is the same attempt
     "cancelled",  # cancel said so: no delivery may begin from here on
     "buried",  # found among the dead letters; `note` is the reason, `ms` when it died, by the server's clock
@@ -41,7 +42,8 @@ class Event(msgspec.Struct, omit_defaults=True):
         attempt: which delivery of the message.
         ms: a time by the server's clock, where the kind has one.
         wall_ms: the time of the machine's clock, where that is to be compared with the server's.
-        due_ms: of a delivery: when it fell due, by the server's clock; after a lost lease, the end of that.
+        due_ms: of a delivery: when it fell due, by the server's clock; after a lost lease, the end of that; handed back
+            behind others, the time when it was handed out before.
     """
 
     kind: Kind
@@ -88,6 +90,11 @@ class Journal:
         due_ms = float(message.due_ms)
         self.note("delivered", message.id, attempt=message.attempt, ms=message.handed_ms, due_ms=due_ms)
 
+    def unstarted(self, id: str, message: Delivery) -> None:
+        """Write that a message was here, and is handed back behind others."""
+        due_ms = float(message.due_ms)
+        self.note("unstarted", id, attempt=message.attempt, ms=message.handed_ms, due_ms=due_ms)
+
     def close(self) -> None:
         os.close(self._file)
 
@@ -97,11 +104,17 @@ def read(folder: Path) -> list[Event]:
 
     The last line of a process that was killed may be cut short, and then tells nothing.
     """
-    return sorted((event for path in folder.glob("*.jsonl") for event in _lines(path)), key=lambda event: event.at)
+    journals = (path.read_bytes().splitlines(keepends=True) for path in folder.glob("*.jsonl"))
+    return sorted((event for lines in journals for event in _events(lines)), key=lambda event: event.at)
 
 
-def _lines(path: Path) -> Iterator[Event]:
+def read_tail(path: Path, count: int) -> list[Event]:
+    """Read up to `count` events at the end of a journal; none of one that is not there."""
+    return list(_events(path.read_bytes().splitlines(keepends=True)[-count:])) if path.exists() else []
+
+
+def _events(lines: list[bytes]) -> Iterator[Event]:
     decode = msgspec.json.Decoder(Event).decode
-    for line in path.read_bytes().splitlines(keepends=True):
+    for line in lines:
         if line.endswith(b"\n"):
             yield decode(line)

@@ -152,6 +152,8 @@ def idles(mine: Queue, root: Queue) -> None:
     root.send("x", delay=60)
     keys = mine.core.shards[0].keys
     act(mine, mine.core.shards[0].rest("me", 1000), mine.core.shards[0].watch("me", 1000))
+    shards(root).zadd(keys.consumers, {"long ago": 1})
+    assert mine.connection.run([mine.core.shards[0].appear("me")]) == [1]
     assert shards(root).exists(keys.timer)
     shards(root).delete(keys.bell, keys.timer)
     act(mine, mine.core.shards[0].ring())
@@ -197,6 +199,7 @@ def observes(mine: Queue, root: Queue) -> None:
     assert [each.reason for each in mine.dead.list()] == ["unwanted"]
     assert [each.id for each in mine.peek("pending")] == ["c"]
     assert [each.count for each in mine.upcoming(120, 120)] == [2]
+    assert mine.why("c").startswith("c is not due until")
 
 
 def examines(mine: Queue, root: Queue) -> None:

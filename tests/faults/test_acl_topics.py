@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from delayq import NewRecord, Topic, wire
+from delayq.calls import one
 from delayq.errors import LoginRefused
 from delayq.listener import Listener
 from delayq.outcome import Failed
@@ -77,6 +78,9 @@ def joins(mine: Topic, root: Topic) -> None:
     assert mine.group("mail", max_deliveries=1).fetch_not_acked("b", 0) == []
     assert len(group.dead()) == 5
     assert (group.lag(), group.unacked(), len(group.consumers())) == (0, [], 2)
+    assert mine.connection.do(one(mine.core.shards[0].forget("mail", 0, "^a$"))) == 1
+    mine.connection.do(settling.leave(mine.core, "mail", "b"))
+    assert group.consumers() == []
 
 
 def administers(mine: Topic, root: Topic) -> None:
@@ -115,7 +119,7 @@ OWN: dict[str, tuple[Story, ...]] = {
 }
 SCRIPTS = {
     "publisher": "publish postpone withdraw",
-    "member": "ripe append make_group poll ack fail hold unacked rescue bury groups behind",
+    "member": "ripe append make_group poll ack fail hold unacked rescue bury groups behind forget hand_over",
     "topic_administrator": "make_group destroy groups behind unacked revive hand_over clear_ghosts trim trim_acked"
     " shrink",
 }
@@ -193,7 +197,6 @@ REFUSED: dict[str, dict[str, Callable[[Topic], Any]]] = {
         "shrink": lambda topic: topic.shrink_by_last_size(),
         "move": lambda topic: topic.group("mail").set_position("0"),
         "destroy": lambda topic: topic.group("mail").destroy(),
-        "remove_consumer": lambda topic: topic.group("mail").remove_consumer("idle"),
     },
     "topic_administrator": {
         "delay": lambda topic: topic.publish("x", delay=60),

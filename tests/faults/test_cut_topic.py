@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 COUNT = 30
 FAILS, REJECTED, LATE, LEFT = 3, 4, COUNT, COUNT + 1  # the payloads of some
-CALLS = ("unacked", "rescue", "poll", "ack", "fail", "bury", "retake", "hold", "ripe", "append")
+CALLS = ("unacked", "rescue", "poll", "ack", "fail", "bury", "retake", "hold", "ripe", "append", "forget")
 CUTS: list[tuple[str, Way]] = [*((call, "after") for call in CALLS), ("poll", "before"), ("ack", "before")]
 
 Life = Callable[[str, Callable[[Record], None], Callable[[], bool]], None]
@@ -74,7 +74,7 @@ def test_every_record_is_handled_when_a_connection_is_cut(
         return Cut(way) if name == f"topics/{call}" and not proxy.cuts and handled_enough() else None
 
     def handled_enough() -> bool:  # what begins a life is to be cut there; a poll that brings something, too
-        return call in {"unacked", "rescue", "poll"} or bool(handled)
+        return call in {"unacked", "rescue", "poll", "forget"} or bool(handled)
 
     with Topic("orders", url=redis_server.url) as topic, redis_server.client() as client:
         group = topic.group("billing")

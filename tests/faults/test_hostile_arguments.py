@@ -31,7 +31,7 @@ from tests.faults.hostile import (
 environment, invoke, server = conftest.environment, conftest.invoke, conftest.server
 
 # Those that run on, or for long, have tests of their own; these end by themselves.
-COMMANDS = ["send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "doctor"]
+COMMANDS = ["send", "stats", "peek", "show", "why", "cancel", "reschedule", "pause", "resume", "purge", "doctor"]
 DEAD = ["list", "show", "requeue", "edit", "purge"]
 ELSEWHERE = {"--url", "--file", "-f"}  # tried by the tests of URLs and of lines; here they would reach out
 

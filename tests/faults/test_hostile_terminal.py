@@ -29,6 +29,7 @@ UNSEEN = "\u202e\u200b"  # which names may hold
 @pytest.fixture
 def attacked(queue: Queue) -> Queue:
     """A queue in which all that a sender or a handler may choose holds what a terminal obeys."""
+    queue.configure(events=True)
     queue.send(
         {f"k{ATTACK}": ATTACK}, id=f"json{UNSEEN}", delay=60, headers={f"h{ATTACK}": ATTACK, "b": ATTACK.encode()}
     )
@@ -46,6 +47,10 @@ def attacked(queue: Queue) -> Queue:
 LOOKS = [
     *(["peek", "emails", "--state", state] for state in ("pending", "unack", "retry", "dead")),
     *(["show", "emails", f"{name}{UNSEEN}"] for name in ("json", "raw", "retry", "dead", "unack")),
+    *(["show", "emails", f"{name}{UNSEEN}", "--history"] for name in ("json", "raw", "retry", "dead", "unack")),
+    ["topic", "read", "emails", "--ledger"],
+    ["topic", "tail", "emails", "--ledger", "--from", "0", "--wait", "0"],
+    *(["why", "emails", f"{name}{UNSEEN}"] for name in ("json", "retry", "dead", "unack", "nobody")),
     ["dead", "list", "emails"],
     ["dead", "show", "emails", f"dead{UNSEEN}"],
     ["stats", "emails"],

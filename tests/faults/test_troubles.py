@@ -20,6 +20,7 @@ from tests.faults.histories import (
     sent,
     wrong,
 )
+from tests.faults.history import Event
 
 
 def test_second_delivery_without_a_fault_is_unexplained() -> None:
@@ -216,3 +217,32 @@ def test_process_that_stood_still_may_begin_late() -> None:
     stop = [fault(2, A), recovered(6, A)]
     late = judged(sent(), stop, delivered(4, B, 2), finished(5, B, 2), delivered(6.1, A, 1), finished(6.2, A, 1))
     assert "unfenced" not in wrong(late)
+
+
+def unstarted(at: float, attempt: int, due_ms: float) -> Event:
+    return seen("unstarted", at, B, attempt=attempt, ms=at * 1000 + 0.7, due_ms=due_ms)
+
+
+def test_message_that_was_handed_back_behind_others_was_lost_before_that() -> None:
+    back = [unstarted(6, 3, 4000.0), unstarted(8, 3, 6000.0)]
+    third = [delivered(20, C, 3, due_ms=8000.0), finished(21, C, 3)]
+    begun = [*sent(), delivered(1.5), failed(1.6), *third]
+    assert wrong(judged(begun, fault(3, A), back, lease=LEASE)) == {}
+    assert wrong(judged(begun, fault(7, A), back, lease=LEASE)) == {"unexplained": ["m"]}
+    assert wrong(judged(begun, fault(3, A), lease=LEASE)) == {"unexplained": ["m"]}
+    assert wrong(judged(begun, fault(3, A), back[:1], lease=LEASE)) == {"unexplained": ["m"]}  # where was it from 6 on?
+
+
+def test_hand_back_says_nothing_of_the_attempts_after_it() -> None:
+    back = [unstarted(6, 3, 4000.0)]
+    fourth = [delivered(20, C, 4, due_ms=8000.0), finished(21, C, 4)]  # the process that handed it back has not said so
+    begun = [*sent(), delivered(1.5), failed(1.6), *back, *fourth]
+    assert wrong(judged(begun, fault(3, A), lease=LEASE)) == {"unexplained": ["m"]}
+    assert wrong(judged(begun, fault(3, A), fault(6.1, B), lease=LEASE)) == {}
+
+
+def test_recovery_of_a_message_that_was_handed_back_behind_others_begins_with_the_loss_of_its_lease() -> None:
+    back = unstarted(6, 3, 4000.0)
+    third = [delivered(7, C, 3, due_ms=6000.0), finished(7.1, C, 3)]
+    begun = [*sent(), delivered(1.5), failed(1.6), back, *third]
+    assert judged(begun, fault(3, A), fault(5, A), lease=LEASE).worst_recovery == pytest.approx(4.1)

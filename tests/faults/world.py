@@ -22,7 +22,8 @@ from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 30.0
-LASTING = (b":meta", b":stats", b":timer", b":bell", b":rate")  # the keys that a drained queue leaves
+# The keys that a drained queue leaves.
+LASTING = (b":meta", b":stats", b":timer", b":bell", b":rate", b":consumers", b":events")
 
 Size: TypeAlias = Literal["short", "long"]
 

@@ -11,9 +11,11 @@ import delayq
 from delayq import aio, doctor
 from delayq.aio import dead as aio_dead
 from delayq.aio import doctor as aio_doctor
+from delayq.aio import events as aio_events
 from delayq.aio import group as aio_group
 from delayq.aio import schedules as aio_schedules
 from delayq.dead import DeadLetters
+from delayq.events import Ledger
 from delayq.group import Group
 from delayq.schedules import Schedules
 
@@ -24,6 +26,7 @@ PAIRS: list[tuple[Any, Any]] = [
     (DeadLetters, aio_dead.DeadLetters),
     (Schedules, aio_schedules.Schedules),
     (delayq.Topic, aio.Topic),
+    (Ledger, aio_events.Ledger),
     (Group, aio_group.Group),
     (delayq.TopicConsumer, aio.TopicConsumer),
 ]

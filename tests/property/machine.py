@@ -17,6 +17,7 @@ from delayq.keys import STATES
 from tests.property import model as expected
 from tests.property.beyond import Beyond, due_and_created
 from tests.property.held import PURGEABLE, WAITING, Clock, Handed
+from tests.property.ledger import Ledger
 from tests.property.model import Model
 from tests.property.steps import STEPS
 from tests.property.stored import Stored, explained
@@ -45,6 +46,12 @@ class Life(Beyond, RuleBasedStateMachine):
         self.stored = Stored(client, self.keys)
         self.handed: list[tuple[Message, Handed]] = []
         self.next_work = math.inf
+        self.ledger = None
+        if taken["programs"] % 2:
+            self.queue.configure(events=True)
+            self.model.recorded = self.model.has_ledger = True
+            self.ledger = Ledger(client, self.keys.events)
+            self.stored.read()  # that rang
         taken["programs"] += 1
 
     # One rule, not one a kind: of many rules Hypothesis leaves some out of each program, and few would get far.
@@ -219,6 +226,8 @@ class Life(Beyond, RuleBasedStateMachine):
         assert found == wanted, {name: (found[name], wanted[name]) for name in found if found[name] != wanted[name]}
         self.check_books()
         self.check_bell()
+        if self.ledger is not None:
+            self.ledger.check(self.model)
 
     def check_books(self) -> None:
         gone = sum(self.model.counters[name] for name in ("acked", "cancelled", "expired", "purged"))

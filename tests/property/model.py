@@ -44,6 +44,7 @@ class Model:
     counters: Counter[str] = field(default_factory=Counter)
     reserved: dict[str, int] = field(default_factory=dict)  # id -> until when
     recorded: bool = False
+    has_ledger: bool = False
     paused: int | None = None
     deliveries: int = 0
 

@@ -33,6 +33,7 @@ class Stored:
         rang, cancelled, keys, *structures = self._read()
         self.rang = bool(rang)
         flat = [dict(zip(each[::2], each[1::2], strict=True)) for each in structures]
+        keys = [key for key in keys if not key.endswith(b":consumers")]  # which are noted now and then
         zsets = {state: {id.decode(): micros(score) for id, score in flat.pop(0).items()} for state in STATES}
         hashes = {name: {key.decode(): value.decode() for key, value in flat.pop(0).items()} for name in HASHES}
         hashes["stats"] = {name: count for name, count in hashes["stats"].items() if count != "0"}
@@ -48,6 +49,8 @@ def explained(model: Model, keys: QueueKeys) -> dict[str, Any]:
     inside = model.messages.values()
     zsets = {state: {m.id: raw_score(m) for m in inside if m.state == state} for state in STATES}
     meta = {"format": "1", "shards": "1"} if model.recorded else {}
+    if model.has_ledger:
+        meta["events"] = "100000"
     if model.paused is not None:
         meta["paused"] = str(model.paused)
     hashes = {
@@ -60,6 +63,8 @@ def explained(model: Model, keys: QueueKeys) -> dict[str, Any]:
     cancelled = {m.id for m in inside if m.cancelled and m.state == "unack"}
     named = {name for name, held in (zsets | hashes | {"cancelled": cancelled}).items() if held}
     names = {str(getattr(keys, name)) for name in named} | {keys.message(m.id) for m in inside if m.has_payload}
+    if model.has_ledger and model.counters:
+        names.add(keys.events)
     names |= {keys.unique(message_id) for message_id in model.reserved}  # until Redis drops it, by its own clock
     return zsets | hashes | {"cancelled": cancelled, "keys": names}
 

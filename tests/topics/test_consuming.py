@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 import redis
+from structlog.testing import capture_logs
 
-from delayq import InvalidInput, NewRecord, Record, Reject, RetryAfter, Topic, TopicConsumer, aio, backoff
-from delayq.errors import UnknownGroup
+from delayq import InvalidInput, Middleware, NewRecord, Record, Reject, RetryAfter, Topic, TopicConsumer, aio, backoff
+from delayq.errors import ReturnedFalse, UnknownGroup
 from delayq.group import REQUEUED
+from delayq.topics import settling
 from delayq.topics.keys import TopicKeys
 from tests.topics.conftest import Awaited, Make, Now
 from tests.waiting import eventually
@@ -245,6 +251,22 @@ def test_what_waits_for_its_backoff_is_handed_back(topic: Topic, consume: Consum
     assert seen == [(1, 2)]
 
 
+def test_delayed_record_whose_envelope_was_damaged_is_a_dead_letter_beside_the_others(
+    make: Make, consume: Consume, now: Now, client: redis.Redis
+):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    for number in range(3):
+        topic.publish(number, delay=1 + number, id=f"r{number}")
+    client.set("delayq:{orders}:topic:msg:r0", b"\xc1 no envelope")
+    client.delete("delayq:{orders}:topic:msg:r1")
+    client.hset("delayq:{orders}:topic:msg:r1", "a", "b")
+    now.later(3)
+    seen: list[int] = []
+    assert consume(group, lambda record: seen.append(record.payload)).drain() == 2
+    assert (seen, [letter.reason for letter in group.dead()]) == ([2], ["unreadable-envelope"])
+
+
 def test_drain_handles_again_what_is_not_to_wait(topic: Topic, consume: Consume):
     group = topic.group("billing")
     publish(topic, 1)
@@ -312,6 +334,36 @@ def test_consumer_without_a_name_leaves_its_group(topic: Topic, consume: Consume
     assert group.consumers() == []
 
 
+def test_names_of_killed_consumers_leave_the_group_unless_somebody_has_chosen_them_or_they_hold_records(
+    topic: Topic, consume: Consume, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(settling, "FORGOTTEN_MS", 0)
+    group = topic.group("billing")
+    publish(topic, 30)
+    kept = {"chosen", "chosen-12", "chosen-1-abcdef0", "chosen-1-abcdeg", "holds-1-abcdef"}
+    for name in (*kept, "host-1-012abc", "host.a-b-99-ffffff"):
+        assert group.poll(name, 1 if name.startswith("holds") else 2)
+        if not name.startswith("holds"):
+            group.ack(group.own_unacked(name))
+    consume(group, lambda _: None).drain()
+    assert {each.name for each in group.consumers()} == kept
+    assert [each.consumer for each in group.unacked()] == ["holds-1-abcdef"]
+
+
+def test_consumer_that_was_heard_of_lately_stays_in_its_group(topic: Topic, consume: Consume):
+    group = topic.group("billing")
+    publish(topic, 1)
+    group.ack(group.poll("host-1-012abc"))
+    consume(group, lambda _: None).drain()
+    assert [each.name for each in group.consumers()] == ["host-1-012abc"]
+
+
+def test_names_of_consumers_that_were_given_none_are_those_that_their_group_forgets(topic: Topic, consume: Consume):
+    consumer = consume(topic.group("billing"), lambda _: None)
+    pattern = settling.NAMELESS.replace("%d", r"\d").replace("%x", "[0-9a-f]")
+    assert re.search(pattern, consumer.name)
+
+
 def test_what_a_handler_works_on_stays_young(make: Make, consume: Consume, client: redis.Redis):
     group = make(shards=1).group("billing")
     client.xadd(stream(), {"number": "0"})
@@ -371,8 +423,137 @@ def test_group_that_is_gone_ends_the_consumer(topic: Topic, consume: Consume, cl
         consume(group, lambda _: None).drain()
 
 
+@dataclass
+class Order:
+    number: int
+
+
+class Parcel(msgspec.Struct):
+    weight: float
+
+
+def typed(seen: list[Any]) -> dict[str, Callable[[Any], Any]]:
+    """Handlers that say by an annotation what they take."""
+
+    def order(order: Order) -> None:
+        seen.append(order)
+
+    def parcel(parcel: Parcel) -> None:
+        seen.append(parcel)
+
+    def record(record: Record[Order]) -> None:
+        assert isinstance(record, Record)
+        seen.append(record.payload)
+
+    async def awaited(order: Order) -> None:
+        seen.append(order)
+
+    return {"order": order, "parcel": parcel, "record": record, "awaited": awaited}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("order", Order(7)), ("parcel", Parcel(1.5)), ("record", Order(7)), ("awaited", Order(7))]
+)
+def test_typed_handler_is_given_what_it_is_annotated_with(topic: Topic, name: str, expected: Any):
+    is_awaited = isinstance(topic, Awaited)
+    if name == "awaited" and not is_awaited:
+        return
+    group: Any = topic.group("billing")
+    topic.publish_many([NewRecord(expected), NewRecord({"number": "seven", "weight": "much"}), NewRecord(b"raw")])
+    seen: list[Any] = []
+    handler = typed(seen)[name]
+    if is_awaited:
+        assert Awaited(aio.TopicConsumer(group.target, handler), group.runner).drain() == 3
+    else:
+        assert TopicConsumer(group, handler).drain() == 3
+    assert seen == [expected]
+    assert [letter.reason for letter in group.dead()] == ["payload-mismatch"] * 2
+
+
+def test_typed_handler_reads_entries_of_other_programs(make: Make, client: redis.Redis):
+    topic = make(shards=1)
+    group: Any = topic.group("billing")
+    client.xadd(stream(), {"name": "a"})
+    seen: list[dict[str, str]] = []
+
+    def handle(values: dict[str, str]) -> None:
+        seen.append(values)
+
+    if isinstance(topic, Awaited):
+        assert Awaited(aio.TopicConsumer(group.target, handle), group.runner).drain() == 1
+    else:
+        assert TopicConsumer(group, handle).drain() == 1
+    assert seen == [{"name": "a"}]
+
+
+def test_middleware_runs_around_each_delivery(topic: Topic, consume: Consume):
+    group = topic.group("billing")
+    publish(topic, 1)
+    told: list[Any] = []
+    middleware = Middleware()
+    middleware.before_delivery(lambda record: told.append((record.payload, record.deliveries)))
+    middleware.after_delivery(lambda _, error: told.append(type(error)))
+
+    @middleware.around_delivery
+    def around(_: Record) -> Iterator[None]:
+        told.append("in")
+        yield
+        told.append("out")
+
+    assert consume(group, lambda record: record.deliveries > 1, middleware=middleware).run(max_records=2) == 2
+    assert told == [(0, 1), "in", ReturnedFalse, (0, 2), "in", "out", type(None)]
+    assert group.unacked() == []
+
+
+def test_handler_that_takes_too_long_is_told_of_with_its_record(make: Make, consume: Consume, kind: str):
+    topic = make(shards=1)
+    group: Any = topic.group("billing")
+    publish(topic, 1)
+    over = threading.Event()
+
+    def handle(_: Record) -> None:
+        assert over.wait(20)
+
+    if isinstance(topic, Awaited):
+        consumer: Any = Awaited(aio.TopicConsumer(group.target, handle, timeout=0.01), group.runner)
+    else:
+        consumer = consume(group, handle, timeout=0.01)
+    with capture_logs() as lines:
+        thread = threading.Thread(target=lambda: over.set() if eventually(lambda: bool(told(lines))) else None)
+        thread.start()
+        assert consumer.drain() == 1
+        thread.join()
+    assert (consumer.overran, group.unacked(), kind) == (1, [], kind)
+    (line, *_) = told(lines)
+    assert (line["topic"], line["delivery"], "queue" in line) == ("orders", 1, False)
+
+
+def told(lines: Any) -> list[Any]:
+    return [line for line in lines if line["event"].startswith("handler runs for longer")]
+
+
+def test_async_handler_that_takes_too_long_is_cancelled_and_has_failed(make: Make):
+    topic: Any = make(shards=1)
+    if not isinstance(topic, Awaited):  # a plain handler is not cancelled
+        return
+    group: Any = topic.group("billing", max_deliveries=1)
+    topic.publish(1)
+
+    async def handle(_: Record) -> None:
+        await asyncio.sleep(3600)
+
+    consumer = Awaited(aio.TopicConsumer(group.target, handle, timeout=0.01), group.runner)
+    assert (consumer.drain(), consumer.overran) == (1, 1)
+    (letter,) = group.dead()
+    assert letter.errors == ["TimeoutError: the handler took longer than 0.01 s: cancelled"]
+
+
 def generator(_: Record) -> Iterator[int]:
     yield 1
+
+
+def takes_set(_: threading.Lock) -> None:
+    raise AssertionError
 
 
 @pytest.mark.parametrize(
@@ -385,10 +566,26 @@ def generator(_: Record) -> Iterator[int]:
         ({"ack_timeout": 90_000}, "ack_timeout"),
         ({"shutdown_timeout": -1}, "shutdown_timeout"),
         ({"backoff": 5}, "backoff"),
+        ({"timeout": 0}, "timeout"),
+        ({"middleware": 5}, "middleware"),
+        ({"handler": takes_set}, "takes"),
         ({"name": "a\nb"}, "consumer name"),
         ({"name": ""}, "consumer name"),
     ],
-    ids=["handler", "generator", "concurrency", "instant", "days", "negative", "backoff", "lines", "nothing"],
+    ids=[
+        "handler",
+        "generator",
+        "concurrency",
+        "instant",
+        "days",
+        "negative",
+        "backoff",
+        "timeout",
+        "middleware",
+        "type",
+        "lines",
+        "nothing",
+    ],
 )
 def test_bad_argument_is_refused(topic: Topic, consume: Consume, options: dict[str, Any], named: str):
     kind: Any = aio.TopicConsumer if isinstance(topic, Awaited) else TopicConsumer

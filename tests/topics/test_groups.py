@@ -128,6 +128,15 @@ def test_stale_records_are_taken_over_once(make: Make):
     assert len(group.unacked("dead")) == 3
 
 
+def test_unacked_of_a_consumer_that_there_is_none_of_says_so(topic: Topic):
+    group = topic.group("mail")
+    publish(topic, 1)
+    assert group.ack(group.poll("a")) == 1
+    assert group.unacked("a") == []
+    with pytest.raises(UnknownConsumer, match=r"group mail of topic \w+ has no consumer 'b': see group.consumers"):
+        group.unacked("b")
+
+
 def test_record_delivered_too_often_becomes_a_dead_letter_of_the_group_alone(make: Make):
     topic = make(shards=1)
     group, other = topic.group("billing", max_deliveries=2), topic.group("mail")
@@ -142,6 +151,20 @@ def test_record_delivered_too_often_becomes_a_dead_letter_of_the_group_alone(mak
     assert (letter.consumer, letter.deliveries, letter.reason) == ("b", 2, "deliveries-exhausted")
     assert group.unacked() == []
     assert (other.lag(), other.dead()) == (1, [])
+
+
+def test_entry_of_more_fields_than_a_script_can_pass_on_is_buried_beside_the_others(make: Make, client: redis.Redis):
+    topic = make(shards=1)
+    group = topic.group("billing", "0", max_deliveries=1)
+    publish(topic, 1)
+    client.xadd(topic.core.shards[0].keys.stream, {f"f{number}": "v" for number in range(4_500)})
+    publish(topic, 1)
+    assert len(group.poll("a")) == 3
+    age()
+    assert group.fetch_not_acked("b", 0) == []
+    assert group.unacked() == []
+    assert [len(letter.record.fields) for letter in group.dead()] == [2, 7_900, 2]
+    assert group.dead()[1].errors == ["550 of its fields are left out here"]
 
 
 def test_buried_record_keeps_its_reason_and_error(topic: Topic):
@@ -218,6 +241,24 @@ def test_consumer_that_holds_nothing_is_removed(make: Make):
         group.remove_consumer("a", to="a")
 
 
+def test_consumer_is_removed_from_all_shards_whichever_of_them_know_it(make: Make, client: redis.Redis):
+    topic = make(shards=3)
+    group = topic.group("billing", "0")
+    topic.publish_many([NewRecord(number, key=str(number)) for number in range(20)])
+    held = group.poll("a", 100)
+    assert {record.shard for record in held} == {0, 1, 2}
+    group.ack([record for record in held if record.shard != 2])
+    with pytest.raises(HoldsRecords):
+        group.remove_consumer("a")
+    for scripts in topic.core.shards:  # nothing was changed: it has left none of them
+        assert len(client.xinfo_consumers(scripts.keys.stream, "billing")) == 1
+    assert group.remove_consumer("a", to="b") == len(group.unacked("b"))
+    assert [each.name for each in group.consumers()] == ["b"]
+    assert group.remove_consumer("b", to="c") == len(group.unacked("c")) > 0
+    with pytest.raises(UnknownConsumer):
+        group.remove_consumer("b")
+
+
 def test_lag_counts_what_no_consumer_was_handed(topic: Topic):
     group = topic.group("billing", "0")
     assert group.lag() == 0
@@ -254,11 +295,12 @@ def test_unknown_group_is_named_and_nothing_is_made(make: Make):
         group.consumers,
         lambda: group.set_position("0"),
         lambda: group.remove_consumer("a", "b"),
+        lambda: group.ack("1-0"),
+        group.dead,
     ]
     for call in calls:
         with pytest.raises(UnknownGroup, match=r"has no group billing: make it with topic\.group"):
             call()
-    assert group.ack("1-0") == 0
     assert topic.groups() == []
 
 

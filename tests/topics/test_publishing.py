@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from delayq import InvalidInput, NewRecord, Topic
-from delayq.errors import KeyOverwritten, PayloadTooLarge, RecordOrder, ShardsMismatch
+from delayq.errors import DelayqError, KeyOverwritten, PayloadTooLarge, RecordOrder, ShardsMismatch
 from delayq.times import from_ms
 from tests.topics.conftest import START, Make, Now
 
@@ -147,6 +148,27 @@ def test_delayed_record_with_an_id_that_waits_is_left(topic: Topic, now: Now):
     assert payloads(topic) == ["first"]
 
 
+def test_id_of_a_delayed_record_is_looked_for_in_the_shard_of_its_key(make: Make):
+    topic = make(shards=3)
+    assert topic.publish(1, delay=5, id="x", key="a").created
+    assert not topic.publish(2, delay=5, id="x", key="a").created
+    assert not topic.publish(3, delay=5, id="x", key="c").created  # of the same shard
+    assert topic.publish(4, delay=5, id="x", key="b").created  # of another one
+    assert topic.publish(5, delay=5, id="y").created
+    assert not topic.publish(6, delay=5, id="y").created
+    assert (topic.cancel("x"), topic.cancel("y")) == (True, True)
+    assert (topic.cancel("x"), topic.cancel("y")) == (False, False)
+
+
+def test_records_of_one_id_under_keys_of_several_shards_are_refused_and_none_is_stored(make: Make, client: redis.Redis):
+    topic = make(shards=3)
+    with pytest.raises(InvalidInput, match="id 'x' comes with keys of several shards: give it the same key"):
+        topic.publish_many([NewRecord(number, delay=5, id="x", key=key) for number, key in enumerate("ab")])
+    assert not [key for key in client.scan_iter() if b":msg:" in key]
+    created = topic.publish_many([NewRecord(number, delay=5, id="x", key=key) for number, key in enumerate("ac")])
+    assert [each.created for each in created] == [True, False]
+
+
 def test_delayed_record_can_be_cancelled_while_it_waits(topic: Topic, now: Now):
     published = topic.publish("a", at=LATER)
     assert topic.cancel(published.id) is True
@@ -164,11 +186,34 @@ def test_envelope_that_is_gone_does_not_keep_the_others(topic: Topic, now: Now, 
     assert payloads(topic) == ["b"]
 
 
+def test_envelope_that_was_overwritten_is_told_and_does_not_keep_the_others(make: Make, now: Now, client: redis.Redis):
+    topic = make(shards=1)
+    for number in range(4):
+        topic.publish(number, delay=1 + number, id=f"r{number}")
+    overwritten = {number: f"delayq:{{orders}}:topic:msg:r{number}" for number in (0, 2)}
+    for key in overwritten.values():
+        client.delete(key)
+        client.rpush(key, "theirs")
+    now.later(1)
+    with capture_logs() as lines:
+        assert payloads(topic) == []
+        now.later(9)
+        assert payloads(topic) == [1, 3]
+        assert payloads(topic) == [1, 3]
+    told = [(line["log_level"], line["topic"], line["count"], line["ids"]) for line in lines]
+    assert told == [("error", "orders", 1, ["r0"]), ("error", "orders", 1, ["r2"])]
+    assert all(client.lrange(key, 0, -1) == [b"theirs"] for key in overwritten.values())
+    assert topic.cancel("r0") is False
+    assert topic.publish("again", delay=0.001, id="r0").created
+
+
 def test_key_of_another_type_is_named_and_left(make: Make, client: redis.Redis):
     topic = make(shards=1)
     client.set("delayq:{orders}:topic", "mine")
     for call in (lambda: topic.publish("a"), topic.range, topic.length, lambda: topic.group("g"), topic.trim_acked):
-        with pytest.raises(KeyOverwritten, match="belongs to another program"):
+        with pytest.raises(
+            KeyOverwritten, match=r"value; delayq:\{orders\}:topic, or another key .* belongs to another program"
+        ):
             call()
     topic.publish("a", delay=1)
     assert client.get("delayq:{orders}:topic") == b"mine"
@@ -185,9 +230,22 @@ def test_delayed_record_stays_where_it_is_when_its_topic_was_overwritten(make: M
     assert payloads(topic) == ["a"]
 
 
+def test_delayed_record_stays_where_it_is_when_its_topic_takes_no_more(make: Make, now: Now, client: redis.Redis):
+    topic = make(shards=1)
+    topic.publish_many([NewRecord(number, delay=1) for number in range(3)])
+    stream = topic.core.shards[0].keys.stream
+    client.xadd(stream, {"x": "y"}, id=f"{2**64 - 1}-{2**64 - 1}")  # there is no greater id
+    now.later(2)
+    for _ in range(3):
+        with pytest.raises(DelayqError):
+            topic.length()
+    client.delete(stream)
+    assert sorted(payloads(topic)) == [0, 1, 2]
+
+
 def test_number_of_shards_is_recorded(make: Make):
     make(shards=2).publish("a")
-    with pytest.raises(ShardsMismatch, match="shards=2"):
+    with pytest.raises(ShardsMismatch, match=r":topic:meta has shards=2, not 4: open it with shards=2"):
         make(shards=4).publish("b")
     assert make(shards=None).length() == 1
 

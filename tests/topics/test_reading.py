@@ -7,7 +7,10 @@ import pytest
 import redis
 
 from delayq import InvalidInput, NewRecord, Topic
-from tests.topics.conftest import Make
+from delayq.aio import listener as aio_listener
+from delayq.listener import Listener
+from delayq.topics import publishing, reading
+from tests.topics.conftest import Awaited, Make
 
 
 @pytest.fixture
@@ -110,6 +113,34 @@ def test_tail_brings_what_comes_while_it_waits(make: Make):
     topic.publish("old")
     topic.publish("delayed", delay=0.1)
     assert [record.payload for record in topic.tail("$", wait=1.5)] == ["delayed"]
+
+
+def run(topic: Any, work: Any) -> Any:
+    """Run what a face returns for an operation, or a wait."""
+    return topic.runner.run(work) if isinstance(topic, Awaited) else work
+
+
+@pytest.mark.parametrize("start", ["$", "0"])
+def test_reader_that_takes_any_number_of_shards_may_come_before_the_topic_is_made(make: Make, start: str):
+    reader: Any = make(shards=None)
+    place = reading.Tail(reader.core, start)
+    run(reader, reader.connection.do(place.begin()))
+    assert run(reader, reader.connection.do(place.more())) == []
+    make(shards=3).publish_many([NewRecord(number) for number in range(30)])
+    assert sorted(each.payload for each in run(reader, reader.connection.do(place.more()))) == list(range(30))
+    assert run(reader, reader.connection.do(place.more())) == []
+
+
+def test_wait_that_meets_more_shards_than_were_known_of_ends_at_once(make: Make):
+    reader: Any = make(shards=None)
+    before = run(reader, reader.connection.do(publishing.append_due(reader.core))).seen
+    assert len(before) == 1
+    make(shards=3).publish("a")
+    kind: Any = aio_listener.Listener if isinstance(reader, Awaited) else Listener
+    waiting = kind(reader.core, reader.connection)
+    run(reader, waiting.wait(before, 3600))
+    run(reader, waiting.close())
+    assert len(reader.core.shards) == 3
 
 
 @pytest.mark.parametrize("bad", ["x", "-", "+", 5, None, "(1-0"])

@@ -1,4 +1,4 @@
-"""The rights that docs/topics.md gives to a consumer of a topic suffice."""
+"""The rights that docs/acl.md gives to a consumer of a topic suffice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delayq import Record, Reject, Topic, TopicConsumer
 from tests.house.tree import ROOT
 from tests.waiting import eventually
 
-(LINE,) = re.findall(r"^ACL SETUSER member (.*)$", (ROOT / "docs" / "topics.md").read_text(), re.MULTILINE)
+(LINE,) = re.findall(r"^ACL SETUSER member (.*)$", (ROOT / "docs" / "acl.md").read_text(), re.MULTILINE)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ CALLS: dict[str, Callable[[TopicScripts], Call[Any]]] = {
     "hold": lambda scripts: scripts.hold("g", "c", ["1-0", "2-0"]),
     "unacked": lambda scripts: scripts.unacked("g", "c", 0, "", 10),
     "hand_over": lambda scripts: scripts.hand_over("g", "c", "d"),
+    "forget": lambda scripts: scripts.forget("g", 0, "^idle$"),
     "clear_ghosts": lambda scripts: scripts.clear_ghosts("g", ""),
     "make_group": lambda scripts: scripts.make_group("h", "0"),
     "destroy": lambda scripts: scripts.destroy("g"),
@@ -74,6 +75,7 @@ def given(client: redis.Redis, keys: TopicKeys) -> None:
     client.xgroup_create(keys.stream, "g", "0")
     client.xreadgroup("g", "c", {keys.stream: ">"}, count=5)
     client.xack(keys.stream, "g", "0-1")
+    client.xgroup_createconsumer(keys.stream, "g", "idle")
     client.xadd(keys.buried("g"), {"of": "2-0", "e": "{}"}, id="1-0")
     client.hset(keys.failures("g"), "1-0", "before\n")
     client.xdel(keys.stream, "4-0")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from delayq import InvalidInput, NewRecord, Topic
+from delayq.topics.positions import order
 from tests.topics.conftest import Make
 
 
@@ -87,6 +88,20 @@ def test_trim_acked_drops_what_every_group_has_acked_and_names_who_lags(topic: T
     slow.ack(slow.poll("a", 10))
     assert topic.trim_acked().dropped == 6
     assert left(topic) == []
+
+
+def test_trim_acked_names_who_lags_in_whichever_shard(make: Make):
+    topic = make(shards=3)
+    fast, slow = topic.group("fast", "0"), topic.group("slow", "0")
+    topic.publish_many([NewRecord(number, key=str(number)) for number in range(20)])
+    for shard in range(3):
+        fast.ack(fast.poll("a", 100))
+        records = slow.poll("a", 100)
+        slow.ack([record for record in records if record.shard != shard])
+        oldest = min((each.id for each in slow.unacked(count=100)), key=order)
+        assert topic.trim_acked()[1:] == ("slow", oldest)
+        slow.ack(records)
+        topic.publish_many([NewRecord(number, key=str(number)) for number in range(20)])
 
 
 def test_trim_acked_keeps_what_is_unacked_and_all_behind_it(topic: Topic):

@@ -56,6 +56,7 @@ def results() -> dict[str, Any]:
             "rates": {"send_bulk": pair | {"ratio": 0.9, "unrest": 0.01}},
             "awaited": {"send_tasks": pair | {"ratio": 2.5, "unrest": 0.01}},
             "topics": {"poll": pair | {"ratio": 0.8, "unrest": 0.01}},
+            "ledger": {"drain": pair | {"ratio": 0.8, "unrest": 0.01, "redis_us": {"with": 12.34, "without": 7.0}}},
             "cost": {"redis_cpu_us": 10.0, "commands": 0.1, "trips": 0.01, "lone_trips": 5},
         },
     }
@@ -91,6 +92,11 @@ def test_topics_stand_beside_the_commands_themselves(results: dict[str, Any]):
     title = "poll by 500, beside XREADGROUP COUNT 500"
     assert found.rows == [[title, "90 (80–100)", "100 (1–2)", "0.80", "1%"]]
     assert "| topics: poll, of redis-py's own commands | 0.8 | ≥ 0.7 | pass |" in report.markdown(results)
+
+
+def test_ledger_is_told_by_what_it_costs(results: dict[str, Any]):
+    found = table(results, "With a ledger, and without")
+    assert found.rows == [["a consumer drains", "90 (80–100)", "100 (1–2)", "20%", "12.3", "7.0", "1%"]]
 
 
 def test_markdown_has_each_table_the_machine_and_the_settings(results: dict[str, Any]):

@@ -81,7 +81,7 @@ def test_client_says_nothing_of_what_is_none():
     assert wishes("5/s", None, 2) == {"rate": 5, "period_ms": 1000, "per_key": 2}
 
 
-@pytest.mark.parametrize("values", [[None] * 4, [b"5", None, b"", b"x"], [None, b"1000", b"-1", b"1.5"]])
+@pytest.mark.parametrize("values", [[None] * 5, [b"5", None, b"", b"x", b"-"], [None, b"1000", b"-1", b"1.5", b""]])
 def test_what_is_not_stored_whole_is_no_limit(values: list[bytes | None]):
     assert configured(values) == Configuration()
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -20,7 +20,8 @@ Handler = Callable[[Any], Any]
 class Fake:
     """What middleware may ask of a message."""
 
-    queue, id, attempt = "jobs", "a", 1
+    id = "a"
+    labels: ClassVar[dict[str, Any]] = {"queue": "jobs", "id": "a", "attempt": 1}
 
 
 MESSAGE = Fake()

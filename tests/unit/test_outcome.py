@@ -13,6 +13,7 @@ from delayq.outcome import (
     Dead,
     Done,
     Failed,
+    cause,
     check_async_handler,
     check_handler,
     error_text,
@@ -83,6 +84,21 @@ def test_error_can_be_stored_whatever_is_in_it(error: Any):
     """A file name that is no UTF-8 has such signs in Python."""
     assert error_text(error).endswith(r"caf\udce9")
     assert len(error_text("\udce9" * MAX_ERROR_CHARS).encode()) == MAX_ERROR_CHARS
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "told"),
+    [
+        ("no price", "Reject: no price", "Reject: no price"),
+        ("retries-exhausted", "ValueError: boom", "retries-exhausted: ValueError: boom"),
+        ("unwanted", None, "unwanted"),
+        ("unwanted", "", "unwanted"),
+        (None, "ValueError: boom", "ValueError: boom"),
+        (None, None, ""),
+    ],
+)
+def test_cause_of_a_death_says_nothing_twice(reason: str | None, error: str | None, told: str):
+    assert cause(reason, error) == told
 
 
 @pytest.mark.parametrize("check", [check_handler, check_async_handler])

@@ -39,12 +39,12 @@ def test_types_are_marked_as_shipped():
 
 
 def test_message_sent_by_the_library_is_received_and_acked(redis_server: RedisServer):
-    queue = delayq.Queue("wheel", url=redis_server.url)
-    sent = queue.send({"to": "a@example.org"})
-    (message,) = queue.receive(wait=5)
-    assert (message.id, message.payload, message.attempt) == (sent.id, {"to": "a@example.org"}, 1)
-    message.ack()
-    assert queue.stats().acked == 1
+    with delayq.Queue("wheel", url=redis_server.url) as queue:
+        sent = queue.send({"to": "a@example.org"})
+        (message,) = queue.receive(wait=5)
+        assert (message.id, message.payload, message.attempt) == (sent.id, {"to": "a@example.org"}, 1)
+        message.ack()
+        assert queue.stats().acked == 1
 
 
 def test_message_sent_on_the_command_line_is_counted(redis_server: RedisServer):

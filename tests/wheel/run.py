@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ def main(arguments: list[str]) -> int:
             return 1
         python = install(wheel, place / "venv")
         copy_tests(place / "run")
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs this behind it has it ignored
         command: list[str | Path] = [python, "-m", "pytest", "-n", "auto", "--maxprocesses=4", *SUITES, *arguments]
         return subprocess.run(command, cwd=place / "run", env=environment(), check=False).returncode
 

@@ -237,6 +237,8 @@ OPERATIONS: dict[str, Operation] = {
     "reschedule": Operation(lambda q, _: q.reschedule("failed", delay=2 * HOUR), ("Queue.reschedule",)),
     "reschedule at": Operation(lambda q, _: q.reschedule("later", at=at(2)), ("Queue.reschedule",)),
     "get": Operation(lambda q, _: known(q.get("later")), ("Queue.get",)),
+    "history": Operation(lambda q, _: q.history("later"), ("Queue.history",)),
+    "why": Operation(lambda q, _: q.why("later").partition(" until ")[0], ("Queue.why",)),
     "peek": Operation(lambda q, _: sorted(map(known, q.peek("unack"))), ("Queue.peek",)),
     "stats": Operation(lambda q, _: counts(q), ("Queue.stats",)),
     "upcoming": Operation(

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from delayq import Consumer, Message, Queue, backoff
+from tests.faults.handed_back import note_unstarted
 from tests.faults.history import Journal
 
 
@@ -40,6 +41,7 @@ class Task(msgspec.Struct, kw_only=True):
 def main(task: Task) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer looks after it
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
+    note_unstarted(journal)
     queue = Queue(task.queue, url=task.url, lease=task.lease, backoff=backoff.fixed(task.retries_after), max_retries=20)
 
     @queue.batch_handler(max_messages=task.max_messages, max_wait=task.max_wait)

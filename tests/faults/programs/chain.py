@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from delayq import Ack, Consumer, Message, Outgoing, Queue
+from tests.faults.handed_back import note_unstarted
 from tests.faults.history import Journal
 from tests.faults.leaving import leave_at_sigterm
 
@@ -45,15 +46,21 @@ def link(chain: int, number: int) -> Outgoing:
     return Outgoing(payload, id=None if chain % 2 else f"{chain}:{number}", on_conflict="error", max_retries=50)
 
 
+def name_of(message: Message) -> str:
+    """Return what a link is called in the journal."""
+    return f"{message.payload['chain']}:{message.payload['number']}"
+
+
 def main(task: Task) -> None:
     leave_at_sigterm()  # until the consumer looks after it
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
+    note_unstarted(journal, name_of)
     queue = Queue(task.queue, url=task.url, lease=task.lease)
 
     def handle(message: Message) -> Ack:
         chain, number = message.payload["chain"], message.payload["number"]
         due_ms = float(message.due_ms)
-        name = f"{chain}:{number}"
+        name = name_of(message)
         journal.note("delivered", name, attempt=message.attempt, ms=message.handed_ms, due_ms=due_ms)
         time.sleep(task.work)
         last = number == task.links

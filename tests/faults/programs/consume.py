@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from delayq import Consumer, Message, Queue, backoff
+from tests.faults.handed_back import note_unstarted
 from tests.faults.history import Journal
 from tests.faults.leaving import leave_at_sigterm
 
@@ -43,6 +44,7 @@ class Task(msgspec.Struct, kw_only=True):
 def main(task: Task) -> None:
     leave_at_sigterm()  # until the consumer looks after it
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
+    note_unstarted(journal)
     waits = backoff.fixed(task.retries_after)
     options = task.options | ({"concurrency_key": lambda message: message.id.split("-")[0]} if task.keyed else {})
     queue = Queue(task.queue, url=task.url, lease=task.lease, backoff=waits, **options)

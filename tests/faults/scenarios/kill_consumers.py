@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 
+from tests import bookkeeping
 from tests.faults.checker import Verdict
 from tests.faults.world import Broken, World
 from tests.waiting import eventually
@@ -12,12 +13,14 @@ from tests.waiting import eventually
 LEASE = 2.0
 RECOVERY_SECONDS = LEASE + 1
 CONSUMERS = 3
+KEPT = 10_000_000  # entries of the ledger: all
 
 
 def run(world: World) -> Verdict:
     """Kill a consumer every 1 to 3 s: each message is handled at most a lease and a second after that."""
     server = world.server()
     queue = world.queue(server.url, lease=LEASE)
+    queue.configure(events=KEPT)
     count, delay, work = world.pick((3_000, 4.0, 0.01), (100_000, 30.0, 0.0005))
     most = world.pick(3, 1_000)
     task = {"lease": LEASE, "work": work, "fail_every": 50}
@@ -44,6 +47,7 @@ def run(world: World) -> Verdict:
         raise Broken(f"{kills} kills have hit nothing")
     if verdict.duplicates > in_flight:
         raise Broken(f"{verdict.duplicates} duplicates, though {in_flight} were in flight at the kills")
+    bookkeeping.check(queue)
     if verdict.buried:
         raise Broken(f"{verdict.buried} messages died, though there is none that kills its consumer")
     if world.size == "long" and verdict.worst_recovery > RECOVERY_SECONDS:

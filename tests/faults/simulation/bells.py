@@ -69,8 +69,9 @@ class Blocked:
 class Bell:
     """Stands for `delayq.bell.Bell`."""
 
-    def __init__(self, belfry: Belfry, _: Any, key: str) -> None:
+    def __init__(self, belfry: Belfry, client: Any, key: str) -> None:
         self.process = belfry.stage.fiber.process
+        self.client = client
         self.key = key
         self.has_token = False
         self.wake: Event | None = None

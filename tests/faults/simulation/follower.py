@@ -90,7 +90,7 @@ class Follower:
 
     def _ack(self, process: Process, _: str, argv: tuple[Any, ...], reply: list[int]) -> None:
         count = len(reply)
-        for id, receipt, said in zip(argv[:count], argv[count:], reply, strict=True):
+        for id, receipt, said in zip(argv[1 : 1 + count], argv[1 + count :], reply, strict=True):
             if life := self._ours(process, id, receipt, bool(said)):
                 self._lives.end(life, "acked")
 

@@ -38,7 +38,7 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
         (waiter, "bell", belfry),
         (mover, "Wakeup", partial(Wakeup, stage)),
         (waiter, "secrets", SimpleNamespace(token_hex=lambda _: f"receiver-{next(tokens)}")),
-        (waiter, "os", SimpleNamespace(getpid=lambda: 0)),
+        (waiter, "consumer_name", str),
         (queue, "Connection", partial(SimulatedConnection, network)),
         (queue, "new_id", lambda: f"r{next(ids)}"),
         (sealing, "new_ids", lambda count: [f"r{next(ids)}" for _ in range(count)]),

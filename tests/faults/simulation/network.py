@@ -164,5 +164,8 @@ class SimulatedConnection(Connection):
     def client(self) -> Any:
         return self._network
 
+    def leave(self, client: Any) -> None:
+        """Leave it as it is: nothing was opened."""
+
     def run(self, calls: Sequence[Call[Any]], repeat: bool = True) -> list[Any]:
         return self._network.run(calls, repeat)

@@ -1,0 +1,76 @@
+"""What a ledger costs: delayq with one, in turn with delayq without."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from delayq.cli import gauges
+from delayq.cli.bench import RATES, Plan
+from delayq.cli.measures import Bench
+from delayq.cli.samples import Paired, alternate
+
+from benchmarks.own import opened
+from benchmarks.server import BenchServer
+
+NAMES = ("send_one", "send_bulk", "drain", "pull")
+TITLES = {name: RATES[name][0] for name in NAMES}
+KEPT = 10_000  # entries: full in the first part of each sample, which thus has the trimming of a ledger in use
+
+
+@dataclass(frozen=True)
+class Beside(Bench):  # type: ignore[misc]  # mypy does not see delayq.cli from here
+    """A bench on which delayq with a ledger is measured beside delayq without, instead of the bare scripts.
+
+    Attributes:
+        cpu_us: what Redis needed for a message, a sample a run: with a ledger, and without.
+    """
+
+    cpu_us: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
+
+    def _pair(
+        self, count: int, own: Callable[[int], float], bare: Callable[[int], float], runs: int, filled: bool = False
+    ) -> Paired:
+        del bare
+
+        def rate(keeps: bool) -> float:
+            self.queue.configure(events=KEPT if keeps else None)
+            if filled:
+                self.due(count)
+            before = gauges.read(self.client)
+            seconds = own(count)
+            spent = gauges.read(self.client).since(before).cpu_seconds
+            if keeps and not self.client.exists(self.queue.core.shards[0].keys.events):
+                raise RuntimeError("no ledger was kept: the figures are void")
+            self.cpu_us[keeps].append(spent / count * 1e6)
+            self.clear()
+            self.tick()
+            return count / seconds
+
+        rate(keeps=False)  # connects, and loads the scripts
+        for samples in self.cpu_us.values():
+            samples.clear()
+        return alternate(lambda: rate(keeps=True), lambda: rate(keeps=False), runs)
+
+
+def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Return the rates with a ledger, each with that without, and what Redis needs for a message, measured in turn."""
+    found = {}
+    with opened(server, size) as place:
+        beside = Beside(**{each.name: getattr(place, each.name) for each in fields(place)})
+        for name, title in TITLES.items():
+            paired = RATES[name][1](beside, Plan(messages, runs, 0))
+            cpu = {
+                told: statistics.median(beside.cpu_us[keeps]) for told, keeps in (("with", True), ("without", False))
+            }
+            found[name] = paired.as_record() | {"redis_us": cpu}
+            told = f"{paired.median:,.0f}/s, {cost(paired.ratio):.0%} less than without"
+            say(f"{title}, with a ledger: {told}; Redis {cpu['with']:.1f} µs a message instead of {cpu['without']:.1f}")
+    return found
+
+
+def cost(ratio: float) -> float:
+    """Return what a ledger costs, as a share of the rate without."""
+    return 1 - ratio

@@ -1,0 +1,73 @@
+"""What the ledger of a queue tells of its messages, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from delayq.calls import shown
+from delayq.ledger import Event
+from delayq.queue import Queue
+
+from .durations import show_duration, show_moment
+from .output import note, print_table, shortened
+
+MOST_REASON = 200  # characters
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """Return an event, to be printed as JSON."""
+    return msgspec.structs.asdict(event)
+
+
+def event_text(event: Event) -> str:
+    """Return what an event tells, in a line."""
+    attempt = [] if event.attempt is None else [f"attempt {event.attempt}"]
+    late = [] if event.late is None else [f"{_ms(event)} late"]
+    due = [] if _next_due(event) is None else [f"due {show_moment(event.due_at, relative=False)}"]
+    consumer = [] if event.consumer is None else [f"by {event.consumer}"]
+    said = ", ".join([f"{shown(event.id)} {event.event}", *attempt, *late, *due, *consumer])
+    return said if event.reason is None else f"{said}: {event.reason}"
+
+
+def print_history(events: Sequence[Event]) -> None:
+    """Print a message's events, a line each, and how long after the first one each was."""
+    rows = [
+        (
+            show_moment(event.at, relative=False),
+            _after(events[0], event),
+            event.event,
+            event.attempt or "",
+            _ms(event),
+            show_moment(_next_due(event), relative=False) if _next_due(event) else "",
+            event.consumer or "",
+            shortened(event.reason or "", MOST_REASON),
+        )
+        for event in events
+    ]
+    titles = ("time", "#after", "event", "#attempt", "#late", "due next", "consumer", "reason")
+    kept = [at for at in range(len(titles)) if at < 3 or any(row[at] != "" for row in rows)]
+    print_table([titles[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+
+def note_nothing(queue: Queue, message_id: str) -> None:
+    """Say why there is no history of a message."""
+    if queue.configuration().events is None:
+        note(f"the ledger is off: delayq configure {queue.name} --events")
+    else:
+        note(f"the ledger of queue {queue.name} tells nothing of {message_id!r} (any more)")
+
+
+def _after(first: Event, event: Event) -> str:
+    return show_duration(max(0.0, (event.at - first.at).total_seconds())) if event is not first else ""
+
+
+def _ms(event: Event) -> str:
+    return "" if event.late is None else f"{event.late * 1000:,.0f}ms"
+
+
+def _next_due(event: Event) -> Any:
+    """Return when the message is due next; of one that has come to be due, its lateness says it."""
+    return event.due_at if event.late is None else None

@@ -1,0 +1,36 @@
+"""What is particular to topics of the async face."""
+
+from __future__ import annotations
+
+import asyncio
+
+from delayq import aio
+from delayq.errors import ServerError
+from tests.aio.conftest import Run
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+
+def test_topic_that_is_closed_while_somebody_waits_keeps_no_connection(run: Run, redis_server: RedisServer):
+    def blocked() -> int:
+        with redis_server.client() as client:
+            return sum(each["cmd"] == "xread" for each in client.client_list())
+
+    async def wait_for(count: int) -> None:
+        assert await asyncio.to_thread(eventually, lambda: blocked() == count)
+
+    async def main() -> list[object]:
+        topic = aio.Topic("orders", url=redis_server.url)
+        group = await topic.group("billing")
+        waiting = [asyncio.create_task(group.poll(name, wait=30)) for name in ("a", "b")]
+        await wait_for(2)
+        await topic.close()
+        for task in waiting:
+            task.cancel()
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        await wait_for(0)
+        return [ended, list(topic._listeners)]  # noqa: SLF001  # whoever waits next would take a dead one
+
+    ended, kept = run(main())
+    assert kept == []
+    assert all(isinstance(each, asyncio.CancelledError | ServerError) for each in ended)

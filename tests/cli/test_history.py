@@ -1,0 +1,206 @@
+"""show --history, and the ledger of a queue among the commands of topics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq import Queue
+from tests.cli.conftest import Invoke, Run
+from tests.faults.hostile import commands_to_a_terminal
+from tests.ledgers import entry
+
+AT = 1_700_000_000_000
+LEDGER = "delayq:{emails}:events"
+
+
+@pytest.fixture
+def told(queue: Queue, redis_client: Any) -> Queue:
+    """A queue that holds message here, and whose ledger also tells of message gone."""
+    queue.send("hello", id="here", delay=60)
+    for id_ in ("here", "gone"):
+        redis_client.xadd(LEDGER, entry(id_, "sent", AT, due=AT + 1000))
+    redis_client.xadd(LEDGER, entry("gone", "promoted", AT + 1003, due=AT + 1000, late=3))
+    redis_client.xadd(LEDGER, entry("gone", "delivered", AT + 2234, due=AT + 1000, late=1234, attempt=1, consumer="w1"))
+    redis_client.xadd(LEDGER, entry("gone", "nacked", AT + 2300, due=AT + 5000, attempt=1, reason="ValueError: no"))
+    redis_client.xadd(LEDGER, entry("gone", "acked", AT + 5100, attempt=2))
+    return queue
+
+
+def test_history_follows_what_is_known_of_a_message(invoke: Invoke, told: Queue):
+    known = invoke("show", told.name, "here").stdout
+    result = invoke("show", told.name, "here", "--history")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [line.split() for line in result.stdout.splitlines()[known.count("\n") :]] == [
+        [],
+        ["time", "after", "event", "due", "next"],
+        ["2023-11-14", "22:13:20.000+00:00", "sent", "2023-11-14", "22:13:21.000+00:00"],
+    ]
+
+
+def test_message_that_is_gone_is_shown_by_its_history(invoke: Invoke, told: Queue):
+    result = invoke("show", told.name, "gone", "--history")
+    assert result.exit_code == 0
+    assert result.stderr == "queue emails has no message 'gone' any more: this is what its ledger tells\n"
+    first, *rows = result.stdout.splitlines()
+    assert first.split() == ["time", "after", "event", "attempt", "late", "due", "next", "consumer", "reason"]
+    assert [row[30:].split() for row in rows] == [
+        ["sent", "2023-11-14", "22:13:21.000+00:00"],
+        ["1s", "promoted", "3ms"],
+        ["2.2s", "delivered", "1", "1,234ms", "w1"],
+        ["2.3s", "nacked", "1", "2023-11-14", "22:13:25.000+00:00", "ValueError:", "no"],
+        ["5.1s", "acked", "2"],
+    ]
+    starts = [row.index(word) for row, word in zip(rows, ("sent", "prom", "deliv", "nack", "ack"), strict=True)]
+    assert len(set(starts)) == 1
+
+
+def test_history_in_json_is_part_of_the_message(invoke: Invoke, told: Queue):
+    here = json.loads(invoke("show", told.name, "here", "--history", "--json").stdout)
+    assert (here["state"], here["payload"]) == ("pending", "hello")
+    assert [each["event"] for each in here["history"]] == ["sent"]
+    result = invoke("show", told.name, "gone", "--history", "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    gone = json.loads(result.stdout)
+    assert (gone["id"], gone["queue"], gone["state"]) == ("gone", "emails", None)
+    assert [each["event"] for each in gone["history"]] == ["sent", "promoted", "delivered", "nacked", "acked"]
+    delivered = gone["history"][2]
+    assert delivered.pop("entry")
+    assert delivered == {
+        "id": "gone", "event": "delivered", "at": "2023-11-14T22:13:22.234000Z", "attempt": 1,
+        "due_at": "2023-11-14T22:13:21Z", "late": 1.234, "consumer": "w1", "reason": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("json_", [[], ["--json"]])
+def test_message_that_nobody_knows_is_the_error_that_it_always_was(invoke: Invoke, told: Queue, json_: list[str]):
+    plain = invoke("show", told.name, "nobody")
+    result = invoke("show", told.name, "nobody", "--history", *json_)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1:] == plain.stderr.splitlines()
+
+
+def test_queue_without_a_ledger_says_how_to_switch_it_on(invoke: Invoke, queue: Queue):
+    queue.send("hello", id="here", delay=60)
+    result = invoke("show", "emails", "here", "--history")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == len(invoke("show", "emails", "here").stdout.splitlines())
+    assert result.stderr == "the ledger is off: delayq configure emails --events\n"
+    assert json.loads(invoke("show", "emails", "here", "--history", "--json").stdout)["history"] == []
+
+
+def test_ledger_that_tells_nothing_of_a_message_says_so(invoke: Invoke, queue: Queue):
+    queue.send("hello", id="here", delay=60)
+    queue.configure(events=True)
+    result = invoke("show", "emails", "here", "--history")
+    assert (result.exit_code, result.stderr) == (0, "the ledger of queue emails tells nothing of 'here' (any more)\n")
+
+
+def test_ledger_that_was_switched_off_still_tells_what_it_holds(invoke: Invoke, told: Queue):
+    told.configure(events=True)
+    assert told.cancel("here") == "cancelled"
+    told.configure(events=False)
+    result = invoke("show", "emails", "here", "--history")
+    assert [line.split()[-1] for line in result.stdout.splitlines()[-1:]] == ["cancelled"]
+
+
+def test_ledger_is_read_by_the_commands_of_topics(invoke: Invoke, told: Queue, redis_client: Any):
+    redis_client.xadd(LEDGER, {"order": "7"})
+    ids = [record.id for record in told.events.range()]
+    lines = invoke("topic", "tail", "emails", "--ledger", "--from", "0", "--wait", "0").stdout.splitlines()
+    assert lines == [
+        f"{ids[0]}  here sent, due 2023-11-14 22:13:21.000+00:00",
+        f"{ids[1]}  gone sent, due 2023-11-14 22:13:21.000+00:00",
+        f"{ids[2]}  gone promoted, 3ms late",
+        f"{ids[3]}  gone delivered, attempt 1, 1,234ms late, by w1",
+        f"{ids[4]}  gone nacked, attempt 1, due 2023-11-14 22:13:25.000+00:00: ValueError: no",
+        f"{ids[5]}  gone acked, attempt 2",
+        f"{ids[6]}  order=7",
+    ]
+    read = invoke("topic", "read", "emails", "--ledger", "--json", "--limit", "1").stdout
+    assert json.loads(read)["fields"]["id"] == "here"
+    assert invoke("topic", "group", "create", "emails", "audit", "--start", "0", "--ledger").exit_code == 0
+    polled = ["topic", "read", "emails", "--ledger", "--group", "audit", "--consumer", "a", "--ack", "--json"]
+    assert len(invoke(*polled).stdout.splitlines()) == 7
+    trimmed = invoke("topic", "trim", "emails", "--ledger", "--acked").stdout
+    assert trimmed == "dropped 7 of topic emails:events, 0 left\n"
+
+
+def test_topic_of_the_queue_s_name_is_another_one(invoke: Invoke, told: Queue):
+    assert told.events.length() == 6
+    assert invoke("topic", "publish", "emails", "mine").exit_code == 0
+    assert len(invoke("topic", "read", "emails", "--json").stdout.splitlines()) == 1
+    assert told.events.length() == 6
+
+
+@pytest.mark.parametrize("words", [["publish", "emails", "x"], ["cancel", "emails", "x"]])
+def test_nothing_is_published_to_a_ledger(invoke: Invoke, told: Queue, words: list[str]):
+    result = invoke("topic", *words, "--ledger")
+    assert result.exit_code == 2
+    assert "--ledger" in result.stderr
+    assert told.events.length() == 6
+
+
+AUDIT = """
+import asyncio
+from delayq import Event
+
+def note(record):
+    event = Event.of(record)
+    with open("audit.txt", "a") as file:
+        file.write(f"{event.id} {event.event}\\n")
+
+async def note_async(record):
+    await asyncio.sleep(0)
+    note(record)
+"""
+
+
+@pytest.mark.parametrize("function", ["note", "note_async"])
+def test_consumer_follows_a_ledger(delayq: Run, told: Queue, tmp_path: Path, function: str):
+    (tmp_path / "audit.py").write_text(AUDIT)
+    words = ["--topic", told.name, "--ledger", "--group", "audit", "--start", "0", "--burst", "-c", "1"]
+    done = delayq("consume", *words, f"audit:{function}")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "audit.txt").read_text().splitlines()
+    assert lines == ["here sent", *(f"gone {each}" for each in ("sent", "promoted", "delivered", "nacked", "acked"))]
+    (group,) = told.events.groups()
+    assert (group.name, group.unacked, group.lag) == ("audit", 0, 0)
+
+
+def test_ledger_of_a_topic_is_not_to_be_kept(invoke: Invoke):
+    result = invoke("consume", "--topic", "emails", "--group", "audit", "--events", "audit:note")
+    assert result.exit_code == 2
+    assert "--events is for queues" in result.stderr
+
+
+def test_ledger_option_goes_with_a_topic(invoke: Invoke):
+    result = invoke("consume", "audit:note", "--ledger")
+    assert result.exit_code == 2
+    assert "--ledger goes with --topic" in result.stderr
+
+
+ATTACK = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\n\x08\x7f\u202e\u2028\u200b"
+
+
+@pytest.mark.parametrize("json_", [[], ["--json"]])
+def test_ledger_shows_no_command_to_a_terminal(invoke: Invoke, queue: Queue, redis_client: Any, json_: list[str]):
+    queue.send("x", id="a\u202e\u200b", delay=60)
+    for id_ in ("a\u202e\u200b", ATTACK):
+        redis_client.xadd(LEDGER, entry(id_, "nacked", AT, reason=ATTACK, consumer=ATTACK))
+    redis_client.xadd(LEDGER, entry("a", "nacked", AT) | {"reason": b"\xff\x1b[2J", "id": b"\xfe\x1b"})
+    redis_client.xadd(LEDGER, {ATTACK: ATTACK})
+    for words in (
+        ["show", "emails", "a\u202e\u200b", "--history"],
+        ["topic", "read", "emails", "--ledger"],
+        ["topic", "tail", "emails", "--ledger", "--from", "0", "--wait", "0"],
+    ):
+        result = invoke(*words, *json_)
+        assert result.exit_code == 0, result.stderr
+        assert "owned" in result.stdout
+        assert json_ or words[0] == "show" or r"\xfe\x1b nacked" in result.stdout
+        assert commands_to_a_terminal(result.stdout + result.stderr) == set()
+        assert "".join(each for each in result.stdout if not each.isprintable()).strip("\n") == ""

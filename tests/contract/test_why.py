@@ -1,0 +1,289 @@
+"""Why a message has not been delivered, and what became of it, as both faces tell it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Message, Outgoing, Queue
+from delayq.errors import InvalidName
+from tests.contract.conftest import Drain, Make, Now, Take, examine, intercept
+
+NEVER = "but no consumer of queue jobs was ever seen"
+
+
+def told(queue: Any, id: str = "a") -> str:
+    """The sentence, its moments being only how far they are from the queue's now: <in 5s>."""
+    sentence = queue.why(id)
+    assert isinstance(sentence, str)
+    moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d \(([^)]*)\)"
+    return re.sub(moment, r"<\1>", sentence)
+
+
+@pytest.fixture
+def narrow(make: Make) -> Queue:
+    """One that can be limited: a limited queue has no shards."""
+    return make(shards=1, concurrency_key=lambda message: message.headers.get("tenant"))
+
+
+def test_message_that_was_never_sent_is_told_so(queue: Queue):
+    assert told(queue, "a").startswith("a is not in queue jobs: it was never sent, or is gone, and")
+    queue.send("x", id="b")
+    assert told(queue, "a").startswith("a is not in queue jobs")
+
+
+def test_acked_message_is_gone(queue: Queue, take: Take):
+    queue.send("x", id="a")
+    take().ack()
+    assert told(queue).startswith("a is not in queue jobs: it was never sent, or is gone")
+
+
+def test_cancelled_message_is_gone(queue: Queue):
+    queue.send("x", id="a", delay=5)
+    assert queue.cancel("a") == "cancelled"
+    assert told(queue) == "a is gone from queue jobs: it was cancelled, or purged, or has expired"
+
+
+def test_message_that_is_not_due_is_told_when_it_will_be(queue: Queue, now: Now):
+    queue.send("x", id="a", delay=3600)
+    now.later(3415)
+    assert told(queue) == "a is not due until <in 3m 5s>"
+
+
+def test_message_that_will_have_expired_when_it_is_due_is_told_so(queue: Queue):
+    queue.send("x", id="a", expires_in=60)
+    queue.reschedule("a", delay=3600)
+    assert told(queue) == "a is not due until <in 1h>, but expires before, at <in 1m>"
+
+
+def test_message_that_has_expired_is_told_so(queue: Queue, now: Now):
+    queue.send("x", id="a", expires_in=60)
+    now.later(90)
+    assert told(queue) == "a is due since <1m 30s ago>, but it expired at <30s ago>: who takes it drops it"
+
+
+def test_message_without_a_payload_is_told_so(make: Make, client: redis.Redis):
+    queue = make(shards=1)
+    queue.send("x", id="a")
+    client.delete("delayq:{jobs}:msg:a")
+    assert "but its payload is gone or unreadable" in told(queue)
+
+
+def test_message_of_a_paused_queue_is_told_since_when(queue: Queue, now: Now):
+    queue.send("x", id="a", delay=10)
+    queue.pause()
+    now.later(15)
+    assert told(queue) == "a is due since <5s ago>, but the queue is paused since <15s ago>"
+    queue.resume()
+    assert told(queue) == f"a is due since <5s ago>, {NEVER}"
+
+
+def test_message_that_waits_for_a_consumer_is_told_since_when_there_is_none(queue: Queue, now: Now, drain: Drain):
+    queue.send_many([Outgoing("x", id="a", delay=10), Outgoing("x", id="b")])
+    drain(queue, lambda _: None, name="web-7")
+    now.later(30)
+    soon = "a is due since <20s ago>, and goes as soon as a consumer has room:"
+    assert told(queue) == f"{soon} web-7 was seen 30s ago"
+    now.later(30)
+    gone = "but no consumer of queue jobs was seen for 1m (the last was web-7)"
+    assert told(queue) == f"a is due since <50s ago>, {gone}"
+
+
+def test_receiver_is_a_consumer(queue: Queue, take: Take):
+    queue.send_many([Outgoing("x", id="b", delay=1), Outgoing("x", id="a")])
+    assert told(queue) == f"a is due since <0ms ago>, {NEVER}"
+    take("a").release()
+    assert re.search(r"has room: \S+-\d+-[0-9a-f]{8} was seen 0ms ago$", told(queue))
+
+
+def test_receiver_of_a_queue_that_nobody_has_sent_to_leaves_no_trace(make: Make, client: redis.Redis):
+    assert make().receive() == []
+    assert client.keys("*") == []
+
+
+def test_message_behind_others_is_told_how_many(queue: Queue, make: Make, now: Now):
+    queue = make(shards=1)
+    queue.send_many([Outgoing("x", id=f"b{n}", delay=n) for n in range(3)])
+    queue.send_many([Outgoing("x", id="c", delay=5), Outgoing("x", id="a", delay=5), Outgoing("x", id="d", delay=6)])
+    now.later(9)
+    assert len(queue.receive(1)) == 1
+    assert told(queue) == "a is due since <4s ago>, but waits behind others: 2 messages are due earlier"
+
+
+def test_message_that_the_rate_holds_back_is_told_when_the_next_goes(narrow: Queue, now: Now):
+    narrow.configure(rate="2/10s")
+    narrow.send_many([Outgoing("x", id=name, delay=n) for n, name in enumerate("bcad")])
+    now.later(4)
+    assert len(narrow.receive(4)) == 2
+    rate = "a is due since <2s ago>, but is held back by the rate limit of 2/10s: the next goes at <in 10s>"
+    assert told(narrow) == rate
+    assert told(narrow, "d").endswith("the next goes at <in 10s>, and 1 message is due earlier")
+
+
+def test_message_that_the_concurrency_holds_back_is_told_how_many_run(narrow: Queue):
+    narrow.configure(concurrency=2)
+    narrow.send_many([Outgoing("x", id=name) for name in ("b", "c", "d")])
+    taken = narrow.receive(4)
+    (waits,) = {"b", "c", "d"} - {message.id for message in taken}
+    assert told(narrow, waits).endswith(
+        "but is held back by the concurrency limit: 2 of 2 messages run that may at a time"
+    )
+    taken[0].ack()
+    assert "and goes as soon as a consumer has room" in told(narrow, waits)
+
+
+def keyed(queue: Queue, now: Now) -> list[Message]:
+    """Take two messages of a key, of which no more may run, and leave "a", which is due since 3 s, to wait for them."""
+    queue.configure(concurrency_per_key=2)
+    queue.send_many([Outgoing("x", id=name, headers={"tenant": "big"}, delay=n) for n, name in enumerate("bca")])
+    now.later(5)
+    return queue.receive(4, lease=10)
+
+
+PER_KEY = "but is held back by the limit per key: 2 messages of its key may run at a time, and it is looked at again at"
+
+
+def test_message_that_waits_for_others_of_its_key_is_told_how_many_may_run(narrow: Queue, now: Now):
+    first, _ = keyed(narrow, now)
+    assert told(narrow) == f"a is due since <3s ago>, {PER_KEY} <in 1m> at the latest"
+    first.ack()
+    assert "and goes as soon as a consumer has room" in told(narrow)
+
+
+def test_message_whose_key_is_held_by_what_a_lost_consumer_ran_is_not_told_that_any_run(narrow: Queue, now: Now):
+    keyed(narrow, now)
+    now.later(20)
+    assert told(narrow) == f"a is due since <23s ago>, {PER_KEY} <in 40s> at the latest"
+    now.later(50)
+    assert told(narrow).startswith("a is due since <1m 13s ago>, but no consumer of queue jobs was seen for 1m 10s")
+
+
+def test_message_that_runs_is_told_until_when(queue: Queue, take: Take, now: Now):
+    queue.send("x", id="a")
+    take(lease=60)
+    now.later(20)
+    holder = "a consumer whose name only the ledger would tell"
+    assert told(queue) == f"a runs: attempt 1 is held by {holder} until <in 40s>"
+    queue.cancel("a")
+    assert told(queue).endswith("until <in 40s>; it will not be retried because it was cancelled")
+
+
+def test_message_whose_consumer_is_lost_is_told_so(queue: Queue, take: Take, now: Now):
+    queue.send("x", id="a")
+    take(lease=60)
+    now.later(65)
+    assert told(queue).startswith("a was lost: the lease of attempt 1 ended at <5s ago>, and no consumer of queue jobs")
+    take("a").nack(delay=30, error="E")
+    assert told(queue) == "a has failed 2 times, the last time with E, and its next attempt is not due until <in 30s>"
+
+
+def test_message_that_failed_is_told_with_its_error_and_the_next_attempt(queue: Queue, take: Take, now: Now):
+    queue.send("x", id="a")
+    take().nack(delay=60, error="ValueError: boom")
+    failed = "a has failed once, the last time with ValueError: boom, and its next attempt is"
+    assert told(queue) == f"{failed} not due until <in 1m>"
+    queue.pause()
+    now.later(70)
+    assert told(queue) == f"{failed} due since <10s ago>, but the queue is paused since <1m 10s ago>"
+
+
+def test_dead_letter_is_told_with_its_reason_and_error(queue: Queue, take: Take, now: Now):
+    queue.send("x", id="a")
+    take().reject("unwanted", error="ValueError: boom")
+    now.later(60)
+    assert told(queue) == "a is dead since <1m ago> because of unwanted: ValueError: boom"
+
+
+def test_occurrence_of_a_schedule_is_told_so(queue: Queue):
+    queue.schedules.add("nightly", "every 1h")
+    (info,) = queue.peek("pending")
+    assert re.fullmatch(
+        rf"{info.id}, an occurrence of schedule nightly, is not due until <in [^>]+>", told(queue, info.id)
+    )
+
+
+@pytest.fixture
+def watched(queue: Queue) -> Queue:
+    """One with a ledger."""
+    queue.configure(events=True)
+    return queue
+
+
+def test_ledger_tells_what_became_of_a_message(watched: Queue, take: Take, now: Now):
+    watched.send("x", id="a")
+    take().nack(delay=0, error="E")
+    now.later(2)
+    take().ack()
+    now.later(60)
+    assert told(watched) == "a was acked at <1m ago> by attempt 2"
+    watched.send("x", id="b", delay=5)
+    watched.cancel("b")
+    assert told(watched, "b") == "b was cancelled at <0ms ago>"
+    watched.send("x", id="c", expires_in=1)
+    now.later(5)
+    assert watched.receive() == []
+    now.later(3)
+    assert told(watched, "c") == "c expired at <3s ago>"
+    watched.send("x", id="d", delay=5)
+    watched.purge()
+    assert told(watched, "d") == "d was purged at <0ms ago>"
+    assert told(watched, "e").endswith("it was never sent, or is gone for longer than the ledger reaches back")
+
+
+def test_ledger_tells_who_holds_a_message(watched: Queue, drain: Drain, kind: str, client: redis.Redis, now: Now):
+    sentences: list[str] = []
+    with Queue("jobs", redis=client, clock=now, shards=3 if "shards" in kind else 1) as other:
+        watched.send("x", id="a")
+        drain(watched, lambda _: sentences.append(told(other)), name="web-7")
+        assert sentences == ["a runs: attempt 1 is held by consumer web-7 until <in 30s>"]
+        watched.send("x", id="b")
+        assert len(watched.receive()) == 1
+        assert re.fullmatch(r"b runs: attempt 1 is held by consumer \S+-\d+-\w+ until <in 30s>", told(other, "b"))
+
+
+def test_message_that_was_lost_is_told_by_whom(watched: Queue, now: Now):
+    watched.send("x", id="a")
+    assert len(watched.receive(lease=10)) == 1
+    now.later(12)
+    lost = (
+        r"a was lost by consumer \S+-\d+-\w+: the lease of attempt 1 ended at <2s ago>, and a consumer is about to .*"
+    )
+    assert re.fullmatch(lost, told(watched))
+
+
+def test_ledger_is_looked_at_in_a_second_round_trip_and_only_where_it_can_help(
+    watched: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    watched.send_many([Outgoing("x", id="a"), Outgoing("x", id="b", delay=5)])
+    watched.receive()
+    trips: list[int] = []
+    intercept(watched, monkeypatch, after=lambda calls: trips.append(len(calls)))
+    watched.why("b")
+    assert trips == [4]
+    watched.why("a")
+    assert trips == [4, 4, 1]
+
+
+def test_why_takes_one_round_trip(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    queue.send("x", id="a")
+    trips: list[int] = []
+    intercept(queue, monkeypatch, after=lambda calls: trips.append(len(calls)))
+    queue.why("a")
+    assert trips == [4]
+    queue.why("b")  # of which a ledger would tell
+    assert trips == [4, 4]
+
+
+@pytest.mark.parametrize("id", ["", "a\nb", "x" * 257])
+def test_id_that_is_none_is_refused(queue: Queue, id: str):
+    with pytest.raises(InvalidName):
+        queue.why(id)
+
+
+def test_doctor_is_content_with_the_consumers_that_were_seen(queue: Queue, drain: Drain):
+    queue.send("x")
+    drain(queue, lambda _: None)
+    assert examine(queue).healthy

@@ -1,0 +1,94 @@
+"""The rights that docs/acl.md adds for ledgers: enough, and none too many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq import Event, Queue
+from tests.faults.telling import LINES, ON_OCCASION, forget_scripts, tell
+from tests.ledgers import entry
+from tests.servers import RedisServer
+
+RECOUNTS = ON_OCCASION["`delayq show --history`, `queue.history`, and what only the ledger tells of `why`"].split()
+KEYS = ON_OCCASION["the ledger of the queue `emails` as a topic, with a role of topics"].split()
+
+
+def write(root: Queue) -> None:
+    """Let the ledger of a queue hold two entries."""
+    root.send("x", id="a", delay=60)
+    client: Any = root.connection.client
+    for event in ("sent", "delivered"):
+        client.xadd("delayq:{emails}:events", entry("a", event, 1))
+    forget_scripts(root)
+
+
+def recounts(mine: Queue, root: Queue) -> None:
+    """Tell what became of a message."""
+    write(root)
+    assert [each.event for each in mine.history("a")] == ["sent", "delivered"]
+
+
+def acked(root: Queue) -> None:
+    """Let the ledger tell of a message that was acked."""
+    root.configure(events=True)
+    root.send("x", id="a")
+    root.receive()[0].ack()
+    forget_scripts(root)
+
+
+def explains(mine: Queue, root: Queue) -> None:
+    """Tell why, from the ledger."""
+    acked(root)
+    assert mine.why("a").startswith("a was acked at ")
+
+
+def explains_without(mine: Queue, root: Queue) -> None:
+    """Tell why, as far as it is known without the ledger."""
+    acked(root)
+    assert mine.why("a").endswith("and the ledger, which would tell how, cannot be read")
+
+
+def follows(mine: Queue, root: Queue) -> None:
+    """Read the ledger with a group and without, and wait for what comes."""
+    write(root)
+    group = mine.events.group("audit", "0")
+    records = group.poll("a", 10)
+    assert [Event.of(each).event for each in records] == ["sent", "delivered"]
+    assert group.poll("a", wait=0.01) == []
+    assert group.ack(records) == 2
+    assert len(mine.events.range()) == mine.events.length() == 2
+    assert list(mine.events.tail("$", wait=0.01)) == []
+
+
+def trims(mine: Queue, root: Queue) -> None:
+    """Trim the ledger, and see to its groups."""
+    write(root)
+    group = root.events.group("audit", "0")
+    group.ack(group.poll("a", 10))
+    assert [each.lag for each in mine.events.groups()] == [0]
+    assert mine.events.trim_acked().dropped == 2
+    assert mine.events.group("audit").destroy()
+
+
+@pytest.mark.parametrize("role", ["observer", "administrator"])
+def test_role_tells_what_became_of_a_message_with_what_the_page_adds(role: str, any_server: RedisServer) -> None:
+    assert tell(any_server, role, [*LINES[role], *RECOUNTS], recounts) == ""
+    assert tell(any_server, role, LINES[role], recounts)
+
+
+@pytest.mark.parametrize("role", ["observer", "administrator"])
+def test_why_is_told_without_the_ledger_to_who_may_not_read_it(role: str, any_server: RedisServer) -> None:
+    assert tell(any_server, role, [*LINES[role], *RECOUNTS], explains) == ""
+    assert tell(any_server, role, LINES[role], explains_without) == "xrevrange"
+
+
+@pytest.mark.parametrize(("role", "story"), [("member", follows), ("topic_administrator", trims)])
+def test_role_of_topics_has_a_ledger_with_the_keys_that_the_page_adds(
+    role: str, story: Any, any_server: RedisServer
+) -> None:
+    rights = [each for each in LINES[role] if not each.startswith("~")]
+    assert tell(any_server, role, [*rights, *KEYS], story) == ""
+    for key in KEYS:
+        assert tell(any_server, role, [*rights, *(each for each in KEYS if each != key)], story), key

@@ -1,0 +1,41 @@
+"""What consumers hand back before a handler sees it is in their journals, and the next delivery leads back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from delayq import Consumer, Message, Outgoing, Queue
+from tests.faults import history
+from tests.faults.handed_back import note_unstarted
+from tests.faults.history import Journal
+from tests.servers import RedisServer
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path / "consumer.jsonl")
+    yield journal
+    mock.patch.stopall()
+    journal.close()
+
+
+def test_next_delivery_of_a_suspect_fell_due_when_it_was_handed_out_before(
+    redis_server: RedisServer, journal: Journal, tmp_path: Path
+) -> None:
+    def handle(message: Message) -> None:
+        journal.delivered(message)
+
+    note_unstarted(journal)
+    with Queue("jobs", url=redis_server.url) as queue:
+        queue.send_many(Outgoing(None, id=id) for id in ("a", "suspect", "b"))
+        queue.connection.client.hset(queue.core.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it was lost twice
+        assert Consumer(queue, handle).drain() == 3
+    life = [event for event in history.read(tmp_path) if event.id == "suspect"]
+    assert [(event.kind, event.attempt) for event in life] == [("unstarted", 3), ("delivered", 3)]
+    back, begun = life
+    assert begun.due_ms == int(back.ms)
+    assert back.due_ms <= back.ms < begun.ms

@@ -1,0 +1,23 @@
+"""Ledgers for tests: entries as the scripts of a queue append them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+from delayq.keys import QueueKeys, shard_of
+
+FIELDS = ("id", "event", "at", "attempt", "due", "late", "consumer", "reason")
+
+
+def entry(message_id: str, event: str, at: int, **others: Any) -> dict[Any, Any]:
+    """Return the fields of an entry; those that are not named are empty."""
+    return {name: others.get(name, "") for name in FIELDS} | {"id": message_id, "event": event, "at": at}
+
+
+def append(client: redis.Redis, message_id: str, event: str, at: int, *, shards: int = 1, **others: Any) -> str:
+    """Append an entry to the ledger of queue "jobs"; return its id in there."""
+    key = QueueKeys("delayq", "jobs", shard_of(message_id, shards)).events
+    added: Any = client.xadd(key, entry(message_id, event, at, **others))
+    return added.decode() if isinstance(added, bytes) else str(added)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq.errors import KeyOverwritten
+from delayq.scripts import Looked
+from tests.ledgers import entry
+from tests.lua.raw import NOW, RawQueue
+
+OTHERS = [{"id": "aa"}, {"x": "a"}, {"event": "a", "id": "b"}, {"id": "", "event": "a"}, {"a": "id"}]
+
+
+def append(queue: RawQueue, *ids: str) -> list[str]:
+    return [queue.redis.xadd(queue.keys.events, entry(each, "sent", NOW)) for each in ids]
+
+
+def found(queue: RawQueue, *args: Any) -> tuple[str, list[str]]:
+    last, entries = queue.history(*args)
+    return last, [entry for entry, _ in entries]
+
+
+def test_entries_of_a_message_are_found_the_newest_first(queue):
+    first, _, third, _ = append(queue, "a", "b", "a", "aa")
+    last, entries = queue.history("a")
+    assert last == ""
+    assert [entry for entry, _ in entries] == [third, first]
+    assert entries[0][1] == [
+        *(b"id", b"a", b"event", b"sent", b"at", str(NOW).encode(), b"attempt", b"", b"due", b""),
+        *(b"late", b"", b"consumer", b"", b"reason", b""),
+    ]
+
+
+def test_a_call_looks_at_so_many_entries_and_says_where_it_has_stopped(queue):
+    ids = append(queue, "a", "b", "a", "b", "a")
+    assert found(queue, "a", "+", 2) == (ids[3], [ids[4]])
+    assert found(queue, "a", f"({ids[3]}", 2) == (ids[1], [ids[2]])
+    assert found(queue, "a", f"({ids[1]}", 2) == ("", [ids[0]])
+
+
+def test_call_that_ends_at_the_first_entry_is_followed_by_an_empty_one(queue):
+    ids = append(queue, "a", "b")
+    assert found(queue, "a", "+", 2) == (ids[0], [ids[0]])
+    assert found(queue, "a", f"({ids[0]}", 2) == ("", [])
+
+
+def test_ledger_that_is_not_there_holds_nothing(queue):
+    assert queue.history("a") == Looked("", [])
+    assert queue.redis.keys() == []
+
+
+@pytest.mark.parametrize("fields", OTHERS, ids=str)
+def test_what_another_program_has_appended_is_looked_at_and_left(queue, fields):
+    queue.redis.xadd(queue.keys.events, fields)
+    assert found(queue, "a") == ("", [])
+
+
+def test_key_of_another_type_is_an_error(queue):
+    queue.redis.set(queue.keys.events, "x")
+    with pytest.raises(KeyOverwritten):
+        queue.history("a")

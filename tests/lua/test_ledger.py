@@ -1,0 +1,182 @@
+"""The ledger: each script that moves messages appends an entry for each of them, when the queue keeps a ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq.errors import ServerError
+from delayq.scripts import Keyed
+from tests.lua.every import CALLS, HELD, READ_ONLY, state_for
+from tests.lua.raw import LEASE, NOW, SERVER_TIME, RawQueue
+
+FIELDS = ["id", "event", "at", "attempt", "due", "late", "consumer", "reason"]
+
+Entry = tuple[str, str, str, str, str, str, str]
+"""An entry without its time: id, event, attempt, due, late, consumer, reason; times are told from NOW."""
+
+NOTED: dict[str, list[Entry]] = {
+    "ack": [("u", "acked", "2", "", "", "", "")],
+    "admit": [("l", "held_back", "1", "+0", "", "", "its key has no room")],
+    "arm": [
+        ("p", "cancelled", "", "", "", "", "its schedule has changed"),
+        ("p2", "sent", "", "+1", "", "", ""),
+    ],
+    "ack_then": [
+        ("u", "acked", "2", "", "", "", ""),
+        ("new", "sent", "", "-1", "", "", "follows u"),
+        ("g", "sent", "", "+0", "", "", "follows u"),
+        ("t", "replaced", "", "+0", "", "", "follows u"),
+    ],
+    "appear": [],
+    "balance": [],
+    "cancel": [("t", "cancelled", "", "", "", "", "")],
+    "collect": [],
+    "configure": [],
+    "edit": [("d", "requeued", "", "-1", "", "", "edited")],
+    "expire": [("u", "expired", "2", "", "", "", "")],
+    "extend": [],
+    "free": [("p", "promoted", "", "-9", "9", "", "its key has room")],
+    "nack": [("u", "nacked", "2", "+0", "", "", "E")],
+    "open": [],
+    "pause": [],
+    "pending_to_ready": [("p", "promoted", "", "+0", "0", "", "")],
+    "purge": [("d", "purged", "", "", "", "", "")],
+    "ready_to_unack": [("t", "delivered", "2", "+0", "0", "me", ""), ("r1", "delivered", "1", "+0", "0", "me", "")],
+    "reject": [("u", "died", "2", "", "", "", "unwanted: E")],
+    "release": [("u", "released", "2", "+0", "", "", "")],
+    "repair": [
+        ("stray", "died", "", "", "", "", "orphan"),
+        ("stray", "repaired", "", "", "", "", "put among the dead letters: orphan"),
+    ],
+    "replace": [("u", "replaced", "", "+0", "", "", "")],
+    "requeue": [("d", "requeued", "", "-1", "", "", "")],
+    "reschedule": [("t", "rescheduled", "", "-1", "", "", "")],
+    "rest": [],
+    "resume": [],
+    "ring": [],
+    "send": [("new", "sent", "", "-1", "", "", ""), ("g", "sent", "", "+0", "", "", "")],
+    "send_unique": [("new", "sent", "", "-1", "", "", "")],
+    "unack_to_retry": [
+        ("lost", "lease_lost", "1", "-1", "", "", ""),
+        ("withdrawn", "lease_lost", "2", "-1", "", "", ""),
+        ("withdrawn", "cancelled", "", "", "", "", ""),
+    ],
+    "watch": [],
+}
+MOVES = sorted(name for name, entries in NOTED.items() if entries)
+
+
+def call(queue: RawQueue, script: str) -> Any:
+    if script == "ready_to_unack":
+        return queue.scripts.ready_to_unack(2, LEASE, "me")
+    if script == "admit":  # there is room for the first one
+        return queue.scripts.admit([Keyed("k", each, "0.0.0.0-0", NOW) for each in ("lost", "l")], 60_000)
+    return CALLS[script](queue.scripts)
+
+
+def given(queue: RawQueue, script: str, **meta: Any) -> None:
+    state = state_for(script)
+    state = state | {"unack": state.get("unack", {}) | {"l": NOW + LEASE}} if script == "admit" else state
+    queue.given(**state | {"meta": state.get("meta", {}) | meta})
+
+
+def noted(queue: RawQueue) -> list[Entry]:
+    """The entries; their fields and times are checked."""
+    found: list[Entry] = []
+    for _, values in queue.redis.xrange(queue.keys.events):
+        assert list(values) == FIELDS
+        message_id, event, at, attempt, due, *others = values.values()
+        assert at == str(NOW)
+        found.append((message_id, event, attempt, due and f"{int(due) - NOW:+}", *others))
+    return found
+
+
+def without_events(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: held for name, held in state.items() if name not in {"events", "meta"}}
+
+
+def test_every_script_that_writes_is_called_here():
+    assert set(NOTED) == CALLS.keys() - READ_ONLY
+
+
+@pytest.mark.parametrize("script", NOTED)
+def test_each_message_that_is_moved_has_its_entry(queue, script):
+    given(queue, script, events=1000)
+    queue.run(call(queue, script))
+    assert noted(queue) == NOTED[script]
+
+
+@pytest.mark.parametrize("script", NOTED)
+def test_without_a_ledger_nothing_is_kept_and_all_else_is_the_same(queue, script):
+    given(queue, script, events=1000)
+    queue.run(call(queue, script))
+    expected = without_events(queue.state())
+    queue.redis.flushall()
+    given(queue, script)
+    queue.run(call(queue, script))
+    assert "events" not in queue.state()
+    assert without_events(queue.state()) == expected
+
+
+@pytest.mark.parametrize("key", ["meta", "events"])
+@pytest.mark.parametrize("script", MOVES)
+def test_nothing_is_done_when_the_ledger_was_overwritten(queue, script, key):
+    given(queue, script, events=1000)
+    queue.redis.delete(getattr(queue.keys, key))
+    queue.redis.set(getattr(queue.keys, key), "nothing of delayq")
+    before = {name: queue.redis.dump(name) for name in queue.redis.scan_iter()}
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        queue.run(call(queue, script))
+    assert {name: queue.redis.dump(name) for name in queue.redis.scan_iter()} == before
+
+
+@pytest.mark.parametrize("script", MOVES)
+def test_entry_that_redis_does_not_take_keeps_no_script_from_its_work(queue, script):
+    """As when the stream has come to the last id that there is."""
+    given(queue, script, events=1000)
+    queue.run(call(queue, script))
+    expected = without_events(queue.state())
+    queue.redis.flushall()
+    given(queue, script, events=1000)
+    queue.redis.xadd(queue.keys.events, {"a": "b"}, id=f"{2**64 - 1}-{2**64 - 1}")
+    queue.run(call(queue, script))
+    assert without_events(queue.state()) == expected
+    assert queue.redis.xlen(queue.keys.events) == 1
+
+
+def test_ledger_keeps_about_as_many_entries_as_it_is_told(queue):
+    queue.given(meta={"events": 200})
+    for n in range(1000):
+        queue.send([(f"m{n}", "+0", b"{}")])
+    kept = queue.redis.xlen(queue.keys.events)
+    assert 200 <= kept <= 300
+    last = queue.redis.xrevrange(queue.keys.events, count=1)[0][1]
+    assert last["id"] == "m999"
+
+
+def test_receipts_are_told_apart_as_without_a_ledger(queue):
+    queue.given(meta={"events": 1000})
+    queue.send([("a", "+0", b"{}")])
+    receipt = queue.deliver("a")
+    assert queue.ack([("a", "0.0.0.0-999"), ("a", receipt)]) == [0, 1]
+    assert [entry[:3] for entry in noted(queue)][-1] == ("a", "acked", "1")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [("", "no price"), ("Reject: no price", "Reject: no price"), ("ValueError: no", "no price: ValueError: no")],
+)
+def test_reason_of_a_death_is_told_once(queue, error, told):
+    given(queue, "reject", events=1000)
+    queue.run(queue.scripts.reject(*HELD, "no price", error))
+    assert [entry[-1] for entry in noted(queue)] == [told]
+
+
+def test_clock_of_the_server_is_the_entries_own(queue):
+    queue.given(meta={"events": 1000})
+    queue.now = SERVER_TIME
+    queue.send([("a", "+0", b"{}")])
+    ((entry, fields),) = queue.redis.xrange(queue.keys.events)
+    assert 0 < int(fields["at"]) <= int(entry.partition("-")[0])

@@ -1,0 +1,80 @@
+"""A consumer of a topic outlives its server's restart, and is told of as one of a topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from delayq import NewRecord, Record, Topic, TopicConsumer, aio, backoff
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+Life = Callable[[str, Callable[[Record], Any], Callable[[], bool], int], bool]
+
+
+def lives(url: str, handle: Callable[[Record], Any], work: Callable[[], bool], shards: int) -> bool:
+    """Let a consumer live while the test does its work; return what that returned."""
+    with Topic("orders", url=url, shards=shards) as topic:
+        consumer = TopicConsumer(topic.group("billing", "0"), handle, ack_timeout=1, backoff=backoff.fixed(0.05))
+        consumer.start()
+        done = work()
+        consumer.stop()
+        return done
+
+
+def lives_async(url: str, handle: Callable[[Record], Any], work: Callable[[], bool], shards: int) -> bool:
+    """Let one of the async face live."""
+
+    async def awaited(record: Record) -> Any:
+        return handle(record)
+
+    async def live() -> bool:
+        async with aio.Topic("orders", url=url, shards=shards) as topic:
+            group = await topic.group("billing", "0")
+            consumer = aio.TopicConsumer(group, awaited, ack_timeout=1, backoff=backoff.fixed(0.05))
+            await consumer.start()
+            done = await asyncio.to_thread(work)
+            await consumer.stop()
+            return done
+
+    return asyncio.run(live())
+
+
+each_life = pytest.mark.parametrize("life", [lives, lives_async])
+
+
+@each_life
+@pytest.mark.parametrize("shards", [1, 3])
+def test_server_is_restarted_under_a_consumer(own_server: RedisServer, life: Life, shards: int):
+    seen: list[int] = []
+
+    def publish(first: int, count: int) -> None:
+        with Topic("orders", url=own_server.url, shards=shards) as topic:
+            topic.publish_many([NewRecord(first + number) for number in range(count)])
+            topic.publish(first + count, delay=0.3)
+
+    def work() -> bool:
+        publish(0, 99)
+        assert eventually(lambda: len(seen) > 10)
+        own_server.kill()
+        assert eventually(lambda: any("server away" in line["event"] for line in lines))
+        own_server.start()
+        publish(100, 99)
+        with Topic("orders", url=own_server.url, shards=shards) as topic:
+            group = topic.group("billing")
+            return eventually(lambda: len(set(seen)) == 200 and not group.unacked() and not group.lag())
+
+    def handle(record: Record) -> bool:
+        seen.append(record.payload)
+        return record.payload % 10 != 3 or record.deliveries > 1
+
+    with capture_logs() as lines:
+        assert life(own_server.url, handle, work, shards)
+    assert sorted(set(seen)) == list(range(200))
+    told = [line for line in lines if line["event"].startswith("server ")]
+    assert {line["event"] for line in told} == {"server away: trying again until it is back", "server is back"}
+    assert {(line["topic"], line["group"], "queue" in line) for line in told} == {("orders", "billing", False)}

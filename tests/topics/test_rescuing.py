@@ -1,0 +1,125 @@
+"""Records that others have left are taken over, also beside a shard that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import NewRecord, Record, Topic, TopicConsumer, aio
+from delayq.errors import KeyOverwritten
+from delayq.topics import rescuing
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+MINUTE_MS = 60_000
+SHARDS = 3
+EACH = 4  # records of a shard
+
+
+@pytest.fixture
+def topic(redis_server: RedisServer) -> Any:
+    with Topic("orders", url=redis_server.url, shards=SHARDS) as topic:
+        yield topic
+
+
+def leave_behind(topic: Topic, client: redis.Redis) -> str:
+    """Let a consumer that is gone hold records of all shards, those of the second one delivered too often.
+
+    These cannot be buried: another program has overwritten the key of the dead letters, which is returned.
+    """
+    keys = [scripts.keys for scripts in topic.core.shards]
+    topic.publish_many([NewRecord(number) for number in range(SHARDS * EACH)])
+    records = topic.group("billing").poll("dead", 100)
+    assert [record.shard for record in records].count(1) == EACH
+    for record in records:
+        how: dict[str, Any] = {"idle": MINUTE_MS, "retrycount": 9 if record.shard == 1 else 1}
+        client.xclaim(keys[record.shard].stream, "billing", "dead", 0, [record.id], justid=True, **how)
+    client.set(keys[1].buried("billing"), "mine")
+    return keys[1].buried("billing")
+
+
+def test_what_was_taken_over_is_handed_out_although_another_shard_fails(topic: Topic, redis_client: redis.Redis):
+    group = topic.group("billing", max_deliveries=5)
+    broken = leave_behind(topic, redis_client)
+    taken: list[Record] = []
+    for _ in range(2 * SHARDS):  # it begins with another shard each time
+        with contextlib.suppress(KeyOverwritten):
+            taken += group.fetch_not_acked("me", 30)
+    assert sorted(record.shard for record in taken) == [0] * EACH + [2] * EACH
+    redis_client.delete(broken)
+    assert group.fetch_not_acked("me", 30) == []
+    assert len(group.dead()) == EACH
+
+
+def consumed(topic: Topic, handle: Callable[[Record], Any], is_done: Callable[[], bool]) -> bool:
+    consumer = TopicConsumer(topic.group("billing", max_deliveries=5), handle, ack_timeout=1)
+    consumer.start()
+    done = eventually(is_done)
+    consumer.stop()
+    return done
+
+
+def consumed_async(topic: Topic, handle: Callable[[Record], Any], is_done: Callable[[], bool]) -> bool:
+    async def live() -> bool:
+        client: Any = topic.connection.client
+        url = f"unix://{client.connection_pool.connection_kwargs['path']}"
+        async with aio.Topic("orders", url=url, shards=SHARDS) as mine:
+            consumer = aio.TopicConsumer(await mine.group("billing", max_deliveries=5), handle, ack_timeout=1)
+            await consumer.start()
+            done = await asyncio.to_thread(eventually, is_done)
+            await consumer.stop()
+            return done
+
+    return asyncio.run(live())
+
+
+@pytest.mark.parametrize("consume", [consumed, consumed_async])
+def test_consumer_handles_what_it_took_over_before_a_shard_failed(
+    topic: Topic, redis_client: redis.Redis, consume: Callable[..., bool]
+):
+    group = topic.group("billing")
+    broken = leave_behind(topic, redis_client)
+    seen: list[Record] = []
+
+    def handle(record: Record) -> None:
+        seen.append(record)
+        if len(seen) == (SHARDS - 1) * EACH:
+            redis_client.delete(broken)
+
+    assert consume(topic, handle, lambda: len(seen) == (SHARDS - 1) * EACH and len(group.dead()) == EACH)
+    assert {record.deliveries for record in seen} == {2}
+
+
+LONG = 20_500  # more than the server looks through at once
+
+
+def test_what_others_have_left_is_found_in_a_long_list_part_by_part(any_server: RedisServer, any_client: redis.Redis):
+    with Topic("orders", url=any_server.url) as topic:
+        group = topic.group("billing")
+        topic.publish_many([NewRecord(number) for number in range(LONG)])
+        held: list[Record] = []
+        while more := group.poll("dead", 10_000):
+            held += more
+        left = [held[number] for number in (0, 7_000, 7_001, LONG - 1)]
+        key = topic.core.shards[0].keys.stream
+        for record in left:
+            any_client.xclaim(key, "billing", "dead", 0, [record.id], idle=MINUTE_MS, justid=True)
+        places: dict[int, str] = {}
+        found: list[list[int]] = []
+        while not found or places:
+            done = topic.connection.do(rescuing.rescue(topic.core, "billing", "me", 30, 2, None, places))
+            found.append([record.payload for record in done.records])
+        assert found == [[0, 7_000], [7_001], [LONG - 1]]
+        for record in left:
+            any_client.xclaim(key, "billing", "dead", 0, [record.id], idle=MINUTE_MS, justid=True)
+        assert [record.payload for record in group.fetch_not_acked("you", 30)] == [0, 7_000, 7_001, LONG - 1]
+        for record in left:
+            any_client.xclaim(key, "billing", "dead", 0, [record.id], idle=MINUTE_MS, justid=True)
+        seen: list[int] = []
+        assert TopicConsumer(group, lambda record: seen.append(record.payload)).drain() == len(left)
+        assert sorted(seen) == [record.payload for record in left]
