@@ -6,12 +6,13 @@ Nothing here does I/O. A `Call` is built by `delayq.scripts`, run by a connectio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from delayq.errors import DelayqError
 
@@ -75,6 +76,36 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
         if whole or self.whole:
             return ("EVAL", self.script.text, *self.args)
         return ("EVALSHA", self.script.sha, *self.args)
+
+
+class Told:
+    """Which scripts this client has sent the text of, to the server of which key.
+
+    A server that does not know a script refuses its call and runs the calls behind it; sent again, it would come after
+    them. So in a trip of several calls, whose order may matter, a script that was not told yet brings its text.
+    """
+
+    def __init__(self) -> None:
+        self._told: set[tuple[Script | None, str]] = set()
+
+    def complete(self, calls: Sequence[Call[Any]]) -> Sequence[Call[Any]]:
+        """Return the calls of a trip, with the texts that are missing."""
+        if len(calls) == 1:
+            return calls
+        told = self._told
+        return [
+            call if call.script is None or (call.script, call.key) in told else replace(call, whole=True)
+            for call in calls
+        ]
+
+    def note(self, calls: Sequence[Call[Any]]) -> None:
+        """Note that a trip has been answered."""
+        if len(calls) > 1:
+            self._told.update((call.script, call.key) for call in calls if call.whole)
+
+    def forget(self) -> None:
+        """Note that a server did not know a script: it is a new one, or was told to forget them."""
+        self._told.clear()
 
 
 Steps: TypeAlias = Generator[list[Call[Any]], list[Any], T]

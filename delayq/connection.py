@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseE
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq import clients
-from delayq.calls import Call, Steps, shown
+from delayq.calls import Call, Steps, Told, shown
 from delayq.cluster import Cluster
 from delayq.errors import ServerUnreachable
 from delayq.server import check_server, translate
@@ -38,6 +38,7 @@ class Connection:
         self._client: Client | None = None
         self._wires: Wires | None = None
         self._cluster: Cluster | None = None
+        self._told = Told()
         self._process = os.getpid()
         self._lock = threading.RLock()  # a signal handler may send while its thread connects
 
@@ -63,6 +64,7 @@ class Connection:
                         self._wires = Wires(client.connection_pool, keep=not self._shared)
                     else:
                         self._cluster = Cluster(client)
+                    self._told.forget()
                     self._client = client
         return self._client
 
@@ -108,6 +110,7 @@ class Connection:
             ServerError: the connection failed; calls may or may not have happened.
         """
         client = self.client
+        calls = self._told.complete(calls)
         plain = True
         for call in calls:
             plain, repeat = plain and call.is_plain, repeat and call.repeats
@@ -124,6 +127,7 @@ class Connection:
             raise ServerUnreachable("the connection was closed while it was in use: call again") from error
         finally:
             self.leave(client)
+        self._told.note(calls)
         return results
 
     def _mended(
@@ -131,6 +135,7 @@ class Connection:
     ) -> list[Any]:
         missing = [i for i, result in enumerate(results) if isinstance(result, NoScriptError)]
         if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
+            self._told.forget()
             again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
             for i, result in zip(missing, again, strict=True):
                 results[i] = result

@@ -13,7 +13,7 @@ from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException
 
 from delayq.aio import clients
 from delayq.aio.cluster import Cluster
-from delayq.calls import Call, Steps, shown
+from delayq.calls import Call, Steps, Told, shown
 from delayq.clients import REPEATS
 from delayq.errors import InvalidInput, ServerUnreachable
 from delayq.server import translate
@@ -40,6 +40,7 @@ class Connection:
     def _forget(self) -> None:
         self._client: Client | None = None
         self._cluster: Cluster | None = None
+        self._told = Told()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._trips = asyncio.Semaphore(MOST_TRIPS)
@@ -119,6 +120,7 @@ class Connection:
         asked = times_cancelled()
         client = await self.connected()
         cluster = self._cluster
+        calls = self._told.complete(calls)
         repeat = repeat and all(call.repeats for call in calls)
         token = REPEATS.set(repeat)
         try:
@@ -126,6 +128,7 @@ class Connection:
                 results = await self._send(client, cluster, calls, repeat)
                 missing = [i for i, result in enumerate(results) if isinstance(result, NoScriptError)]
                 if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
+                    self._told.forget()
                     again = await self._send(client, cluster, [calls[i] for i in missing], repeat, whole=True)
                     for i, result in zip(missing, again, strict=True):
                         results[i] = result
@@ -141,6 +144,7 @@ class Connection:
             if self._client is not client:  # it was closed meanwhile
                 await self.leave(client)
         heed_cancels(asked)
+        self._told.note(calls)
         return [
             translate(result, key=shown(call.key)) if isinstance(result, RedisError) else result
             for call, result in zip(calls, results, strict=True)
