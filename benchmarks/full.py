@@ -124,7 +124,7 @@ class Full:
             single = RATE_MESSAGES // 5
             found["bare scripts, send one by one"] = single / place.bare.send_one(single)
             place.clear()
-            found["bare scripts, send by 250"] = RATE_MESSAGES / place.bare.send_bulk(RATE_MESSAGES, due="+1")
+            found["bare scripts, send in bulk"] = RATE_MESSAGES / place.bare.send_bulk(RATE_MESSAGES, due="+1")
             found["bare scripts, drain"] = RATE_MESSAGES / place.bare.drain(RATE_MESSAGES)
         return found
 

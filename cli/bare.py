@@ -54,7 +54,7 @@ class BareScripts:
         return self._send(count, 1)
 
     def send_bulk(self, count: int, due: str = HOUR) -> float:
-        """Send messages in calls of 250; return the seconds that took.
+        """Send messages in calls of MAX_SENT; return the seconds that took.
 
         Args:
             due: as the scripts take it, '+delay_ms'.

@@ -6,6 +6,7 @@ Nothing here does I/O. A `Call` is built by `delayq.scripts`, run by a connectio
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Generator, Sequence
 from functools import cache
 from importlib.resources import files
@@ -30,11 +31,24 @@ class Script:
     def __init__(self, name: str) -> None:
         folder = files("delayq.lua")
         self.name = name
-        self.text = (folder / "prelude.lua").read_text()
+        preludes = [folder / "prelude.lua"]
         if "/" in name:
-            self.text += (folder / name.partition("/")[0] / "prelude.lua").read_text()
-        self.text += (folder / f"{name}.lua").read_text()
+            preludes.append(folder / name.partition("/")[0] / "prelude.lua")
+        paragraphs = [paragraph for prelude in preludes for paragraph in prelude.read_text().split("\n\n")]
+        self.text = _with_needed(paragraphs, (folder / f"{name}.lua").read_text())
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _with_needed(paragraphs: Sequence[str], text: str) -> str:
+    """Put those paragraphs of the preludes in front of a script that it uses, or that these use.
+
+    Each defines one thing. To define them all at each call would take Redis a microsecond.
+    """
+    for paragraph in reversed(paragraphs):
+        defined = re.search(r"^local (?:function )?(\w+)", paragraph, re.MULTILINE)
+        if defined and re.search(rf"\b{defined[1]}\b", re.sub("--.*", "", text)):
+            text = f"{paragraph}\n\n{text}"
+    return text
 
 
 script = cache(Script)

@@ -1,4 +1,4 @@
--- prelude: what the scripts share; the loader puts it in front of each of them.
+-- prelude: what the scripts share; the loader puts in front of each of them the paragraphs that it needs.
 
 -- The time as whole milliseconds and the microseconds (0..999) past them: the server's, or what a test gives.
 local function clock(given)

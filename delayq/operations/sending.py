@@ -19,8 +19,8 @@ from delayq.scripts import Scripts
 from delayq.times import from_ms
 
 MAX_CALL_BYTES = 4 * 1024 * 1024  # of envelopes in a call: Redis does nothing else while it copies them
-MAX_SENT = 250  # messages of a call: with a million that wait, a new key and a place among them take up to 20 µs
-CALLS_A_TRIP = 32  # the server works on the first while the last are packed
+MAX_SENT = 100  # messages of a call: with ten million that wait, a new key and a place among them take up to 50 µs
+CALLS_A_TRIP = 80  # the server works on the first while the last are packed
 REPLICA_TIMEOUT_MS = 3000  # less than the client's socket timeout, which would end the wait as a lost connection
 EXISTED = -1
 MAX_REPLICAS = 1000
