@@ -20,7 +20,7 @@ FORMAT = 1
 MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
 
-RAW, JSON = 0, 1
+RAW, JSON = _KINDS = 0, 1
 _STAMP = 13
 _LARGE = 16 * 1024  # bytes
 _DIGITS = b"0123456789"
@@ -101,7 +101,7 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
         envelope = _decode_envelope(stored[_STAMP:] if len(stored) < _LARGE else memoryview(stored)[_STAMP:])
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableEnvelope(f"these {len(stored)} bytes are no envelope: {error}") from error
-    if envelope.version > FORMAT or envelope.kind not in (RAW, JSON):
+    if envelope.version > FORMAT or envelope.kind not in _KINDS:
         raise UnreadableEnvelope(f"the envelope has version {envelope.version}: this delayq reads up to {FORMAT}")
     if envelope.headers and not all(isinstance(value, _HEADER_TYPES) for value in envelope.headers.values()):
         raise UnreadableEnvelope("the envelope has a header that is neither text, bytes, a number, a boolean nor None")
@@ -114,7 +114,7 @@ def parse_unstamped(stored: bytes) -> Envelope:
         envelope = _decode_envelope(stored)
     except (ValueError, msgspec.MsgspecError, RecursionError):
         envelope = None
-    if envelope is None or envelope.headers or envelope.version > FORMAT or envelope.kind not in (RAW, JSON):
+    if envelope is None or envelope.headers or envelope.version > FORMAT or envelope.kind not in _KINDS:
         return parse(b"0" * _STAMP + stored)[1]  # looks closer, and says what is wrong
     return envelope
 

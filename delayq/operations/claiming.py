@@ -264,6 +264,7 @@ class _Opening(Generic[D]):
         """Open the envelopes from the number `start` on."""
         result: _Opened[D] = _Opened()
         found, owner, end = self._found, self._core.owner, start + len(stored)
+        make, until, held_until, messages = self._make, self._until, self._held_until, result.messages
         handed, fresh = found.now_ms + found.micros / 1000, receipt_of(None, found.micros)
         rows = zip(found.ids[start:end], found.dues_ms[start:end], found.deliveries[start:end], stored, strict=True)
         for message_id, due, deliveries, envelope in rows:
@@ -283,9 +284,7 @@ class _Opening(Generic[D]):
                 result.settlements.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, text))
                 continue
             receipt = receipt_of(deliveries, found.micros) if deliveries else fresh
-            message = self._make(
-                owner, message_id, created, opened, due, deliveries, handed, self._until, receipt, self._held_until
-            )
+            message = make(owner, message_id, created, opened, due, deliveries, handed, until, receipt, held_until)
             if opened.headers and SLOT in opened.headers and self._is_skipped(message, opened, result):
                 result.settlements.append(self._scripts.expire(message_id, receipt))
                 result.settlements += slots.unused(self._core, message)
@@ -298,7 +297,7 @@ class _Opening(Generic[D]):
                 result.settlements.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST))
                 result.settlements += slots.unused(self._core, message)
             else:
-                result.messages.append(message)
+                messages.append(message)
                 if created > found.now_ms:
                     result.doubtful.append(message)
         return result

@@ -66,9 +66,10 @@ def settle_one(core: Core, message: Delivery, outcome: oc.Outcome) -> Steps[None
 def ack(core: Core, messages: D | Sequence[D], kind: type[D]) -> Steps[list[bool]]:
     """Settle messages of a `kind` as done; False where the receipt was stale."""
     batch = [messages] if isinstance(messages, kind) else messages
-    if not isinstance(batch, Sequence) or not all(isinstance(message, kind) for message in batch):
+    if not isinstance(batch, Sequence) or not all(issubclass(each, kind) for each in set(map(type, batch))):
         raise InvalidInput("ack takes messages as receive returned them, not their ids")
-    return list(map(expect, (yield from settle(core, [(message, oc.DONE) for message in batch]))))
+    results = yield from settle(core, [(message, oc.DONE) for message in batch])
+    return [each if isinstance(each, bool) else expect(each) for each in results]
 
 
 def _settlements(
