@@ -45,8 +45,8 @@ def _with_needed(paragraphs: Sequence[str], text: str) -> str:
     Each defines one thing. To define them all at each call would take Redis a microsecond.
     """
     for paragraph in reversed(paragraphs):
-        defined = re.search(r"^local (?:function )?(\w+)", paragraph, re.MULTILINE)
-        if defined and re.search(rf"\b{defined[1]}\b", re.sub("--.*", "", text)):
+        defined = re.search(r"^local (?:function (\w+\()|(\w+))", paragraph, re.MULTILINE)
+        if defined and re.search(rf"\b{re.escape(defined[1] or defined[2])}", re.sub("--.*", "", text)):
             text = f"{paragraph}\n\n{text}"
     return text
 
@@ -93,32 +93,36 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Told:
-    """Which scripts this client has sent the text of, to the server of which key.
+    """Which scripts a client has sent the text of, to the server of which key.
 
     A server that does not know a script refuses its call and runs the calls behind it; sent again, it would come after
-    them. So in a trip of several calls, whose order may matter, a script that was not told yet brings its text.
+    them. So in a trip of several calls, whose order may matter, a script that was not told yet brings its text. What a
+    server has forgotten since, in a restart or by SCRIPT FLUSH, is told again once a call was refused or lost.
     """
 
     def __init__(self) -> None:
-        self._told: set[tuple[Script | None, str]] = set()
+        self._told: set[tuple[str, str]] = set()
 
     def complete(self, calls: Sequence[Call[Any]]) -> Sequence[Call[Any]]:
         """Return the calls of a trip, with the texts that are missing."""
         if len(calls) == 1:
             return calls
-        told = self._told
-        return [
-            call if call.script is None or (call.script, call.key) in told else replace(call, whole=True)
-            for call in calls
-        ]
+        told, completed, new = self._told, list(calls), set()
+        for i, call in enumerate(calls):
+            if call.script is not None and (pair := (call.script.sha, call.key)) not in told and pair not in new:
+                completed[i] = replace(call, whole=True)
+                new.add(pair)
+        return completed if new else calls
 
-    def note(self, calls: Sequence[Call[Any]]) -> None:
-        """Note that a trip has been answered."""
+    def note(self, calls: Sequence[Call[Any]], replies: Sequence[Any]) -> None:
+        """Note what a trip was answered: what a server has refused, it may not have kept."""
         if len(calls) > 1:
-            self._told.update((call.script, call.key) for call in calls if call.whole)
+            for call, reply in zip(calls, replies, strict=True):
+                if call.whole and call.script is not None and not isinstance(reply, Exception):
+                    self._told.add((call.script.sha, call.key))
 
     def forget(self) -> None:
-        """Note that a server did not know a script: it is a new one, or was told to forget them."""
+        """Note that a server was lost, or did not know a script: the next one may know none."""
         self._told.clear()
 
 

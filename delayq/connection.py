@@ -64,7 +64,7 @@ class Connection:
                         self._wires = Wires(client.connection_pool, keep=not self._shared)
                     else:
                         self._cluster = Cluster(client)
-                    self._told.forget()
+                    self._told = Told()
                     self._client = client
         return self._client
 
@@ -110,7 +110,6 @@ class Connection:
             ServerError: the connection failed; calls may or may not have happened.
         """
         client = self.client
-        calls = self._told.complete(calls)
         plain = True
         for call in calls:
             plain, repeat = plain and call.is_plain, repeat and call.repeats
@@ -120,6 +119,7 @@ class Connection:
                 if isinstance(result, RedisError):
                     return self._mended(client, calls, plain, repeat, results)
         except RedisError as error:
+            self._told.forget()
             raise translate(error) from error
         except Exception as error:  # redis-py's own, when another thread closes the connection that it is using
             if self._client is client:
@@ -127,7 +127,6 @@ class Connection:
             raise ServerUnreachable("the connection was closed while it was in use: call again") from error
         finally:
             self.leave(client)
-        self._told.note(calls)
         return results
 
     def _mended(
@@ -147,27 +146,34 @@ class Connection:
     def _send(
         self, client: Client, calls: Sequence[Call[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
-        wires = self._wires
+        wires, told = self._wires, self._told
+        sent = told.complete(calls)
         token = clients.REPEATS.set(repeat)
         try:
             if plain and wires is not None:
                 wire = wires.take(repeat)
                 if wire.has_socket:
                     try:
-                        return wires.use(wire, [call.words(whole) for call in calls], [call.read for call in calls])
+                        results = wires.use(wire, [call.words(whole) for call in sent], [call.read for call in sent])
                     except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
                         if not repeat:
                             raise
+                        told.forget()
+                        sent = told.complete(calls)
+                    else:
+                        told.note(sent, results)
+                        return results
                 else:
                     wires.give_back(wire)
             if wires is not None:
                 wires.close()  # of a small pool, they may hold the last connection
             if self._cluster is not None:
-                replies = self._cluster.run(calls, whole, repeat)
+                replies = self._cluster.run(sent, whole, repeat)
             else:
-                replies = _execute(client, calls, whole)
+                replies = _execute(client, sent, whole)
         finally:
             clients.REPEATS.reset(token)
+        told.note(sent, replies)
         return [
             reply if isinstance(reply, RedisError) else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)

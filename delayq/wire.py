@@ -21,7 +21,10 @@ Read: TypeAlias = Callable[[Any], Any]
 _CHUNK_BYTES = 64 * 1024
 _PACKET_BYTES = 2048  # short commands leave together: each packet wakes the server
 _REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
+_QUICK_SECONDS = 0.0001  # an exchange with a server on this machine takes less, one across a network more
 _CHECK_AFTER_SECONDS = 30.0  # idle for longer, a firewall may have forgotten it: a PING finds out first
+
+_give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 class Wire:
@@ -44,6 +47,9 @@ class Wire:
             self.close(broken=True)
             raise
         self._socket: Any = getattr(self._connection, "_sock", None)
+        self._began = 0.0  # when the last exchange did
+        self._is_quick = False  # it was over at once
+        self._may_look = type(self._socket) is socket.socket  # what TLS has in its buffer, a descriptor does not tell
         self._reader = hiredis.Reader(
             protocolError=exceptions.InvalidResponse,
             replyError=DefaultParser.parse_error,
@@ -89,6 +95,7 @@ class Wire:
             redis.exceptions.BusyLoadingError: the server is reading its data, and may serve in a moment.
         """
         results, refusal = [], None
+        self._began = time.perf_counter()
         try:
             packet = b""
             for command in commands:
@@ -109,6 +116,7 @@ class Wire:
             raise exceptions.TimeoutError("Timeout reading from socket") from error
         except OSError as error:
             raise exceptions.ConnectionError(f"Error while talking to the server: {error}") from error
+        self._is_quick = self._may_look and time.perf_counter() - self._began < _QUICK_SECONDS
         if refusal is not None:
             raise refusal
         self._used_at = time.monotonic()
@@ -118,12 +126,28 @@ class Wire:
         while True:
             reply = self._reader.gets()
             if reply is False:
-                data = self._socket.recv(_CHUNK_BYTES)
+                data = self._receive()
                 if not data:
                     raise exceptions.ConnectionError("Connection closed by server.")
                 self._reader.feed(data)
             elif not isinstance(reply, hiredis.PushNotification):
                 return reply
+
+    def _receive(self) -> bytes:
+        """Wait for the next part of the replies.
+
+        What comes at once is looked for again and again: to fall asleep and be woken takes longer than a script does.
+        Whoever else wants this processor meanwhile has it, the server first of all.
+        """
+        if self._is_quick:
+            descriptor, end = self._socket.fileno(), self._began + _QUICK_SECONDS
+            while time.perf_counter() < end:
+                try:
+                    return os.read(descriptor, _CHUNK_BYTES)
+                except BlockingIOError:
+                    _give_way()
+        data: bytes = self._socket.recv(_CHUNK_BYTES)
+        return data
 
     def close(self, broken: bool = False) -> None:
         """Give the connection back to its pool.

@@ -120,7 +120,6 @@ class Connection:
         asked = times_cancelled()
         client = await self.connected()
         cluster = self._cluster
-        calls = self._told.complete(calls)
         repeat = repeat and all(call.repeats for call in calls)
         token = REPEATS.set(repeat)
         try:
@@ -133,6 +132,7 @@ class Connection:
                     for i, result in zip(missing, again, strict=True):
                         results[i] = result
         except RedisError as error:
+            self._told.forget()
             heed_cancels(asked)
             raise translate(error) from error
         except Exception as error:  # redis-py's own, when another task closes the connection that it is using
@@ -144,7 +144,6 @@ class Connection:
             if self._client is not client:  # it was closed meanwhile
                 await self.leave(client)
         heed_cancels(asked)
-        self._told.note(calls)
         return [
             translate(result, key=shown(call.key)) if isinstance(result, RedisError) else result
             for call, result in zip(calls, results, strict=True)
@@ -153,26 +152,33 @@ class Connection:
     async def _send(
         self, client: Client, cluster: Cluster | None, calls: Sequence[Call[Any]], repeat: bool, whole: bool = False
     ) -> list[Any]:
+        told = self._told
+        sent = told.complete(calls)
         if cluster is not None:
-            return await cluster.run(calls, whole, repeat)
+            results: list[Any] = await cluster.run(sent, whole, repeat)
+            told.note(sent, results)
+            return results
         pool: Any = client.connection_pool  # type: ignore[union-attr]  # it is no cluster
         connection = await pool.get_connection()
         is_whole = False
 
         async def lost(_: Exception) -> None:
+            nonlocal sent
+            told.forget()
+            sent = told.complete(calls)
             await connection.disconnect(nowait=True)
 
         try:
-            results: list[Any]
             if repeat:  # as often as the client was told to
-                results = await connection.retry.call_with_retry(lambda: _talk(client, connection, calls, whole), lost)
+                results = await connection.retry.call_with_retry(lambda: _talk(client, connection, sent, whole), lost)
             else:
-                results = await _talk(client, connection, calls, whole)
+                results = await _talk(client, connection, sent, whole)
             is_whole = True
         finally:
             if not is_whole:
                 await connection.disconnect(nowait=True)  # half a reply may be under way
             await pool.release(connection)
+        told.note(sent, results)
         return results
 
 

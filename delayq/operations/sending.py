@@ -20,7 +20,7 @@ from delayq.times import from_ms
 
 MAX_CALL_BYTES = 4 * 1024 * 1024  # of envelopes in a call: Redis does nothing else while it copies them
 MAX_SENT = 100  # messages of a call: with ten million that wait, a new key and a place among them take up to 50 µs
-CALLS_A_TRIP = 80  # the server works on the first while the last are packed
+CALLS_A_TRIP = 32  # the server works on the first while the last are packed
 REPLICA_TIMEOUT_MS = 3000  # less than the client's socket timeout, which would end the wait as a lost connection
 EXISTED = -1
 MAX_REPLICAS = 1000

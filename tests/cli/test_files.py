@@ -138,8 +138,8 @@ def test_file_is_read_no_further_than_what_is_sent():
 
     endless = Counting()
     sender = bulk.Sender(Queue("unused"), "endless")
-    assert len(next(bulk.batches(sender.entries(endless)))) == 250
-    assert endless.lines == 251
+    assert len(next(bulk.batches(sender.entries(endless)))) == sending.MAX_SENT
+    assert endless.lines == sending.MAX_SENT + 1
 
 
 def test_batch_holds_no_more_than_a_call_takes():

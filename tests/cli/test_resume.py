@@ -13,6 +13,7 @@ from delayq.cli import bulk, journal
 
 from delayq import Queue
 from delayq.errors import DelayqError, ServerUnreachable
+from delayq.operations import sending
 from tests.cli.conftest import Invoke, Start
 from tests.cli.lines import Write, numbered, numbers
 from tests.conftest import StartServer
@@ -203,7 +204,7 @@ def test_sending_that_is_cut_between_two_shards_is_resumed_without_loss_or_doubl
         monkeypatch.undo()
         while batch := list(_acked(queue)):
             handled += [message.payload for message, _ in batch]
-        assert 250 < len(handled) < 500
+        assert sending.MAX_SENT < len(handled) < 2 * sending.MAX_SENT
         stream.seek(0)
         again = bulk.Sender(queue, path.name, bulk.open_journal(queue, path.name, stream, resume=True))
         again.send(stream, None)

@@ -1,4 +1,4 @@
-"""What a server knows of the scripts, and does not: it changes nothing for anybody, on either face."""
+"""A server that knows some of the scripts only: the calls of a new client run in their order, on either face."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ import ast
 import re
 from collections import defaultdict
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
 from tests.house.lua_source import LuaSource
-from tests.house.tree import ROOT, lua_scripts, modules, topic_scripts
+from tests.house.tree import LUA, ROOT, lua_scripts, modules, topic_scripts
 
 ORDER = ["State", "Reads", "KEYS", "ARGV", "Returns", "Errors", "Cost"]
 MOST_BODY_LINES = 40  # a longer one is two transitions
@@ -107,3 +108,13 @@ def test_there_are_scripts_to_test():
 
 def type_of(command: str) -> str | None:
     return "string" if command in STRING_COMMANDS else TYPE_OF_COMMAND.get(command[0])
+
+
+@pytest.mark.parametrize("prelude", [LUA / "prelude.lua", LUA / "topics" / "prelude.lua"], ids=["all", "topics"])
+def test_paragraph_of_a_prelude_defines_one_thing(prelude: Path):
+    heading, *paragraphs = prelude.read_text().split("\n\n")
+    assert heading.startswith("-- prelude:")
+    for paragraph in paragraphs:
+        (defined,) = re.findall(r"^local .*", paragraph, re.MULTILINE)
+        assert not defined.startswith("local function") or paragraph.rstrip().endswith("\nend"), paragraph
+        assert not re.search(r"^\s+$", paragraph, re.MULTILINE), "a blank line that is none"
