@@ -27,7 +27,7 @@ def run(world: World) -> Verdict:
     # A master that has given its last slot away would become a replica.
     cluster = Cluster(world.server, empty=1, config={"cluster-allow-replica-migration": "no"})
     keys = [QueueKeys("delayq", "work", shard).meta for shard in range(SHARDS)]
-    count, moves = world.pick((1_200, 2), (8_000, 8))
+    count, moves = world.pick((2_400, 2), (8_000, 8))
     producing = {"delays": (0.0, 2.0), "again": True, "batch": 5}
     options = {"count": count, "rate": RATE, "shards": SHARDS, "producing": producing, "consuming": {"work": WORK}}
     with Load(world, cluster.url, "work", **options) as load:
