@@ -23,7 +23,7 @@ const { values, positionals } = parseArgs({
 const options = { ...words, ...values };
 for (const name in numbers) options[name] = Number(values[name] ?? numbers[name]);
 
-const say = (answer) => process.stdout.write(JSON.stringify(answer) + "\n");
+const say = (answer, then = () => {}) => process.stdout.write(JSON.stringify(answer) + "\n", then);
 const connect = () => new Redis(options.url, { maxRetriesPerRequest: null });
 const now = () => performance.timeOrigin + performance.now(); // ms since 1970, with their fractions
 const cpuSeconds = () => (({ user, system }) => (user + system) / 1e6)(process.cpuUsage());
@@ -88,7 +88,7 @@ async function consume() {
     const cpu = cpuSeconds();
     setTimeout(() => {
       const times = handled.map(([at]) => at / 1000).sort((a, b) => a - b);
-      say({
+      const answer = {
         messages: times.length,
         first: times[0] ?? null,
         warm: times[Math.ceil(times.length / 10) - 1] ?? null,
@@ -96,8 +96,8 @@ async function consume() {
         lateness_ms: handled.map(([at, due]) => Math.round((at - Number(due)) * 100) / 100),
         cpu_seconds: cpu,
         cpu_at_ready: cpuAtReady,
-      });
-      process.exit(0);
+      };
+      say(answer, () => process.exit(0)); // at once, a long one would be cut off
     }, SETTLE_MS);
   }
 
