@@ -12,6 +12,7 @@ import redis
 
 from delayq import Consumer, Message, Queue, QueueStats, Topic, TopicConsumer, aio
 from delayq.errors import ServerError
+from delayq.waiter import Waiter
 from tests.conftest import StartServer
 from tests.servers import RedisServer
 from tests.sockets import all_closed
@@ -30,11 +31,21 @@ def blocked(redis_client: redis.Redis) -> Blocked:
     return lambda: {each["id"] for each in redis_client.client_list() if "b" in each["flags"]}
 
 
-def test_receiver_leaves_no_connection(redis_server: RedisServer, blocked: Blocked) -> None:
+def test_receiver_leaves_no_connection(
+    redis_server: RedisServer, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     received: list[Message] = []
+    waiting, wait = threading.Event(), Waiter.wait
+
+    def noted(waiter: Waiter, seconds: float) -> None:
+        waiting.set()
+        wait(waiter, seconds)
+
+    monkeypatch.setattr(Waiter, "wait", noted)  # in the middle of a call, it would be told to call again
     with all_closed(seconds=0), Queue("jobs", url=redis_server.url) as queue:
         thread = threading.Thread(target=lambda: received.extend(queue.receive(wait=20)))
         thread.start()
+        assert waiting.wait(20)
         assert eventually(lambda: bool(blocked()))
         before = blocked()
         queue.close()
