@@ -182,10 +182,12 @@ def wait(bells: Sequence[Bell], seconds: float, wake: int = -1) -> None:
         seconds = min(seconds, _POLL_SECONDS)
     if wake >= 0:
         sockets.append(wake)
-    if max(sockets, default=0) < _SELECT_LIMIT:  # select keeps microseconds, poll only milliseconds
-        select.select(sockets, [], [], max(0.0, seconds))
-        return
-    poll = select.poll()
-    for fd in sockets:
-        poll.register(fd, select.POLLIN)
-    poll.poll(max(0.0, seconds) * 1000)
+    # A socket that another thread closes before it is waited for has something to say: whoever looks finds out.
+    with contextlib.suppress(OSError):
+        if max(sockets, default=0) < _SELECT_LIMIT:  # select keeps microseconds, poll only milliseconds
+            select.select(sockets, [], [], max(0.0, seconds))
+            return
+        poll = select.poll()
+        for fd in sockets:
+            poll.register(fd, select.POLLIN)
+        poll.poll(max(0.0, seconds) * 1000)
