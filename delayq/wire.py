@@ -140,10 +140,10 @@ class Wire:
         Whoever else wants this processor meanwhile has it, the server first of all.
         """
         if self._is_quick:
-            descriptor, end = self._socket.fileno(), self._began + _QUICK_SECONDS
+            end = self._began + _QUICK_SECONDS
             while time.perf_counter() < end:
-                try:
-                    return os.read(descriptor, _CHUNK_BYTES)
+                try:  # its number asked for anew: once another thread has closed it, that may be another file's
+                    return os.read(self._socket.fileno(), _CHUNK_BYTES)
                 except BlockingIOError:
                     _give_way()
         data: bytes = self._socket.recv(_CHUNK_BYTES)

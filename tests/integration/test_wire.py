@@ -24,6 +24,7 @@ import trustme
 from delayq import Outgoing, Queue
 from delayq.calls import Call, as_is
 from delayq.errors import DelayqError, LoginRefused, ServerError, ServerNotReady, ServerUnreachable
+from delayq.wire import Wire
 from tests.conftest import StartServer
 from tests.servers import RedisServer, free_port
 from tests.topologies import follow, is_master, watch
@@ -271,6 +272,39 @@ def test_queue_that_is_closed_while_a_call_is_made_is_no_error(redis_server: Red
         assert queue.connection.run([Call("k", (0,), as_is, script)]) == [1]
         assert [each for each in (*pool._available_connections, *pool._in_use_connections) if each._sock] == []  # noqa: SLF001
         assert queue.send(2).created
+
+
+def test_socket_closed_while_its_reply_is_looked_for_is_not_mistaken_for_the_next_file(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread closes the client; the number of its socket goes to the next file that is opened."""
+    pool = redis.ConnectionPool.from_url(redis_server.url)
+    wire = Wire(pool)
+    monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 30.0)  # so that it looks, however slow the machine is
+    assert wire.exchange([b"PING\r\n"], [as_is]) == [b"PONG"]
+    connected: socket.socket = vars(wire)["_socket"]
+    number = connected.fileno()
+    files: list[socket.socket] = []
+
+    def close() -> None:
+        if not files:
+            connected.close()
+            ours, theirs = socket.socketpair()
+            files.extend((ours, theirs))
+            assert number in {ours.fileno(), theirs.fileno()}
+            for each in files:
+                each.setblocking(False)
+                each.sendall(b"+another's\r\n")
+
+    monkeypatch.setattr("delayq.wire._give_way", close)
+    try:
+        with pytest.raises(redis.ConnectionError):
+            wire.exchange([b"BLPOP nothing 0\r\n"], [as_is])
+        assert [each.recv(100) for each in files] == [b"+another's\r\n"] * 2
+    finally:
+        wire.close(broken=True)
+        for each in files:
+            each.close()
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------
