@@ -13,7 +13,6 @@ from importlib.resources import files
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from delayq.errors import DelayqError
 
@@ -83,6 +82,11 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
         """Whether the server's reply is read as it comes, and any connection to the key's server will do."""
         return self.script is not None or self.args[0] in _PLAIN
 
+    @property
+    def goes_along(self) -> bool:
+        """Whether it is sent again with a call before it, of which its reply may tell: plain, and may run twice."""
+        return self.script is None and self.repeats
+
     def words(self, whole: bool = False) -> tuple[Raw, ...]:
         """Return the command as it is sent."""
         if self.script is None:
@@ -90,40 +94,6 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
         if whole or self.whole:
             return ("EVAL", self.script.text, *self.args)
         return ("EVALSHA", self.script.sha, *self.args)
-
-
-class Told:
-    """Which scripts a client has sent the text of, to the server of which key.
-
-    A server that does not know a script refuses its call and runs the calls behind it; sent again, it would come after
-    them. So in a trip of several calls, whose order may matter, a script that was not told yet brings its text. What a
-    server has forgotten since, in a restart or by SCRIPT FLUSH, is told again once a call was refused or lost.
-    """
-
-    def __init__(self) -> None:
-        self._told: set[tuple[str, str]] = set()
-
-    def complete(self, calls: Sequence[Call[Any]]) -> Sequence[Call[Any]]:
-        """Return the calls of a trip, with the texts that are missing."""
-        if len(calls) == 1:
-            return calls
-        told, completed, new = self._told, list(calls), set()
-        for i, call in enumerate(calls):
-            if call.script is not None and (pair := (call.script.sha, call.key)) not in told and pair not in new:
-                completed[i] = replace(call, whole=True)
-                new.add(pair)
-        return completed if new else calls
-
-    def note(self, calls: Sequence[Call[Any]], replies: Sequence[Any]) -> None:
-        """Note what a trip was answered: what a server has refused, it may not have kept."""
-        if len(calls) > 1:
-            for call, reply in zip(calls, replies, strict=True):
-                if call.whole and call.script is not None and not isinstance(reply, Exception):
-                    self._told.add((call.script.sha, call.key))
-
-    def forget(self) -> None:
-        """Note that a server was lost, or did not know a script: the next one may know none."""
-        self._told.clear()
 
 
 Steps: TypeAlias = Generator[list[Call[Any]], list[Any], T]

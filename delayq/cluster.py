@@ -19,9 +19,6 @@ from redis.crc import key_slot
 
 from delayq.calls import Call
 
-KEYLESS = frozenset({"WAIT", "SCAN", "INFO", "TIME", "CONFIG GET"})
-"""Commands that no node refuses, though the slot of the call's key may have moved away from it."""
-
 PAUSES = (0.1, 0.2, 0.4, 0.6)  # seconds: a short trouble goes unnoticed, and an outage is told soon
 MOST_ROUNDS = 16  # of nodes that send a call from one to the other
 LOOK_SECONDS = 0.2  # between two looks at the slots, when calls fail in a row
@@ -79,7 +76,7 @@ class Cluster:
                     break
                 time.sleep(pause)
             slots = {each.slot for each in again}
-            todo = [each for each in sent if each in again or (each.is_keyless and each.slot in slots)]
+            todo = [each for each in sent if each in again or (each.call.goes_along and each.slot in slots)]
         if self._outage is not None and all(each.is_stranded for each in sent):
             raise self._outage
         return [each.reply for each in sent]
@@ -186,10 +183,6 @@ class Sent:
         self.asked: ClusterNode | None = None
         self.reply: Any = _UNREAD
         self.is_unsent = True
-
-    @property
-    def is_keyless(self) -> bool:
-        return self.words[0] in KEYLESS
 
     @property
     def is_refused(self) -> bool:

@@ -10,14 +10,15 @@ from typing import Any, TypeAlias, TypeVar
 from redis import Redis
 from redis.client import NEVER_DECODE
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq import clients
-from delayq.calls import Call, Steps, Told, shown
+from delayq.calls import Call, Steps, shown
 from delayq.cluster import Cluster
 from delayq.errors import ServerUnreachable
 from delayq.server import check_server, translate
+from delayq.told import Told, unrun
 from delayq.wire import Wires
 
 T = TypeVar("T")
@@ -60,11 +61,11 @@ class Connection:
                     except BaseException:
                         self._drop(client)
                         raise
+                    self._told = Told()
                     if isinstance(client, Redis):
-                        self._wires = Wires(client.connection_pool, keep=not self._shared)
+                        self._wires = Wires(client.connection_pool, not self._shared, self._told.forget)
                     else:
                         self._cluster = Cluster(client)
-                    self._told = Told()
                     self._client = client
         return self._client
 
@@ -132,10 +133,15 @@ class Connection:
     def _mended(
         self, client: Client, calls: Sequence[Call[Any]], plain: bool, repeat: bool, results: list[Any]
     ) -> list[Any]:
-        missing = [i for i, result in enumerate(results) if isinstance(result, NoScriptError)]
+        missing = unrun(calls, results)
         if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
-            self._told.forget()
-            again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
+            try:
+                again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
+            except RedisError as error:
+                if len(missing) == len(calls):
+                    raise
+                self._told.forget()
+                again = [error] * len(missing)  # what the others have handed out must not be lost with these
             for i, result in zip(missing, again, strict=True):
                 results[i] = result
         return [
@@ -147,19 +153,18 @@ class Connection:
         self, client: Client, calls: Sequence[Call[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
         wires, told = self._wires, self._told
-        sent = told.complete(calls)
         token = clients.REPEATS.set(repeat)
         try:
             if plain and wires is not None:
                 wire = wires.take(repeat)
                 if wire.has_socket:
+                    sent = told.complete(calls)
                     try:
                         results = wires.use(wire, [call.words(whole) for call in sent], [call.read for call in sent])
                     except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
                         if not repeat:
                             raise
                         told.forget()
-                        sent = told.complete(calls)
                     else:
                         told.note(sent, results)
                         return results
@@ -167,6 +172,7 @@ class Connection:
                     wires.give_back(wire)
             if wires is not None:
                 wires.close()  # of a small pool, they may hold the last connection
+            sent = told.complete(calls)
             if self._cluster is not None:
                 replies = self._cluster.run(sent, whole, repeat)
             else:

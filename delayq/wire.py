@@ -32,12 +32,16 @@ class Wire:
 
     Args:
         pool: lends the connection until `close`.
+        is_quick: an exchange with its server, on another wire, was over at once.
+
+    Attributes:
+        is_quick: the last exchange was over at once.
 
     Raises:
         redis.exceptions.RedisError: as redis-py does when it cannot connect.
     """
 
-    def __init__(self, pool: ConnectionPool) -> None:
+    def __init__(self, pool: ConnectionPool, is_quick: bool = False) -> None:
         self._pool = pool
         self._connection: Any = pool.get_connection()
         self._process = os.getpid()
@@ -48,8 +52,8 @@ class Wire:
             raise
         self._socket: Any = getattr(self._connection, "_sock", None)
         self._began = 0.0  # when the last exchange did
-        self._is_quick = False  # it was over at once
         self._may_look = type(self._socket) is socket.socket  # what TLS has in its buffer, a descriptor does not tell
+        self.is_quick = is_quick and self._may_look
         self._reader = hiredis.Reader(
             protocolError=exceptions.InvalidResponse,
             replyError=DefaultParser.parse_error,
@@ -116,7 +120,7 @@ class Wire:
             raise exceptions.TimeoutError("Timeout reading from socket") from error
         except OSError as error:
             raise exceptions.ConnectionError(f"Error while talking to the server: {error}") from error
-        self._is_quick = self._may_look and time.perf_counter() - self._began < _QUICK_SECONDS
+        self.is_quick = self._may_look and time.perf_counter() - self._began < _QUICK_SECONDS
         if refusal is not None:
             raise refusal
         self._used_at = time.monotonic()
@@ -136,13 +140,13 @@ class Wire:
     def _receive(self) -> bytes:
         """Wait for the next part of the replies.
 
-        What comes at once is looked for again and again: to fall asleep and be woken takes longer than a script does.
-        Whoever else wants this processor meanwhile has it, the server first of all.
+        What comes at once is looked for again and again: to fall asleep and be woken takes longer than most scripts do.
+        The processor is offered to whoever else wants it meanwhile, such as the server.
         """
-        if self._is_quick:
+        if self.is_quick:
             end = self._began + _QUICK_SECONDS
             while time.perf_counter() < end:
-                try:  # its number asked for anew: once another thread has closed it, that may be another file's
+                try:  # its number asked for each time: another thread may close it, and another file get the number
                     return os.read(self._socket.fileno(), _CHUNK_BYTES)
                 except BlockingIOError:
                     _give_way()
@@ -168,12 +172,15 @@ class Wires:
     Args:
         pool: lends the connections.
         keep: hold on to a wire between two calls: for a pool that nobody else needs.
+        lost: called when a wire was found broken: another server may have taken the place of its own.
     """
 
-    def __init__(self, pool: ConnectionPool, keep: bool) -> None:
+    def __init__(self, pool: ConnectionPool, keep: bool, lost: Callable[[], object]) -> None:
         self._pool = pool
         self._keep = keep
+        self._lost = lost
         self._idle: list[Wire] = []
+        self._is_quick = False  # for the wires of a client of others, which are made anew for each call
 
     def take(self, repeats: bool) -> Wire:
         """Lend a wire, to be used or given back.
@@ -188,12 +195,13 @@ class Wires:
             try:
                 wire = self._idle.pop()
             except IndexError:
-                return Wire(self._pool)
+                return Wire(self._pool, self._is_quick)
             if wire.is_ours:
                 try:
                     wire.check(thoroughly=not repeats)
                 except exceptions.RedisError:
                     wire.close(broken=True)
+                    self._lost()
                 else:
                     return wire
 
@@ -202,6 +210,7 @@ class Wires:
         broken = True
         try:
             results = wire.exchange(map(hiredis.pack_command, commands), reads)
+            self._is_quick = wire.is_quick
             broken = False
         finally:
             self.give_back(wire, broken)

@@ -57,7 +57,7 @@ class Cluster:
                     break
                 await asyncio.sleep(pause)
             slots = {each.slot for each in again}
-            todo = [each for each in sent if each in again or (each.is_keyless and each.slot in slots)]
+            todo = [each for each in sent if each in again or (each.call.goes_along and each.slot in slots)]
         if self._outage is not None and all(each.is_stranded for each in sent):
             raise self._outage
         return [each.reply if isinstance(each.reply, Exception) else each.call.read(each.reply) for each in sent]

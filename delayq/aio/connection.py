@@ -9,14 +9,15 @@ from typing import Any, TypeAlias, TypeVar
 import hiredis
 from redis.asyncio.cluster import RedisCluster
 from redis.client import NEVER_DECODE
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, ResponseError
 
 from delayq.aio import clients
 from delayq.aio.cluster import Cluster
-from delayq.calls import Call, Steps, Told, shown
+from delayq.calls import Call, Steps, shown
 from delayq.clients import REPEATS
 from delayq.errors import InvalidInput, ServerUnreachable
 from delayq.server import translate
+from delayq.told import Told, unrun
 
 T = TypeVar("T")
 Client: TypeAlias = clients.Client
@@ -125,10 +126,15 @@ class Connection:
         try:
             async with self._trips:
                 results = await self._send(client, cluster, calls, repeat)
-                missing = [i for i, result in enumerate(results) if isinstance(result, NoScriptError)]
+                missing = unrun(calls, results)
                 if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
-                    self._told.forget()
-                    again = await self._send(client, cluster, [calls[i] for i in missing], repeat, whole=True)
+                    try:
+                        again = await self._send(client, cluster, [calls[i] for i in missing], repeat, whole=True)
+                    except RedisError as error:
+                        if len(missing) == len(calls):
+                            raise
+                        self._told.forget()
+                        again = [error] * len(missing)  # what the others have handed out must not be lost with these
                     for i, result in zip(missing, again, strict=True):
                         results[i] = result
         except RedisError as error:
@@ -153,13 +159,14 @@ class Connection:
         self, client: Client, cluster: Cluster | None, calls: Sequence[Call[Any]], repeat: bool, whole: bool = False
     ) -> list[Any]:
         told = self._told
-        sent = told.complete(calls)
         if cluster is not None:
+            sent = told.complete(calls)
             results: list[Any] = await cluster.run(sent, whole, repeat)
             told.note(sent, results)
             return results
         pool: Any = client.connection_pool  # type: ignore[union-attr]  # it is no cluster
         connection = await pool.get_connection()
+        sent = told.complete(calls)
         is_whole = False
 
         async def lost(_: Exception) -> None:

@@ -126,6 +126,10 @@ def _hand_out(
         *before, found, envelopes = yield [*calls, scripts.envelopes([expected])]
     else:
         (*before, found), envelopes = (yield calls), None
+    is_empty = limit > 0 and isinstance(found, Claimed) and not (found.ids or found.held)
+    if is_empty and any(isinstance(each, int) and each > 0 for each in before):
+        # A server that has forgotten how to promote, but not how to claim, has claimed first.
+        (found,), envelopes = (yield [scripts.ready_to_unack(limit, lease, consumer)]), None
     error = next((each for each in (found, *before) if isinstance(each, DelayqError)), None)
     if error is None:
         core.outages.over(scripts.keys.meta)

@@ -2,20 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import redis
 
-from delayq import Outgoing
-from delayq.calls import script
-from tests.contract.conftest import Drain, Make
+from delayq import Message, Outgoing, Queue
+from delayq.calls import Call, Steps, one, script
+from delayq.errors import ServerUnreachable
+from delayq.operations import claiming
+from tests.contract.awaiting import Awaited
+from tests.contract.conftest import Drain, Make, Now, intercept
+
+
+def warm(queue: Any) -> None:
+    """Let a client know what its server knows."""
+    for number in range(3):
+        queue.send(number)
+        queue.ack(queue.receive())
+
+
+def claim(queue: Any, **options: Any) -> list[Any]:
+    """Claim as a consumer does; return the payloads."""
+    batch: claiming.Batch = queue.connection.do(claiming.claim(queue.core, Message, 10, 60_000, **options))
+    return [message.payload for message in batch.messages]
+
+
+def connection_of(queue: Any) -> Any:
+    return queue.target.connection if isinstance(queue, Awaited) else queue.connection
+
+
+def before_texts_are_sent(queue: Any, patch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Let something happen between a trip of which calls were refused and the one that brings the texts of these."""
+    connection = connection_of(queue)
+    send = connection._send  # noqa: SLF001
+
+    def delayed(*args: Any, whole: bool = False) -> Any:
+        if whole:
+            do()
+        return send(*args, whole=whole)
+
+    patch.setattr(connection, "_send", delayed)
+
+
+def forget_all_but(client: Any, *names: str) -> None:
+    """Let the server forget scripts, as one of Redis 7.4 and newer does with those that were not used for longest."""
+    client.script_flush()
+    for name in names:
+        client.script_load(script(name).text)
+
+
+def lose() -> None:
+    raise redis.ConnectionError("Connection closed by server.")
 
 
 @pytest.fixture
 def claims_alone(client: Any) -> None:
     """Let the server know the script that claims, as another client has just used it, and not that which promotes."""
-    client.script_flush()
-    client.script_load(script("ready_to_unack").text)
+    forget_all_but(client, "ready_to_unack")
 
 
 @pytest.mark.usefixtures("claims_alone")
@@ -31,3 +76,147 @@ def test_burst_ends_when_nothing_is_due(make: Make, drain: Drain):
     queue.send_many(Outgoing(number) for number in range(3))
     assert drain(queue, lambda _: None) == 3
     assert queue.stats().inside == 0
+
+
+def test_what_is_due_is_handed_out_by_a_server_that_has_forgotten_how_to_promote(make: Make, client: Any):
+    queue = make()
+    warm(queue)
+    queue.send("due")
+    forget_all_but(client, "ready_to_unack")
+    assert [message.payload for message in queue.receive()] == ["due"]
+
+
+def test_what_was_lost_is_handed_out_by_a_server_that_has_forgotten_how_to_take_it_back(
+    make: Make, client: Any, now: Now
+):
+    queue = make(shards=1)
+    assert claim(queue, recovering=True) == []
+    queue.send("lost")
+    assert len(queue.receive(lease=1)) == 1
+    now.later(2)
+    forget_all_but(client, "pending_to_ready", "ready_to_unack")
+    assert claim(queue, recovering=True) == ["lost"]
+
+
+def test_message_that_is_replaced_before_it_is_claimed_once_more_is_handed_out_as_it_is_then(
+    make: Make, client: Any, now: Now, monkeypatch: pytest.MonkeyPatch
+):
+    queue, other = make(shards=1), Queue("jobs", redis=client, clock=now)
+    warm(queue)
+    queue.send("old", id="a")
+    forget_all_but(client, "ready_to_unack")
+    trips: list[int] = []
+
+    def replace(calls: Sequence[Call[Any]]) -> None:
+        trips.append(len(calls))
+        if trips == [3, 1]:
+            other.send("new", id="a", on_conflict="replace")
+            assert other.connection.do(one(other.core.shards[0].pending_to_ready())) == 1
+
+    intercept(queue, monkeypatch, before=replace)
+    assert claim(queue, expected=["a"]) == ["new"]
+    assert trips == [3, 1, 1]
+
+
+def test_claim_that_a_limit_leaves_empty_is_not_made_once_more(make: Make, monkeypatch: pytest.MonkeyPatch):
+    queue = make(shards=1, concurrency=1)
+    queue.send_many(Outgoing(number) for number in range(2))
+    assert len(queue.receive()) == 1
+    queue.send("held back")
+    trips: list[int] = []
+    intercept(queue, monkeypatch, after=lambda calls: trips.append(len(calls)))
+    assert queue.receive() == []
+    assert len(trips) == 1
+
+
+TEXTS, DIGESTS = ["EVAL", "EVAL"], ["EVALSHA", "EVALSHA"]
+
+
+class Trip:
+    """A trip of two scripts, and with which words they were sent."""
+
+    def __init__(self, queue: Any, patch: pytest.MonkeyPatch) -> None:
+        self.queue = queue
+        self._said: list[Any] = []
+        real = Call.words
+
+        def words(call: Call[Any], whole: bool = False) -> Any:
+            said = real(call, whole)
+            self._said.append(said[0])
+            return said
+
+        patch.setattr(Call, "words", words)
+
+    def make(self) -> list[Any]:
+        self._said = []
+        scripts = self.queue.core.shards[0]
+        self.queue.connection.do(steps([scripts.pending_to_ready(), scripts.stats()]))
+        return self._said
+
+
+def steps(calls: list[Call[Any]]) -> Steps[list[Any]]:
+    return (yield calls)
+
+
+@pytest.fixture
+def trip(make: Make, monkeypatch: pytest.MonkeyPatch) -> Trip:
+    """A trip that was made before."""
+    queue = make(shards=1)
+    queue.send("x")
+    trip = Trip(queue, monkeypatch)
+    assert (trip.make(), trip.make()) == (TEXTS, DIGESTS)
+    return trip
+
+
+def test_text_is_told_again_once_a_script_was_refused(trip: Trip, client: Any):
+    client.script_flush()
+    trip.queue.cancel("nothing")  # alone, it is refused
+    assert (trip.make(), trip.make()) == (TEXTS, DIGESTS)
+
+
+def test_text_is_told_again_once_the_server_was_lost(trip: Trip, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(connection_of(trip.queue), "_send", lambda *_: lose())
+        with pytest.raises(ServerUnreachable):
+            trip.make()
+    assert (trip.make(), trip.make()) == (TEXTS, DIGESTS)
+
+
+def test_text_is_told_again_by_a_queue_that_was_closed(trip: Trip):
+    trip.queue.close()
+    assert (trip.make(), trip.make()) == (TEXTS, DIGESTS)
+
+
+def test_message_that_is_replaced_while_the_texts_are_sent_is_handed_out_as_it_is_then(
+    make: Make, client: Any, now: Now, monkeypatch: pytest.MonkeyPatch
+):
+    queue, other = make(shards=1), Queue("jobs", redis=client, clock=now)
+    warm(queue)
+    queue.send("old", id="a")
+    client.script_flush()
+    before_texts_are_sent(queue, monkeypatch, lambda: other.send("new", id="a", on_conflict="replace"))
+    assert claim(queue, expected=["a"]) == ["new"]
+
+
+def test_what_was_handed_out_before_the_texts_were_lost_on_their_way_reaches_its_receiver(
+    make: Make, client: Any, now: Now, monkeypatch: pytest.MonkeyPatch
+):
+    queue, other = make(shards=1), Queue("jobs", redis=client, clock=now)
+    warm(queue)
+    other.send_many(Outgoing(number) for number in range(2))
+    (first,) = other.receive(1)  # the other one is promoted
+    forget_all_but(client, "ready_to_unack")
+    before_texts_are_sent(queue, monkeypatch, lose)
+    assert [message.payload for message in queue.receive()] == [1 - first.payload]
+
+
+def test_call_whose_text_is_lost_on_its_way_is_an_error(make: Make, client: Any, monkeypatch: pytest.MonkeyPatch):
+    queue = make(shards=1)
+    warm(queue)
+    client.script_flush()
+    before_texts_are_sent(queue, monkeypatch, lose)
+    with pytest.raises(ServerUnreachable):
+        queue.receive()
+    monkeypatch.undo()
+    queue.send("after")
+    assert [message.payload for message in queue.receive()] == ["after"]

@@ -21,7 +21,7 @@ LAYERS = (
     ),
     "calls scripts why",
     "operations topics",
-    "urls clients server embedded wire cluster connection connecting wakeup bell",
+    "urls clients server embedded told wire cluster connection connecting wakeup bell",
     (
         "waiter outbox listener group queue dead schedules workers collecting batches leases patience overtime moves "
         "turns job inside worker_process processes handling gate mover lanes loop running consumer supervisor doctor "

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from delayq.calls import script as assembled
 from tests.house.lua_source import LuaSource
 from tests.house.tree import LUA, ROOT, lua_scripts, modules, topic_scripts
 
@@ -118,3 +119,22 @@ def test_paragraph_of_a_prelude_defines_one_thing(prelude: Path):
         (defined,) = re.findall(r"^local .*", paragraph, re.MULTILINE)
         assert not defined.startswith("local function") or paragraph.rstrip().endswith("\nend"), paragraph
         assert not re.search(r"^\s+$", paragraph, re.MULTILINE), "a blank line that is none"
+
+
+@each_script
+def test_text_of_a_script_has_what_it_uses_of_the_preludes(script: LuaSource):
+    """Its code, or what is in front of that, may not only call it: it may hand it on."""
+    is_topics = script in TOPICS
+    code = code_of(assembled(f"topics/{script.name}" if is_topics else script.name).text)
+    folders = [LUA, LUA / "topics"] if is_topics else [LUA]
+    preludes = "\n".join(code_of((folder / "prelude.lua").read_text()) for folder in folders)
+    shared = re.findall(r"^local (?:function )?(\w+)", preludes, re.MULTILINE)
+    assert len(shared) == len(set(shared))
+    used = {name for name in shared if re.search(rf"(?<![.\w]){name}\b", code)}
+    variables = re.findall(r"\blocal ([\w, ]+)", code) + re.findall(r"\bfunction \w*\(([\w, ]+)", code)
+    assert used <= set(re.findall(r"\w+", " ".join(variables)))
+
+
+def code_of(text: str) -> str:
+    """Lua without its comments and the contents of its strings."""
+    return re.sub(r"--[^\n]*|'[^'\n]*'|\"[^\"\n]*\"", "''", text)

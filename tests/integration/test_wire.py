@@ -24,7 +24,7 @@ import trustme
 from delayq import Outgoing, Queue
 from delayq.calls import Call, as_is
 from delayq.errors import DelayqError, LoginRefused, ServerError, ServerNotReady, ServerUnreachable
-from delayq.wire import Wire
+from delayq.wire import Wire, Wires
 from tests.conftest import StartServer
 from tests.servers import RedisServer, free_port
 from tests.topologies import follow, is_master, watch
@@ -118,20 +118,21 @@ def test_claims_of_many_threads_do_not_fail_when_the_server_has_closed_their_con
 
 
 class Raced(list[Any]):
-    """A list that another thread empties right after it was found to hold something."""
+    """A list from which another thread takes the last that it holds, whenever one wants it."""
 
-    def __len__(self) -> int:
-        length = super().__len__()
-        self.clear()
-        return length
+    def pop(self, *_: Any) -> Any:
+        raise IndexError("pop from empty list")
 
 
 def test_idle_connection_that_another_thread_takes_first_is_no_error(queue: Queue) -> None:
     queue.send(1)
     (wires,) = [value for value in vars(queue.connection).values() if hasattr(value, "give_back")]
     (name,) = [name for name, value in vars(wires).items() if isinstance(value, list)]
-    setattr(wires, name, Raced(getattr(wires, name)))
+    idle = getattr(wires, name)
+    setattr(wires, name, Raced(idle))
     assert queue.send(2).created
+    assert len(getattr(wires, name)) == 2
+    setattr(wires, name, [*getattr(wires, name)])  # else nobody would close them
 
 
 # -- frozen servers --------------------------------------------------------------------------------------------------
@@ -199,8 +200,12 @@ def test_exchange_that_is_broken_off_leaves_no_reply_to_the_next(
         queue.close()
 
 
+@pytest.mark.parametrize("quick_seconds", [0.0, 30.0], ids=["sleeping", "looking"])
 @pytest.mark.parametrize("shared", [False, True])
-def test_signal_that_ends_the_wait_for_a_reply_leaves_it_to_nobody(start_server: StartServer, shared: bool) -> None:
+def test_signal_that_ends_the_wait_for_a_reply_leaves_it_to_nobody(
+    start_server: StartServer, shared: bool, quick_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.wire._QUICK_SECONDS", quick_seconds)
     server = start_server()
     handled = threading.Event()
 
@@ -305,6 +310,54 @@ def test_socket_closed_while_its_reply_is_looked_for_is_not_mistaken_for_the_nex
         wire.close(broken=True)
         for each in files:
             each.close()
+
+
+def test_reply_is_waited_for_behind_an_exchange_that_took_long(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As each does across a network: to look for its replies would keep a processor busy in vain."""
+    pool = redis.ConnectionPool.from_url(redis_server.url)
+    wire = Wire(pool)
+    monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 30.0)
+    assert wire.exchange([b"PING\r\n"], [as_is]) == [b"PONG"]
+    monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 0.001)
+    wire.exchange([b"BLPOP nothing 0.01\r\n"], [as_is])
+    looks: list[None] = []
+    monkeypatch.setattr("delayq.wire._give_way", lambda: looks.append(None))
+    monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 30.0)
+    wire.exchange([b"BLPOP nothing 0.01\r\n"], [as_is])
+    wire.close(broken=True)
+    assert looks == []
+
+
+def test_wire_of_a_client_of_others_looks_for_its_reply_behind_a_quick_one(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though each of its calls has a wire of its own."""
+    pool = redis.ConnectionPool.from_url(redis_server.url)
+    wires = Wires(pool, keep=False, lost=lambda: None)
+    looks: list[None] = []
+    monkeypatch.setattr("delayq.wire._give_way", lambda: looks.append(None))
+    monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 30.0)
+    assert wires.use(wires.take(repeats=True), [("PING",)], [as_is]) == [b"PONG"]
+    assert looks == []
+    wires.use(wires.take(repeats=True), [("BLPOP", "nothing", 0.01)], [as_is])
+    assert looks != []
+    monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 0.0)
+    wires.use(wires.take(repeats=True), [("PING",)], [as_is])
+    looks.clear()
+    monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 30.0)
+    wires.use(wires.take(repeats=True), [("BLPOP", "nothing", 0.01)], [as_is])
+    assert looks == []
+    pool.disconnect()
+
+
+def test_replies_that_come_at_once_through_tls_are_read_as_they_are_meant(
+    tls_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 30.0)  # so that each exchange is quick, however slow it is
+    with Queue("safe", url=tls_url) as queue:
+        live(queue)
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import types
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from redis import exceptions
 
 from delayq import cluster
-from delayq.calls import Call, as_is
+from delayq.aio.cluster import Cluster as AsyncCluster
+from delayq.calls import Call, as_is, script
 from delayq.cluster import Sent, _Talk
 
 
@@ -95,3 +99,43 @@ def test_look_that_takes_long_does_not_keep_the_next_one_for_long(monkeypatch: p
     nodes.now += 0.1
     looker._look()  # noqa: SLF001
     assert nodes.looks == 2
+
+
+class Moving(cluster.Cluster):
+    """Refuses scripts the first time, as of a slot that moves; answers all else with how often it was asked."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+        self._asked: Counter[Sent] = Counter()
+
+    def _exchange(self, todo: Iterable[Sent]) -> None:
+        for each in todo:
+            each.is_unsent = False
+            self._asked[each] += 1
+            is_refused = self._asked[each] == 1 and each.call.script is not None
+            each.reply = exceptions.TryAgainError("TRYAGAIN") if is_refused else self._asked[each]
+
+
+class AsyncMoving(AsyncCluster):
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+        self._moving = Moving(client)
+
+    async def _exchange(self, todo: Iterable[Sent]) -> None:
+        self._moving._exchange(todo)  # noqa: SLF001
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_is_read_behind_a_call_is_read_again_when_that_was_refused(is_async: bool) -> None:
+    """Else it would be what was there before the call has run."""
+    client: Any = types.SimpleNamespace(nodes_manager=types.SimpleNamespace(get_node_from_slot=lambda _: None))
+    calls = [
+        Call("{q}p", (1, "{q}p"), as_is, script("pending_to_ready")),
+        Call("{q}r", (1, "{q}r"), as_is, script("ready_to_unack"), repeats=False),
+        Call("{q}m", ("MGET", "{q}m"), as_is),
+        Call("{q}x", ("XDEL", "{q}x", "1-1"), as_is, repeats=False),
+        Call("{other}m", ("MGET", "{other}m"), as_is),
+    ]
+    run = AsyncMoving(client).run if is_async else Moving(client).run
+    replies: Any = run(calls, whole=False, repeat=True)
+    assert (asyncio.run(replies) if is_async else replies) == [2, 2, 2, 1, 1]

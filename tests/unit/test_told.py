@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from redis.exceptions import NoPermissionError
+import pytest
+from redis import exceptions
 
-from delayq.calls import Call, Told, as_is, script
+from delayq.calls import Call, as_is, script
+from delayq.told import Told, unrun
 
 
-def call(name: str | None, key: str = "k") -> Call[Any]:
-    return Call(key, (1, key), as_is, script(name) if name else None)
+def call(name: str | None, key: str = "k", repeats: bool = True) -> Call[Any]:
+    return Call(key, (1, key), as_is, script(name) if name else None, repeats=repeats)
 
 
 def whole(told: Told, calls: list[Call[Any]]) -> list[bool]:
@@ -41,7 +43,7 @@ def test_server_of_another_key_is_told_too():
 
 def test_what_was_refused_is_told_again():
     told, trip = Told(), [call("stats"), call("rest")]
-    told.note(told.complete(trip), [NoPermissionError("no"), 0])
+    told.note(told.complete(trip), [exceptions.NoPermissionError("no"), 0])
     assert whole(told, trip) == [True, False]
 
 
@@ -50,3 +52,48 @@ def test_all_is_told_again_to_a_server_that_was_lost():
     told.note(told.complete(trip), [0, 0])
     told.forget()
     assert whole(told, trip) == [True, True]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.NoScriptError("No matching script"),
+        exceptions.ReadOnlyError("You can't write against a read only replica"),
+        exceptions.ClusterDownError("no node has the slot"),
+        exceptions.ConnectionError("Connection closed by server."),
+        exceptions.TimeoutError("Timeout reading from socket"),
+    ],
+    ids=repr,
+)
+def test_all_is_told_again_when_one_call_was_answered_as_by_a_server_that_may_know_nothing(error: Exception):
+    told, trip = Told(), [call("stats"), call("rest")]
+    told.note(told.complete(trip), [0, 0])
+    told.note(told.complete(trip), [0, error])
+    assert whole(told, trip) == [True, True]
+
+
+def test_what_a_trip_was_refused_for_itself_is_no_reason_to_tell_anew():
+    told, trip = Told(), [call("stats"), call("rest")]
+    told.note(told.complete(trip), [0, 0])
+    told.note(told.complete(trip), [0, exceptions.ResponseError("WRONGTYPE")])
+    assert whole(told, trip) == [False, False]
+
+
+NO_SCRIPT = exceptions.NoScriptError("No matching script")
+
+
+@pytest.mark.parametrize(
+    ("results", "again"),
+    [
+        ([[], 0, 0, [], 1, []], []),
+        ([[], NO_SCRIPT, NO_SCRIPT, [], 1, []], [1, 2, 3, 5]),
+        ([[], NO_SCRIPT, 0, [], 1, []], [1, 3, 5]),
+        ([[], 0, NO_SCRIPT, [], 1, []], [2, 3, 5]),
+    ],
+    ids=str,
+)
+def test_what_is_plain_and_repeats_is_sent_again_behind_the_first_call_that_was_refused(
+    results: list[Any], again: list[int]
+):
+    trip = [call(None), call("pending_to_ready"), call("ready_to_unack", repeats=False)]
+    assert unrun([*trip, call(None), call(None, repeats=False), call(None)], results) == again
