@@ -21,7 +21,7 @@ MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
 
 RAW, JSON = _KINDS = 0, 1
-_STAMP = 13
+STAMP = 13  # digits of the time of the send, which stand before an envelope
 _LARGE = 16 * 1024  # bytes
 _DIGITS = b"0123456789"
 _LONG_NUMBER = 4300  # signs: Python and msgspec write a number of so many digits, but read none of more signs
@@ -96,9 +96,9 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
         UnreadableEnvelope: the bytes are no envelope, or one of a newer version.
     """
     try:
-        created_ms = int(stored[:_STAMP])
+        created_ms = int(stored[:STAMP])
         # To copy a few bytes costs less than to look at them through a memoryview.
-        envelope = _decode_envelope(stored[_STAMP:] if len(stored) < _LARGE else memoryview(stored)[_STAMP:])
+        envelope = _decode_envelope(stored[STAMP:] if len(stored) < _LARGE else memoryview(stored)[STAMP:])
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableEnvelope(f"these {len(stored)} bytes are no envelope: {error}") from error
     if envelope.version > FORMAT or envelope.kind not in _KINDS:
@@ -115,7 +115,7 @@ def parse_unstamped(stored: bytes) -> Envelope:
     except (ValueError, msgspec.MsgspecError, RecursionError):
         envelope = None
     if envelope is None or envelope.headers or envelope.version > FORMAT or envelope.kind not in _KINDS:
-        return parse(b"0" * _STAMP + stored)[1]  # looks closer, and says what is wrong
+        return parse(b"0" * STAMP + stored)[1]  # looks closer, and says what is wrong
     return envelope
 
 

@@ -32,6 +32,11 @@
     ├── StoreError                         the embedded store
     │   ├── NoEmbeddedServer               no wheel and no redis-server fit this machine
     │   └── StoreTooNew                    the folder was written by a newer server
+    ├── PipelineError                      the data pipeline on Spark
+    │   ├── NoJava                         this machine has no Java that Spark runs on, and no wheel has one for it
+    │   ├── RowRefused                     a row of a table cannot be sent as a message
+    │   ├── DataLost                       records that were to be read have been trimmed
+    │   └── LakeMismatch                   the lake, its manifest and Redis do not agree
     ├── HandlerMissing                     a consumer without a handler
     └── Verdict                            raised by a handler, to decide
         ├── Reject                         → dead
@@ -200,6 +205,26 @@ class NoEmbeddedServer(StoreError):
 
 class StoreTooNew(StoreError):
     """The embedded store's folder was written by a newer server than the one at hand."""
+
+
+class PipelineError(DelayqError):
+    """The data pipeline on Spark could not do what it was asked for."""
+
+
+class NoJava(PipelineError):
+    """This machine has no Java that Spark runs on, and no wheel has one for it."""
+
+
+class RowRefused(PipelineError):
+    """A row of a table cannot be sent as a message."""
+
+
+class DataLost(PipelineError):
+    """Records that were to be read have been trimmed meanwhile."""
+
+
+class LakeMismatch(PipelineError):
+    """The lake, its manifest and Redis do not agree."""
 
 
 class HandlerMissing(DelayqError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a message, at one instant.
 
     Attributes:
+        state: where it is in Redis; "deferred" when it is beyond the queue's horizon, in its lake.
         due_at: when it is or was due for its next delivery; None in unack, dead and garbage.
         lease_until: when the running delivery's lease ends, or None.
         died_at: when it died, or None.
@@ -27,7 +28,7 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     queue: str
-    state: State
+    state: State | Literal["deferred"]
     due_at: dt.datetime | None = None
     lease_until: dt.datetime | None = None
     died_at: dt.datetime | None = None

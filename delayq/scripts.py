@@ -50,6 +50,25 @@ class Keyed(NamedTuple):
     due_ms: int = 0
 
 
+class Kept(NamedTuple):
+    """A message as restore puts it back: its score, ms, its envelope with the stamp; empty is what there is none of."""
+
+    message_id: str
+    score: Raw
+    stored: bytes
+    deliveries: str = ""
+    error: str = ""
+    reason: str = ""
+
+
+class Seen(NamedTuple):
+    """A message as discard is to find it: its score, ms, and the stamp of its envelope, "" where that is gone."""
+
+    message_id: str
+    score: Raw
+    stamp: str
+
+
 class Found(NamedTuple):
     """What find knows of a message."""
 
@@ -142,18 +161,22 @@ class Scripts:
 
     def send_unique(
         self,
-        message_id: str,
-        due: Raw,
-        envelope: bytes,
-        unique_ms: int,
+        messages: Sequence[tuple[str, Raw, bytes, int]],
         whole: bool = False,
         repeats: bool = True,
         read: Callable[[list[int]], T] = as_is,
+        marks: Sequence[str] = (),
     ) -> Call[T]:
+        """Take messages as quadruples: id, due time ('+delay_ms' or ms), envelope, ms for which the id is reserved.
+
+        Where there are `marks`, these are reserved in place of the ids.
+        """
         k = self.keys
-        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead]
-        keys += [k.message(message_id), k.unique(message_id), *self._ledger]
-        args = [self._clock(), message_id, due, envelope, f"+{unique_ms}"]
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, *self._ledger]
+        args: list[Raw] = [self._clock()]
+        for i, (message_id, due, envelope, unique_ms) in enumerate(messages):
+            keys += k.message(message_id), k.unique(marks[i] if marks else message_id)
+            args += message_id, due, envelope, f"+{unique_ms}"
         return self._call("send_unique", keys, args, read, whole, repeats)
 
     def replace(
@@ -278,6 +301,25 @@ class Scripts:
         keys = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]
         return self._call("purge", keys, [self._clock(), up_to, limit], int, repeats=False)
 
+    def discard(self, source: State, messages: Sequence[Seen]) -> Call[list[int]]:
+        k = self.keys
+        keys: list[Any] = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]
+        args: list[Raw] = [self._clock()]
+        for each in messages:
+            keys.append(self._message_key(each.message_id))
+            args += (word(each.message_id), each.score, each.stamp)
+        return self._call("discard", keys, args, as_is, repeats=False)
+
+    def restore(self, target: State, messages: Sequence[Kept]) -> Call[list[int]]:
+        k = self.keys
+        keys: list[Any] = [k.state(target), k.garbage, k.stats, k.bell, k.pending, k.ready, k.unack, k.retry, k.dead]
+        keys += [k.attempts, k.errors, k.reasons, *self._ledger]
+        args: list[Raw] = [self._clock()]
+        for each in messages:
+            keys.append(self._message_key(each.message_id))
+            args += (word(each.message_id), *each[1:])
+        return self._call("restore", keys, args, as_is)
+
     def collect(self, ids: Sequence[str]) -> Call[int]:
         k = self.keys
         keys = [k.garbage, k.stats, *map(self._message_key, ids)]
@@ -385,6 +427,11 @@ class Scripts:
         """Read up to `limit` ids and scores of a state, lowest first, but for the first `skip`, which costs nothing."""
         key = self.keys.state(state)
         return Call(key, ("ZRANGE", key, skip, skip + limit - 1, "WITHSCORES"), _read_scored)
+
+    def last(self, state: State, up_to: Raw = "+inf") -> Call[list[tuple[str, bytes]]]:
+        """Read the id and score of a state that are the highest up to a bound; none when there are none."""
+        key = self.keys.state(state)
+        return Call(key, ("ZRANGE", key, up_to, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"), _read_scored)
 
     def armed(self, limit: int, after_ms: Raw = 1, up_to: Raw = "+inf") -> Call[list[tuple[str, int]]]:
         """Read up to `limit` schedules with the slots that are armed, ms, earliest first; 0 is one that is paused."""

@@ -114,7 +114,7 @@ class Redrive:
             if after is not None:
                 above = math.nextafter(after, math.inf)
                 rank = yield from one(Call(scripts.keys.dead, ("ZCOUNT", scripts.keys.dead, "-inf", after), int))
-            self._left.append((scripts, Walk(scripts, "dead", MAX_MOVED - 1, max(0, rank - 1), above), up_to))
+            self._left.append((scripts, Walk(scripts, "dead", MAX_MOVED - 1, max(0, rank - 1), (above, b"")), up_to))
         self._begun = True
         afters = [after for after, _ in bounds if after is not None]
         self.told = Redriven(

@@ -24,7 +24,12 @@ _ON_CONFLICT = get_args(OnConflict)
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """A message that is ready to go out."""
+    """A message that is ready to go out.
+
+    Attributes:
+        unique_ms: how long it is reserved, from the send; 0 for not at all.
+        mark: what is reserved instead of its id, or "".
+    """
 
     id: str
     due: Raw
@@ -32,11 +37,12 @@ class Sealed(msgspec.Struct, frozen=True):
     on_conflict: OnConflict
     named: bool
     unique_ms: int = 0
+    mark: str = ""
 
     @property
     def goes_alone(self) -> bool:
         """Whether it goes into a call of its own."""
-        return self.on_conflict == "replace" or self.unique_ms > 0
+        return self.on_conflict == "replace"
 
 
 def may_share(message: Sealed) -> bool:

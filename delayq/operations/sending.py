@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -24,11 +24,16 @@ CALLS_A_TRIP = 32  # the server works on the first while the last are packed
 REPLICA_TIMEOUT_MS = 3000  # less than the client's socket timeout, which would end the wait as a lost connection
 EXISTED = -1
 MAX_REPLICAS = 1000
+SendSealed: TypeAlias = Callable[[Core, Sequence[Sealed], int], Steps[list[SentMessage]]]
 Sent: TypeAlias = list[SentMessage | None]  # None where the id existed
 
 
 def send_many(
-    core: Core, outgoing: Iterable[Outgoing], wait_replicas: int = 0, is_batch: bool = True
+    core: Core,
+    outgoing: Iterable[Outgoing],
+    wait_replicas: int = 0,
+    is_batch: bool = True,
+    send: SendSealed | None = None,
 ) -> Steps[list[SentMessage]]:
     """Send messages, within the queue's middleware; the results stand in their order.
 
@@ -37,6 +42,7 @@ def send_many(
 
     Args:
         is_batch: what middleware is told of it.
+        send: sends what was checked; `send_sealed` when None.
 
     Raises:
         InvalidInput: for any of the messages; none was sent.
@@ -44,6 +50,7 @@ def send_many(
         NotReplicated
     """
     check_replicas(wait_replicas)
+    send = send or send_sealed
     if core.middleware.has_sends:
         sending = Sending(core.name, listed(outgoing), is_batch)
         for message in sending.messages:
@@ -53,20 +60,17 @@ def send_many(
         with core.middleware.sending(sending):
             if len(sending.messages) != count:
                 raise InvalidInput(f"middleware made {len(sending.messages)} messages of {count}: replace each by one")
-            sent = yield from send_sealed(core, seal_all(core, sending.messages), wait_replicas)
+            sent = yield from send(core, seal_all(core, sending.messages), wait_replicas)
             sending.sent = list(sent)
         return sent
-    return (yield from send_sealed(core, seal_all(core, outgoing), wait_replicas))
+    return (yield from send(core, seal_all(core, outgoing), wait_replicas))
 
 
 def send_sealed(core: Core, sealed: Sequence[Sealed], wait_replicas: int = 0) -> Steps[list[SentMessage]]:
     """Send messages that have been checked; otherwise as `send_many`."""
     if not sealed:
         return []
-    if not core.is_open:
-        yield from core.opened(create=True)
-    if core.undeclared:
-        yield from limiting.declare(core)
+    yield from _prepared(core)
     results: Sent = [None] * len(sealed)
     if len(sealed) == 1 and not wait_replicas:  # a lone message is worth a short way
         (reply,) = yield [_call(core.shard(sealed[0].id), sealed, whole=False)]
@@ -74,17 +78,37 @@ def send_sealed(core: Core, sealed: Sequence[Sealed], wait_replicas: int = 0) ->
     elif wait_replicas:
         for call, positions in _calls(core, sealed, whole=True):
             yield from _send_confirmed(core, sealed, call, positions, wait_replicas, results)
-        _raise_duplicates(sealed, results)
+        raise_duplicates(sealed, results)
     else:
-        calls = _calls(core, sealed, whole=False)
-        for start in range(0, len(calls), CALLS_A_TRIP):
-            group = calls[start : start + CALLS_A_TRIP]
-            for (_, positions), reply in zip(group, (yield [call for call, _ in group]), strict=True):
-                _note(positions, expect(reply), results)
+        yield from _send_in_trips(core, sealed, results)
     if None in results:
         yield from _find_existing(core, sealed, range(len(sealed)), results)
-        _raise_duplicates(sealed, results)
+        raise_duplicates(sealed, results)
     return results  # type: ignore[return-value]  # none of them is None any more
+
+
+def send_new(core: Core, sealed: Sequence[Sealed]) -> Steps[list[bool]]:
+    """Send messages that have been checked; return which were new. Those whose id exists are not looked at."""
+    results: Sent = [None] * len(sealed)
+    if sealed:
+        yield from _prepared(core)
+        yield from _send_in_trips(core, sealed, results)
+    return [result is not None for result in results]
+
+
+def _prepared(core: Core) -> Steps[None]:
+    if not core.is_open:
+        yield from core.opened(create=True)
+    if core.undeclared:
+        yield from limiting.declare(core)
+
+
+def _send_in_trips(core: Core, sealed: Sequence[Sealed], results: Sent) -> Steps[None]:
+    calls = _calls(core, sealed, whole=False)
+    for start in range(0, len(calls), CALLS_A_TRIP):
+        group = calls[start : start + CALLS_A_TRIP]
+        for (_, positions), reply in zip(group, (yield [call for call, _ in group]), strict=True):
+            _note(positions, expect(reply), results)
 
 
 def send_shared(core: Core, sealed: Sequence[Sealed]) -> Steps[Sequence[SentMessage | DelayqError]]:
@@ -136,13 +160,15 @@ def _call(scripts: Scripts, messages: Sequence[Sealed], whole: bool) -> Call[Sen
     first = messages[0]
     if first.on_conflict == "replace":
         return scripts.replace(first.id, first.due, first.envelope, partial(_replaced, first.id), whole)
-    if first.unique_ms:
-        repeats, read = first.on_conflict != "error", partial(_created, messages)
-        return scripts.send_unique(first.id, first.due, first.envelope, first.unique_ms, whole, repeats, read)
-    triples = [(message.id, message.due, message.envelope) for message in messages]
     # Sent again unasked, a message would be told to be a duplicate of itself.
     repeats = not first.named or all(message.on_conflict != "error" for message in messages)
-    return scripts.send(triples, first.named, whole, repeats, partial(_created, messages))
+    read = partial(_created, messages)
+    if first.unique_ms:
+        reserving = [(message.id, message.due, message.envelope, message.unique_ms) for message in messages]
+        marks = [message.mark or message.id for message in messages] if first.mark else ()
+        return scripts.send_unique(reserving, whole, repeats, read, marks)
+    triples = [(message.id, message.due, message.envelope) for message in messages]
+    return scripts.send(triples, first.named, whole, repeats, read)
 
 
 def _replaced(message_id: str, reply: list[int]) -> Sent:
@@ -168,16 +194,17 @@ def _groups(core: Core, sealed: Sequence[Sealed]) -> Iterator[tuple[Scripts, Seq
     for scripts, positions in core.by_shard(range(len(sealed)), lambda position: sealed[position].id):
         start = size = 0
         first = sealed[positions[0]]
-        lone = first.goes_alone
+        lone, unique = first.goes_alone, first.unique_ms > 0
         ids: set[str] = set()
         for i, position in enumerate(positions):
             message = sealed[position]
             size += len(message.envelope)
-            alone = lone or message.on_conflict == "replace" or message.unique_ms
+            alone = lone or message.on_conflict == "replace" or (message.unique_ms > 0) != unique
             full = i - start >= MAX_SENT or size > MAX_CALL_BYTES
             if i > start and (full or alone or message.named != first.named or message.id in ids):
                 yield scripts, positions[start:i]
                 start, size, first, lone = i, len(message.envelope), message, message.goes_alone
+                unique = message.unique_ms > 0
                 ids.clear()
             if message.named:
                 ids.add(message.id)
@@ -199,7 +226,8 @@ def _asked(core: Core, due: Raw) -> float:
     return float(now) + int(due) if isinstance(due, str) else float(due)
 
 
-def _raise_duplicates(sealed: Sequence[Sealed], results: Sent) -> None:
+def raise_duplicates(sealed: Sequence[Sealed], results: Sent) -> None:
+    """Raise DuplicateMessage when one of them existed, and should not have."""
     duplicates = [
         message.id
         for message, result in zip(sealed, results, strict=True)

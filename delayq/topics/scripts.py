@@ -52,6 +52,22 @@ class Polled(NamedTuple):
     last: str
 
 
+class Extent(NamedTuple):
+    """From where to where a topic reaches.
+
+    Attributes:
+        length: the number of records.
+        first: the id of the first one, "" when there is none.
+        last: the last id that was given out; "0-0" before the first.
+        added: how many records were ever appended; None where the server does not count them (Redis 6.2).
+    """
+
+    length: int
+    first: str
+    last: str
+    added: int | None
+
+
 class Rescued(NamedTuple):
     """What rescue has done: where it has stopped, '' at the end; the records, and the deliveries of each."""
 
@@ -174,6 +190,9 @@ class TopicScripts:
     def behind(self, after: str, limit: int = 1000) -> Call[list[Any]]:
         return self._call("behind", [self.keys.stream], [after, limit], as_is)
 
+    def extent(self) -> Call[Extent]:
+        return self._call("extent", [self.keys.stream], [], _read_extent)
+
     def revive(self, group: str, consumer: str, ids: Sequence[str]) -> Call[list[int]]:
         keys = [self.keys.stream, self.keys.buried(group)]
         return self._call("revive", keys, [group, consumer, *ids], as_is, repeats=False)
@@ -238,6 +257,11 @@ def _read_ripe(reply: list[Any]) -> Ripe:
 def _read_polled(reply: list[Any]) -> Polled:
     entries, next_ms, last = reply
     return Polled(_read_entries(entries), _ms_or_none(next_ms), last.decode())
+
+
+def _read_extent(reply: list[Any]) -> Extent:
+    length, first, last, added = reply
+    return Extent(length, first.decode(), last.decode(), _ms_or_none(added))
 
 
 def _ms_or_none(ms: int) -> int | None:

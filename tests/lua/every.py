@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delayq.calls import Call
-from delayq.scripts import Keyed, Scripts
+from delayq.scripts import Kept, Keyed, Scripts, Seen
 from tests.lua.raw import LEASE, NOW
 
 STATE: dict[str, Any] = {
@@ -44,6 +44,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "cancel": lambda scripts: scripts.cancel("t"),
     "configure": lambda scripts: scripts.configure({"rate": 5, "period_ms": 1000, "per_key": None}),
     "collect": lambda scripts: scripts.collect(["g"]),
+    "discard": lambda scripts: scripts.discard("dead", [Seen("d", NOW, "{}"), Seen("gone", NOW, "")]),
     "edit": lambda scripts: scripts.edit("d", NOW, NOW - 1, b"{}"),
     "expire": lambda scripts: scripts.expire(*HELD),
     "extend": lambda scripts: scripts.extend(*HELD, 2 * LEASE),
@@ -64,10 +65,13 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "requeue": lambda scripts: scripts.requeue(["d"], NOW - 1),
     "reschedule": lambda scripts: scripts.reschedule("t", NOW - 1),
     "rest": lambda scripts: scripts.rest("me", 1000),
+    "restore": lambda scripts: scripts.restore(
+        "retry", [Kept("new", NOW - 1, b"{}", "1.0.0.0", "E"), Kept("g", NOW, b"{}"), Kept("p", NOW, b"{}")]
+    ),
     "resume": lambda scripts: scripts.resume(),
     "ring": lambda scripts: scripts.ring(),
     "send": lambda scripts: scripts.send([("new", NOW - 1, b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
-    "send_unique": lambda scripts: scripts.send_unique("new", NOW - 1, b"{}", 60_000),
+    "send_unique": lambda scripts: scripts.send_unique([("new", NOW - 1, b"{}", 60_000)]),
     "stats": lambda scripts: scripts.stats(),
     "unack_to_retry": lambda scripts: scripts.unack_to_retry(),
     "upcoming": lambda scripts: scripts.upcoming(10, 3),

@@ -18,6 +18,8 @@ GOES_TO = {
     "release": "ready",
     "reject": "dead",
     "purge": "garbage",
+    "discard": "garbage",
+    "restore": "retry",
 }
 
 
@@ -36,8 +38,10 @@ TOUCHES = {
     "release": "ready rate",
     "ack_then": "pending garbage stats ready unack retry dead attempts errors reasons cancelled",
     "arm": "schedules armed pending ready garbage attempts errors stats",
+    "discard": "dead garbage attempts errors reasons stats",
     "edit": "dead pending attempts reasons stats",
     "replace": "pending garbage stats ready unack retry dead attempts errors reasons cancelled",
+    "restore": "pending garbage stats ready unack retry dead attempts errors reasons",
     "send_unique": "pending garbage stats ready unack retry dead",
 }
 PAIRS = [(script, key) for script, keys in TOUCHES.items() for key in keys.split()]

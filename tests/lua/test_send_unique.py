@@ -8,7 +8,7 @@ MINUTE = 60_000
 
 
 def test_new_id_is_sent_and_reserved(queue):
-    assert queue.send_unique("a", "+5000", b"{}", MINUTE) == [NOW + 5000]
+    assert queue.send_unique([("a", "+5000", b"{}", MINUTE)]) == [NOW + 5000]
     assert queue.redis.pttl(queue.keys.unique("a")) in range(MINUTE - 10_000, MINUTE + 1)
     assert queue.state() == {
         "pending": {"a": NOW + 5000},
@@ -25,19 +25,19 @@ def test_id_that_exists_is_neither_sent_nor_reserved(queue, state):
     for messages in ({}, {"a": "old"}):
         queue.given(messages=messages)
         before = queue.state()
-        assert queue.send_unique("a", "+0", b"{}", MINUTE) == [-1]
+        assert queue.send_unique([("a", "+0", b"{}", MINUTE)]) == [-1]
         assert queue.state() == before
 
 
 def test_id_whose_payload_is_there_alone_exists(queue):
     queue.given(messages={"a": "old"})
-    assert queue.send_unique("a", "+0", b"{}", MINUTE) == [-1]
+    assert queue.send_unique([("a", "+0", b"{}", MINUTE)]) == [-1]
     assert queue.state() == {"messages": {"a": "old"}}
 
 
 def test_garbage_is_sent_as_new(queue):
     queue.given(garbage={"a": NOW - 1}, messages={"a": "old"})
-    assert queue.send_unique("a", "+5", b"new", MINUTE) == [NOW + 5]
+    assert queue.send_unique([("a", "+5", b"new", MINUTE)]) == [NOW + 5]
     state = queue.state()
     assert "garbage" not in state
     assert (state["pending"], state["messages"]) == ({"a": NOW + 5}, {"a": stamped("new")})
@@ -45,22 +45,22 @@ def test_garbage_is_sent_as_new(queue):
 
 @pytest.mark.parametrize(("later", "free"), [(0, False), (MINUTE - 1, False), (MINUTE, True), (MINUTE + 1, True)])
 def test_reservation_ends_when_its_time_is_over_though_the_message_was_acked_before(queue, later, free):
-    queue.send_unique("a", "+0", b"{}", MINUTE)
+    queue.send_unique([("a", "+0", b"{}", MINUTE)])
     queue.ack([("a", queue.deliver("a"))])
     queue.now = NOW + later
-    assert queue.send_unique("a", "+0", b"{}", MINUTE) == [NOW + later if free else -1]
+    assert queue.send_unique([("a", "+0", b"{}", MINUTE)]) == [NOW + later if free else -1]
     assert queue.state()["unique:a"] == str(NOW + MINUTE + (later if free else 0))
     assert queue.state()["stats"]["sent"] == 1 + free
 
 
 def test_part_of_a_millisecond_counts_as_a_whole_one(queue):
     queue.now = NOW + 0.25
-    queue.send_unique("a", "+0", b"{}", 10)
+    queue.send_unique([("a", "+0", b"{}", 10)])
     assert queue.state()["unique:a"] == str(NOW + 11)
 
 
 def test_other_sends_do_not_look_at_it(queue):
-    queue.send_unique("a", "+0", b"{}", MINUTE)
+    queue.send_unique([("a", "+0", b"{}", MINUTE)])
     queue.ack([("a", queue.deliver("a"))])
     assert queue.send([("a", "+0", b"{}")]) == [NOW]
 
@@ -68,12 +68,12 @@ def test_other_sends_do_not_look_at_it(queue):
 def test_value_that_is_no_time_reserves_nothing(queue):
     """Another program has overwritten it."""
     queue.redis.set(queue.keys.unique("a"), "for ever")
-    assert queue.send_unique("a", "+0", b"{}", MINUTE) == [NOW]
+    assert queue.send_unique([("a", "+0", b"{}", MINUTE)]) == [NOW]
 
 
 def test_expiry_clears_the_reservation_away_by_the_servers_clock(queue):
     queue.now = SERVER_TIME
-    queue.send_unique("a", "+0", b"{}", MINUTE)
+    queue.send_unique([("a", "+0", b"{}", MINUTE)])
     ends = int(queue.state()["unique:a"])
     left = queue.redis.pttl(queue.keys.unique("a"))
     assert abs(queue.server_ms() + left - ends) <= 2
@@ -81,7 +81,33 @@ def test_expiry_clears_the_reservation_away_by_the_servers_clock(queue):
 
 def test_bell_rings_for_a_message_that_becomes_the_earliest(queue):
     queue.given(pending={"p": NOW + 10})
-    queue.send_unique("a", "+10", b"{}", MINUTE)
+    queue.send_unique([("a", "+10", b"{}", MINUTE)])
     assert "bell" not in queue.state()
-    queue.send_unique("b", "+9", b"{}", MINUTE)
+    queue.send_unique([("b", "+9", b"{}", MINUTE)])
     assert queue.state()["bell"] == RUNG
+
+
+def test_those_that_are_new_are_sent_and_the_others_left_as_they_are(queue):
+    queue.send_unique([("reserved", "+0", b"{}", MINUTE)])
+    queue.ack([("reserved", queue.deliver("reserved"))])
+    queue.given(retry={"there": NOW + 7}, messages={"there": "old", "garbage": "old"}, garbage={"garbage": NOW - 1})
+    wanted = ["there", "first", "reserved", "garbage", "last"]
+    due = queue.send_unique([(id, f"+{number}", id.encode(), MINUTE + number) for number, id in enumerate(wanted)])
+    assert due == [-1, NOW + 1, -1, NOW + 3, NOW + 4]
+    state = queue.state()
+    assert state["pending"] == {"first": NOW + 1, "garbage": NOW + 3, "last": NOW + 4}
+    assert state["messages"] == {"there": "old"} | {id: stamped(id) for id in ("first", "garbage", "last")}
+    assert "garbage" not in state
+    reserved = {name.removeprefix("unique:"): until for name, until in state.items() if name.startswith("unique:")}
+    assert reserved == {"reserved": str(NOW + MINUTE)} | {
+        id: str(NOW + MINUTE + number) for number, id in ((1, "first"), (3, "garbage"), (4, "last"))
+    }
+    assert state["stats"]["sent"] == 4
+
+
+def test_reservations_last_as_long_as_each_asks_for(queue):
+    for id, unique_ms in (("short", 10), ("long", MINUTE)):
+        queue.send_unique([(id, "+0", b"{}", unique_ms)])
+        queue.ack([(id, queue.deliver(id))])
+    queue.now = NOW + 10
+    assert queue.send_unique([("short", "+0", b"{}", 10), ("long", "+0", b"{}", 10)]) == [NOW + 10, -1]

@@ -35,12 +35,13 @@ CALLS: dict[str, Callable[[TopicScripts], Call[Any]]] = {
     "destroy": lambda scripts: scripts.destroy("g"),
     "groups": lambda scripts: scripts.groups("g"),
     "behind": lambda scripts: scripts.behind("1-0"),
+    "extent": lambda scripts: scripts.extent(),
     "revive": lambda scripts: scripts.revive("g", "d", ["1-0"]),
     "trim": lambda scripts: scripts.trim("MAXLEN", "=", 1),
     "trim_acked": lambda scripts: scripts.trim_acked(),
     "shrink": lambda scripts: scripts.shrink("t"),
 }
-READ_ONLY = {"ripe", "unacked", "groups", "behind"}
+READ_ONLY = {"ripe", "unacked", "groups", "behind", "extent"}
 CHANGES_TIMES_ONLY = {"hold"}
 
 

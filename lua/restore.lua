@@ -1,0 +1,59 @@
+-- restore: put messages back as they once were: where they were, with what was known of their deliveries.
+--
+-- An id that exists, as for send, is left as it is: a restore that was cut off may be run again.
+--
+-- State    (none), garbage -> pending, ready, retry or dead
+-- KEYS[1]  target    zset  one of pending, ready, retry, dead
+-- KEYS[2]  garbage   zset
+-- KEYS[3]  stats     hash
+-- KEYS[4]  bell      list
+-- KEYS[5]  pending   zset
+-- KEYS[6]  ready     zset
+-- KEYS[7]  unack     zset
+-- KEYS[8]  retry     zset
+-- KEYS[9]  dead      zset
+-- KEYS[10] attempts  hash  id -> past.released.forgiven.lost
+-- KEYS[11] errors    hash  id -> the last error
+-- KEYS[12] reasons   hash  id -> why it died
+-- KEYS[13] meta      hash  events: how many entries the ledger keeps
+-- KEYS[14] events    stream
+-- KEYS[15..]         strings, the payload keys of the messages, in their order
+-- ARGV[1]  now_ms    '' for the server's time
+-- ARGV[2..]          six a message: id, score in target (ms), envelope with its stamp, past.released.forgiven.lost, error,
+--                    reason; '' for what there is none of; ids all different, 1..500 of them
+-- Returns  1 a message, or 0 for an id that existed; in their order
+-- Cost     O(n log m)
+local before, count, ids, taken = head(KEYS[1]), (#ARGV - 1) / 6, {}, {}
+for i = 1, count do ids[i] = ARGV[6 * i - 4] end
+local garbage = redis.call('ZMSCORE', KEYS[2], unpack(ids))
+for i = 1, count do taken[i] = not garbage[i] and redis.call('EXISTS', KEYS[14 + i]) == 1 end
+for _, key in ipairs({5, 6, 7, 8, 9}) do
+  for i, score in ipairs(redis.call('ZMSCORE', KEYS[key], unpack(ids))) do taken[i] = taken[i] or score end
+end
+local results, new, values, members, first = {}, 0, {}, {}, math.huge
+for i = 1, count do
+  results[i] = taken[i] and 0 or 1
+  if not taken[i] then
+    new, first = new + 1, math.min(first, tonumber(ARGV[6 * i - 3]))
+    members[#members + 1], members[#members + 2] = ARGV[6 * i - 3], ids[i]
+    if ARGV[6 * i - 2] ~= '' then values[#values + 1], values[#values + 2] = KEYS[14 + i], ARGV[6 * i - 2] end
+  end
+end
+if new == 0 then return results end
+-- These fail before anything is changed, should another program have overwritten a key.
+for _, key in ipairs({3, 10, 11, 12}) do redis.call('HGET', KEYS[key], '') end
+local note, waits = ledger(KEYS[13], KEYS[14], ARGV[1]), KEYS[1] ~= KEYS[9]
+if #values > 0 then redis.call('MSET', unpack(values)) end -- first, since at maxmemory it is refused, and nothing changes
+redis.call('ZADD', KEYS[1], unpack(members))
+redis.call('ZREM', KEYS[2], unpack(ids))
+redis.call('HINCRBY', KEYS[3], 'sent', new)
+for i = 1, count do
+  if results[i] == 1 then
+    if ARGV[6 * i - 1] ~= '' then redis.call('HSET', KEYS[10], ids[i], ARGV[6 * i - 1]) end
+    if ARGV[6 * i] ~= '' then redis.call('HSET', KEYS[11], ids[i], ARGV[6 * i]) end
+    if ARGV[6 * i + 1] ~= '' then redis.call('HSET', KEYS[12], ids[i], ARGV[6 * i + 1]) end
+    if note then note(ids[i], 'sent', nil, waits and ARGV[6 * i - 3], nil, 'restored') end
+  end
+end
+if waits and first < before then ring(KEYS[4]) end
+return results

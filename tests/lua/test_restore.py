@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import ServerOutOfMemory
+from delayq.scripts import Kept
+from tests.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, stamped
+
+OLD = NOW - 5000
+STATES = ["pending", "ready", "retry", "dead"]
+
+
+def kept(message_id: str = "a", score: int = NOW - 9, **known: str) -> Kept:
+    return Kept(message_id, score, stamped(message_id.upper(), OLD).encode(), **known)
+
+
+@pytest.mark.parametrize("target", STATES)
+def test_message_is_where_it_was_with_all_that_was_known_of_it(queue, target):
+    assert queue.restore(target, [kept(deliveries="3.1.2.1", error="E", reason="R")]) == [1]
+    state = queue.state()
+    state.pop("bell", None)
+    assert state == {
+        target: {"a": NOW - 9},
+        "messages": {"a": stamped("A", OLD)},
+        "attempts": {"a": "3.1.2.1"},
+        "errors": {"a": "E"},
+        "reasons": {"a": "R"},
+        "stats": {"sent": 1},
+    }
+
+
+def test_nothing_is_kept_of_a_message_of_which_nothing_was_known(queue):
+    queue.restore("dead", [kept(), kept("b", NOW - 8)])
+    assert queue.state() == {
+        "dead": {"a": NOW - 9, "b": NOW - 8},
+        "messages": {"a": stamped("A", OLD), "b": stamped("B", OLD)},
+        "stats": {"sent": 2},
+    }
+
+
+def test_retries_that_were_used_are_used(queue):
+    queue.restore("retry", [kept(deliveries="2.0.0.0")])
+    assert queue.ready_to_unack(1, LEASE).deliveries == ["2.0.0.0"]
+
+
+@pytest.mark.parametrize("target", STATES)
+@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
+@pytest.mark.parametrize("messages", [{"a": "old"}, {}], ids=["", "payload-gone"])
+def test_id_that_exists_is_left_as_it_is(queue, target, state, messages):
+    queue.given(messages=messages, attempts={"a": "1.0.0.0"}, **{state: {"a": NOW}})
+    before = queue.state()
+    assert queue.restore(target, [kept(deliveries="3.0.0.0", error="E")]) == [0]
+    assert queue.state() == before
+
+
+def test_second_run_changes_nothing(queue):
+    messages = [kept(error="E"), kept("b")]
+    assert queue.restore("retry", messages) == [1, 1]
+    before = queue.state()
+    assert queue.restore("retry", [*messages, kept("c")]) == [0, 0, 1]
+    after = queue.state()
+    assert after["retry"] == before["retry"] | {"c": NOW - 9}
+    assert after["stats"] == {"sent": 3}
+
+
+def test_garbage_comes_back_to_life(queue):
+    queue.given(garbage={"a": NOW, "b": NOW}, messages={"a": "old", "b": "old"}, stats={"sent": 2, "purged": 2})
+    assert queue.restore("pending", [kept()]) == [1]
+    state = queue.state()
+    assert state["garbage"] == {"b": NOW}
+    assert state["messages"] == {"a": stamped("A", OLD), "b": "old"}
+
+
+def test_dead_letter_whose_payload_is_gone_has_none(queue):
+    assert queue.restore("dead", [Kept("a", NOW, b"", "", "", "payload-missing")]) == [1]
+    assert queue.state() == {"dead": {"a": NOW}, "reasons": {"a": "payload-missing"}, "stats": {"sent": 1}}
+
+
+@pytest.mark.parametrize("target", ["pending", "ready", "retry"])
+@pytest.mark.parametrize(("there", "bell"), [({}, RUNG), ({"b": NOW - 8}, RUNG), ({"b": NOW - 9}, None)])
+def test_bell_rings_for_a_message_that_becomes_the_earliest(queue, target, there, bell):
+    queue.given(**{target: there})
+    queue.restore(target, [kept()])
+    assert queue.state().get("bell") == bell
+
+
+def test_no_bell_rings_for_dead_letters(queue):
+    queue.restore("dead", [kept()])
+    assert "bell" not in queue.state()
+
+
+def test_server_time_counts_in_the_ledger_by_default(queue):
+    queue.now = SERVER_TIME
+    queue.given(meta={"events": 10})
+    before = queue.server_ms()
+    queue.restore("dead", [kept()])
+    ((_, entry),) = queue.redis.xrange(queue.keys.events)
+    assert before <= int(entry["at"]) <= queue.server_ms()
+    assert (entry["event"], entry["due"], entry["reason"]) == ("sent", "", "restored")
+
+
+def test_restore_is_refused_as_a_whole_without_memory(queue):
+    queue.given(garbage={"a": NOW}, messages={"a": "old"})
+    before = queue.state()
+    queue.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ServerOutOfMemory):
+            queue.restore("retry", [kept(error="E"), kept("b")])
+        assert queue.state() == before
+    finally:
+        queue.redis.config_set("maxmemory", 0)
+
+
+def test_as_many_as_a_call_may_have_are_restored(queue):
+    ids = [f"m{number}" for number in range(500)]
+    assert queue.restore("pending", [kept(each, error="E", deliveries="1.0.0.0") for each in ids]) == [1] * 500
+    assert queue.state()["stats"] == {"sent": 500}
