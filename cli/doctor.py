@@ -9,7 +9,7 @@ import click
 
 from delayq.doctor import Report, Step, examine
 
-from . import candidates
+from . import candidates, lakes
 from .options import command, json_option, server_options
 from .output import note, plural, print_json, say
 from .progress import Bar, progress
@@ -24,17 +24,21 @@ from .server import Server
     "Examine queues, and mend them.",
 )
 @click.argument("names", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
+@click.option("--lake", metavar="PATH", help="Examine what they have in this lake, too.")
 @click.option("--repair", is_flag=True, help="Mend what can be mended, and say each step.")
 @server_options
 @json_option
-def doctor(server: Server, names: Sequence[str], repair: bool, as_json: bool) -> int:
+def doctor(server: Server, names: Sequence[str], lake: str | None, repair: bool, as_json: bool) -> int:
     """Examine QUEUEs, or all: each message in one place, with its payload, counted. Exit code 1 when one is not well.
 
     Also looks at the server's clock and settings. Works on a live queue.
     """
     logging.getLogger("delayq").setLevel(logging.ERROR)  # the report tells what a connection warns of
     healthy = True
-    known_names = server.queue_names()
+    in_lake = [] if lake is None else lakes.queues(lake)
+    if lake is not None and not in_lake:
+        note(f"no queue has anything in the lake {lake}")
+    known_names = sorted({*server.queue_names(), *in_lake})
     chosen = names or known_names
     if not chosen:
         note("no queue here: nothing was ever sent")
@@ -43,6 +47,8 @@ def doctor(server: Server, names: Sequence[str], repair: bool, as_json: bool) ->
             note(f"nothing was ever sent to queue {name}")
         with progress(f"examining {name}", None) as bar:
             report = examine(server.queue(name), repair=repair, on_step=_teller(name, bar))
+            if lake is not None and name in in_lake:
+                lakes.examine(server.queue(name), lake, report, _teller(name, bar))
         healthy = healthy and report.healthy
         if as_json:
             known = {"queue": name, "healthy": report.healthy, "shards": report.shards, "messages": report.messages}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime as dt
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,8 @@ from delayq.errors import DelayqError
 from delayq.events import Ledger
 from delayq.info import MessageInfo
 from delayq.keys import State
+from delayq.lake.far import Far
+from delayq.lake.plans import steps
 from delayq.ledger import Event
 from delayq.limits import Configuration, Count, Events, Rate, changes, wishes
 from delayq.message import Message, OnConflict, Outgoing, SentMessage
@@ -73,6 +76,9 @@ class Queue:
         concurrency_key: called with a message that is due, tells by a text (1 to 256 bytes) with which others it shares
             the limit per key, or None: it is not limited.
         dead_retention: seconds (0 or more) or a timedelta that dead letters are kept; None for ever.
+        horizon: seconds or a timedelta: what is due later than that from its send rests in `lake`, until a load brings
+            it into Redis; see docs/far-future.md. Off when None.
+        lake: a folder that all clients share, or a URI that pyarrow knows, such as ``s3://bucket/folder``.
         rate, concurrency, concurrency_per_key, events: as in `configure`: what this client stores once, when it first
             sends, consumes, receives or configures; it says nothing of those that are None.
         clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
@@ -100,6 +106,8 @@ class Queue:
         concurrency_per_key: int | None = None,
         events: bool | int | None = None,
         dead_retention: Seconds | None = 90 * 86400,
+        horizon: Seconds | None = None,
+        lake: str | os.PathLike[str] | None = None,
         clock: Callable[[], float | str] = str,
     ) -> None:
         check_client(url, redis)
@@ -110,6 +118,7 @@ class Queue:
         self.core = Core(name, prefix, shards, settings, clock)
         self.core.owner = self
         self.middleware = self.core.middleware = Middleware.of(middleware)
+        self._far = Far.of(self.core, horizon, lake)
         self.connection = Connection(lambda: connect(url) if redis is None else redis, shared=redis is not None)
         self.dead = DeadLetters(self.core, self.connection)
         self.schedules = Schedules(self.core, self.connection)
@@ -151,6 +160,7 @@ class Queue:
         for part in (self.cron_handlers, self.middleware):
             vars(part).update({name: copy.copy(value) for name, value in vars(part).items()})
         self._waiters = threading.local()
+        self._far = None
         self.events = Ledger(self.core, self.connection)
         self.core.begin(clock)
         vars(self.connection).update(vars(Connection(lambda: client, shared=True)))
@@ -198,6 +208,8 @@ class Queue:
             unique_for=unique_for,
         )
         sending.check_replicas(wait_replicas)
+        if self._far is not None and self._far.may_take(message):
+            return self.connection.do(steps(self._far.send_many([message], wait_replicas, is_batch=False)))[0]
         if wait_replicas or self.middleware.has_sends:
             return self.connection.do(sending.send_many(self.core, [message], wait_replicas, is_batch=False))[0]
         sealed = sealing.seal_one(self.core, message, new_id())
@@ -210,6 +222,8 @@ class Queue:
 
         All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
         """
+        if self._far is not None:
+            return self.connection.do(steps(self._far.send_many(messages, wait_replicas)))
         return self.connection.do(sending.send_many(self.core, messages, wait_replicas))
 
     def send_delay_msg(
@@ -354,6 +368,8 @@ class Queue:
 
     def cancel(self, id: str) -> managing.Cancelled:
         """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
+        if self._far is not None:
+            return self.connection.do(steps(self._far.cancel(id)))
         return self.connection.do(managing.cancel(self.core, id))
 
     def reschedule(
@@ -363,10 +379,14 @@ class Queue:
         at: dt.datetime | None = None,
     ) -> managing.Rescheduled:
         """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
+        if self._far is not None:
+            return self.connection.do(steps(self._far.reschedule(id, delay, at)))
         return self.connection.do(managing.reschedule(self.core, id, delay, at))
 
     def get(self, id: str) -> MessageInfo | None:
         """Return what is known of a message; None when there is none (any more)."""
+        if self._far is not None:
+            return self.connection.do(steps(self._far.get(id)))
         return self.connection.do(inspecting.get(self.core, id))
 
     def why(self, id: str) -> str:
@@ -375,6 +395,8 @@ class Queue:
         It is not due; or it is, but the queue is paused, a limit holds it back, others are due earlier, or there is no
         consumer; it runs; it waits for its next attempt; it is dead; or it is gone: how, only the ledger tells.
         """
+        if self._far is not None:
+            return self.connection.do(steps(self._far.why(id)))
         return self.connection.do(explaining.why(self.core, id))
 
     def history(self, id: str) -> list[Event]:

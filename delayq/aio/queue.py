@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
@@ -15,6 +16,7 @@ from msgspec import UNSET
 from delayq.aio.connecting import check_client, connect
 from delayq.aio.connection import Client, Connection
 from delayq.aio.dead import DeadLetters
+from delayq.aio.deferring import do
 from delayq.aio.events import Ledger
 from delayq.aio.message import Message
 from delayq.aio.outbox import Outbox
@@ -27,6 +29,7 @@ from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.errors import DelayqError, ServerError
 from delayq.info import MessageInfo
 from delayq.keys import State
+from delayq.lake.far import Far
 from delayq.ledger import Event
 from delayq.limits import Configuration, Count, Events, Rate, changes, wishes
 from delayq.message import OnConflict, Outgoing, SentMessage
@@ -74,6 +77,9 @@ class Queue:
         concurrency_key: called with a message that is due, tells by a text (1 to 256 bytes) with which others it shares
             the limit per key, or None: it is not limited.
         dead_retention: seconds (0 or more) or a timedelta that dead letters are kept; None for ever.
+        horizon: seconds or a timedelta: what is due later than that from its send rests in `lake`, until a load brings
+            it into Redis; see docs/far-future.md. Off when None.
+        lake: a folder that all clients share, or a URI that pyarrow knows, such as ``s3://bucket/folder``.
         rate, concurrency, concurrency_per_key, events: as in `configure`: what this client stores once, when it first
             sends, consumes, receives or configures; it says nothing of those that are None.
         clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
@@ -101,6 +107,8 @@ class Queue:
         concurrency_per_key: int | None = None,
         events: bool | int | None = None,
         dead_retention: Seconds | None = 90 * 86400,
+        horizon: Seconds | None = None,
+        lake: str | os.PathLike[str] | None = None,
         clock: Callable[[], float | str] = str,
     ) -> None:
         check_client(url, redis)
@@ -111,6 +119,7 @@ class Queue:
         self.core = Core(name, prefix, shards, settings, clock)
         self.core.owner = self
         self.middleware = self.core.middleware = Middleware.of(middleware)
+        self._far = Far.of(self.core, horizon, lake)
         self.connection = Connection(lambda: redis or connect(url), shared=redis is not None)
         self.dead = DeadLetters(self.core, self.connection)
         self.schedules = Schedules(self.core, self.connection)
@@ -179,6 +188,8 @@ class Queue:
             unique_for=unique_for,
         )
         sending.check_replicas(wait_replicas)
+        if self._far is not None and self._far.may_take(message):
+            return (await do(self.connection, self._far.send_many([message], wait_replicas, is_batch=False)))[0]
         if wait_replicas or self.middleware.has_sends:
             steps = sending.send_many(self.core, [message], wait_replicas, is_batch=False)
             return (await self.connection.do(steps))[0]
@@ -192,6 +203,8 @@ class Queue:
 
         All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
         """
+        if self._far is not None:
+            return await do(self.connection, self._far.send_many(messages, wait_replicas))
         return await self.connection.do(sending.send_many(self.core, messages, wait_replicas))
 
     async def send_delay_msg(
@@ -347,6 +360,8 @@ class Queue:
 
     async def cancel(self, id: str) -> managing.Cancelled:
         """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
+        if self._far is not None:
+            return await do(self.connection, self._far.cancel(id))
         return await self.connection.do(managing.cancel(self.core, id))
 
     async def reschedule(
@@ -356,10 +371,14 @@ class Queue:
         at: dt.datetime | None = None,
     ) -> managing.Rescheduled:
         """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
+        if self._far is not None:
+            return await do(self.connection, self._far.reschedule(id, delay, at))
         return await self.connection.do(managing.reschedule(self.core, id, delay, at))
 
     async def get(self, id: str) -> MessageInfo | None:
         """Return what is known of a message; None when there is none (any more)."""
+        if self._far is not None:
+            return await do(self.connection, self._far.get(id))
         return await self.connection.do(inspecting.get(self.core, id))
 
     async def why(self, id: str) -> str:
@@ -368,6 +387,8 @@ class Queue:
         It is not due; or it is, but the queue is paused, a limit holds it back, others are due earlier, or there is no
         consumer; it runs; it waits for its next attempt; it is dead; or it is gone: how, only the ledger tells.
         """
+        if self._far is not None:
+            return await do(self.connection, self._far.why(id))
         return await self.connection.do(explaining.why(self.core, id))
 
     async def history(self, id: str) -> list[Event]:

@@ -72,6 +72,7 @@ def sent(queue: Queue) -> list[Sent]:
 
 def _of_info(info: MessageInfo, first: Message | None) -> Sent:
     assert info.created_at is not None
+    assert info.state != "deferred", "it was found in Redis"
     due = first.due_at if first else info.due_at if info.state in ("pending", "ready") else None
     return Sent(info.id, info.payload, info.headers or {}, info.created_at, due, info.state)
 

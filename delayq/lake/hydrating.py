@@ -1,0 +1,178 @@
+"""Hydrating: the hours of a lake that fall due soon are brought into Redis, ahead of time, again and again.
+
+    open ── manifest: loading ── messages sent ── manifest: loaded
+     ↑                                                │
+     └────────────── a file is added ─────────────────┘
+
+It may be killed anywhere. What an earlier run has begun is begun again, and the messages that it has sent are not sent
+again: their marks are reserved, whatever became of them meanwhile.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from delayq.errors import InvalidInput, LakeMismatch
+from delayq.lake import layout
+from delayq.lake.far import RESERVE_MS
+from delayq.lake.layout import HOUR_MS, Loaded, Loading, Manifest
+from delayq.lake.loading import Task, load
+from delayq.lake.plans import server_ms
+from delayq.lake.shelf import Hour, Shelf
+from delayq.queue import Queue
+from delayq.times import Seconds, milliseconds, timestamp_ms
+
+KEEP = dt.timedelta(days=30)
+FILES_AT_ONCE = 64  # between two manifests; of several hours, so that a cluster has enough to do
+
+T = TypeVar("T")
+Load = Callable[[Sequence[Task]], Iterable[Loaded]]
+
+
+class HourLoaded(NamedTuple):
+    """A file that a run has loaded, with what became of its messages."""
+
+    queue: str
+    hour: str
+    file: Loaded
+
+
+def hydrate(
+    queue: Queue,
+    lake: str | os.PathLike[str],
+    horizon: Seconds,
+    *,
+    now: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    keep: Seconds | None = KEEP,
+    load_files: Load | None = None,
+) -> list[HourLoaded]:
+    """Bring what a queue has in a lake, and what begins to fall due within the horizon, into Redis.
+
+    What was loaded is left; what was added to an hour since is loaded. Runs may overlap, and break off anywhere.
+
+    Args:
+        horizon: seconds or a timedelta, more than passes from one run to the next.
+        now: the time to go by; the server's when None.
+        until: hours that begin by then are loaded, instead of those that begin within the horizon.
+        keep: seconds or a timedelta for which files stay after their hour, when all in it was loaded; None for ever.
+        load_files: loads files, in any order, and returns what became of each, in theirs; here, when None.
+
+    Returns:
+        the files that were loaded, by their hours.
+
+    Raises:
+        LakeMismatch: a file is gone or was changed, or a load that broke off can no longer be completed; everything
+            else was loaded.
+    """
+    shelf = Shelf(lake, queue.name)
+    now_ms = queue.connection.do(server_ms(queue.core)) if now is None else timestamp_ms(now, "now")
+    last_ms = now_ms + milliseconds(horizon, "horizon") if until is None else timestamp_ms(until, "until")
+    if now is not None and not queue.core.clock():
+        raise InvalidInput(f"now={now!r} is another time than the scripts go by: give the queue that clock, too")
+    hydration = _Hydration(shelf, now_ms, load_files or _here(queue, shelf))
+    return hydration.run(last_ms, None if keep is None else milliseconds(keep, "keep"))
+
+
+def _here(queue: Queue, shelf: Shelf) -> Load:
+    return lambda tasks: [load(queue, shelf, task) for task in tasks]
+
+
+class _Hydration:
+    def __init__(self, shelf: Shelf, now_ms: int, load_files: Load) -> None:
+        self._shelf = shelf
+        self._now_ms = now_ms
+        self._load_files = load_files
+        self._troubles: dict[str, None] = {}
+
+    def run(self, last_ms: int, keep_ms: int | None) -> list[HourLoaded]:
+        hours = [hour for hour in self._shelf.hours() if layout.start_ms(hour.name) <= last_ms and hour.files]
+        done: list[HourLoaded] = []
+        for tasks in _groups(self._tried(self._begin, hour) for hour in hours):
+            done += self._load(tasks)
+        if keep_ms is not None:
+            over = (hour for hour in hours if layout.start_ms(hour.name) + HOUR_MS + keep_ms <= self._now_ms)
+            for hour in over:
+                self._tried(self._prune, hour)
+        if self._troubles:
+            raise LakeMismatch("; ".join(self._troubles))
+        return done
+
+    def _tried(self, work: Callable[[Hour], list[T]], hour: Hour) -> list[T]:
+        """Work on an hour; trouble with it is no reason to leave the others."""
+        try:
+            return work(hour)
+        except LakeMismatch as error:
+            self._troubles[str(error)] = None
+            return []
+
+    def _begin(self, hour: Hour) -> list[Task]:
+        """Note that the new files of an hour are being loaded, and return them."""
+        manifest = self._manifest(hour.name)
+        known = {each.file for each in manifest.loaded}
+        begun = {each.file: each for each in manifest.loading}
+        ends = max(self._now_ms, layout.start_ms(hour.name) + HOUR_MS) + RESERVE_MS
+        names = sorted((hour.files.keys() | begun.keys()) - known)  # one that is gone is to be missed
+        loading = [begun.get(name, Loading(name, ends)) for name in names]
+        late = [each.file for each in loading if each.reserved_until_ms <= self._now_ms]
+        if late:
+            raise LakeMismatch(_too_late(self._shelf.folder(hour.name), late))
+        if loading:
+            self._shelf.put_manifest(replace(manifest, state="loading", loading=loading))
+        return [Task(self._shelf.queue, hour.name, each.file, each.reserved_until_ms) for each in loading]
+
+    def _manifest(self, hour: str) -> Manifest:
+        return self._shelf.manifest(hour) or Manifest(self._shelf.queue, hour)
+
+    def _load(self, tasks: Sequence[Task]) -> list[HourLoaded]:
+        loaded = zip(tasks, self._load_files(tasks), strict=True)
+        done = [HourLoaded(task.queue, task.hour, each) for task, each in loaded]
+        for hour, group in groupby(done, key=lambda each: each.hour):
+            self._seal(hour, [each.file for each in group])
+        self._troubles |= {each.file.trouble: None for each in done if each.file.trouble}
+        return [each for each in done if not each.file.trouble]
+
+    def _seal(self, hour: str, files: Sequence[Loaded]) -> None:
+        """Note what was loaded; a file with trouble, or of which a message was held, is to be loaded again."""
+        manifest = self._manifest(hour)  # anew: another run may have loaded what we have not
+        known = {each.file for each in manifest.loaded}
+        done = [each for each in files if not (each.held or each.trouble or each.file in known)]
+        known |= {each.file for each in done}
+        loading = [each for each in manifest.loading if each.file not in known]
+        state = "loading" if loading else "loaded"
+        self._shelf.put_manifest(replace(manifest, state=state, loading=loading, loaded=[*manifest.loaded, *done]))
+
+    def _prune(self, hour: Hour) -> list[Task]:
+        """Remove the files of an hour, when all of it was loaded; its changes stay, for what they have moved."""
+        manifest = self._manifest(hour.name)
+        if hour.files.keys() <= {each.file for each in manifest.loaded}:
+            pruned = [replace(each, pruned=True) for each in manifest.loaded]
+            self._shelf.put_manifest(replace(manifest, loaded=pruned))  # first: what is missing is then no loss
+            for file in hour.files.values():
+                self._shelf.remove(hour.name, file)
+        return []
+
+
+def _groups(of_hours: Iterable[list[Task]]) -> Iterator[list[Task]]:
+    group: list[Task] = []
+    for tasks in of_hours:
+        group += tasks
+        if len(group) >= FILES_AT_ONCE:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _too_late(folder: str, files: Sequence[str]) -> str:
+    return (
+        f"a load of {folder} broke off so long ago that Redis no longer knows which messages it has sent: "
+        f"{', '.join(files)}. To send them all, remove these from `loading` in its {layout.MANIFEST}: some may come "
+        "twice; to send none, delete these files"
+    )

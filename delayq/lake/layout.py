@@ -1,0 +1,246 @@
+"""What stands where in a lake, and what it says."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import re
+from typing import Literal, NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from delayq.envelope import Envelope, encode, parse_unstamped
+from delayq.errors import InvalidInput
+
+HOUR_MS = 3_600_000
+MANIFEST = "_manifest.json"
+QUEUE, HOUR = "queue=", "hour="
+HELD = 9_000_000_000_000_000
+"""From here on, a mark's value says that a change holds it; a load's says until when, ms, it is reserved."""
+
+_HOUR_FORMAT = "%Y-%m-%dT%H"
+_LONGEST = 240  # bytes of a folder's name that all file systems take
+_HINT = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)-[0-9A-Za-z]{14}")
+_HOUR_FOLDER = re.compile(HOUR + r"\d{4}-\d\d-\d\dT([01]\d|2[0-3])", re.ASCII)
+_RUN = re.compile(r"[\w-][\w.-]{0,63}", re.ASCII)
+
+
+class Row(NamedTuple):
+    """A message as it rests.
+
+    Attributes:
+        created_ms: when it was sent; its expiry counts from then.
+        envelope: as `delayq.envelope.seal` made it.
+        origin: the change by which it was moved here, as ``HOUR/MARK``; it counts only once that is written. Or None.
+    """
+
+    id: str
+    due_ms: int
+    created_ms: int
+    envelope: bytes
+    origin: str | None = None
+
+
+class Resting(NamedTuple):
+    """A row and where it stands.
+
+    Attributes:
+        source: of its file: see `File`.
+    """
+
+    hour: str
+    source: str
+    row: Row
+
+    @property
+    def mark(self) -> str:
+        """What names it in Redis, and its change in the lake."""
+        return mark(self.hour, self.source, self.row.id)
+
+
+class File(NamedTuple):
+    """A file of messages, by its name.
+
+    Attributes:
+        writer: who wrote it: a run and a number, as ``RUN-0``, or a random name.
+        rows: how many it holds.
+        checksum: of its bytes.
+    """
+
+    writer: str
+    rows: int
+    checksum: str
+
+    @property
+    def name(self) -> str:
+        """Of the file in its hour's folder."""
+        return f"{self.writer}.{self.rows}.{self.checksum}.parquet"
+
+    @property
+    def source(self) -> str:
+        """The run or the random name: a run that is done again may cut its files otherwise."""
+        return self.writer.rpartition("-")[0] or self.writer
+
+    @classmethod
+    def read(cls, name: str) -> File | None:
+        """Read a name; None when it is no file of messages."""
+        writer, *rest = name.rsplit(".", 3)
+        if len(rest) != 3 or rest[2] != "parquet" or not rest[0].isdecimal():
+            return None
+        return cls(writer, int(rest[0]), rest[1])
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What became of a message before it was loaded.
+
+    Attributes:
+        to: the source of the file that holds it now; "" when Redis does, and None when it was cancelled.
+    """
+
+    id: str
+    source: str
+    to: str | None = None
+
+
+class Loading(msgspec.Struct, frozen=True):
+    """A file whose load has begun.
+
+    Attributes:
+        reserved_until_ms: as long its messages are not sent again.
+    """
+
+    file: str
+    reserved_until_ms: int
+
+
+class Loaded(Loading, frozen=True):
+    """A file that was loaded, and what became of its rows: they are the sum of the others.
+
+    Attributes:
+        sent: new in Redis.
+        existing: in Redis already, or delivered: by an earlier try, or since a message has the same id.
+        cancelled: cancelled or moved before the load.
+        void: what a reschedule that broke off has left: the message stands where it was.
+        held: somebody is changing them: the file is to be loaded again. 0 in a manifest.
+        trouble: why it cannot be loaded; "" in a manifest.
+        pruned: it was removed since.
+    """
+
+    rows: int
+    checksum: str
+    sent: int = 0
+    existing: int = 0
+    cancelled: int = 0
+    void: int = 0
+    held: int = 0
+    trouble: str = ""
+    pruned: bool = False
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What of an hour was loaded.
+
+    Attributes:
+        state: "loading" while a load is under way, or has broken off.
+    """
+
+    queue: str
+    hour: str
+    state: Literal["loading", "loaded"] = "loading"
+    loading: list[Loading] = []
+    loaded: list[Loaded] = []
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What a `defer` has written.
+
+    Attributes:
+        created_ms: when it first began; a rerun writes the same.
+        files: as ``HOUR/NAME``; empty until it has ended.
+        repeated: rows that were left out, since another one of their hour has the same id.
+        rejected: rows that cannot be sent.
+    """
+
+    run: str
+    created_ms: int
+    state: Literal["writing", "written"] = "writing"
+    files: list[str] = []
+    repeated: int = 0
+    rejected: int = 0
+
+
+def queue_folder(queue: str) -> str:
+    """Return the name of a queue's folder.
+
+    Raises:
+        InvalidInput: its name is too long for a file system.
+    """
+    folder = QUEUE + quote(queue, safe="")
+    if len(folder) > _LONGEST:
+        raise InvalidInput(f"queue {queue!r} cannot have a folder in a lake: {folder!r} is longer than {_LONGEST}")
+    return folder
+
+
+def queue_of(folder: str) -> str:
+    """Return the queue whose folder it is."""
+    return unquote(folder.removeprefix(QUEUE))
+
+
+def hour_of(ms: int) -> str:
+    """Return the hour, UTC, in which a moment lies."""
+    return dt.datetime.fromtimestamp(ms // HOUR_MS * 3600, dt.UTC).strftime(_HOUR_FORMAT)
+
+
+def is_hour(folder: str) -> bool:
+    """Whether a folder can be an hour's."""
+    return _HOUR_FOLDER.fullmatch(folder) is not None
+
+
+def start_ms(hour: str) -> int:
+    """Return when an hour begins, ms."""
+    return round(dt.datetime.strptime(hour, _HOUR_FORMAT).replace(tzinfo=dt.UTC).timestamp()) * 1000
+
+
+def mark(hour: str, source: str, message_id: str) -> str:
+    """Return what names a row: 16 letters and digits."""
+    digest = hashlib.blake2b(f"{hour}/{source}/{message_id}".encode(), digest_size=10).digest()
+    return base64.b32encode(digest).decode().lower()
+
+
+def checksum(data: bytes | memoryview) -> str:
+    """Return the checksum of a file's bytes."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def hinting(hour: str, fresh: str) -> str:
+    """Return an id for a message without one of its own, which tells where it is looked for first."""
+    return f"{hour.replace('-', '').replace('T', '')}-{fresh}"
+
+
+def hinted(message_id: str) -> str | None:
+    """Return the hour that an id tells, or None."""
+    match = _HINT.fullmatch(message_id)
+    return f"{match[1]}-{match[2]}-{match[3]}T{match[4]}" if match else None
+
+
+def check_run(run: str) -> str:
+    """Return the name of a run; raises InvalidInput when no file can have it."""
+    if not _RUN.fullmatch(run):
+        raise InvalidInput(f"the run {run!r} is not 1 to 64 letters, digits, dashes, dots and underscores")
+    return run
+
+
+def envelope_at(row: Row, now_ms: int) -> bytes:
+    """Return the envelope to be sent now: an expiry counts from the send, which it was before."""
+    envelope = parse_unstamped(row.envelope)
+    if envelope.expires_ms is None:
+        return row.envelope
+    left = max(1, row.created_ms + envelope.expires_ms - now_ms)
+    return encode(msgspec.structs.replace(envelope, expires_ms=left))
+
+
+def opened(row: Row) -> Envelope:
+    """Return the envelope of a row."""
+    return parse_unstamped(row.envelope)

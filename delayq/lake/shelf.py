@@ -1,0 +1,228 @@
+"""A queue's shelf in a lake: its files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from delayq.errors import LakeMismatch
+from delayq.lake import layout
+from delayq.lake.files import LEVEL, place, read_bytes, read_json, remove, write_bytes, write_json
+from delayq.lake.layout import Change, File, Manifest, Resting, Row, Run
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("due_ms", pa.int64()),
+        ("created_ms", pa.int64()),
+        ("envelope", pa.binary()),
+        ("origin", pa.string()),
+    ]
+)
+GROUP_ROWS = 20_000  # of which a look for an id reads one group a file
+COMMIT_SECONDS = 600.0
+"""A reschedule has written its change by then, or never will: it holds the mark for so long."""
+
+
+@dataclass
+class Hour:
+    """What is in an hour's folder."""
+
+    name: str
+    files: dict[str, File] = field(default_factory=dict)
+    changes: set[str] = field(default_factory=set)
+    has_manifest: bool = False
+
+    def note(self, name: str) -> None:
+        """Note a file of the folder."""
+        file = File.read(name)
+        if file is not None:
+            self.files[name] = file
+        elif name == layout.MANIFEST:
+            self.has_manifest = True
+        elif name.startswith("_") and name.endswith(".json"):
+            self.changes.add(name[1:-5])
+
+
+class Shelf:
+    """The messages of a queue that rest in a lake.
+
+    Args:
+        lake: a folder, or a URI that pyarrow knows.
+
+    Raises:
+        InvalidInput: there can be no such place.
+    """
+
+    def __init__(self, lake: str | os.PathLike[str], queue: str) -> None:
+        lake = os.fspath(lake)
+        self.queue = queue
+        root = lake.rstrip("/") if "://" in lake else os.path.abspath(lake)  # noqa: PTH100  # a URI is no Path
+        self.path = f"{root}/{layout.queue_folder(queue)}"
+        place(self.path)
+
+    def hours(self, *names: str) -> list[Hour]:
+        """Return the hours that have a folder, earliest first; all, or those of these names."""
+        found: dict[str, Hour] = {}
+        for folder in names or [""]:
+            for info in self._list(layout.HOUR + folder if folder else ""):
+                parent, _, name = info.path.rpartition("/")
+                hour = parent.rpartition("/")[2]
+                if info.is_file and layout.is_hour(hour):
+                    hour = hour.removeprefix(layout.HOUR)
+                    found.setdefault(hour, Hour(hour)).note(name)
+        return sorted(found.values(), key=lambda each: each.name)
+
+    def _list(self, folder: str) -> list[fs.FileInfo]:
+        system, inner = place(f"{self.path}/{folder}".rstrip("/"))
+        listed: list[fs.FileInfo] = system.get_file_info(fs.FileSelector(inner, allow_not_found=True, recursive=True))
+        return listed
+
+    def folder(self, hour: str) -> str:
+        """Return the folder of an hour."""
+        return f"{self.path}/{layout.HOUR}{hour}"
+
+    def write(self, hour: str, writer: str, rows: pa.Table | Sequence[Row]) -> File:
+        """Write messages of an hour as a file, by their ids; once this has returned, they outlive a loss of power."""
+        if not isinstance(rows, pa.Table):
+            columns = zip(*sorted(rows), strict=True)
+            rows = pa.table([list(column) for column in columns], schema=SCHEMA)
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink, compression="zstd", compression_level=LEVEL, row_group_size=GROUP_ROWS)
+        data = sink.getvalue()
+        file = File(writer, rows.num_rows, layout.checksum(memoryview(data)))
+        write_bytes(f"{self.folder(hour)}/{file.name}", data)
+        return file
+
+    def read(self, hour: str, file: File) -> pa.Table:
+        """Return the messages of a file.
+
+        Raises:
+            LakeMismatch: it is gone, or not what was written.
+        """
+        path = f"{self.folder(hour)}/{file.name}"
+        try:
+            data = read_bytes(path)
+        except FileNotFoundError as error:
+            raise LakeMismatch(f"{path} is gone: restore it from a backup") from error
+        if layout.checksum(data) != file.checksum:
+            raise LakeMismatch(f"{path} is not what was written, by its checksum: restore it from a backup")
+        table = pq.read_table(pa.BufferReader(data))
+        if table.num_rows != file.rows:
+            raise LakeMismatch(f"{path} holds {table.num_rows} messages, not {file.rows}: restore it from a backup")
+        return table
+
+    def remove(self, hour: str, file: File) -> None:
+        """Remove a file, which may be gone already."""
+        remove(f"{self.folder(hour)}/{file.name}")
+
+    def manifest(self, hour: str) -> Manifest | None:
+        """Return the manifest of an hour, or None; raises LakeMismatch when it is unreadable."""
+        return read_json(f"{self.folder(hour)}/{layout.MANIFEST}", Manifest)
+
+    def put_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest of an hour, in place of what is there."""
+        write_json(f"{self.folder(manifest.hour)}/{layout.MANIFEST}", manifest)
+
+    def change(self, hour: str, mark: str) -> Change | None:
+        """Return what became of a message, or None."""
+        return read_json(f"{self.folder(hour)}/_{mark}.json", Change)
+
+    def changes(self, hour: str) -> set[str]:
+        """Return the marks of the messages of an hour that were cancelled or moved."""
+        return {mark for each in self.hours(hour) for mark in each.changes}
+
+    def withdraw(self, resting: Resting, to: str | None = None) -> None:
+        """Write that a message is no longer where it rested; `to` as in `Change`."""
+        path = f"{self.folder(resting.hour)}/_{resting.mark}.json"
+        write_json(path, Change(resting.row.id, resting.source, to))
+
+    def run(self, name: str) -> Run | None:
+        """Return what a run has written, or None."""
+        return read_json(f"{self.path}/_runs/{name}.json", Run)
+
+    def put_run(self, run: Run) -> None:
+        """Note what a run has written."""
+        write_json(f"{self.path}/_runs/{run.run}.json", run)
+
+    def runs(self) -> list[Run]:
+        """Return what all runs have written."""
+        names = [info.base_name.removesuffix(".json") for info in self._list("_runs") if info.is_file]
+        return [run for run in map(self.run, sorted(names)) if run is not None]
+
+    def find(self, message_id: str) -> Resting | None:
+        """Find a message that rests here and was not loaded; None when there is none."""
+        hour = layout.hinted(message_id)
+        found = self.find_all([message_id], hour) if hour else {}
+        return (found or self.find_all([message_id])).get(message_id)
+
+    def find_all(self, ids: Collection[str], *hours: str) -> dict[str, Resting]:
+        """Find messages by their ids; of several with one id, the earliest."""
+        found: dict[str, Resting] = {}
+        for hour in self.hours(*hours):
+            for resting in self._matches(hour, pa.array(sorted(ids), pa.string())):
+                if resting.mark not in hour.changes and self.is_there(resting):
+                    found.setdefault(resting.row.id, resting)
+        return found
+
+    def _matches(self, hour: Hour, ids: pa.Array) -> Iterator[Resting]:
+        manifest = self.manifest(hour.name) if hour.has_manifest and hour.files else None
+        loaded = {each.file for each in manifest.loaded} if manifest else set()
+        for name, file in hour.files.items():
+            if name not in loaded:
+                for row in self._rows(f"{self.folder(hour.name)}/{name}", ids):
+                    yield Resting(hour.name, file.source, row)
+
+    @staticmethod
+    def _rows(path: str, ids: pa.Array) -> Iterable[Row]:
+        system, inner = place(path)
+        low, high = ids[0].as_py(), ids[-1].as_py()
+        try:
+            with system.open_input_file(inner) as file:
+                parquet = pq.ParquetFile(file)
+                for number in range(parquet.num_row_groups):
+                    span = parquet.metadata.row_group(number).column(0).statistics
+                    if span is None or not span.has_min_max or (span.min <= high and span.max >= low):
+                        yield from _of_ids(parquet, number, ids)
+        except FileNotFoundError:  # loaded and pruned, meanwhile
+            return
+
+    def is_there(self, resting: Resting) -> bool:
+        """Whether a message has come to rest here: a reschedule that brought it may have broken off."""
+        return resting.row.origin is None or self._moved_to(resting.row.origin) == resting.source
+
+    def _moved_to(self, origin: str) -> str | None:
+        change = self.change(*origin.split("/"))
+        return None if change is None else change.to
+
+    def is_being_moved(self, hour: str, file: File) -> bool:
+        """Whether the reschedule that wrote a file may still be under way."""
+        system, inner = place(f"{self.folder(hour)}/{file.name}")
+        written = system.get_file_info(inner).mtime
+        return written is None or time.time() - written.timestamp() < COMMIT_SECONDS
+
+
+def _of_ids(parquet: pq.ParquetFile, number: int, ids: pa.Array) -> Iterator[Row]:
+    if pc.any(pc.is_in(parquet.read_row_group(number, columns=["id"])["id"], value_set=ids)).as_py():
+        table = parquet.read_row_group(number)
+        yield from rows_of(table.filter(pc.is_in(table["id"], value_set=ids)))
+
+
+def rows_of(table: pa.Table | pa.RecordBatch) -> Iterator[Row]:
+    """Yield the rows of a table of messages."""
+    yield from map(Row, *(column.to_pylist() for column in table.columns))
+
+
+def queues(lake: str) -> list[str]:
+    """Return the names of the queues that have something in a lake, in order."""
+    system, inner = place(lake)
+    infos = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    folders = (info.base_name for info in infos if info.type == fs.FileType.Directory)
+    return sorted(layout.queue_of(folder) for folder in folders if folder.startswith(layout.QUEUE))

@@ -1,0 +1,202 @@
+"""Changes that meet a load, or break off: Redis decides, and a message comes once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq import Queue
+from delayq.lake import layout, loading
+from delayq.lake.shelf import Shelf
+from tests.servers import RedisServer
+from tests.spark.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue]:
+    with far_queue(redis_server.url, lake, clock) as opened:
+        opened.send("x", delay=DAY, id="a")
+        yield opened
+
+
+def interposed(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], Any], after: bool = False) -> None:
+    """Let something happen just before the shelf does what it does by this name, or just after, once."""
+    original = getattr(Shelf, name)
+
+    def instead(self: Shelf, *args: Any) -> Any:
+        monkeypatch.setattr(Shelf, name, original)
+        if not after:
+            act()
+        done = original(self, *args)
+        if after:
+            act()
+        return done
+
+    monkeypatch.setattr(Shelf, name, instead)
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let the shelf fail at what it does by this name, once."""
+
+    def fail() -> None:
+        raise OSError("the disk is gone")
+
+    interposed(monkeypatch, name, fail)
+
+
+def forget_holds(client: Any) -> None:
+    """Let the time pass for which changes hold marks."""
+    for key in client.keys("delayq:{jobs}:unique:*"):
+        if int(client.get(key)) >= layout.HELD:
+            client.delete(key)
+
+
+CHANGES: dict[str, Callable[[Queue], str]] = {
+    "cancel": lambda queue: queue.cancel("a"),
+    "to the lake": lambda queue: queue.reschedule("a", delay=2 * DAY),
+    "to an earlier hour": lambda queue: queue.reschedule("a", delay=DAY / 2),
+    "to Redis": lambda queue: queue.reschedule("a", delay=HOUR),
+}
+change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+DONE = ("cancelled", "rescheduled")
+
+
+def all_deliveries(queue: Queue, lake: Path, clock: Clock) -> list[str]:
+    """What comes within four days of loads."""
+    came = []
+    for _ in range(16):
+        clock.later(DAY / 4)
+        load(queue, lake)
+        came += [each.id for each in delivered(queue)]
+    return came
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@change
+def test_change_of_a_message_that_is_loaded_while_it_is_looked_for_is_made_in_redis(
+    queue: Queue,
+    lake: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Queue], str],
+    after: bool,
+):
+    clock.later(DAY - HOUR)
+    interposed(monkeypatch, "find", lambda: load(queue, lake), after)
+    told = change(queue)
+    assert told in DONE
+    assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
+
+
+@change
+def test_change_of_a_message_that_is_delivered_while_it_is_looked_for_comes_too_late(
+    queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, change: Callable[[Queue], str]
+):
+    clock.later(DAY)
+    interposed(monkeypatch, "find", lambda: load(queue, lake) and delivered(queue), after=True)
+    assert change(queue) == "unknown"
+    assert all_deliveries(queue, lake, clock) == []
+
+
+def test_message_that_is_delivered_while_it_is_looked_for_is_gone(
+    queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    clock.later(DAY)
+    interposed(monkeypatch, "find", lambda: load(queue, lake) and delivered(queue), after=True)
+    assert queue.get("a") is None
+
+
+@change
+def test_change_of_a_message_that_was_sent_by_a_load_which_is_not_over_is_made_in_redis(
+    queue: Queue, lake: Path, clock: Clock, change: Callable[[Queue], str]
+):
+    clock.later(DAY - HOUR)
+    shelf, told = Shelf(str(lake), "jobs"), []
+
+    def then_change(tasks: Any) -> Any:
+        loaded = [loading.load(queue, shelf, task) for task in tasks]
+        told.append(change(queue))
+        return loaded
+
+    assert counted(load(queue, lake, load_files=then_change), "sent") == (1,)
+    assert told[0] in DONE
+    assert all_deliveries(queue, lake, clock) == ([] if told == ["cancelled"] else ["a"])
+
+
+@pytest.mark.parametrize("change", ["cancel", "to the lake"])
+def test_load_leaves_what_is_being_changed_to_the_next_one(
+    queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, change: str
+):
+    clock.later(DAY - HOUR)
+    met: list[Any] = []
+    interposed(monkeypatch, "withdraw", lambda: met.extend(load(queue, lake)))
+    told = CHANGES[change](queue)
+    assert told in DONE
+    assert counted(met, "sent", "held") == (0, 1)
+    assert counted(load(queue, lake), "sent", "cancelled") == (0, 1)
+    assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
+
+
+@pytest.mark.parametrize("change", ["cancel", "to the lake", "to an earlier hour"])
+def test_change_that_breaks_off_changes_nothing(
+    queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, change: str
+):
+    broken(monkeypatch, "withdraw")
+    with pytest.raises(OSError, match="the disk is gone"):
+        CHANGES[change](queue)
+    forget_holds(redis_client)
+    for path in files(lake):
+        os.utime(path, (0, 0))  # so that nobody waits for what the change may still write
+    info = queue.get("a")
+    assert info is not None
+    assert (info.state, info.due_at) == ("deferred", clock.now + dt.timedelta(days=1))
+    assert all_deliveries(queue, lake, clock) == ["a"]
+
+
+def test_move_into_redis_that_breaks_off_has_moved_it(
+    queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    broken(monkeypatch, "withdraw")
+    with pytest.raises(OSError, match="the disk is gone"):
+        CHANGES["to Redis"](queue)
+    assert all_deliveries(queue, lake, clock) == ["a"]
+
+
+def test_file_of_a_move_that_is_under_way_is_left_to_the_next_load(
+    queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    met: list[Any] = []
+
+    def meet() -> None:
+        clock.later(2 * DAY - HOUR)
+        met.extend(load(queue, lake))
+
+    interposed(monkeypatch, "withdraw", meet)
+    assert CHANGES["to the lake"](queue) == "rescheduled"
+    assert counted(met, "sent", "held") == (0, 2)
+    assert counted(load(queue, lake), "sent", "cancelled") == (1, 1)
+
+
+def test_of_two_changes_at_once_one_is_made(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+    interposed(monkeypatch, "withdraw", lambda: told.append(queue.cancel("a")))
+    assert queue.reschedule("a", delay=2 * DAY) == "rescheduled"
+    assert told == ["unknown"]
+    info = queue.get("a")
+    assert info is not None
+    assert info.state == "deferred"
