@@ -46,7 +46,9 @@ SECTIONS = {
         "purge": "managing",
         "doctor": "doctor",
         "bench": "bench",
+        "plan": "planning",
     },
+    "Whole queues and tables, on Spark": {"pipeline": "pipeline"},
     "Your shell": {"completion": "completion"},
 }
 """Commands as the help groups them, each with the module that has a function of its name."""

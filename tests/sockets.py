@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,16 +17,30 @@ Socket: TypeAlias = tuple[int, int]  # its descriptor, which another one may hav
 
 
 @contextlib.contextmanager
-def all_closed(seconds: float = 10) -> Iterator[None]:
+def all_closed(seconds: float = 10, spared: AbstractSet[int] = frozenset()) -> Iterator[None]:
     """Hold a block to closing what it opens; what threads that were told to end have open is waited for.
+
+    Args:
+        spared: ports, connections to or from which are somebody else's.
 
     Raises:
         AssertionError: sockets are open that were not before.
     """
     before = open_sockets()
+
+    def left() -> set[Socket]:
+        return {each for each in open_sockets() - before if not spared or spared.isdisjoint(ports(each))}
+
     yield
-    if not eventually(lambda: open_sockets() <= before, seconds):
-        raise AssertionError(f"left open: {', '.join(map(described, open_sockets() - before))}")
+    if not eventually(lambda: not left(), seconds):
+        raise AssertionError(f"left open: {', '.join(map(described, left()))}")
+
+
+def ports(opened: Socket) -> set[int]:
+    """Return the ports between which a socket leads; none of one that has none."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(opened[0])) as same:
+        return {address[1] for address in (same.getsockname(), same.getpeername()) if isinstance(address, tuple)}
+    return set()
 
 
 def open_sockets() -> set[Socket]:

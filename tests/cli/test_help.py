@@ -16,9 +16,10 @@ from delayq.cli import main
 import delayq as library
 from tests.cli.conftest import SECONDS, Invoke, Run
 
+PIPELINE = ("schedule", "defer", "hydrate", "archive", "report", "drain", "restore", "redrive")
 PLANNED = {
     *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
-    *("configure", "why"),
+    *("configure", "why", "plan"),
     *("dead list", "dead show", "dead requeue", "dead edit", "dead purge", "doctor", "bench", "top"),
     *(
         "cron",
@@ -36,9 +37,11 @@ PLANNED = {
     *(f"topic {name}" for name in ("publish", "cancel", "read", "tail", "groups", "unacked", "claim", "trim")),
     *("topic shrink", "topic delete", "topic destroy", "topic group"),
     *(f"topic group {name}" for name in ("create", "move", "ack", "remove-consumer", "dead", "requeue")),
+    *("pipeline", *(f"pipeline {name}" for name in PIPELINE)),
 }
-SERVERLESS = {"init", "completion"}
+SERVERLESS = {"init", "completion", "pipeline defer", "plan"}
 RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py
+RUN_ELSEWHERE |= {f"pipeline {name}" for name in PIPELINE}  # in tests/spark
 
 
 def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:

@@ -17,15 +17,15 @@ LAYERS = (
     "errors log",
     (
         "lua times names keys limits backoff envelope outcome message info stats pace quarantine rota recurrence plan "
-        "schedule typed middleware batch ledger"
+        "schedule typed middleware batch ledger footprint capacity"
     ),
     "calls scripts why",
     "operations topics",
     "urls clients server embedded told wire cluster connection connecting wakeup bell",
     (
-        "waiter outbox listener group queue dead schedules workers collecting batches leases patience overtime moves "
-        "turns job inside worker_process processes handling gate mover lanes loop running consumer supervisor doctor "
-        "cron topic events member holding topic_turns topic_loop topic_consumer"
+        "lake waiter outbox listener group queue dead schedules workers collecting batches leases patience overtime "
+        "moves turns job inside worker_process processes handling gate mover lanes loop running consumer supervisor "
+        "doctor cron topic events member holding topic_turns topic_loop topic_consumer"
     ),
     "delayq",  # delayq/__init__.py
     "aio testing telemetry",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from importlib.resources import files
@@ -56,3 +57,24 @@ def run(*arguments: str) -> str:
     done = subprocess.run([BIN / "delayq", *arguments], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_spark_knows_the_format_without_being_told(redis_server: RedisServer):
+    program = """
+from delayq.spark import java
+java.provide()
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+rows = spark.range(3).selectExpr("cast(id AS string) payload", "0 delay")
+rows.write.format("delayq").option("queue", "wheel").mode("append").save()
+"""
+    told = os.environ | {
+        "DELAYQ_URL": redis_server.url,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False, env=told
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(run("stats", "wheel", "--json", "--url", redis_server.url))["sent"] == 3

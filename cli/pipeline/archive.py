@@ -1,0 +1,112 @@
+"""pipeline archive: the ledgers of queues, in Parquet."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Sequence
+
+import click
+
+from delayq.spark import server as spark_server
+from delayq.spark.archiving.compaction import Compacted, compact
+from delayq.spark.archiving.growing import Stored
+from delayq.spark.jobs.archive import EVERY, MOST, tables_of
+from delayq.spark.jobs.archive import archive as run
+
+from .. import candidates
+from ..options import DURATION, command, json_option, server_options
+from ..output import plural, print_json, say
+from ..progress import progress
+from ..server import Server
+from .running import OpenSession, spark_options, watched
+from .stopping import stopping
+
+EXAMPLE = """\
+delayq configure emails --events
+delayq send emails hello
+delayq pipeline archive emails --to archive
+"""
+
+
+@command(EXAMPLE, "Keep the ledgers of queues as Parquet.")
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
+@click.option("--all", "everything", is_flag=True, help="All queues of the server that keep a ledger.")
+@click.option("--to", "path", required=True, metavar="FOLDER", help="The archive: a folder, or a URI such as s3://….")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM or Ctrl-C.")
+@click.option(
+    "--every", type=DURATION, default=EVERY, metavar="TIME", help="With --follow: from batch to batch. Default: 1m."
+)
+@click.option(
+    "--batch", type=click.IntRange(1), default=MOST, show_default=True, metavar="N", help="The most entries of a batch."
+)
+@click.option("--compact", "compacts", is_flag=True, help="Merge small files afterwards; alone, without QUEUE, too.")
+@click.option(
+    "--before",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="With --compact: days before this one. Default: before today, in UTC.",
+)
+@server_options
+@spark_options
+@json_option
+def archive(
+    queues: Sequence[str], everything: bool, path: str, follow: bool, every: float, batch: int, compacts: bool,
+    before: dt.datetime | None, server: Server, open_session: OpenSession, as_json: bool,
+) -> None:  # fmt: skip
+    """Add what is new in the ledgers of queues to an archive in Parquet, each entry once.
+
+    The archive is FOLDER/events/queue=…/date=…/*.parquet: any reader of Parquet reads it. The command may be killed at
+    any point, and begins where it was when it is run again, by cron, say. Exit code 1 when it was stopped before it had
+    archived all that was there at its start, unless it follows.
+    """
+    if (queues and everything) or not (queues or everything or compacts):
+        raise click.UsageError("give queues, or --all, or --compact alone: one of these")
+    if compacts and follow:
+        raise click.UsageError("--compact and --follow were given: compact from another process")
+    names = [name for name in server.queue_names() if _keeps_ledger(server, name)] if everything else queues
+    rows: Counter[str] = Counter(dict.fromkeys(names, 0))
+    was_stopped = bool(names) and _archive(server, names, path, follow, every, batch, rows, open_session)
+    compacted = _compact(path, before) if compacts and not was_stopped else Compacted()
+    if as_json:
+        print_json({"archived": dict(rows), "merged": compacted.files, "into": compacted.into})
+    else:
+        for name, count in rows.items():
+            say(f"archived {plural(count, 'event')} of {name} to {path}")
+        if compacts:
+            say(f"merged {plural(compacted.files, 'file')} into {compacted.into}")
+    if was_stopped and not follow:
+        raise click.ClickException("stopped before all was archived: run it again to go on")
+
+
+def _archive(
+    server: Server, names: Sequence[str], path: str, follow: bool, every: float, batch: int, rows: Counter[str],
+    open_session: OpenSession,
+) -> bool:  # fmt: skip
+    """Archive, and return whether it was stopped."""
+
+    def tell(stored: Stored) -> None:
+        rows[stored.queue] += stored.rows
+
+    spark = open_session()
+    with stopping() as stop, watched(spark, f"archiving to {path}"):
+        run(
+            spark, spark_server.Server(server.url, server.prefix), names, path,
+            most=batch, follow=follow, every=every, stop=stop, tell=tell,
+        )  # fmt: skip
+    return stop.is_set()
+
+
+def _keeps_ledger(server: Server, name: str) -> bool:
+    queue = server.queue(name)
+    return queue.configuration().events is not None or bool(queue.events.length())
+
+
+def _compact(path: str, before: dt.datetime | None) -> Compacted:
+    total = Compacted()
+    tables = tables_of(path)
+    with progress(f"compacting {path}", len(tables)) as bar:
+        for table in tables:
+            done = compact(table, before and before.date())
+            total = Compacted(*(a + b for a, b in zip(total, done, strict=True)))
+            bar.advance(1)
+    return total

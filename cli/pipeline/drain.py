@@ -1,0 +1,55 @@
+"""``delayq pipeline drain``: a whole queue to Parquet."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from delayq.spark.jobs import drain as job
+from delayq.spark.server import Server as SparkServer
+
+from .. import candidates
+from ..options import command, json_option, server_options
+from ..output import note, plural, print_json, say
+from ..server import Server
+from .running import OpenSession, spark_options, watched
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}' --delay 1h
+    delayq pause emails
+    delayq pipeline drain emails emails.backup
+    """,
+    "Write a whole queue to Parquet.",
+)
+@click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
+@click.argument("folder")
+@click.option("--live", is_flag=True, help="Read a queue that is in use: this is no picture of one instant.")
+@click.option("--remove", is_flag=True, help="Discard from the queue what was written, once it was verified.")
+@json_option
+@spark_options
+@server_options
+def drain(
+    name: str, folder: str, live: bool, remove: bool, as_json: bool, server: Server, open_session: OpenSession
+) -> None:
+    """Write QUEUE to FOLDER: messages, schedules, limits, counts.
+
+    The queue is to be paused, with nothing handed out. `delayq pipeline restore` puts it back, on any server. The
+    manifest in the folder, which is written last, has the number of messages in each state, and their checksum.
+    """
+    with watched(open_session(), f"draining {name}"):
+        told = job.drain(open_session(), SparkServer(server.url, server.prefix), name, folder, live=live, remove=remove)
+    manifest = told.manifest
+    if as_json:
+        print_json({"folder": folder, "removed": told.removed, "left": told.left} | msgspec.structs.asdict(manifest))
+        return
+    states = ", ".join(f"{count:,} {state}" for state, count in sorted(manifest.rows.items()))
+    total, schedules = plural(manifest.measure.total, "message"), plural(manifest.schedules, "schedule")
+    say(f"wrote {total} and {schedules} of {name} to {folder}{f' ({states})' if states else ''}")
+    if live:
+        note("the queue was in use: this is no picture of one instant, and messages that moved may be missing")
+    if remove:
+        say(f"removed {plural(told.removed, 'message')} from {name}")
+    if told.left:
+        note(f"left {told.left:,} there, which have changed since they were read")

@@ -1,0 +1,79 @@
+"""``delayq pipeline redrive``: dead letters go back, those that a condition chooses."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from delayq.spark.jobs import redrive as job
+from delayq.spark.server import Server as SparkServer
+
+from .. import candidates
+from ..options import RATE, command, delay_option, json_option, server_options
+from ..output import note, plural, print_json, say
+from ..server import Server
+from ..targets import load_function
+from .running import OpenSession, spark_options, watched
+
+
+@command(
+    """
+    delayq pipeline redrive emails --where "error LIKE '%timeout%' AND attempts > 3" --dry-run
+    delayq pipeline redrive emails --where "error LIKE '%timeout%' AND attempts > 3" --delay 10m --rate 100/s
+    """,
+    "Send dead letters again that a condition in SQL chooses.",
+)
+@click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
+@click.option("--where", metavar="SQL", help="Which ones, by the columns of dead: id, error, reason, attempts, …")
+@click.option("--edit", "target", metavar="MODULE:FUNCTION", help="Changes each before it goes: dict -> dict or None.")
+@delay_option
+@click.option("--rate", type=RATE, metavar="RATE", help="No faster than this: 100, 100/s, 5/10s, 30/min.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and count them by error.")
+@json_option
+@spark_options
+@server_options
+def redrive(
+    name: str,
+    where: str | None,
+    target: str | None,
+    delay: float | None,
+    rate: float | None,
+    dry_run: bool,
+    as_json: bool,
+    server: Server,
+    open_session: OpenSession,
+) -> None:
+    """Send the dead letters of QUEUE again, all of them or those that a condition chooses.
+
+    Each goes back only if it is still the one that was looked at. The function of --edit is called with the columns of
+    a dead letter and returns its new payload, headers or both, or None to leave it as it is; where it raises, the
+    message stays dead. An interrupted run is simply run again.
+    """
+    edit = None if target is None else load_function(target)
+    spark, at = open_session(), SparkServer(server.url, server.prefix)
+    if dry_run:
+        with watched(spark, f"looking at {name}"):
+            total, errors = job.count_errors(job.dead_letters(spark, at, name, where))
+        _tell_errors(total, errors, as_json)
+        return
+    with watched(spark, f"redriving {name}"):
+        told = job.redrive(spark, at, name, where, edit, delay or 0, rate)
+    if as_json:
+        print_json({"queue": name, "chosen": told.chosen} | msgspec.structs.asdict(told))
+        return
+    say(f"sent {plural(told.sent, 'dead letter')} of {name} again, of {told.chosen:,} chosen")
+    if told.gone:
+        note(f"left alone {told.gone:,}: not dead any more, or the payload is gone")
+    if told.failed:
+        note(f"left dead {told.failed:,}, whose edit failed:")
+    for reason, count in told.reasons.items():
+        note(f"  {count:,} × {reason}")
+
+
+def _tell_errors(total: int, errors: dict[str, int], as_json: bool) -> None:
+    if as_json:
+        print_json({"chosen": total, "errors": errors})
+        return
+    say(f"would send {plural(total, 'dead letter')} again")
+    for error, count in errors.items():
+        say(f"  {count:,} × {error or 'no error'}")

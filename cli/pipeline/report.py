@@ -1,0 +1,81 @@
+"""pipeline report: what queues have done, as figures and as a page."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from delayq.spark import server as spark_server
+from delayq.spark.jobs import report as job
+from delayq.spark.jobs.archive import events
+
+from .. import candidates
+from ..options import MOMENT, command, json_option, server_options
+from ..output import print_json, print_table, say
+from ..server import Server
+from .running import OpenSession, spark_options, watched
+from .stopping import stopping
+
+EXAMPLE = """\
+delayq configure emails --events
+delayq send emails hello
+delayq pipeline report emails --to report
+"""
+COLUMNS = ("sent", "delivered", "acked", "retried", "died")
+
+
+@command(EXAMPLE, "What queues have done: figures, and a page.")
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
+@click.option("--archive", "source", metavar="FOLDER", help="Of this archive; else, of the ledgers in Redis.")
+@click.option("--to", "path", required=True, metavar="FOLDER", help="Where report.html and figures/*.parquet go.")
+@click.option("--since", type=MOMENT, metavar="ISO8601", help="Of events from then on; with a time zone.")
+@click.option("--until", type=MOMENT, metavar="ISO8601", help="Of events before that; with a time zone.")
+@click.option("--follow", is_flag=True, help="Keep them up to date, by the minute, until SIGTERM or Ctrl-C.")
+@server_options
+@spark_options
+@json_option
+def report(
+    queues: Sequence[str], source: str | None, path: str, since: dt.datetime | None, until: dt.datetime | None,
+    follow: bool, server: Server, open_session: OpenSession, as_json: bool,
+) -> None:  # fmt: skip
+    """Tell by the minute what was sent, delivered, acked, retried and died, how late, how long it took, and of what.
+
+    FOLDER/report.html shows it in a browser, and needs no network; FOLDER/figures holds the same as Parquet.
+    """
+    if not queues and source is None:
+        raise click.UsageError("give queues, or --archive for all that are in one")
+    if follow and (source or since or until):
+        raise click.UsageError("--follow goes with queues alone: it reads their ledgers in Redis from the start")
+    where = spark_server.Server(server.url, server.prefix)
+    spark = open_session()
+    with stopping() as stop, watched(spark, f"reporting to {path}"):
+        if follow:
+            figures = job.follow(spark, where, queues, path, stop=stop)
+        else:
+            figures = job.report(spark, _between(_events(spark, where, source, queues), since, until))
+            job.save(figures, path)
+        rows = [row.asDict() for row in figures.queues.select("queue", *COLUMNS).collect()]
+    _print(rows, path, as_json)
+
+
+def _events(spark: SparkSession, server: spark_server.Server, source: str | None, queues: Sequence[str]) -> DataFrame:
+    return job.ledgers(spark, server, queues) if source is None else events(spark, source, queues or None)
+
+
+def _between(found: DataFrame, since: dt.datetime | None, until: dt.datetime | None) -> DataFrame:
+    found = found if since is None else found.where(f.col("at") >= f.lit(since))
+    return found if until is None else found.where(f.col("at") < f.lit(until))
+
+
+def _print(rows: Sequence[dict[str, object]], path: str, as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    if rows:
+        print_table(["queue", *(f"#{name}" for name in COLUMNS)], [list(row.values()) for row in rows])
+    say(f"see {path}/report.html")

@@ -1,0 +1,60 @@
+"""``delayq pipeline restore``: a drained queue back into Redis."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from delayq.operations.core import MAX_SHARDS
+from delayq.spark.jobs import restore as job
+from delayq.spark.server import Server as SparkServer
+
+from ..options import command, json_option, server_options
+from ..output import note, plural, print_json, say
+from ..server import Server
+from .running import OpenSession, spark_options, watched
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}' --delay 1h
+    delayq pause emails
+    delayq pipeline drain emails emails.folder
+    delayq pipeline restore emails.folder --queue emails2 --resume
+    """,
+    "Put a drained queue back.",
+)
+@click.argument("folder")
+@click.option("--queue", metavar="NAME", help="Another name than it had.")
+@click.option(
+    "--shards", type=click.IntRange(1, MAX_SHARDS), help="Of a queue that is new. Default: as many as it had."
+)
+@click.option("--resume", is_flag=True, help="Let the queue go on, once all is there. Default: it stays paused.")
+@json_option
+@spark_options
+@server_options
+def restore(
+    folder: str,
+    queue: str | None,
+    shards: int | None,
+    resume: bool,
+    as_json: bool,
+    server: Server,
+    open_session: OpenSession,
+) -> None:
+    """Put the queue in FOLDER back, each message as it was.
+
+    FOLDER is what `delayq pipeline drain` has written. The queue must be empty, or hold what an earlier run has put
+    back: one that was interrupted is simply run again. In the end, all is counted, and compared with the manifest.
+    """
+    with watched(open_session(), f"restoring {folder}"):
+        to = SparkServer(server.url, server.prefix)
+        told = job.restore(open_session(), folder, to, queue, shards=shards, resume=resume)
+    if as_json:
+        print_json({"folder": folder} | msgspec.structs.asdict(told))
+        return
+    say(f"put back {plural(told.restored, 'message')} and {plural(told.schedules, 'schedule')} to {told.queue}")
+    if told.existing:
+        note(f"{plural(told.existing, 'message')} had been put back before")
+    if not resume:
+        note(f"{told.queue} is paused: `delayq resume {told.queue}` lets it go on")

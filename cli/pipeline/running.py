@@ -1,0 +1,73 @@
+"""What the jobs have in common: their session of Spark, and how far they are."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from pyspark.sql import SparkSession
+
+from delayq.spark import session
+from delayq.spark.session import QUIET
+
+from ..options import PAIR, Function
+from ..progress import Bar, progress
+
+LOOK_SECONDS = 0.5
+
+OpenSession = Callable[[], SparkSession]
+
+
+def spark_options(function: Function) -> Function:
+    """--master and --conf; the function gets `open_session`, which returns the session of Spark."""
+
+    @click.option("--master", metavar="URL", help="As for spark-submit. Default: all cores of this machine.")
+    @click.option(
+        "--conf", "settings", multiple=True, type=PAIR, metavar="KEY=VALUE", help="A setting of Spark; repeatable."
+    )
+    @functools.wraps(function)
+    def with_session(*args: Any, master: str | None, settings: tuple[tuple[str, str], ...], **kwargs: Any) -> Any:
+        opened: list[SparkSession] = []
+        found = SparkSession.getActiveSession()  # of whoever runs the command within a program
+
+        def open_session() -> SparkSession:
+            if not opened:
+                logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each of its sockets
+                opened.append(session(master, QUIET | dict(settings)))
+            return opened[0]
+
+        try:
+            return function(*args, open_session=open_session, **kwargs)
+        finally:
+            for each in opened if found is None else ():
+                each.stop()
+
+    return with_session
+
+
+@contextmanager
+def watched(spark: SparkSession, label: str) -> Iterator[None]:
+    """Show on the terminal how many tasks of the running jobs are done, until the block ends."""
+    ended = threading.Event()
+    with progress(label, None) as bar:
+        watcher = threading.Thread(target=_watch, args=(spark, bar, ended), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+
+def _watch(spark: SparkSession, bar: Bar, ended: threading.Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    while not ended.wait(LOOK_SECONDS):
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        if known:
+            bar.reach(sum(each.numCompletedTasks for each in known), sum(each.numTasks for each in known))

@@ -1,0 +1,9 @@
+"""delayq on Spark: the data source "delayq", and the jobs of ``delayq pipeline``.
+
+It needs what ``pip install 'delayq[spark]'`` brings.
+"""
+
+from delayq.spark.session import register, session
+from delayq.spark.source import DelayqSource
+
+__all__ = ["DelayqSource", "register", "session"]

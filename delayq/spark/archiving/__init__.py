@@ -1,0 +1,1 @@
+"""Tables of Parquet that grow batch by batch, each row in them once for any reader."""

@@ -1,0 +1,153 @@
+"""A table of Parquet files that grows by the batches of a stream, and holds each batch once for whoever reads it.
+
+    PATH/TABLE/queue=…/date=…/*.parquet   the table: nothing else ever lies in it
+    PATH/_work/queue=…/checkpoint/        how far Spark is
+    PATH/_work/queue=…/staging/           the files of a batch that are being written
+
+Spark writes the files of a batch in `staging`, and the driver alone moves them into the table, under names that tell
+the batch's number. What is killed on the way is done again from the start, since Spark then gives the batch its number
+and its rows again: what of it was in the table goes first. So a row is at no moment in the table twice, and a task
+that lives on while its driver is dead changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from delayq.errors import InvalidInput, LakeMismatch
+from delayq.spark.archiving import folders
+
+WORK = "_work"
+PARTITION = "queue="
+LONGEST_NAME = 255
+# In UTC, whatever the zone of the session.
+_DAY = "date_from_unix_date(cast(unix_micros({}) div 86400000000 as int))"
+_FILE = re.compile(r"(?:batch|merged)-(\d{10})-[0-9a-f]+\.parquet", re.ASCII)
+
+
+class Stored(NamedTuple):
+    """What a batch has added to a table."""
+
+    queue: str
+    number: int
+    rows: int
+    files: int
+
+
+@dataclass(frozen=True)
+class GrowingTable:
+    """The part of a table that belongs to a queue.
+
+    Attributes:
+        path: of the folder that the table is in.
+        table: its name there.
+        queue: whose part it is.
+        moment: the column of the rows' time, whose day in UTC is the partition `date`.
+        schema: of the files: all columns but the queue and the date, which the folders tell.
+    """
+
+    path: str
+    table: str
+    queue: str
+    moment: str
+    schema: pa.Schema
+
+    @property
+    def folder(self) -> str:
+        """Where its files are."""
+        return f"{self.path}/{self.table}/{self._name}"
+
+    @property
+    def work(self) -> str:
+        """Where what is no part of the table is kept."""
+        return f"{self.path}/{WORK}/{self._name}"
+
+    @property
+    def _name(self) -> str:
+        # As Hive writes it; and thus a queue may be called "..", too.
+        name = f"{PARTITION}{quote(self.queue, safe='')}"
+        if len(name) > LONGEST_NAME:
+            raise InvalidInput(
+                f"queue {self.queue!r} cannot be the name of a folder: with all but letters and digits escaped it has "
+                f"{len(name)} characters, and at most {LONGEST_NAME} are allowed"
+            )
+        return name
+
+    @property
+    def checkpoint(self) -> str:
+        """Where Spark keeps how far it is."""
+        return f"{self.work}/checkpoint"
+
+    def check(self) -> None:
+        """Refuse a table whose checkpoint is gone: all that it holds would be added again.
+
+        Raises:
+            LakeMismatch: that is so.
+        """
+        if folders.files(self.folder) and not folders.exists(self.checkpoint):
+            raise LakeMismatch(
+                f"{self.folder} has files, and {self.checkpoint} is gone, which tells how far they go: restore it, or "
+                "begin in another folder"
+            )
+
+    def forget(self, number: int) -> None:
+        """Remove what an earlier try of a batch has left; it is the first one of a run.
+
+        Raises:
+            LakeMismatch: the table has later batches: the checkpoint is an old copy.
+        """
+        numbers = {name: batch_of(name) for name in folders.files(self.folder)}
+        last = max(numbers.values(), default=0)
+        if last > number:
+            raise LakeMismatch(
+                f"{self.folder} has batches up to {last}, and {self.checkpoint} goes on at {number}: it is an old "
+                "copy; bring back the one that was there last"
+            )
+        for name in (name for name, each in numbers.items() if each == number):
+            folders.remove(f"{self.folder}/{name}")
+
+    def add(self, frame: DataFrame, number: int) -> Stored:
+        """Add the rows of a batch, of whose earlier tries nothing is there any more."""
+        folders.remove_folder(f"{self.work}/staging")
+        staging = f"{self.work}/staging/{uuid.uuid4().hex}"
+        # Else Spark writes times in a way of its own. The session is the query's, not the user's.
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        rows = frame.select(*self.schema.names, f.expr(_DAY.format(self.moment)).alias("date"))
+        rows.write.partitionBy("date").option("compression", "zstd").parquet(folders.for_spark(staging))
+        return self.take_in(staging, number)
+
+    def take_in(self, staging: str, number: int) -> Stored:
+        """Move the files of a batch from where they were written into the table."""
+        files = folders.files(staging)
+        count = sum(folders.rows(f"{staging}/{name}") for name in files)
+        for part, name in enumerate(files):
+            folders.settle(f"{staging}/{name}")
+            day = name.partition("/")[0]
+            folders.move(f"{staging}/{name}", f"{self.folder}/{day}/batch-{number:010d}-{part:05d}.parquet")
+        folders.remove_folder(f"{self.work}/staging")
+        return Stored(self.queue, number, count, len(files))
+
+
+def queues_of(path: str) -> list[str]:
+    """Return the queues that have a part of a table in a folder, in order."""
+    return [unquote(name.removeprefix(PARTITION)) for name in folders.names(f"{path}/{WORK}")]
+
+
+def batch_of(name: str) -> int:
+    """Return the number of the batch that a file is of; of merged ones, the last.
+
+    Raises:
+        LakeMismatch: no such file belongs in a table.
+    """
+    found = _FILE.fullmatch(name.rpartition("/")[2])
+    if found is None:
+        raise LakeMismatch(f"the file {name!r} is none of delayq's: move it out of the table")
+    return int(found[1])

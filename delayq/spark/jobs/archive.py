@@ -1,0 +1,142 @@
+"""The job `archive`: the ledger of a queue in Parquet, for longer than Redis keeps it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from delayq.errors import InvalidInput
+from delayq.names import check_queue_name
+from delayq.spark.archiving import folders
+from delayq.spark.archiving.compaction import mend
+from delayq.spark.archiving.growing import GrowingTable, queues_of
+from delayq.spark.archiving.locks import alone
+from delayq.spark.archiving.queries import Growing, Tell, ignore, run
+from delayq.spark.server import Server
+
+TABLE = "events"
+MOST = 500_000
+EVERY = 60.0  # seconds: a batch is a file or more
+COLUMNS = (
+    "queue string, shard int, entry string, id string, event string, at timestamp, attempt int, due_at timestamp, "
+    "late double, consumer string, reason string, date date"
+)
+"""Of the table, as `events` returns it: those of the ledger, and the day of `at` in UTC."""
+
+SCHEMA = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("entry", pa.string()),
+        ("id", pa.string()),
+        ("event", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("attempt", pa.int32()),
+        ("due_at", pa.timestamp("us", "UTC")),
+        ("late", pa.float64()),
+        ("consumer", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+"""Of its files."""
+
+
+def archive(
+    spark: SparkSession,
+    server: Server,
+    queues: Sequence[str],
+    path: str,
+    *,
+    most: int = MOST,
+    follow: bool = False,
+    every: float = EVERY,
+    stop: threading.Event | None = None,
+    tell: Tell = ignore,
+) -> DataFrame:
+    """Add what is new in the ledgers of queues to their archive; each entry is in it once, for whoever reads it.
+
+    The archive is ``PATH/events/queue=…/date=…/*.parquet``, by the day in UTC. It may be killed at any point; the next
+    run goes on where this one was.
+
+    Args:
+        path: of the folder of the archive; several runs and queues share it.
+        most: entries of a queue in a batch, which are in memory together.
+        follow: go on with what comes, until `stop` is set; else until all is done that was there at the start.
+        every: seconds from batch to batch, when it follows.
+        stop: ends the run when it is set; a batch that is under way is done by the next run.
+        tell: is called with each batch that is done.
+
+    Returns:
+        The archive of these queues, as `events`.
+
+    Raises:
+        InvalidInput: a queue keeps no ledger.
+        LakeMismatch: another process is archiving one of the queues here, or the archive's own records are gone.
+        DataLost: entries were dropped from a ledger before they were archived.
+    """
+    if most < 1:
+        raise InvalidInput(f"{most} entries a batch are none: give 1 or more")
+    stop = stop or threading.Event()
+    trigger = {"processingTime": f"{every} seconds"} if follow else {"availableNow": True}
+    tables = [table_of(path, queue) for queue in dict.fromkeys(queues)]
+    for table in tables:
+        check_ledger(server, table.queue)
+    with ExitStack() as locks:
+        for table in tables:
+            locks.enter_context(alone(f"{table.work}/archiving.lock", f"archiving queue {table.queue} to {path}"))
+            mend(table)
+        # Those that follow go on side by side. Else one after the other: each has a whole batch in memory.
+        for group in [tables] if follow else [[table] for table in tables]:
+            if stop.is_set():
+                break
+            growing = [Growing(table, tell) for table in group]
+            run(
+                [each.start(_reading(spark, server, each.queue, most).writeStream, **trigger) for each in growing],
+                growing,
+                stop,
+            )
+    return events(spark, path, [table.queue for table in tables])
+
+
+def events(spark: SparkSession, path: str, queues: Sequence[str] | None = None) -> DataFrame:
+    """Return an archive: one row per entry of a ledger, with `COLUMNS`; of all queues, or of some.
+
+    What a killed compaction has left is put right first.
+    """
+    if not folders.names(f"{path}/{TABLE}"):
+        return spark.createDataFrame([], COLUMNS)
+    for table in tables_of(path):
+        mend(table)
+    folder = folders.for_spark(f"{path}/{TABLE}")
+    frame = (
+        spark.read.schema(COLUMNS)
+        .option("basePath", folder)
+        .parquet(folder)
+        .select(*(column.split()[0] for column in COLUMNS.split(", ")))
+    )
+    return frame if queues is None else frame.where(frame.queue.isin(*queues))
+
+
+def table_of(path: str, queue: str) -> GrowingTable:
+    """Return the part of an archive that is a queue's."""
+    return GrowingTable(path.rstrip("/"), TABLE, check_queue_name(queue), "at", SCHEMA)
+
+
+def tables_of(path: str) -> list[GrowingTable]:
+    """Return the parts of an archive."""
+    return [table_of(path, queue) for queue in queues_of(path)]
+
+
+def check_ledger(server: Server, name: str) -> None:
+    """Raise InvalidInput when a queue keeps no ledger, and has none from before."""
+    with server.queue(name) as queue:
+        if queue.configuration().events is None and not queue.events.length():
+            raise InvalidInput(f"queue {name} keeps no ledger: switch it on with `delayq configure {name} --events`")
+
+
+def _reading(spark: SparkSession, server: Server, queue: str, most: int) -> DataFrame:
+    reader = spark.readStream.format("delayq").options(**server.options(events=queue))
+    return reader.option("maxEntriesPerTrigger", most).load()

@@ -1,0 +1,218 @@
+"""defer: a table of messages goes into a lake, where each rests until its hour comes near."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from delayq.envelope import MAX_PAYLOAD_BYTES
+from delayq.lake import layout
+from delayq.lake.layout import HOUR_MS, File, Row, Run
+from delayq.lake.shelf import Shelf
+from delayq.names import check_queue_name, new_id
+from delayq.operations.core import Core, Settings
+from delayq.spark.writing.ids import Ids
+from delayq.spark.writing.rejects import Reject, write_rejects
+from delayq.spark.writing.rows import Rows
+from delayq.spark.writing.sink import Task
+from delayq.times import from_ms
+
+FILE_ROWS = 100_000
+FILE_BYTES = 64 * 1024 * 1024  # of envelopes: a task holds as much, and a load, too
+HOUR = "delayq_hour"
+COLUMNS = "hour string, file string, rows bigint"
+
+
+def defer(
+    spark: SparkSession,
+    table: DataFrame,
+    lake: str,
+    queue: str,
+    *,
+    run: str | None = None,
+    payload_format: str = "text",
+    rejects: str | None = None,
+    max_payload: int = MAX_PAYLOAD_BYTES,
+) -> DataFrame:
+    """Put a table of messages into a lake; Redis is not asked. Another run under the same name doubles nothing.
+
+    Args:
+        table: with the columns that the format "delayq" writes: payload, due_at or delay, and others.
+        run: what names its files, and the ids of rows without one: 1 to 64 letters, digits, dashes, dots and
+            underscores. A run that has broken off is run again under its name, and replaces what it has left.
+        payload_format: what a string in `payload` is: "text", or "json".
+        rejects: a folder for the rows that cannot be sent, with the reason; without it, they fail the job. `row` and
+            `partition` are those of the table as it was sorted by hours.
+
+    Returns:
+        one row per file that the run has written: hour, file, rows.
+
+    Raises:
+        InvalidInput: a column or an argument is not what it should be; nothing was written.
+        RowRefused: within Spark's own error: a row cannot be sent.
+    """
+    run = layout.check_run(new_id() if run is None else run)
+    shelf = Shelf(lake, check_queue_name(queue))
+    begun = shelf.run(run) or Run(run, time.time_ns() // 1_000_000)
+    deferring = Deferring(shelf, begun, Rows(table.schema, payload_format), rejects, max_payload)
+    shelf.put_run(begun)
+    spark.dataSource.register(deferring.source())
+    _by_hours(table, begun.created_ms).write.format(Deferring.FORMAT).mode("append").save()
+    return spark.createDataFrame(_written(shelf, run), COLUMNS)
+
+
+def _by_hours(table: DataFrame, created_ms: int) -> DataFrame:
+    """Bring the rows of an hour together, in an order that a rerun finds again."""
+    names = table.columns
+    dues: list[Column] = []
+    if "due_at" in names:
+        dues.append(f.unix_millis("due_at"))
+    if "delay" in names:
+        dues.append(f.lit(created_ms) + f.col("delay").cast("double") * 1000)
+    hour = f.floor(f.coalesce(*dues) / HOUR_MS)
+    first = [f.col("id")] if "id" in names else []
+    return (
+        table.withColumn(HOUR, hour)
+        .repartition(HOUR)
+        .sortWithinPartitions(HOUR, *first, f.xxhash64(f.to_json(f.struct(*names))))
+    )
+
+
+def _written(shelf: Shelf, run: str) -> list[tuple[str, str, int]]:
+    done = shelf.run(run)
+    paths = [path.split("/") for path in done.files] if done else []
+    return [(hour, name, file.rows) for hour, name in paths if (file := File.read(name))]
+
+
+@dataclass
+class Wrote(WriterCommitMessage):
+    """What a task has done."""
+
+    files: list[str]
+    repeated: int
+    rejected: int
+
+
+class Deferring(DataSourceArrowWriter):
+    """Writes a table that is sorted by hours. It goes to the tasks."""
+
+    FORMAT = "delayq-lake"
+
+    def __init__(self, shelf: Shelf, run: Run, rows: Rows, rejects: str | None, max_payload: int) -> None:
+        self._shelf = shelf
+        self._run = run
+        self._rows = rows
+        self._rejects = rejects
+        self._core = Core(shelf.queue, "delayq", None, Settings(max_payload=max_payload))
+
+    def source(self) -> type[DataSource]:
+        """Return the format that writes with this: its arguments are in no plan."""
+
+        class Source(DataSource):
+            @classmethod
+            def name(cls) -> str:
+                return Deferring.FORMAT
+
+            def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002  # Spark's
+                return deferring
+
+        deferring = self
+        return Source
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Wrote:
+        """Write the rows of a task."""
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        wrote = Wrote([], 0, 0)
+        rejects: list[Reject] = []
+        for hour, parts in groupby(_parts(iterator), key=itemgetter(0)):
+            ids = Ids(f"{self._run.run} {hour}", 0)  # an hour is in one task, whose number may be another in a rerun
+            task = Task(partition, ids, 0, keeps_rejects=self._rejects is not None)
+            files = _Files(self._shelf, self._run.run)
+            for _, part in parts:
+                files.add(self._sealed(task, part))
+            files.flush()
+            wrote.files += files.written
+            wrote.repeated += files.repeated
+            rejects += task.rejects
+        wrote.rejected = len(rejects)
+        if self._rejects is not None:
+            write_rejects(self._rejects, f"{self._run.run}-{partition}", rejects)
+        return wrote
+
+    def _sealed(self, task: Task, batch: pa.RecordBatch) -> Iterator[Row]:
+        created_ms = self._run.created_ms
+        for each in task.seal(self._core, self._rows.read(batch, task.rows, from_ms(created_ms))):
+            due_ms = created_ms + int(each.due) if isinstance(each.due, str) else int(each.due)
+            yield Row(each.id, due_ms, created_ms, each.envelope)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Note what was written, and remove what earlier tries of the run have left."""
+        wrote = [message for message in messages if isinstance(message, Wrote)]
+        files = sorted(path for each in wrote for path in each.files)
+        repeated, rejected = sum(each.repeated for each in wrote), sum(each.rejected for each in wrote)
+        self._remove_all_but(set(files))
+        self._shelf.put_run(Run(self._run.run, self._run.created_ms, "written", files, repeated, rejected))
+
+    def _remove_all_but(self, written: set[str]) -> None:
+        for hour in self._shelf.hours():
+            own = {file.name for file in hour.files.values() if file.writer != file.source == self._run.run}
+            left = {name for name in own if f"{hour.name}/{name}" not in written}
+            manifest = self._shelf.manifest(hour.name) if left and hour.has_manifest else None
+            loaded = {each.file for each in [*manifest.loaded, *manifest.loading]} if manifest else set()
+            for name in left - loaded:
+                self._shelf.remove(hour.name, hour.files[name])
+
+
+class _Files:
+    """Writes messages that come by their ids, as files of bounded size."""
+
+    def __init__(self, shelf: Shelf, run: str) -> None:
+        self.written: list[str] = []
+        self.repeated = 0
+        self._shelf = shelf
+        self._run = run
+        self._rows: dict[str, list[Row]] = {}  # of an hour; and of the next one: a part of a millisecond is rounded up
+        self._last: str | None = None
+        self._count = self._bytes = 0
+
+    def add(self, rows: Iterator[Row]) -> None:
+        """Take messages, and write a file when there are enough."""
+        for row in rows:
+            if row.id == self._last:
+                self.repeated += 1
+                continue
+            self._last = row.id
+            self._rows.setdefault(layout.hour_of(row.due_ms), []).append(row)
+            self._count += 1
+            self._bytes += len(row.envelope)
+            if self._count >= FILE_ROWS or self._bytes >= FILE_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is there."""
+        for hour, rows in self._rows.items():
+            file = self._shelf.write(hour, f"{self._run}-{len(self.written)}", rows)
+            self.written.append(f"{hour}/{file.name}")
+        self._rows = {}
+        self._count = self._bytes = 0
+
+
+def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int | None, pa.RecordBatch]]:
+    """Cut batches where an hour ends; yield each part with its hour."""
+    for batch in batches:
+        start, rows = 0, batch.drop_columns([HOUR])
+        for hour, group in groupby(batch[HOUR].to_pylist()):
+            count = sum(1 for _ in group)
+            yield hour, rows.slice(start, count)
+            start += count

@@ -1,0 +1,186 @@
+"""A whole queue to Parquet: to keep it, or to move it to another server."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+
+from delayq.errors import InvalidInput, LakeMismatch, PipelineError
+from delayq.keys import STATES
+from delayq.operations import backup
+from delayq.operations.servers import ask
+from delayq.queue import Queue
+from delayq.scripts import Seen
+from delayq.spark.failures import translated
+from delayq.spark.jobs import manifest as folder
+from delayq.spark.jobs.manifest import Manifest, Measure, measure
+from delayq.spark.jobs.tasks import in_tasks
+from delayq.spark.server import Server
+from delayq.stats import QueueStats
+from delayq.times import timestamp_ms
+
+TRIES = 3
+STAMP_DIGITS = 13
+
+_LEFT_OUT = ("body",)  # the envelope has it
+_ASIDE = {"collected", "promoted"}  # counters of what changes no message
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """What was drained, and what became of it in the queue.
+
+    Attributes:
+        removed: messages that were discarded from the queue.
+        left: messages that were not, since they have changed after they were read.
+    """
+
+    manifest: Manifest
+    removed: int = 0
+    left: int = 0
+
+
+def drain(
+    spark: SparkSession, server: Server, queue: str, path: str, *, live: bool = False, remove: bool = False
+) -> Drained:
+    """Write a queue to a folder: its messages, schedules, configuration and counts.
+
+    Args:
+        path: the folder, of this machine or as in ``s3://…``; it holds no drained queue yet.
+        live: read a queue that is in use: each message as it was at some moment, and those that move may be missing.
+        remove: discard from the queue what was written, once that was read again and found to be the same; a message
+            that has changed meanwhile is left.
+
+    Raises:
+        InvalidInput: there is no such queue, or it is not paused, or the folder is taken; nothing was changed.
+        PipelineError: the queue changed while it was read; nothing was removed.
+        LakeMismatch: what was written is not what the queue holds; nothing was removed.
+    """
+    if live and remove:
+        raise InvalidInput("live and remove were given: pause a queue that is to be removed, and drain it so")
+    if folder.is_written(path):
+        raise InvalidInput(f"{path!r} holds a drained queue already: choose another folder")
+    with server.queue(queue) as opened, translated():
+        _check(opened, live)
+        found, stats = _write(spark, server, opened, path, live)
+        kept = opened.connection.do(backup.schedules(opened.core))
+        folder.write_schedules(path, kept)
+        manifest = _manifest(opened, found, stats, len(kept), live)
+        folder.write(path, manifest)
+        if not remove:
+            return Drained(manifest)
+        _check_again(found, measure(all_messages(spark, server, queue)), path)
+        for schedule in kept:
+            opened.connection.do(backup.discard_schedule(opened.core, schedule))
+    removed, left = discard_drained(spark, server, queue, path)
+    return Drained(manifest, removed, left)
+
+
+def all_messages(spark: SparkSession, server: Server, queue: str) -> DataFrame:
+    """Return one row per message of a queue."""
+    return spark.read.format("delayq").options(**server.options(queue=queue, read="messages")).load()
+
+
+def _check(queue: Queue, live: bool) -> None:
+    """Refuse what cannot be drained as it is at one instant."""
+    queue.connection.do(queue.core.opened())
+    if not queue.core.is_open:
+        raise InvalidInput(f"there is no queue {queue.name!r} on this server: is its name right, and the prefix?")
+    stats = queue.stats()
+    if live:
+        return
+    remedy = f"or drain it live, as it is, which is no picture of one instant: `delayq pause {queue.name}`"
+    if stats.paused_since is None:
+        raise InvalidInput(f"queue {queue.name} is not paused, and would change while it is read: pause it, {remedy}")
+    if stats.unack:
+        raise InvalidInput(
+            f"{stats.unack} messages of queue {queue.name} are handed out: wait until they are settled or their leases "
+            "have run out, or drain it live, as it is"
+        )
+
+
+def _write(spark: SparkSession, server: Server, queue: Queue, path: str, live: bool) -> tuple[Measure, QueueStats]:
+    """Write the messages, again where some came or went meanwhile; return what was written, and the counts then."""
+    for _ in range(TRIES):
+        before = queue.stats()
+        messages = all_messages(spark, server, queue.name)
+        if live:  # one that moves meanwhile may be seen twice
+            messages = messages.dropDuplicates(["id"])
+        written = messages.drop(*_LEFT_OUT).write.mode("overwrite").option("compression", "zstd")
+        written.parquet(folder.messages_of(path))
+        files = spark.read.parquet(folder.messages_of(path))
+        found, after = measure(files), queue.stats()
+        distinct = files.agg(F.countDistinct("id")).first()
+        if live or (_books(before) == _books(after) and found.total == after.inside == distinct[0]):  # type: ignore[index]  # one row
+            return found, after
+    raise PipelineError(
+        f"queue {queue.name} has changed each of the {TRIES} times that it was read: stop those who send to it, cancel "
+        "or reschedule, and its consumers; or drain it live, as it is"
+    )
+
+
+def _books(stats: QueueStats) -> dict[str, int]:
+    return {name: getattr(stats, name) for name in QueueStats.COUNTERS if name not in _ASIDE}
+
+
+def _manifest(queue: Queue, found: Measure, stats: QueueStats, schedules: int, live: bool) -> Manifest:
+    return Manifest(
+        queue=queue.name,
+        drained_at=dt.datetime.now(dt.UTC),
+        live=live,
+        server=queue.connection.do(ask(queue.core.shards[0])).version,
+        shards=len(queue.core.shards),
+        rows=found.rows,
+        checksum=found.checksum,
+        schedules=schedules,
+        configuration=queue.configuration(),
+        stats={name: getattr(stats, name) for name in (*STATES, *QueueStats.COUNTERS)},
+    )
+
+
+def _check_again(found: Measure, again: Measure, path: str) -> None:
+    if (again.total, again.checksum) != (found.total, found.checksum):
+        raise LakeMismatch(
+            f"{path!r} has {found.total} messages with checksum {found.checksum}, and the queue now {again.total} with "
+            f"{again.checksum}: nothing was removed; drain it again, into another folder"
+        )
+
+
+def discard_drained(spark: SparkSession, server: Server, queue: str, path: str) -> tuple[int, int]:
+    """Remove from a queue the messages that a folder holds, each if it has not changed since they were read.
+
+    Returns:
+        how many were removed, and how many left.
+    """
+    files = spark.read.parquet(folder.messages_of(path))
+    due = F.coalesce("due_at", "died_at").alias("at")
+    with translated():
+        done = in_tasks(files.select("id", "state", due, "created_at"), Discarder(server, queue), "removed boolean")
+        counts = dict(map(tuple, done.groupBy("removed").count().collect()))
+    return counts.get(True, 0), counts.get(False, 0)
+
+
+class Discarder:
+    """Removes the messages of a task from the queue. It goes to the tasks."""
+
+    def __init__(self, server: Server, queue: str) -> None:
+        self._server = server
+        self._queue = queue
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[tuple[bool]]]:
+        """Yield which were removed."""
+        with self._server.queue(self._queue) as queue:
+            for batch in batches:
+                seen = [(row["state"], _seen(row)) for row in batch.to_pylist()]
+                yield [(removed,) for removed in queue.connection.do(backup.discard(queue.core, seen))]
+
+
+def _seen(row: dict[str, Any]) -> Seen:
+    created = row["created_at"]
+    stamp = "" if created is None else f"{timestamp_ms(created):0{STAMP_DIGITS}}"
+    return Seen(row["id"], timestamp_ms(row["at"]), stamp)

@@ -1,0 +1,124 @@
+"""hydrate: the hours of a lake that fall due soon are loaded by the tasks of a cluster."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from delayq.errors import LakeMismatch
+from delayq.lake import hydrating
+from delayq.lake.hydrating import KEEP, HourLoaded
+from delayq.lake.layout import Loaded
+from delayq.lake.loading import Task, load
+from delayq.lake.shelf import Shelf, queues
+from delayq.queue import Queue
+from delayq.spark.server import Server
+from delayq.times import Seconds, timestamp_ms
+
+COLUMNS = (
+    "queue string, hour string, file string, rows bigint, sent bigint, existing bigint, cancelled bigint, void bigint, "
+    "held bigint"
+)
+
+
+def hydrate(
+    spark: SparkSession,
+    lake: str,
+    server: Server,
+    horizon: Seconds,
+    queue: str | None = None,
+    *,
+    now: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    keep: Seconds | None = KEEP,
+) -> DataFrame:
+    """Bring what rests in a lake and begins to fall due within the horizon into Redis.
+
+    Args:
+        queue: all that have something in the lake when None.
+        now: the time to go by, for the scripts, too; the server's when None. For rehearsals.
+        horizon, until, keep: as in `delayq.lake.hydrating.hydrate`.
+
+    Returns:
+        one row per file that was loaded: queue, hour, file, rows, and of these sent, existing, cancelled, void, held.
+
+    Raises:
+        LakeMismatch: as there.
+    """
+    done: list[HourLoaded] = []
+    troubles: list[str] = []
+    for name in [queue] if queue is not None else queues(lake):
+        tasks = Loads(server, lake, name, now)
+        with tasks.queue() as opened:
+            try:
+                load_files = partial(tasks.run, spark)
+                done += hydrating.hydrate(opened, lake, horizon, now=now, until=until, keep=keep, load_files=load_files)
+            except LakeMismatch as error:
+                troubles.append(str(error))
+    if troubles:
+        raise LakeMismatch("; ".join(troubles))
+    rows = [(each.queue, each.hour, *(getattr(each.file, name) for name in _told())) for each in done]
+    return spark.createDataFrame(rows, COLUMNS)
+
+
+def _told() -> list[str]:
+    return [column.split()[0] for column in COLUMNS.split(", ")[2:]]
+
+
+class Loads:
+    """Loads files of one queue. It goes to the tasks."""
+
+    FORMAT = "delayq-loads"
+
+    def __init__(self, server: Server, lake: str, queue: str, now: dt.datetime | None) -> None:
+        self._server = server
+        self._queue = queue
+        self._shelf = Shelf(lake, queue)
+        self._now_ms = None if now is None else timestamp_ms(now, "now")
+
+    def queue(self) -> Queue:
+        """Return the queue, which goes by the given time."""
+        now_ms = self._now_ms
+        return self._server.queue(self._queue, **({} if now_ms is None else {"clock": lambda: now_ms}))
+
+    def run(self, spark: SparkSession, tasks: Sequence[Task]) -> list[Loaded]:
+        """Load files, a task of Spark each; return what became of them, in their order."""
+        spark.dataSource.register(self._source(tasks))
+        rows = spark.read.format(self.FORMAT).load().collect()
+        told = {(row["hour"], row["file"]): row["told"] for row in rows}
+        return [msgspec.json.decode(told[task.hour, task.file], type=Loaded) for task in tasks]
+
+    def load(self, task: Task) -> tuple[str, str, str]:
+        """Load a file, and tell of it."""
+        with self.queue() as queue:
+            return task.hour, task.file, msgspec.json.encode(load(queue, self._shelf, task)).decode()
+
+    def _source(self, tasks: Sequence[Task]) -> type[DataSource]:
+        """Return the format whose reading is the load: what it is told, and its secrets, are in no plan."""
+
+        class Reader(DataSourceReader):
+            def partitions(self) -> list[InputPartition]:
+                return [InputPartition(task) for task in tasks]
+
+            def read(self, partition: InputPartition) -> Iterator[tuple[str, str, str]]:
+                yield loads.load(partition.value)
+
+        class Source(DataSource):
+            @classmethod
+            def name(cls) -> str:
+                return Loads.FORMAT
+
+            def schema(self) -> str:
+                return "hour string, file string, told string"
+
+            def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # Spark's
+                return Reader()
+
+        loads = self
+        return Source

@@ -1,0 +1,159 @@
+"""What a drained queue is on disk: its messages and schedules in Parquet, and a manifest that vouches for them.
+
+- ``messages/*.parquet``: one row per message;
+- ``schedules.parquet``: one row per schedule, when there are any;
+- ``manifest.json``: written last; a folder without one is a drain that did not come to its end.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+
+from delayq.errors import InvalidInput, LakeMismatch
+from delayq.lake.files import place, write_json, write_table
+from delayq.limits import Configuration
+from delayq.operations.backup import KeptSchedule
+
+FORMAT = 1
+"""The version of the folder; a newer one is refused."""
+
+_MANIFEST = "manifest.json"
+_MESSAGES = "messages"
+_SCHEDULES = "schedules.parquet"
+_COLUMNS = pa.schema([("name", pa.string()), ("record", pa.binary()), ("slot_ms", pa.int64())])
+
+
+class Measure(NamedTuple):
+    """What tells one set of messages from another, in whatever order they come.
+
+    Attributes:
+        rows: in each state; those without any are left out.
+        checksum: the sum, in hexadecimal, of the first 64 bits of the SHA-256 of each message: its id, a zero byte, and
+            its envelope without the stamp.
+    """
+
+    rows: dict[str, int]
+    checksum: str
+
+    @property
+    def total(self) -> int:
+        """All messages."""
+        return sum(self.rows.values())
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What was drained.
+
+    Attributes:
+        version: of the folder.
+        live: the queue was in use: this is no picture of one instant.
+        server: the version of Redis, None where it does not tell.
+        rows, checksum: of the messages; see `Measure`.
+        stats: the counts of the queue, as `QueueStats` names them.
+    """
+
+    version: int = FORMAT
+    queue: str
+    drained_at: dt.datetime
+    live: bool
+    server: str | None
+    shards: int
+    rows: dict[str, int]
+    checksum: str
+    schedules: int
+    configuration: Configuration
+    stats: dict[str, int]
+
+    @property
+    def measure(self) -> Measure:
+        """Of its messages."""
+        return Measure(self.rows, self.checksum)
+
+
+def measure(messages: DataFrame) -> Measure:
+    """Measure messages: one row per message, with id, state and envelope."""
+    content = F.expr("concat(cast(id AS binary), X'00', coalesce(envelope, X''))")
+    bits = F.conv(F.substring(F.sha2(content, 256), 1, 16), 16, 10).cast("decimal(20,0)")
+    rows = messages.groupBy("state").agg(F.count("*"), F.sum(bits)).collect()
+    return Measure({row[0]: row[1] for row in rows}, f"{sum(int(row[2]) for row in rows):x}")
+
+
+def messages_of(path: str) -> str:
+    """Return where the messages of a drained queue are, as Java sees it: it may have been started in another folder."""
+    whole = path if "://" in path else str(Path(path).absolute())
+    return f"{whole.rstrip('/')}/{_MESSAGES}"
+
+
+def is_written(path: str) -> bool:
+    """Whether a folder holds a drained queue, wholly."""
+    system, inner = place(_manifest_of(path))
+    return bool(system.get_file_info(inner).type == fs.FileType.File)
+
+
+def write(path: str, manifest: Manifest) -> None:
+    """Write the manifest: from now on the folder holds a drained queue."""
+    write_json(_manifest_of(path), manifest)
+
+
+def read(path: str) -> Manifest:
+    """Return the manifest of a drained queue.
+
+    Raises:
+        InvalidInput: there is none, or a newer delayq has written it.
+        LakeMismatch: it cannot be read.
+    """
+    if not is_written(path):
+        raise InvalidInput(f"{path!r} holds no drained queue: there is no {_MANIFEST}, which a drain writes at its end")
+    system, inner = place(_manifest_of(path))
+    with system.open_input_stream(inner) as stream:
+        text = stream.readall()
+    try:
+        version = msgspec.json.decode(text)["version"]
+        if version > FORMAT:
+            raise InvalidInput(f"{path!r} has version {version}, and this delayq reads up to {FORMAT}: use a newer one")
+        return msgspec.json.decode(text, type=Manifest)
+    except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        raise LakeMismatch(f"{_manifest_of(path)} is no manifest of a drained queue: {error}") from error
+
+
+def write_schedules(path: str, kept: Sequence[KeptSchedule]) -> None:
+    """Write the schedules of a queue; no file when there are none."""
+    if kept:
+        columns = [list(column) for column in zip(*kept, strict=True)]
+        write_table(_schedules_of(path), pa.table(columns, schema=_COLUMNS))
+
+
+def read_schedules(path: str, manifest: Manifest) -> list[KeptSchedule]:
+    """Return the schedules of a drained queue.
+
+    Raises:
+        LakeMismatch: there are more or fewer than the manifest says.
+    """
+    found: list[KeptSchedule] = []
+    if manifest.schedules:
+        system, inner = place(_schedules_of(path))
+        try:
+            found = [KeptSchedule(**row) for row in pq.read_table(inner, filesystem=system).to_pylist()]
+        except (OSError, pa.ArrowException, TypeError) as error:
+            raise LakeMismatch(f"{_schedules_of(path)} cannot be read: {error}") from error
+    if len(found) != manifest.schedules:
+        raise LakeMismatch(f"{path!r} has {len(found)} schedules, and its manifest says {manifest.schedules}")
+    return found
+
+
+def _manifest_of(path: str) -> str:
+    return f"{path.rstrip('/')}/{_MANIFEST}"
+
+
+def _schedules_of(path: str) -> str:
+    return f"{path.rstrip('/')}/{_SCHEDULES}"

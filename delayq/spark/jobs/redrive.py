@@ -1,0 +1,137 @@
+"""Dead letters that a condition in SQL chooses, edited by a function of the user's, and sent again."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+
+from delayq.errors import InvalidInput
+from delayq.limits import per_second
+from delayq.names import check_queue_name
+from delayq.operations.sealing import due_word
+from delayq.spark.failures import checked, translated
+from delayq.spark.jobs.mending import FAILED, GONE, SENT, Edit, Mender
+from delayq.spark.jobs.tasks import in_tasks
+from delayq.spark.server import Server
+
+MOST_ERRORS = 20
+
+
+class Redriven(msgspec.Struct, frozen=True):
+    """What became of the dead letters that were chosen.
+
+    What a task has sent before it failed, and was done again, is pending again and not counted here.
+
+    Attributes:
+        sent: pending again.
+        gone: not dead any more, or died anew since they were read; or the payload is gone.
+        failed: left dead, since their edit failed.
+        reasons: why edits failed, with how often, the most frequent first; each task tells ten of them at most.
+    """
+
+    sent: int = 0
+    gone: int = 0
+    failed: int = 0
+    reasons: dict[str, int] = {}
+
+    @property
+    def chosen(self) -> int:
+        """All of them."""
+        return self.sent + self.gone + self.failed
+
+
+def dead_letters(spark: SparkSession, server: Server, queue: str, where: str | None = None) -> DataFrame:
+    """Return one row per dead letter to which a condition applies, with the columns of ``dead``.
+
+    Args:
+        where: in Spark SQL, over these columns; None for all.
+
+    Raises:
+        InvalidInput: Spark does not understand the condition.
+    """
+    options = server.options(queue=check_queue_name(queue), read="dead")
+    with translated():
+        found = spark.read.format("delayq").options(**options).load()
+    if where is None:
+        return found
+    with checked("the condition", where, f"Dead letters have {', '.join(found.columns)}"):
+        return found.where(where)
+
+
+def count_errors(letters: DataFrame) -> tuple[int, dict[str, int]]:
+    """Return how many dead letters these are, and how many have which error, or else reason.
+
+    The most frequent ones come first; there are 20 of them at most.
+    """
+    error = F.coalesce("error", "reason", F.lit("")).alias("error")
+    with translated():
+        counts = letters.groupBy(error).agg(F.count("*").alias("count")).cache()
+        try:
+            total = counts.agg(F.sum("count")).first()
+            first = counts.orderBy(F.desc("count"), "error").limit(MOST_ERRORS).collect()
+        finally:
+            counts.unpersist()
+    assert total is not None, "an aggregate of all rows is one row"
+    return total[0] or 0, {row[0]: row[1] for row in first}
+
+
+def redrive(
+    spark: SparkSession,
+    server: Server,
+    queue: str,
+    where: str | None = None,
+    edit: Edit | None = None,
+    delay: float = 0,
+    rate: float | str | None = None,
+) -> Redriven:
+    """Send dead letters again, each only if it is still the one that was chosen.
+
+    It may be interrupted at any point: what has come back is back, all else is dead as before, and a second call goes
+    on.
+
+    Args:
+        where: which ones, in Spark SQL over the columns of ``dead``; None for all.
+        edit: changes each before it comes back; see `Edit`. None leaves them as they are.
+        delay: seconds until they are due, from when they come back.
+        rate: how many come back, at most: 100 or "100/s", "5/10s"; one task then does it all.
+
+    Raises:
+        InvalidInput: an argument is out of range, or Spark does not understand the condition; nothing was changed.
+    """
+    if edit is not None and not callable(edit):
+        raise InvalidInput(f"edit {edit!r} is no function of a dict")
+    due_word(delay, None)
+    mender = Mender(server, check_queue_name(queue), edit, delay, None if rate is None else per_second(rate))
+    letters = dead_letters(spark, server, queue, where)
+    letters = letters.select("id", "died_at") if edit is None else letters.drop("body")
+    with _by_value(edit), translated():
+        done = in_tasks(letters if rate is None else letters.coalesce(1), mender, "outcome string, reason string")
+        rows = done.groupBy("outcome", "reason").agg(F.count("*")).collect()
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for outcome, reason, count in rows:
+        counts[outcome] += count
+        if reason is not None:
+            reasons[reason] += count
+    return Redriven(counts[SENT], counts[GONE], counts[FAILED], dict(reasons.most_common()))
+
+
+@contextmanager
+def _by_value(edit: Edit | None) -> Iterator[None]:
+    """Let a function of the user's go to the tasks as it is: they need not be able to import its module."""
+    module = sys.modules.get(getattr(edit, "__module__", None) or "")
+    if module is None or module.__name__ in {"__main__", "builtins"}:
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # Spark's copy has no types
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -1,0 +1,174 @@
+"""The job `report`: the figures of queues, from an archive or from the ledgers in Redis, and a page that shows them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from delayq.lake.files import write_bytes, write_table
+from delayq.log import log
+from delayq.spark.archiving import folders
+from delayq.spark.archiving.growing import GrowingTable, Stored
+from delayq.spark.archiving.locks import alone
+from delayq.spark.archiving.queries import Growing, run
+from delayq.spark.jobs.archive import check_ledger, events
+from delayq.spark.reporting import counts as counting
+from delayq.spark.reporting.figures import Figures, by_step
+from delayq.spark.reporting.page import page, step_of
+from delayq.spark.server import Server
+
+TABLE = "counts"
+FOLLOW_EVERY = "10 seconds"
+LATEST = "10 seconds"
+"""An event that is so much older than the last one known may still come: shards have clocks of their own."""
+
+SCHEMA = pa.schema(
+    [
+        ("minute", pa.timestamp("us", "UTC")),
+        ("event", pa.string()),
+        ("attempt", pa.int32()),
+        ("error", pa.string()),
+        ("bucket", pa.int64()),
+        ("n", pa.int64()),
+        ("longest", pa.float64()),
+    ]
+)
+
+
+def report(spark: SparkSession, source: DataFrame | str) -> Figures:
+    """Return the figures of queues.
+
+    Args:
+        source: the path of an archive, or events with its columns, as `ledgers` returns them; they are read once.
+    """
+    found = events(spark, source) if isinstance(source, str) else source
+    return Figures.of(counting.counts(counting.timed(found)).persist())
+
+
+def ledgers(spark: SparkSession, server: Server, queues: Sequence[str]) -> DataFrame:
+    """Return what the ledgers of queues hold now: one row per entry.
+
+    Raises:
+        InvalidInput: a queue keeps no ledger.
+    """
+    frames = []
+    for queue in dict.fromkeys(queues):
+        check_ledger(server, queue)
+        frames.append(spark.read.format("delayq").options(**server.options(events=queue)).load())
+    return reduce(DataFrame.unionByName, frames)
+
+
+def save(figures: Figures, path: str) -> None:
+    """Write figures to a folder: ``figures/NAME.parquet``, a file each, and ``report.html``, which shows them.
+
+    Each file is replaced as a whole; of the page, nothing is loaded from elsewhere.
+    """
+    tables = {name: frame.toArrow() for name, frame in figures.tables().items()}
+    step = step_of(tables["minutes"])
+    spans = tables["minutes"] if step == 1 else by_step(figures.counts, step).toArrow()
+    html = page(tables, spans, step)
+    for name, table in tables.items():
+        write_table(f"{path}/figures/{name}.parquet", table)
+    write_bytes(f"{path}/report.html", html.encode())
+
+
+def follow(
+    spark: SparkSession, server: Server, queues: Sequence[str], path: str, *, stop: threading.Event | None = None,
+    until_now: bool = False,
+) -> Figures:  # fmt: skip
+    """Keep figures up to date while queues go on, as `save` writes them: of the minutes that are over.
+
+    Of these, all numbers are those of `report`, but for the times from delivery to ack, which take both ends of a
+    delivery together and are left out. It may be killed at any point; the next run goes on where this one was. What
+    comes when its minute is over already, since a clock was set back, say, is logged and left out.
+
+    Args:
+        path: of the folder of the report; ``PATH/counts`` is what it is made of.
+        stop: ends the run when it is set.
+        until_now: end when all is counted that was there at the start.
+
+    Returns:
+        The figures as they are at the end.
+
+    Raises:
+        InvalidInput: a queue keeps no ledger.
+        LakeMismatch: another process follows one of the queues here, or the folder's own records are gone.
+        DataLost: entries were dropped from a ledger before they were counted.
+    """
+    stop = stop or threading.Event()
+    tables = [GrowingTable(path.rstrip("/"), TABLE, queue, "minute", SCHEMA) for queue in dict.fromkeys(queues)]
+    for table in tables:
+        check_ledger(server, table.queue)
+    keeping = _Keeping(spark, path)
+    trigger = {"availableNow": True} if until_now else {"processingTime": FOLLOW_EVERY}
+    with ExitStack() as locks:
+        for table in tables:
+            locks.enter_context(alone(f"{table.work}/following.lock", f"following queue {table.queue} to {path}"))
+        growing = [Growing(table, keeping.tell) for table in tables]
+        queries = [
+            each.start(_counting(spark, server, table.queue).writeStream.outputMode("append"), **trigger)
+            for table, each in zip(tables, growing, strict=True)
+        ]
+        run(queries, growing, stop, [_Late(queries).look, keeping.look])
+    return keeping.figures()
+
+
+def _counting(spark: SparkSession, server: Server, queue: str) -> DataFrame:
+    # No bound on a batch: each takes all shards to their ends. Else one of them could be an hour behind the others, and
+    # what it tells then would count as too late.
+    read = spark.readStream.format("delayq").options(**server.options(events=queue)).load()
+    return counting.counts(read.withWatermark("at", LATEST))
+
+
+class _Late:
+    """Tells of what came too late to be counted."""
+
+    def __init__(self, queries: Sequence[StreamingQuery]) -> None:
+        self._queries = queries
+        self._seen: dict[str, int] = {}
+
+    def look(self) -> None:
+        """Log what the batches have left out that have ended since the last look."""
+        for query in self._queries:
+            for progress in query.recentProgress:
+                if progress.batchId > self._seen.get(query.id, -1):
+                    self._seen[query.id] = progress.batchId
+                    _warn(query, sum(each.numRowsDroppedByWatermark for each in progress.stateOperators))
+
+
+def _warn(query: StreamingQuery, count: int) -> None:
+    if count:
+        log.warning("events came too late to be counted: their minutes were over", query=query.name, at_least=count)
+
+
+class _Keeping:
+    """Writes the report anew after each batch that has closed a minute."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self._path = path
+        self._has_news = threading.Event()
+
+    def tell(self, stored: Stored) -> None:
+        """Note a batch."""
+        if stored.rows:
+            self._has_news.set()
+
+    def look(self) -> None:
+        """Write the report, if there is news."""
+        if self._has_news.is_set():
+            self._has_news.clear()
+            save(self.figures(), self._path)
+
+    def figures(self) -> Figures:
+        """Return the figures as they are now."""
+        folder = folders.for_spark(f"{self._path}/{TABLE}")
+        if not folders.names(f"{self._path}/{TABLE}"):
+            return Figures.of(self._spark.createDataFrame([], counting.COLUMNS))
+        return Figures.of(self._spark.read.schema(counting.COLUMNS).option("basePath", folder).parquet(folder))

@@ -1,0 +1,177 @@
+"""A drained queue back into Redis: on the same server or another one, under its name or another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from delayq.errors import InvalidInput, LakeMismatch
+from delayq.keys import State
+from delayq.limits import changes, check_shards
+from delayq.message import Deliveries
+from delayq.operations import backup
+from delayq.queue import Queue
+from delayq.scripts import Kept
+from delayq.spark.failures import translated
+from delayq.spark.jobs import manifest as folder
+from delayq.spark.jobs.drain import STAMP_DIGITS, all_messages
+from delayq.spark.jobs.manifest import Manifest, Measure, measure
+from delayq.spark.jobs.tasks import in_tasks
+from delayq.spark.server import Server
+from delayq.times import timestamp_ms
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What became of a drained queue.
+
+    Attributes:
+        queue: where it is now.
+        restored: messages that were put back.
+        existing: messages that were there: an earlier run had put them back.
+        schedules: those that were put back.
+    """
+
+    queue: str
+    restored: int
+    existing: int
+    schedules: int
+
+
+def restore(
+    spark: SparkSession,
+    path: str,
+    server: Server,
+    queue: str | None = None,
+    *,
+    shards: int | None = None,
+    resume: bool = False,
+) -> Restored:
+    """Put a drained queue back: its messages as they were, its schedules and its configuration.
+
+    The queue is paused first, and stays so. A run that was interrupted is simply run again. Ids that were reserved
+    (`unique_for`) are not any more, and the ledger is not brought back: it has an entry for each message.
+
+    Args:
+        path: the folder that `drain` has written.
+        queue: another name than it had.
+        shards: of a queue that is new, if not as many as it had.
+        resume: let the queue go on, once all of it is there and was verified.
+
+    Raises:
+        InvalidInput: there is no drained queue, or the queue holds other messages; no message was changed.
+        LakeMismatch: the folder is not what its manifest says, and nothing was changed; or, at the end, the queue does
+            not hold what the folder does.
+    """
+    manifest = folder.read(path)
+    name = queue or manifest.queue
+    with translated():
+        messages = _read(spark, path, manifest)
+        schedules = folder.read_schedules(path, manifest)
+        shards = shards or _shards(server, name) or manifest.shards
+        limits = {field: value for field, value in msgspec.structs.asdict(manifest.configuration).items() if value}
+        check_shards(shards, changes(**limits), f"queue {name}")
+        with server.queue(name, shards=shards) as opened:
+            opened.connection.do(opened.core.opened(create=True))
+            renamed = backup.renamed(schedules, manifest.shards, len(opened.core.shards))
+            messages = _as_restored(messages, renamed)
+            _check_empty(all_messages(spark, server, name), messages, opened)
+            opened.configure(**limits)
+            opened.pause()
+            expected = measure(messages)
+            done = in_tasks(messages, Restorer(server, name), "is_new boolean")
+            counts = dict(map(tuple, done.groupBy("is_new").count().collect()))
+            armed = sum(opened.connection.do(backup.restore_schedule(opened.core, each)) for each in schedules)
+            _verify(expected, measure(all_messages(spark, server, name)), opened)
+            if resume:
+                opened.resume()
+    return Restored(name, counts.get(True, 0), counts.get(False, 0), armed)
+
+
+def _shards(server: Server, name: str) -> int | None:
+    """Return how many shards a queue has; None for one that is new."""
+    with server.queue(name) as there:
+        there.connection.do(there.core.opened())
+        return len(there.core.shards) if there.core.is_open else None
+
+
+def _read(spark: SparkSession, path: str, manifest: Manifest) -> DataFrame:
+    """Return the messages of a drained queue, if they are what the manifest says."""
+    messages = spark.read.schema(_COLUMNS).parquet(folder.messages_of(path))
+    found = measure(messages)
+    if found != manifest.measure:
+        raise LakeMismatch(
+            f"{path!r} has {found.total} messages with checksum {found.checksum}, and its manifest says "
+            f"{manifest.measure.total} with {manifest.checksum}: these are not the files that were written. Nothing "
+            "was changed"
+        )
+    return messages
+
+
+_COLUMNS = (
+    "id string, state string, due_at timestamp, lease_until timestamp, died_at timestamp, deliveries string, "
+    "error string, reason string, cancelled boolean, created_at timestamp, envelope binary"
+)
+
+
+def _as_restored(messages: DataFrame, renamed: Mapping[str, str]) -> DataFrame:
+    """Return messages as they will be: what was cancelled in flight is gone, an occurrence has the id of its shard."""
+    found = messages.where("NOT coalesce(cancelled, false)")
+    new_ids: dict[Any, Any] = dict(renamed)
+    return found.replace(new_ids, subset=["id"]) if renamed else found
+
+
+def _check_empty(there: DataFrame, messages: DataFrame, queue: Queue) -> None:
+    """Refuse a queue that holds anything but what an earlier run has put back."""
+    if not queue.stats().inside:
+        return
+    same = ["id", "envelope", "created_at"]
+    matches = [there[name].eqNullSafe(messages[name]) for name in same]
+    others = there.join(messages.select(same), matches, "left_anti").limit(5)
+    ids = [row[0] for row in others.select(there["id"]).collect()]
+    if ids:
+        raise InvalidInput(
+            f"queue {queue.name} holds messages that are not among the drained ones, such as {', '.join(ids)}: restore "
+            "into a queue that is empty, or under another name"
+        )
+
+
+def _verify(expected: Measure, found: Measure, queue: Queue) -> None:
+    if (found.total, found.checksum) != (expected.total, expected.checksum):
+        raise LakeMismatch(
+            f"queue {queue.name} holds {found.total} messages with checksum {found.checksum}, and should hold "
+            f"{expected.total} with {expected.checksum}: others use it; it is still paused. Purge it, and restore again"
+        )
+
+
+class Restorer:
+    """Puts the messages of a task back. It goes to the tasks."""
+
+    def __init__(self, server: Server, queue: str) -> None:
+        self._server = server
+        self._queue = queue
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[tuple[bool]]]:
+        """Yield which were not there."""
+        with self._server.queue(self._queue) as queue:
+            for batch in batches:
+                messages = list(map(kept, batch.to_pylist()))
+                yield [(is_new,) for is_new in queue.connection.do(backup.restore(queue.core, messages))]
+
+
+def kept(row: Mapping[str, Any]) -> tuple[State, Kept]:
+    """Return a row as a message to be put back. What was in flight is a delivery that was lost."""
+    state, deliveries, at = row["state"], row["deliveries"] or "", row["due_at"] or row["died_at"]
+    if state == "unack":
+        past = Deliveries.read(row["deliveries"])
+        state, at = "retry", row["lease_until"]
+        deliveries = ".".join(map(str, past._replace(past=past.past + 1, lost=past.lost + 1)))
+    stored = b""
+    if row["envelope"] is not None:
+        created = 0 if row["created_at"] is None else timestamp_ms(row["created_at"])
+        stored = f"{created:0{STAMP_DIGITS}}".encode() + row["envelope"]
+    known = Kept(row["id"], timestamp_ms(at), stored, deliveries, row["error"] or "", row["reason"] or "")
+    return state, known

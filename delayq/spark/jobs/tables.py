@@ -1,0 +1,111 @@
+"""Tables from which messages are made: where they are, and which of their columns become what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+from pyspark.sql import types as t
+
+from delayq.errors import InvalidInput
+from delayq.spark.failures import checked
+from delayq.spark.writing.rows import COLUMNS
+
+FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".orc": "orc"}
+"""By the end of a file's name; a further ``.gz`` and the like is of no account."""
+
+TABLE = "table"
+"""The format of a table that the session knows by its name."""
+
+_PACKED = {".gz", ".bz2", ".zst", ".snappy", ".lz4"}
+_TIMES = ("due_at", "expires_at")
+
+
+def read_table(
+    spark: SparkSession, place: str, table_format: str | None = None, options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """Return a table.
+
+    Args:
+        place: a file, a folder, or the name of a table.
+        table_format: parquet, csv, json (a document a line), another one that Spark reads, or "table"; None goes by
+            the file's name.
+        options: of the format, such as ``{"header": "true"}``.
+
+    Raises:
+        InvalidInput: the format is not known, or there is no such table.
+    """
+    chosen = table_format or _format_of(place)
+    with checked("the table", place, "Give a path or a name that there is, and its format"):
+        reader = spark.read.options(**dict(options or {}))
+        return reader.table(place) if chosen == TABLE else reader.format(chosen).load(_seen_by_java(place))
+
+
+def _seen_by_java(place: str) -> str:
+    """Return a path of this machine as a whole: the folder in which Java was started may be another one by now."""
+    return str(Path(place).absolute()) if Path(place).exists() else place
+
+
+def _format_of(place: str) -> str:
+    path = PurePath(place)
+    if path.suffix.lower() in _PACKED:
+        path = path.with_suffix("")
+    found = FORMATS.get(path.suffix.lower())
+    if found is None:
+        raise InvalidInput(
+            f"the table {place!r} does not say what it is by its name: give the format, parquet, csv, json or "
+            f'"{TABLE}" for one that Spark knows by its name'
+        )
+    return found
+
+
+def as_messages(table: DataFrame, columns: Mapping[str, str] | None = None, delay: float | None = None) -> DataFrame:
+    """Return a table with the columns of messages, and no others.
+
+    Args:
+        columns: from the name of a message's column to an expression of Spark SQL; the table's own columns of these
+            names when empty.
+        delay: seconds, for every row.
+
+    Raises:
+        InvalidInput: a column that messages do not have, an expression that Spark does not understand, a time without
+            a time zone.
+    """
+    chosen = dict(columns or {})
+    for name, expression in chosen.items():
+        _check_expression(table, name, expression)
+    found = table.select([F.expr(each).alias(name) for name, each in chosen.items()]) if chosen else table
+    if delay is not None:
+        if twice := {"due_at", "delay"} & set(found.columns):
+            raise InvalidInput(f"the delay {delay:g} is given, and a column {twice.pop()}: choose one of them")
+        found = found.withColumn("delay", F.lit(float(delay)))
+    for field in found.schema.fields:
+        if field.name in _TIMES:
+            _check_time(field)
+    return found
+
+
+def _check_expression(table: DataFrame, name: str, expression: str) -> None:
+    if name not in COLUMNS:
+        raise InvalidInput(f"a message has no {name!r}: map one of {', '.join(COLUMNS)}")
+    with checked(f"the expression for {name}", expression, f"The table has {', '.join(table.columns) or 'no columns'}"):
+        table.select(F.expr(expression).alias(name))
+
+
+def _check_time(field: t.StructField) -> None:
+    """Refuse what would be read by some zone that nobody has named."""
+    name, kind = field.name, field.dataType
+    if isinstance(kind, t.TimestampNTZType | t.DateType):
+        raise InvalidInput(
+            f"column {name!r} is {kind.simpleString()}, which is naive: say whose clock it is, as in "
+            f"{name}=\"to_utc_timestamp({name}, 'Europe/Berlin')\""
+        )
+    if isinstance(kind, t.StringType):
+        raise InvalidInput(f'column {name!r} is a string: make it a timestamp, as in {name}="to_timestamp({name})"')
+    if isinstance(kind, t.NumericType):
+        raise InvalidInput(
+            f"column {name!r} is {kind.simpleString()}: make it a timestamp, as in "
+            f'{name}="timestamp_seconds({name})" or "timestamp_millis({name})"'
+        )

@@ -1,0 +1,105 @@
+"""What the data source reads: which of its readers the options mean, and which columns it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from delayq.errors import InvalidInput
+from delayq.spark.reading import events, pages, records, small
+from delayq.spark.reading.columns import arrow_schema, ddl
+from delayq.spark.reading.following import Following
+from delayq.spark.reading.messages import Messages
+from delayq.spark.reading.options import check_known, chosen
+from delayq.spark.reading.streams import Entries
+
+Options: TypeAlias = Mapping[str, str]
+
+
+class Table(NamedTuple):
+    """Something that can be read.
+
+    Attributes:
+        columns: their names and types.
+        reader: of what is there now.
+        options: that it has beside those which all have.
+    """
+
+    columns: dict[str, str]
+    reader: Callable[[Options, pa.Schema], DataSourceReader]
+    options: tuple[str, ...] = ()
+
+
+_ALL = ("url", "prefix", "columns")
+_SCORED = ("after", "before", "partitions")
+_BATCH = ("start", "end", "partitions")
+_STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")
+
+QUEUE = {
+    "messages": Table(pages.COLUMNS, Messages, ("states", *_SCORED)),
+    "dead": Table(pages.COLUMNS, partial(Messages, states=["dead"]), _SCORED),
+    "stats": Table(small.STATS, small.Stats),
+    "schedules": Table(small.SCHEDULES, small.Schedules),
+}
+"""What can be read of a queue: the values of the option `read`."""
+
+STREAMS = {
+    "events": Table(events.COLUMNS, Entries, _BATCH),
+    "topic": Table(records.COLUMNS, Entries, _BATCH),
+}
+"""What can be read as it grows: options that name it."""
+
+
+def columns(options: Options) -> str:
+    """Return the columns of what the options mean, as DDL; the option `columns` chooses some of them."""
+    _, table = _table(options)
+    return ddl(table.columns, chosen(options, "columns", table.columns, table.columns))
+
+
+def reader(options: Options, schema: StructType) -> DataSourceReader:
+    """Return what reads all that is there now.
+
+    Raises:
+        InvalidInput: naming the option, its value, and what it may be.
+    """
+    name, table = _table(options)
+    named = (name,) if name in STREAMS else ("queue", "read")
+    check_known(options, (*named, *table.options, *_ALL), f"a batch of {name}")
+    return table.reader(options, arrow_schema(table.columns, schema))
+
+
+def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
+    """Return what reads a ledger or a topic as it grows.
+
+    Raises:
+        InvalidInput: as `reader`; or the options mean something that does not grow.
+    """
+    name, table = _table(options)
+    if name not in STREAMS:
+        raise InvalidInput(
+            f"{name} of a queue cannot be streamed: they change, and do not grow; stream its ledger with "
+            f'.option("events", {options["queue"]!r}), or read them with spark.read'
+        )
+    check_known(options, (name, *_STREAM, *_ALL), f"a stream of {name}")
+    return Following(options, arrow_schema(table.columns, schema))
+
+
+def _table(options: Options) -> tuple[str, Table]:
+    given = [name for name in ("queue", *STREAMS) if name in options]
+    if len(given) != 1:
+        raise InvalidInput(
+            f"the options name {' and '.join(given) or 'nothing'} to read: give one of "
+            '.option("queue", …), .option("events", …) and .option("topic", …)'
+        )
+    (name,) = given
+    if name in STREAMS:
+        return name, STREAMS[name]
+    read = options.get("read", "messages")
+    if read not in QUEUE:
+        raise InvalidInput(f'the option "read" is {read!r}: give one of {", ".join(QUEUE)}')
+    return read, QUEUE[read]

@@ -1,0 +1,86 @@
+"""What the options of a read say. Spark hands them over as text, by names in lower case."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from delayq.errors import InvalidInput
+from delayq.times import MAX_TIME_MS, timestamp_ms
+
+T = TypeVar("T", bound=str)
+
+_MS = re.compile(r"\d{1,15}", re.ASCII)
+_SWITCH = {"true": True, "false": False}
+
+
+def check_known(options: Mapping[str, str], known: Iterable[str], what: str) -> None:
+    """Raise InvalidInput for an option that a read of `what` does not have: a slip of the pen would be left out."""
+    names = list(known)
+    lower = {name.lower() for name in names}
+    for name in options:
+        if name.lower() not in lower:
+            raise InvalidInput(f'the option "{name}" is none of those for {what}: {", ".join(names)}')
+
+
+def whole(options: Mapping[str, str], name: str, most: int) -> int | None:
+    """Return an option that is a whole number, 1 to `most`; None where it is left out."""
+    text = options.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,18}", text.strip(), re.ASCII) or not 1 <= int(text) <= most:
+        raise InvalidInput(f'the option "{name}" is {text!r}: give a whole number from 1 to {most}')
+    return int(text)
+
+
+def switch(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """Return an option that is true or false."""
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.lower() not in _SWITCH:
+        raise InvalidInput(f'the option "{name}" is {text!r}: give true or false')
+    return _SWITCH[text.lower()]
+
+
+def chosen(options: Mapping[str, str], name: str, among: Iterable[T], default: Iterable[T]) -> list[T]:
+    """Return the words of a list with commas, each once and one of those it may be."""
+    text = options.get(name)
+    if text is None:
+        return list(default)
+    allowed: dict[str, T] = {word: word for word in among}
+    words = list(dict.fromkeys(word.strip() for word in text.split(",")))
+    for word in words:
+        if word not in allowed:
+            raise InvalidInput(f'the option "{name}" has {word!r}: give some of {", ".join(allowed)}, with commas')
+    return [allowed[word] for word in words]
+
+
+def bound_ms(options: Mapping[str, str], name: str) -> int | None:
+    """Return an option that is a time as milliseconds since 1970: it is these, or as `moment_ms` takes it."""
+    text = options.get(name)
+    if text is None:
+        return None
+    if _MS.fullmatch(text) and int(text) <= MAX_TIME_MS:
+        return int(text)
+    return moment_ms(text, name, "milliseconds since 1970, or a time")
+
+
+def moment_ms(text: str, name: str, forms: str) -> int:
+    """Return a time in ISO 8601 with a zone as milliseconds since 1970, rounded up.
+
+    Args:
+        forms: what the option may be, for the error.
+
+    Raises:
+        InvalidInput: it is none, lacks its zone, or is before 1970.
+    """
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f'the option "{name}" is {text!r}: give {forms} as in 2026-12-24T18:00:00+01:00') from error
+    if moment.utcoffset() is None:
+        raise InvalidInput(f'the option "{name}" is {text!r}, which lacks its time zone: add one, as in {text}+00:00')
+    return timestamp_ms(moment, name)

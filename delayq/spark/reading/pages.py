@@ -1,0 +1,183 @@
+"""Pages of messages: what Redis holds of some that follow each other in a state, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from delayq.calls import Call, Steps, as_is, expect, is_foreign, shown, text, word
+from delayq.envelope import Envelope, parse
+from delayq.errors import UnreadableEnvelope
+from delayq.keys import State
+from delayq.message import Deliveries
+from delayq.operations.core import Core
+from delayq.operations.scanning import MAX_READ_BYTES, in_any
+from delayq.operations.walking import Row
+from delayq.scripts import MAX_IDS, Scripts
+from delayq.spark.reading.cells import headers_cell, payload_cell
+from delayq.spark.reading.columns import int32, micros
+
+COLUMNS = {
+    "id": "string",
+    "queue": "string",
+    "state": "string",
+    "due_at": "timestamp",
+    "lease_until": "timestamp",
+    "died_at": "timestamp",
+    "attempts": "int",
+    "deliveries": "string",
+    "error": "string",
+    "reason": "string",
+    "cancelled": "boolean",
+    "created_at": "timestamp",
+    "expires_at": "timestamp",
+    "max_retries": "int",
+    "headers": "map<string,string>",
+    "payload": "string",
+    "body": "binary",
+    "envelope": "binary",
+}
+
+_STAMP = 13  # digits in front of an envelope
+_SENT = {"created_at", "expires_at", "max_retries", "headers", "payload", "body", "envelope"}
+_SCORES = {"pending": "due_at", "ready": "due_at", "retry": "due_at", "unack": "lease_until", "dead": "died_at"}
+
+
+class Page:
+    """Messages of a state with their scores, and what was looked up of them.
+
+    Args:
+        known: by column, what Redis holds; the whole stored envelope under "envelope". A column that was not looked up
+            is null.
+    """
+
+    def __init__(self, queue: str, state: State, rows: Sequence[Row], known: Mapping[str, Sequence[Any]]) -> None:
+        self.queue = queue
+        self.state = state
+        self.rows = rows
+        self.known = known
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """Return the columns that a schema names."""
+        cells = [pa.array(_CELLS[field.name](self), field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(cells, schema=schema)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids; one that is no UTF-8, which another program has written, as it can be printed."""
+        ids = [message_id for message_id, _ in self.rows]
+        return list(map(shown, ids)) if is_foreign("".join(ids)) else ids
+
+    def same(self, value: Any) -> list[Any]:
+        """Return a column in which all cells are the same."""
+        return [value] * len(self.rows)
+
+    def scores(self, column: str) -> list[int | None]:
+        """Return the scores, as times, when that is what they mean in this state."""
+        is_meant = _SCORES.get(self.state) == column
+        return [micros(float(score)) for _, score in self.rows] if is_meant else self.same(None)
+
+    def looked_up(self, column: str) -> Sequence[Any]:
+        """Return what Redis holds."""
+        return self.known.get(column, self.same(None))
+
+    def attempts(self) -> list[int | None]:
+        """Return the deliveries that counted, the running one included."""
+        running = int(self.state == "unack")
+        stored = self.looked_up("attempts")
+        return [int32(Deliveries.read(text(each)).past + running) if each else running for each in stored]
+
+    @cached_property
+    def opened(self) -> list[tuple[int, Envelope] | None]:
+        """When each was sent, ms, and its envelope; None where that is gone or unreadable."""
+        return list(map(_opened, self.looked_up("envelope")))
+
+    def of_envelopes(self, cell: Callable[[Envelope], Any]) -> list[Any]:
+        """Return a column of what envelopes hold."""
+        return [None if each is None else cell(each[1]) for each in self.opened]
+
+
+def look_up(core: Core, scripts: Scripts, state: State, rows: Sequence[Row], columns: Collection[str]) -> Steps[Page]:
+    """Look up of some messages, no more than `room` says, what these columns need.
+
+    Those that have left the queue since they were seen in this state are left out, where envelopes are needed.
+    """
+    ids = [message_id for message_id, _ in rows]
+    calls = _calls(scripts, state, ids, columns)
+    replies = (yield list(calls.values())) if calls else []
+    page = Page(core.name, state, rows, dict(zip(calls, map(expect, replies), strict=True)))
+    stored = page.known.get("envelope", ())
+    if not stored:
+        return page
+    core.mean_bytes = max(1.0, (core.mean_bytes + sum(map(len, filter(None, stored))) / len(stored)) / 2)
+    lost = [message_id for message_id, each in zip(ids, stored, strict=True) if each is None]
+    there = yield from in_any(scripts, lost, [state])
+    return _without(page, set(lost) - there) if len(there) < len(lost) else page
+
+
+def room(core: Core) -> int:
+    """Return of how many messages the envelopes are fetched at once, as far as earlier ones tell how large they are."""
+    return min(MAX_IDS, max(1, int(MAX_READ_BYTES / core.mean_bytes)))
+
+
+def _calls(scripts: Scripts, state: State, ids: list[str], columns: Collection[str]) -> dict[str, Call[Any]]:
+    keys = scripts.keys
+    words = list(map(word, ids)) if is_foreign("".join(ids)) else ids
+    calls: dict[str, Call[Any]] = {}
+    if _SENT.intersection(columns):
+        calls["envelope"] = scripts.envelopes(ids)
+    if {"attempts", "deliveries"}.intersection(columns):
+        calls["attempts"] = Call(keys.attempts, ("HMGET", keys.attempts, *words), as_is)
+    hashes = {"error": keys.errors}
+    if state == "dead":
+        hashes["reason"] = keys.reasons
+    for column, key in hashes.items():
+        if column in columns:
+            calls[column] = Call(key, ("HMGET", key, *words), as_is)
+    if state == "unack" and "cancelled" in columns:
+        calls["cancelled"] = Call(keys.cancelled, ("SMISMEMBER", keys.cancelled, *words), as_is)
+    return calls
+
+
+def _without(page: Page, gone: Container[str]) -> Page:
+    kept = [number for number, (message_id, _) in enumerate(page.rows) if message_id not in gone]
+    known = {column: [cells[number] for number in kept] for column, cells in page.known.items()}
+    return Page(page.queue, page.state, [page.rows[number] for number in kept], known)
+
+
+def _opened(stored: bytes | None) -> tuple[int, Envelope] | None:
+    try:
+        return None if stored is None else parse(stored)
+    except UnreadableEnvelope:
+        return None
+
+
+def _expires_at(opened: tuple[int, Envelope] | None) -> int | None:
+    if opened is None or opened[1].expires_ms is None:
+        return None
+    return micros(opened[0] + opened[1].expires_ms)
+
+
+_CELLS: dict[str, Callable[[Page], Sequence[Any]]] = {
+    "id": lambda page: page.ids,
+    "queue": lambda page: page.same(page.queue),
+    "state": lambda page: page.same(page.state),
+    "due_at": lambda page: page.scores("due_at"),
+    "lease_until": lambda page: page.scores("lease_until"),
+    "died_at": lambda page: page.scores("died_at"),
+    "attempts": lambda page: page.attempts(),
+    "deliveries": lambda page: list(map(text, page.looked_up("attempts"))),
+    "error": lambda page: [text(each) or None for each in page.looked_up("error")],
+    "reason": lambda page: [text(each) for each in page.looked_up("reason")],
+    "cancelled": lambda page: list(map(bool, page.looked_up("cancelled"))),
+    "created_at": lambda page: [None if each is None else micros(each[0]) for each in page.opened],
+    "expires_at": lambda page: list(map(_expires_at, page.opened)),
+    "max_retries": lambda page: page.of_envelopes(lambda envelope: int32(envelope.max_retries)),
+    "headers": lambda page: page.of_envelopes(lambda envelope: headers_cell(envelope.headers)),
+    "payload": lambda page: page.of_envelopes(payload_cell),
+    "body": lambda page: page.of_envelopes(lambda envelope: envelope.body),
+    "envelope": lambda page: [each and each[_STAMP:] for each in page.looked_up("envelope")],
+}

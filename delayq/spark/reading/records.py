@@ -1,0 +1,83 @@
+"""Records of a topic as columns: one row per record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from delayq.envelope import parse_unstamped
+from delayq.errors import UnreadableEnvelope
+from delayq.log import log
+from delayq.spark.reading.cells import HeaderCell, headers_cell, payload_cell
+from delayq.spark.reading.columns import micros
+from delayq.topics.record import ENVELOPE, Record
+from delayq.topics.scripts import Entry
+
+COLUMNS = {
+    "topic": "string",
+    "shard": "int",
+    "id": "string",
+    "published_at": "timestamp",
+    "headers": "map<string,string>",
+    "payload": "string",
+    "body": "binary",
+}
+
+
+class _Sent(NamedTuple):
+    """The cells of what a publisher has given."""
+
+    headers: HeaderCell | None = None
+    payload: str | None = None
+    body: bytes | None = None
+
+
+class Records:
+    """Records of a topic.
+
+    Of an entry that another program has appended, the payload is its fields, as a JSON object, and the body null. One
+    whose envelope cannot be read has neither headers, payload nor body, and is counted.
+
+    Args:
+        schema: the columns that are wanted.
+    """
+
+    def __init__(self, topic: str, schema: pa.Schema) -> None:
+        self._topic = topic
+        self._schema = schema
+        self._unreadable = 0
+
+    def batch(self, shard: int, entries: Sequence[Entry]) -> pa.RecordBatch:
+        """Return the columns of some entries."""
+        ids = [entry for entry, _ in entries]
+        sent = [self._sent(entry, fields or ()) for entry, fields in entries]
+        cells: dict[str, Callable[[], list[Any]]] = {
+            "topic": lambda: [self._topic] * len(ids),
+            "shard": lambda: [shard] * len(ids),
+            "id": lambda: ids,
+            "published_at": lambda: [micros(int(each.partition("-")[0])) for each in ids],
+            "headers": lambda: [each.headers for each in sent],
+            "payload": lambda: [each.payload for each in sent],
+            "body": lambda: [each.body for each in sent],
+        }
+        columns = [pa.array(cells[field.name](), field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def tell(self) -> None:
+        """Log how many could not be read."""
+        if self._unreadable:
+            log.warning("records that cannot be read", topic=self._topic, count=self._unreadable)
+
+    def _sent(self, entry: str, fields: Sequence[bytes]) -> _Sent:
+        if len(fields) < 2 or fields[0] != ENVELOPE:
+            values = Record(self._topic, entry, fields).values
+            return _Sent([], msgspec.json.encode(values).decode())
+        try:
+            envelope = parse_unstamped(fields[1])
+        except UnreadableEnvelope:
+            self._unreadable += 1
+            return _Sent()
+        return _Sent(headers_cell(envelope.headers), payload_cell(envelope), envelope.body)

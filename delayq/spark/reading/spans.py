@@ -1,0 +1,115 @@
+"""Dividing the states of a queue among tasks: by places, which stay where they are while messages come and go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from delayq.calls import Call, Steps, expect, one
+from delayq.keys import State
+from delayq.operations.core import Core
+from delayq.operations.walking import Place, Row, Walk, place
+from delayq.scripts import MAX_IDS, Scripts
+
+
+class Span(NamedTuple):
+    """A stretch of a state of a shard: what lies behind a place, up to another one."""
+
+    shard: int
+    state: State
+    behind: Place
+    up_to: Place
+
+
+class Stretch(NamedTuple):
+    """Some of what is numbered from 0: from `first` until before `end`, of the structure of number `which`."""
+
+    which: int
+    first: int
+    end: int
+
+
+def plan(core: Core, states: Sequence[State], after_ms: float, before_ms: float, most: int) -> Steps[list[list[Span]]]:
+    """Divide what is there now into at most `most` parts of about equal size; none when nothing is there.
+
+    A part may be of several states and shards, so that small ones do not take a task each. What comes behind the last
+    message of a state later is in no part: there is an end, however fast others send.
+
+    Args:
+        after_ms, before_ms: the scores: from the one on, until before the other.
+    """
+    shards = yield from core.opened()
+    where = [(number, state) for number in range(len(shards)) for state in states]
+    keys = [shards[number].keys.state(state) for number, state in where]
+    counting = [_count(key, bound) for key in keys for bound in (f"({after_ms}", _until(before_ms))]
+    counts = [expect(result) for result in (yield counting)]
+    skipped, ends = counts[::2], counts[1::2]
+    sizes = [max(0, end - skip) for skip, end in zip(skipped, ends, strict=True)]
+    parts = divide(sizes, most)
+    calls = []
+    for each in (each for part in parts for each in part):
+        number, state = where[each.which]
+        if each.end == sizes[each.which]:  # by its rank it would be another one, were messages sent in front meanwhile
+            calls.append(shards[number].last(state, _until(before_ms)))
+        else:
+            calls.append(shards[number].ranked_page(state, 1, skipped[each.which] + each.end - 1))
+    lasts = map(expect, (yield calls) if calls else [])
+    reached = [(float(after_ms), b"")] * len(where)
+
+    def span(which: int, last: list[Row]) -> Span:
+        behind = reached[which]
+        # No last one: others have taken so many messages away meanwhile that the end is nearer.
+        reached[which] = max(behind, place(last[0]) if last else (float(before_ms), b""))
+        return Span(*where[which], behind, reached[which])
+
+    return [[span(each.which, next(lasts)) for each in part] for part in parts]
+
+
+def divide(counts: Sequence[int], most: int) -> list[list[Stretch]]:
+    """Divide structures of these sizes into at most `most` parts that differ by one at most."""
+    total = sum(counts)
+    bounds = [total * number // min(most, total) for number in range(min(most, total) + 1)] if total else []
+    parts: list[list[Stretch]] = []
+    for low, high in pairwise(bounds):
+        part, offset = [], 0
+        for which, count in enumerate(counts):
+            first, end = max(low - offset, 0), min(high - offset, count)
+            if first < end:
+                part.append(Stretch(which, first, end))
+            offset += count
+        parts.append(part)
+    return parts
+
+
+def walk(scripts: Scripts, span: Span) -> Steps[Walk]:
+    """Find where a span begins, in log n steps also where a million messages share a score."""
+    score, _ = span.behind
+    key = scripts.keys.state(span.state)
+    low, high = map(expect, (yield [_count(key, f"({score}"), _count(key, f"{score}")]))
+    while low < high:
+        middle = (low + high) // 2
+        rows = yield from one(scripts.ranked_page(span.state, 1, middle))
+        if rows and place(rows[0]) <= span.behind:
+            low = middle + 1
+        else:
+            high = middle
+    return Walk(scripts, span.state, MAX_IDS - 1, max(0, low - 1), span.behind)
+
+
+def page(walk: Walk, span: Span) -> Steps[list[Row]]:
+    """Return the next messages of a span; none at its end."""
+    rows = yield from walk.page()
+    if rows and place(rows[-1]) > span.up_to:
+        walk.ended = True
+        rows = [row for row in rows if place(row) <= span.up_to]
+    return rows
+
+
+def _count(key: str, up_to: str) -> Call[int]:
+    return Call(key, ("ZCOUNT", key, "-inf", up_to), int)
+
+
+def _until(before_ms: float) -> str:
+    return "+inf" if before_ms == math.inf else f"({before_ms}"

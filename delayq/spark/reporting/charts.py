@@ -1,0 +1,135 @@
+"""Charts as the shapes of SVG: the template draws them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from delayq.spark.reporting.scales import Scale, Times
+
+WIDTH, HEIGHT = 720, 230
+LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 26
+
+
+class Series(NamedTuple):
+    """Values over time; None where there is none."""
+
+    name: str
+    values: Sequence[float | None]
+
+
+class Path(NamedTuple):
+    """A line: its name, its number (which gives it colour and dashes), and its shape."""
+
+    name: str
+    number: int
+    shape: str
+
+
+class Mark(NamedTuple):
+    """A line across the chart, with its label: where it is, in units of the picture."""
+
+    at: float
+    label: str
+
+
+class Spot(NamedTuple):
+    """A strip of the chart that tells the values of its time."""
+
+    left: float
+    width: float
+    text: str
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over time, side by side with the same figures as a table.
+
+    Attributes:
+        title: what it shows.
+        summary: the same in a sentence, for who does not see it.
+        times: of the values; each is where a span of `step` begins.
+        series: the lines.
+        scale: of the values.
+    """
+
+    title: str
+    summary: str
+    times: Sequence[dt.datetime]
+    step: dt.timedelta
+    series: Sequence[Series]
+    scale: Scale
+
+    width, height = WIDTH, HEIGHT
+    left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to draw, or only zeros."""
+        return not any(value for series in self.series for value in series.values)
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        """The lines; where values are missing, or a span is, they have a gap."""
+        return [Path(series.name, number, self._shape(series.values)) for number, series in enumerate(self.series)]
+
+    @cached_property
+    def rows(self) -> list[Mark]:
+        """The labels of values."""
+        return [Mark(self._y(tick.at), tick.label) for tick in self.scale.ticks]
+
+    @cached_property
+    def columns(self) -> list[Mark]:
+        """The labels of times."""
+        return [Mark(self._x(tick.at), tick.label) for tick in self._axis.ticks]
+
+    @cached_property
+    def spots(self) -> list[Spot]:
+        """Strips, one a time."""
+        xs = [self._x(self._axis.at(time)) for time in self.times]
+        edges = [self.left, *((a + b) / 2 for a, b in pairwise(xs)), self.right]
+        return [
+            Spot(round(a, 1), round(b - a, 1), self._told(i)) for i, (a, b) in enumerate(pairwise(edges))
+        ]  # fmt: skip
+
+    @cached_property
+    def table(self) -> list[tuple[str, list[str]]]:
+        """The figures: a time, and the values of each line then."""
+        return [
+            (f"{time:%Y-%m-%d %H:%M}", [self._text(series.values[i]) for series in self.series])
+            for i, time in enumerate(self.times)
+        ]
+
+    @cached_property
+    def _axis(self) -> Times:
+        return Times(self.times[0], self.times[-1])
+
+    def _shape(self, values: Sequence[float | None]) -> str:
+        parts: list[str] = []
+        before: dt.datetime | None = None
+        for time, value in zip(self.times, values, strict=True):
+            if value is None:
+                before = None
+                continue
+            x, y = self._x(self._axis.at(time)), self._y(self.scale.at(value))
+            # "h0" makes a dot of a value that has no neighbours.
+            parts.append(f"{'L' if before == time - self.step else 'M'}{x:.1f} {y:.1f}{'h0' if before is None else ''}")
+            before = time
+        return "".join(parts)
+
+    def _told(self, i: int) -> str:
+        values = ", ".join(f"{series.name} {self._text(series.values[i])}" for series in self.series)
+        return f"{self.times[i]:%d %b %H:%M}: {values}"
+
+    def _text(self, value: float | None) -> str:
+        return "–" if value is None else self.scale.text(value)
+
+    def _x(self, share: float) -> float:
+        return self.left + share * (self.right - self.left)
+
+    def _y(self, share: float) -> float:
+        return self.bottom - share * (self.bottom - self.top)

@@ -1,0 +1,193 @@
+"""The page that shows the figures: one file that needs nothing else, and on which no text of a message can run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib.resources import files
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delayq.errors import InvalidInput
+from delayq.spark.reporting.charts import LineChart, Series
+from delayq.spark.reporting.scales import Counts, Lengths, Scale, length
+
+POINTS = 200
+"""Spans of a chart at the most: more would be finer than a screen."""
+
+MOST_QUEUES = 30
+"""So many queues, those of most deliveries, get charts."""
+
+MOST_ERRORS = 20
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 240, 360, 720, 1440, 10_080, 43_200)
+_SHARES = ("p50", "p90", "p99", "max")
+
+Row = Mapping[str, Any]
+
+
+def page(tables: Mapping[str, pa.Table], spans: pa.Table, step: int, title: str = "delayq report") -> str:
+    """Return the page that shows figures, as HTML.
+
+    Args:
+        tables: those of `Figures`, by their names.
+        spans: figures as `Figures.minutes`, of spans of `step` minutes.
+
+    Raises:
+        InvalidInput: jinja2 is missing.
+    """
+    try:
+        from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  # of the extra that the pipeline needs
+    except ImportError as error:
+        raise InvalidInput("the page needs jinja2: pip install 'delayq[spark]'") from error
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"duration": _length, "count": _count, "share": _share, "moment": _moment}
+    template = environment.from_string(files("delayq.spark.reporting").joinpath("page.html").read_text())
+    page: str = template.render(title=title, view=View(tables, spans, step))
+    return page.lstrip()
+
+
+class View:
+    """What the template shows."""
+
+    def __init__(self, tables: Mapping[str, pa.Table], spans: pa.Table, step: int) -> None:
+        self.queues = _rows(tables["queues"])
+        busiest = sorted(self.queues, key=lambda row: -row["delivered"])[:MOST_QUEUES]
+        self._shown = {row["queue"] for row in busiest}
+        self._step = step
+        self._spans = _by_queue(spans)
+        self._attempts = _by_queue(tables["attempts"])
+        self._deaths = _by_queue(tables["deaths"])
+
+    @cached_property
+    def sections(self) -> list[Section]:
+        """What is shown of a queue each."""
+        return [
+            Section(
+                row, self._step, *(each.get(row["queue"], []) for each in (self._spans, self._attempts, self._deaths))
+            )
+            for row in self.queues
+            if row["queue"] in self._shown
+        ]
+
+    @property
+    def hidden(self) -> int:
+        """How many queues have no charts."""
+        return len(self.queues) - len(self._shown)
+
+    @property
+    def first_at(self) -> dt.datetime | None:
+        """The first minute in which something has happened."""
+        return min((row["first_at"] for row in self.queues), default=None)
+
+    @property
+    def last_at(self) -> dt.datetime | None:
+        """The last one."""
+        return max((row["last_at"] for row in self.queues), default=None)
+
+
+class Section:
+    """What is shown of a queue."""
+
+    def __init__(
+        self, totals: Row, step: int, spans: Sequence[Row], attempts: Sequence[Row], deaths: Sequence[Row]
+    ) -> None:
+        self.totals = totals
+        self.name = totals["queue"]
+        self.attempts = attempts
+        self.deaths = deaths[:MOST_ERRORS]
+        self.other_deaths = sum(row["deaths"] for row in deaths[MOST_ERRORS:])
+        self.most_deaths = max((row["deaths"] for row in deaths), default=0)
+        self._step = dt.timedelta(minutes=step)
+        self._spans = spans
+
+    @cached_property
+    def charts(self) -> list[LineChart]:
+        """What has happened, what went wrong, how late, and how long."""
+        per = f"per {_span(self._step)}"
+        return [
+            self._counts(f"Sent, delivered and acked, {per}", ("sent", "delivered", "acked")),
+            self._counts(f"Retried and dead, {per}", ("retried", "died")),
+            self._lengths("Lateness of deliveries", "late"),
+            self._lengths("Time from delivery to ack or nack", "took"),
+        ]
+
+    def _counts(self, title: str, names: Sequence[str]) -> LineChart:
+        times = _without_gaps([row["minute"] for row in self._spans], self._step)
+        found = {row["minute"]: row for row in self._spans}
+        series = [Series(name, [found[time][name] if time in found else 0 for time in times]) for name in names]
+        most = max((value for each in series for value in each.values if value), default=0)
+        summary = ", ".join(f"{name} {self.totals[name]:,}" for name in names) + " in all"
+        return self._chart(title, summary, times, series, Counts(most))
+
+    def _lengths(self, title: str, name: str) -> LineChart:
+        times = [row["minute"] for row in self._spans]
+        series = [Series(share, [row[f"{name}_{share}"] for row in self._spans]) for share in _SHARES]
+        values = [value for each in series for value in each.values if value is not None]
+        totals = [(share, self.totals[f"{name}_{share}"]) for share in _SHARES]
+        summary = ", ".join(f"{share} {_length(value)}" for share, value in totals) + " over all"
+        return self._chart(title, summary, times, series, Lengths(min(values, default=0), max(values, default=1)))
+
+    def _chart(
+        self, title: str, summary: str, times: Sequence[dt.datetime], series: Sequence[Series], scale: Scale
+    ) -> LineChart:
+        return LineChart(title, summary, times, self._step, series, scale)
+
+
+def step_of(minutes: pa.Table) -> int:
+    """Return the minutes of a span, so that all of the time of `Figures.minutes` has no more than `POINTS` of them."""
+    if not len(minutes):
+        return 1
+    ends = pc.min_max(minutes["minute"]).as_py()
+    count = (ends["max"] - ends["min"]) / dt.timedelta(minutes=1) + 1
+    return next((step for step in _STEPS if count / step <= POINTS), math.ceil(count / POINTS))
+
+
+def _rows(table: pa.Table) -> list[Row]:
+    rows: list[dict[str, Any]] = table.to_pylist()
+    # In the time zone of the session.
+    return [
+        {name: value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value for name, value in row.items()}
+        for row in rows
+    ]
+
+
+def _by_queue(table: pa.Table) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in _rows(table):
+        found.setdefault(row["queue"], []).append(row)
+    return found
+
+
+def _without_gaps(times: Sequence[dt.datetime], step: dt.timedelta) -> list[dt.datetime]:
+    if not times:
+        return []
+    return [times[0] + i * step for i in range((times[-1] - times[0]) // step + 1)]
+
+
+def _span(step: dt.timedelta) -> str:
+    minutes = step // dt.timedelta(minutes=1)
+    for size, unit in ((1440, "day"), (60, "hour"), (1, "minute")):
+        if minutes % size == 0:
+            count = minutes // size
+            return unit if count == 1 else f"{count} {unit}s"
+    return f"{minutes} minutes"
+
+
+def _length(seconds: float | None) -> str:
+    return "–" if seconds is None else length(seconds)
+
+
+def _count(number: float | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+def _share(part: float | None) -> str:
+    return "–" if part is None else f"{100 * part:.3g} %"
+
+
+def _moment(at: dt.datetime | None) -> str:
+    return "–" if at is None else f"{at:%Y-%m-%d %H:%M}"

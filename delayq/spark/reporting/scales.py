@@ -1,0 +1,153 @@
+"""Scales of charts: where a value is, and which values get a line and a label."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+SHORTEST = 0.001  # seconds: what is shorter is drawn there, since a logarithm has no 0
+_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_LOG_TICKS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 86_400.0, 864_000.0, 8_640_000.0)
+_TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 7200, 10_080, 20_160, 43_200, 129_600)
+
+
+class Tick(NamedTuple):
+    """A value that is labelled: where it is, from 0 to 1, and how it is written."""
+
+    at: float
+    label: str
+
+
+class Scale(Protocol):
+    """Where values are on an axis."""
+
+    @property
+    def ticks(self) -> Sequence[Tick]: ...
+
+    def at(self, value: float) -> float: ...
+
+    def text(self, value: float) -> str: ...
+
+
+@dataclass(frozen=True)
+class Counts:
+    """From 0 to a round number that is no less than `most`."""
+
+    most: float
+
+    @property
+    def _step(self) -> float:
+        rough = max(self.most, 1) / 4
+        power = 10.0 ** math.floor(math.log10(rough))
+        return max(1.0, next(power * nice for nice in (1, 2, 5, 10) if power * nice >= rough))
+
+    @property
+    def _top(self) -> float:
+        return self._step * max(1, math.ceil(self.most / self._step))
+
+    @property
+    def ticks(self) -> list[Tick]:
+        """The round numbers."""
+        count = round(self._top / self._step)
+        return [Tick(i / count, short(i * self._step)) for i in range(count + 1)]
+
+    def at(self, value: float) -> float:
+        """Return the place of a number."""
+        return value / self._top
+
+    def text(self, value: float) -> str:
+        """Write a number in full."""
+        return f"{value:,.0f}"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of time, seconds, by their logarithm."""
+
+    least: float
+    most: float
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        low = max((tick for tick in _LOG_TICKS if tick <= max(self.least, SHORTEST)), default=SHORTEST)
+        high = next((tick for tick in _LOG_TICKS if tick >= self.most and tick > low), max(self.most, 2 * low))
+        return low, high
+
+    @property
+    def ticks(self) -> list[Tick]:
+        """Powers of ten, and the units of time."""
+        low, high = self._ends
+        return [Tick(self.at(tick), length(tick)) for tick in _LOG_TICKS if low <= tick <= high]
+
+    def at(self, value: float) -> float:
+        """Return the place of a length of time."""
+        low, high = self._ends
+        return math.log(max(value, low) / low) / math.log(high / low)
+
+    def text(self, value: float) -> str:
+        """Write a length of time."""
+        return length(value)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Moments of UTC, evenly.
+
+    Attributes:
+        first, last: the ends.
+        most: labels, at the most.
+    """
+
+    first: dt.datetime
+    last: dt.datetime
+    most: int = 7
+
+    def at(self, moment: dt.datetime) -> float:
+        """Return the place of a moment."""
+        return (moment - self.first) / max(self.last - self.first, dt.timedelta(minutes=1))
+
+    @property
+    def ticks(self) -> list[Tick]:
+        """Round moments: the first of a day has its date."""
+        minutes = (self.last - self.first) / dt.timedelta(minutes=1)
+        step = next((each for each in _TIME_STEPS if minutes / each <= self.most), math.ceil(minutes / self.most))
+        moment = dt.datetime.fromtimestamp(math.ceil(self.first.timestamp() / (60 * step)) * 60 * step, dt.UTC)
+        found: list[Tick] = []
+        day = None
+        while moment <= self.last:
+            text = (
+                f"{moment:%H:%M}"
+                if moment.date() == day
+                else f"{moment:%d %b}"
+                if step >= 1440
+                else f"{moment:%d %b %H:%M}"
+            )
+            found.append(Tick(self.at(moment), text))
+            day = moment.date()
+            moment += dt.timedelta(minutes=step)
+        return found
+
+
+def length(seconds: float) -> str:
+    """Write a length of time with three digits at the most, as in 12 ms, 1.25 s, 3.5 min."""
+    seconds = float(f"{seconds:.3g}")
+    if seconds < 1:
+        return f"{_digits(seconds * 1000)} ms"
+    size, unit = next(each for each in _UNITS if seconds >= each[0])
+    return f"{_digits(seconds / size)} {unit}"
+
+
+def short(number: float) -> str:
+    """Write a count shortly, as in 950, 1.2k, 3M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{_digits(number / size)}{unit}"
+    return _digits(number)
+
+
+def _digits(number: float) -> str:
+    text = f"{number:,.{0 if number >= 100 else 1 if number >= 10 else 2}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,86 @@
+"""A session of Spark, as delayq's commands open it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from delayq.spark import java
+from delayq.spark.source import DelayqSource
+
+LOCAL = "local[*,4]"
+"""All cores of this machine; a task that fails is tried four times, as on a cluster."""
+
+CONNECT = "sc://"
+"""What the address of a server of Spark Connect begins with."""
+
+QUIET = {
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+    "spark.ui.enabled": "false",
+}
+"""Settings with which Spark logs errors alone, and serves no page."""
+
+_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+_OWN_SETTINGS = _SETTINGS | {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOCAL_SETTINGS = _OWN_SETTINGS | {
+    "spark.sql.shuffle.partitions": "8",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def session(master: str | None = None, settings: Mapping[str, str] | None = None, name: str = "delayq") -> SparkSession:
+    """Return a session of Spark that knows the format "delayq"; the one of this process, when there is one.
+
+    It tells times in UTC, unless the settings say otherwise.
+
+    Args:
+        master: of the cluster, or the address of a server of Spark Connect (``sc://…``), which must have delayq
+            installed. When None, what Spark itself was told, as by spark-submit, or else this machine.
+        settings: of Spark, which go before delayq's own.
+
+    Raises:
+        NoJava: this machine has no Java, and no wheel has one for it.
+    """
+    running = SparkSession.getActiveSession()
+    if running is None:
+        running = _begin(master, settings or {}, name)
+    register(running)
+    return running
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session know the format "delayq", also where delayq is not installed but on the path."""
+    spark.dataSource.register(DelayqSource)
+
+
+def _begin(master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:
+    if master is None and _was_told():  # what spark-submit was given besides stays in force
+        return _opened(SparkSession.builder, {**_SETTINGS, **settings})
+    if master is not None and master.startswith(CONNECT):
+        return _opened(SparkSession.builder.remote(master), {**_SETTINGS, **settings})
+    java.provide()
+    # Else Spark takes the first python3 of the path, here and on the executors.
+    os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    master = master or LOCAL
+    own = _LOCAL_SETTINGS if master.startswith("local") else _OWN_SETTINGS
+    return _opened(SparkSession.builder.appName(name).master(master), {**own, **settings})
+
+
+def _opened(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _was_told() -> bool:
+    """Whether spark-submit has started this program, and named its master, or Spark Connect is to be used."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ

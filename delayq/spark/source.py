@@ -1,0 +1,55 @@
+"""The data source "delayq": what it reads and writes is told by its options."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from delayq.errors import InvalidInput
+from delayq.spark import reading
+from delayq.spark.writing.sink import Sink, StreamSink
+
+
+class DelayqSource(DataSource):
+    """The format "delayq" of a DataFrame's `read`, `readStream`, `write` and `writeStream`.
+
+    ``docs/spark.md`` tells its options and columns.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what the format is called."""
+        return "delayq"
+
+    def schema(self) -> str:
+        """Return the columns of what the options name."""
+        return reading.columns(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads all that is there now."""
+        return reading.reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        """Return what reads the ledger or a topic as it grows."""
+        return reading.stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what sends each row as a message."""
+        _refuse_to_overwrite(overwrite)
+        return Sink(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """Return what sends each row of a stream as a message."""
+        _refuse_to_overwrite(overwrite)
+        return StreamSink(self.options, schema)
+
+
+def _refuse_to_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise InvalidInput('a queue is not overwritten: use mode("append"), and purge it first if that is meant')

@@ -1,0 +1,42 @@
+"""Ids of rows that have none: the same whenever the same task runs again."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+from collections import Counter
+
+from delayq.operations.sealing import Sealed
+
+_BYTES = 15  # 20 characters: two of a trillion ids are the same once in 10^12 runs
+
+
+class Ids:
+    """Makes the ids of one task.
+
+    A task that runs again may get its rows in another order, so an id is made of what the row says, and of how many
+    rows of the task said the same before it.
+
+    Args:
+        run: of the job; another run makes other ids.
+        partition: of the task.
+    """
+
+    def __init__(self, run: str, partition: int) -> None:
+        self._key = hashlib.blake2b(f"{run} {partition}".encode(), digest_size=32).digest()
+        self._seen: Counter[bytes] = Counter()
+
+    def make(self, sealed: Sealed, expires_at: dt.datetime | None) -> str:
+        """Return the id for a row.
+
+        Args:
+            sealed: the row, without its expiry: that is stored as a time from now, which is another one in each try.
+        """
+        hasher = hashlib.blake2b(f"{sealed.due!r} {expires_at} ".encode(), key=self._key, digest_size=_BYTES)
+        hasher.update(sealed.envelope)
+        content = hasher.digest()
+        count = self._seen[content] = self._seen[content] + 1
+        if count > 1:
+            content = hashlib.blake2b(content + str(count).encode(), key=self._key, digest_size=_BYTES).digest()
+        return base64.urlsafe_b64encode(content).decode()

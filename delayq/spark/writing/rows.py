@@ -1,0 +1,120 @@
+"""Rows of a table as messages."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from delayq.errors import InvalidInput
+from delayq.message import Outgoing
+
+COLUMNS: dict[str, tuple[tuple[type[t.DataType], ...], str]] = {
+    "payload": ((t.StringType, t.BinaryType, t.StructType, t.MapType, t.ArrayType), "a string, binary or a struct"),
+    "due_at": ((t.TimestampType,), "a timestamp"),
+    "delay": ((t.IntegralType, t.FractionalType), "a number of seconds"),
+    "id": ((t.StringType,), "a string"),
+    "headers": ((t.MapType,), "a map of strings"),
+    "max_retries": ((t.IntegralType,), "a whole number"),
+    "expires_at": ((t.TimestampType,), "a timestamp"),
+}
+"""The columns of a table of messages, the types that each may have, and these in words."""
+
+FORMATS = ("text", "json")
+
+
+class Row(NamedTuple):
+    """A row, and the message that it is to be: an `Outgoing`, or the reason why it is none.
+
+    Attributes:
+        number: within its partition, from 0.
+        id: as the table has it, or None.
+        expires_at: likewise; the message has it as a time from now.
+    """
+
+    number: int
+    id: str | None
+    expires_at: dt.datetime | None
+    message: Outgoing | InvalidInput
+
+
+class Rows:
+    """Reads a table of messages.
+
+    Args:
+        schema: of the table.
+        payload_format: what a string in `payload` is: "text", or the text of a "json" document.
+
+    Raises:
+        InvalidInput: naming the column that is missing, unknown or of another type.
+    """
+
+    def __init__(self, schema: t.StructType, payload_format: str = "text") -> None:
+        if payload_format not in FORMATS:
+            raise InvalidInput(f'the option "payload_format" is {payload_format!r}: give {" or ".join(FORMATS)}')
+        _check(schema)
+        self._is_json = payload_format == "json" and isinstance(schema["payload"].dataType, t.StringType)
+
+    def read(self, batch: pa.RecordBatch, first: int, now: dt.datetime) -> Iterator[Row]:
+        """Yield the rows of a batch.
+
+        Args:
+            first: the number of its first row.
+            now: the server's time, from which `expires_at` counts.
+        """
+        names = batch.schema.names
+        columns = [column.to_pylist(maps_as_pydicts="strict") for column in batch.columns]
+        for number, values in enumerate(zip(*columns, strict=True), first):
+            row = dict(zip(names, values, strict=True))
+            message: Outgoing | InvalidInput
+            try:
+                message = self._outgoing(row, now)
+            except InvalidInput as error:
+                message = error
+            yield Row(number, row.get("id"), row.get("expires_at"), message)
+
+    def _outgoing(self, row: Mapping[str, Any], now: dt.datetime) -> Outgoing:
+        payload, due_at, delay = row["payload"], row.get("due_at"), row.get("delay")
+        if payload is None:
+            raise InvalidInput("payload is null")
+        if due_at is None and delay is None:
+            raise InvalidInput(f"{' and '.join(name for name in ('due_at', 'delay') if name in row)} is null")
+        expires_at = row.get("expires_at")
+        return Outgoing(
+            _json(payload) if self._is_json else payload,
+            at=due_at,
+            delay=None if delay is None else float(delay),
+            id=row.get("id"),
+            headers=row.get("headers"),
+            max_retries=row.get("max_retries"),
+            expires_in=None if expires_at is None else max(0.0, (expires_at - now).total_seconds()),
+        )
+
+
+def _check(schema: t.StructType) -> None:
+    for field in schema.fields:
+        if field.name not in COLUMNS:
+            raise InvalidInput(
+                f"column {field.name!r} is none of {', '.join(COLUMNS)}: drop it, or let it be part of the payload, as "
+                f'in struct("{field.name}", …).alias("payload")'
+            )
+        types, wanted = COLUMNS[field.name]
+        if not isinstance(field.dataType, types):
+            raise InvalidInput(f"column {field.name!r} is {field.dataType.simpleString()}: make it {wanted}")
+    names = set(schema.names)
+    if "payload" not in names:
+        raise InvalidInput(f"there is no column payload among {', '.join(schema.names)}")
+    if not names & {"due_at", "delay"}:
+        raise InvalidInput(f"there is neither due_at nor delay among {', '.join(schema.names)}: when are they due?")
+
+
+def _json(text: str) -> msgspec.Raw:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise InvalidInput(f"payload is no JSON: {error}") from error
+    return msgspec.Raw(text.encode())

@@ -1,0 +1,203 @@
+"""Writing: each row of a table becomes a message, once, however often its task or its job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from delayq.errors import InvalidInput, RowRefused
+from delayq.lake.files import write_json
+from delayq.log import log
+from delayq.names import new_id
+from delayq.operations.core import Core
+from delayq.operations.sealing import Sealed, seal_one
+from delayq.operations.sending import send_new
+from delayq.spark.server import Server, ServerClock, required
+from delayq.spark.writing.ids import Ids
+from delayq.spark.writing.rejects import Reject, write_rejects
+from delayq.spark.writing.rows import Row, Rows
+from delayq.times import delay_ms
+
+DAY = 86_400.0
+MODES = ("FAILFAST", "PERMISSIVE")
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What became of the rows of a table.
+
+    Attributes:
+        sent: new messages.
+        existing: whose id was there, or reserved: sent by an earlier run, or an earlier try of a task.
+        rejected: could not be sent; mode PERMISSIVE.
+    """
+
+    sent: int = 0
+    existing: int = 0
+    rejected: int = 0
+
+    def __add__(self, other: Summary) -> Summary:
+        return Summary(self.sent + other.sent, self.existing + other.existing, self.rejected + other.rejected)
+
+
+@dataclass
+class Wrote(WriterCommitMessage):
+    """What a task has done."""
+
+    summary: Summary
+
+
+class _Sending:
+    """The options of a write, and what a task does by them. It goes to the tasks."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._server = Server.of(options)
+        self._queue = required(options, "queue")
+        self._rows = Rows(schema, options.get("payload_format", "text"))
+        self._unique_ms = _window_ms(options)
+        self._mode = options.get("mode", "FAILFAST").upper()
+        if self._mode not in MODES:
+            raise InvalidInput(f'the option "mode" is {options["mode"]!r}: give {" or ".join(MODES)}')
+        self._rejects = required(options, "rejects") if self._mode == "PERMISSIVE" else None
+        self._summary = options.get("summary")
+
+    def run(self, batches: Iterator[pa.RecordBatch], run: str) -> Wrote:
+        """Send the rows of a task."""
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        task = Task(partition, Ids(run, partition), self._unique_ms, keeps_rejects=self._rejects is not None)
+        summary = Summary()
+        with self._server.queue(self._queue) as queue:
+            clock = ServerClock(queue)
+            for batch in batches:
+                sealed = list(task.seal(queue.core, self._rows.read(batch, task.rows, clock.now())))
+                new = queue.connection.do(send_new(queue.core, sealed))
+                summary += Summary(sent=sum(new), existing=len(new) - sum(new))
+        if self._rejects is not None:
+            write_rejects(self._rejects, f"{run}-{partition}", task.rejects)
+        return Wrote(summary + Summary(rejected=len(task.rejects)))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None = None) -> None:
+        """Tell what all tasks together have done."""
+        total = sum((message.summary for message in messages if isinstance(message, Wrote)), Summary())
+        told: dict[str, Any] = msgspec.structs.asdict(total) | ({} if batch is None else {"batch": batch})
+        log.info("rows sent", queue=self._queue, **told)
+        if self._summary is not None:
+            write_json(self._summary, {"queue": self._queue} | told)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Tell that the job has failed: what was sent stays, and a rerun under the same ids leaves it."""
+        done = sum(message is not None for message in messages)
+        log.warning("the write has failed; what was sent stays", queue=self._queue, finished_tasks=done)
+
+
+class Task:
+    """What a task knows of its rows.
+
+    Attributes:
+        rows: how many it has seen.
+        rejects: those that cannot be sent.
+    """
+
+    def __init__(self, partition: int, ids: Ids, unique_ms: int, keeps_rejects: bool) -> None:
+        self.rows = 0
+        self.rejects: list[Reject] = []
+        self._partition = partition
+        self._ids = ids
+        self._unique_ms = unique_ms
+        self._keeps_rejects = keeps_rejects
+
+    def seal(self, core: Core, rows: Iterable[Row]) -> Iterator[Sealed]:
+        """Yield the messages that the rows are to be, under the ids that they have in each try.
+
+        Raises:
+            RowRefused: one cannot be sent, and rejects are not kept.
+        """
+        for row in rows:
+            self.rows += 1
+            try:
+                sealed = self._seal(core, row)
+            except InvalidInput as error:
+                self._reject(row, error)
+            else:
+                yield sealed
+
+    def _seal(self, core: Core, row: Row) -> Sealed:
+        if isinstance(row.message, InvalidInput):
+            raise row.message
+        sealed = seal_one(core, row.message, "")
+        message_id = sealed.id
+        if row.id is None:
+            lasting = sealed
+            if row.expires_at is not None:
+                lasting = seal_one(core, msgspec.structs.replace(row.message, expires_in=None), "")
+            message_id = self._ids.make(lasting, row.expires_at)
+        return Sealed(message_id, sealed.due, sealed.envelope, "ignore", True, self._unique_ms)
+
+    def _reject(self, row: Row, error: InvalidInput) -> None:
+        if not self._keeps_rejects:
+            named = "" if row.id is None else f" (id {row.id!r})"
+            raise RowRefused(
+                f"row {row.number} of partition {self._partition}{named} cannot be sent: {error}. Rows before it may "
+                'have been: a rerun under the same ids leaves those. .option("mode", "PERMISSIVE") puts such rows aside'
+            ) from error
+        self.rejects.append(Reject(self._partition, row.number, row.id, str(error)))
+
+
+class Sink(DataSourceArrowWriter):
+    """Sends a table, each row once."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._sending = _Sending(options, schema)
+        self._run = options.get("run") or new_id()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of a task."""
+        return self._sending.run(iterator, self._run)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Tell what was sent."""
+        self._sending.commit(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Tell that the job has failed."""
+        self._sending.abort(messages)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Sends a stream of tables, each row of each batch once, also when a batch is done again."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._sending = _Sending(options, schema)
+        self._run = options.get("run")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of a task."""
+        context = TaskContext.get()
+        assert context is not None, "a stream is written by tasks"
+        # A batch that is done again has its number again, and so have its rows.
+        query = self._run or context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return self._sending.run(iterator, f"{query}-{batch}")
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
+        """Tell what was sent."""
+        self._sending.commit(messages, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
+        """Tell that the batch has failed."""
+        self._sending.abort(messages)
+
+
+def _window_ms(options: Mapping[str, str]) -> int:
+    given = options.get("unique_for", DAY)
+    try:
+        return delay_ms(float(given), "unique_for")
+    except ValueError as error:
+        raise InvalidInput(f'the option "unique_for" is {given!r}: give seconds, 0 or more') from error

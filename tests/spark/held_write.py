@@ -1,0 +1,58 @@
+"""For spark-submit: writes ROWS messages in four partitions, where the first try of the second stops halfway for good.
+
+Usage: held_write.py FOLDER, which has the file `url`, and gets `held`, `summary.json` and `told.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from pyspark import TaskContext
+from pyspark.sql import functions as f
+
+import delayq
+from delayq.spark import session
+
+ROWS = 20_000
+PARTITIONS = 4
+HELD = range(5_000, 10_000)
+BATCH = 500
+
+
+def letter(number: int) -> dict[str, object]:
+    """Return the payload of a row: each another, and long, since a Python process passes rows on by 64 KiB."""
+    return {"id": number, "text": f"{number:0300}"}
+
+
+def main(folder: Path) -> None:
+    def text(number: int) -> str:
+        context = TaskContext.get()
+        assert context is not None
+        if number == HELD[len(HELD) // 2] and context.attemptNumber() == 0:
+            hidden = folder / ".held"
+            hidden.write_text(str(os.getppid()))  # of the process that the executor has for its Pythons
+            hidden.rename(folder / "held")
+            signal.pause()
+        return str(letter(number)["text"])
+
+    spark = session()
+    payload = f.struct("id", f.udf(text, "string", useArrow=False)("id").alias("text"))
+    table = spark.range(0, ROWS, 1, PARTITIONS).select(
+        f.concat(f.lit("reminder-"), "id").alias("id"),
+        f.to_json(payload).alias("payload"),
+        f.lit(3600).alias("delay"),
+    )
+    writer = table.write.format("delayq").mode("append").option("queue", "letters").option("payload_format", "json")
+    writer = writer.option("url", (folder / "url").read_text()).option("summary", str(folder / "summary.json"))
+    writer.save()
+    told = {name: spark.conf.get(name) for name in ("spark.app.name", "spark.sql.shuffle.partitions")}
+    (folder / "told.json").write_text(json.dumps(told | {"delayq": delayq.__file__}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

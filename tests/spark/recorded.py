@@ -1,0 +1,46 @@
+"""Events for the tests of the archive and the report: rows as a ledger has them, and who else reads an archive."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+
+from delayq.spark.jobs.archive import COLUMNS
+
+LEDGER = COLUMNS.removesuffix(", date date")
+NAMES = [column.split()[0] for column in LEDGER.split(", ")]
+NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+
+
+def event(name: str, seconds: float = 0, message: str = "a", number: int = 0, **others: Any) -> dict[str, Any]:
+    """Return an event, some seconds after `NOON`; its entry is of that millisecond, with a number behind it."""
+    at = NOON + dt.timedelta(seconds=seconds)
+    told = {"queue": "jobs", "shard": 0, "entry": f"{round(at.timestamp() * 1000)}-{number}", "id": message}
+    return dict.fromkeys(NAMES) | told | {"event": name, "at": at} | others
+
+
+def frame(spark: SparkSession, events: Sequence[dict[str, Any]]) -> DataFrame:
+    """Return events as Spark reads them from a ledger."""
+    return spark.createDataFrame([tuple(each[name] for name in NAMES) for each in events], LEDGER)
+
+
+def seen(path: Path, table: str = "events") -> list[dict[str, Any]]:
+    """Return what a reader that knows nothing of Spark finds in a table: each file that is in its folder, as it is."""
+    found = ds.dataset(str(path / table), format="parquet", partitioning="hive")
+    rows: list[dict[str, Any]] = found.to_table().to_pylist()
+    return rows
+
+
+def named(shard: int, entry: str) -> str:
+    """Return what tells an entry from all others: the shards of a ledger number theirs each for itself."""
+    return f"{shard} {entry}"
+
+
+def entries(path: Path) -> list[str]:
+    """Return the entries that such a reader finds, in order; one that is there twice comes twice."""
+    return sorted(named(row["shard"], row["entry"]) for row in seen(path)) if (path / "events").exists() else []

@@ -1,0 +1,125 @@
+"""The job `archive`: a ledger in Parquet, each entry once."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import redis
+from pyspark.sql import SparkSession
+
+from delayq import Queue
+from delayq.errors import DataLost, InvalidInput, LakeMismatch, PipelineError
+from delayq.keys import shard_of
+from delayq.spark.archiving import folders
+from delayq.spark.archiving.growing import Stored
+from delayq.spark.archiving.locks import alone
+from delayq.spark.jobs.archive import archive, events, table_of
+from delayq.spark.server import Server
+from tests.ledgers import append
+from tests.servers import RedisServer
+from tests.spark.killing import Killing
+from tests.spark.recorded import entries, named, seen
+
+AT = 1_763_726_400_000  # noon, UTC
+DAY = 86_400_000
+
+
+@pytest.fixture
+def server(redis_server: RedisServer) -> Server:
+    return Server(redis_server.url)
+
+
+@pytest.fixture
+def queue(server: Server):
+    """A queue of two shards that keeps a ledger, though nothing is in it yet."""
+    with server.queue("jobs", shards=2) as queue:
+        queue.configure(events=True)
+        yield queue
+
+
+def record(client: redis.Redis, count: int, first: int = 0) -> list[str]:
+    """Append entries of several messages and of two days; return what tells them from all others."""
+    added = {f"m{i}": AT + (i % 2) * DAY for i in range(first, first + count)}
+    return [named(shard_of(name, 2), append(client, name, "sent", at, shards=2, due=at)) for name, at in added.items()]
+
+
+@pytest.mark.usefixtures("queue")
+def test_batch_that_was_killed_halfway_is_archived_once_by_the_next_run(
+    spark: SparkSession, server: Server, redis_client: redis.Redis, tmp_path: Path
+):
+    known = record(redis_client, 20)
+    killing = Killing([(folders, "move")], 2)
+    with pytest.raises(PipelineError, match="Killed"):
+        killing.run(lambda: archive(spark, server, ["jobs"], str(tmp_path)))
+    assert 0 < len(set(entries(tmp_path))) == len(entries(tmp_path)) < 20
+    known += record(redis_client, 10, first=20)
+    found = archive(spark, server, ["jobs"], str(tmp_path))
+    assert entries(tmp_path) == sorted(known)
+    assert sorted(named(row.shard, row.entry) for row in found.collect()) == sorted(known)
+
+
+@pytest.mark.usefixtures("queue")
+def test_archive_has_what_the_ledger_tells(
+    spark: SparkSession, server: Server, redis_client: redis.Redis, tmp_path: Path
+):
+    told = {"attempt": 2, "due": AT - 250, "late": 250, "consumer": "web-1", "reason": "it's over"}
+    entry = append(redis_client, "order-42", "delivered", AT, shards=2, **told)
+    stored: list[Stored] = []
+    archive(spark, server, ["jobs"], str(tmp_path), tell=stored.append)
+    assert sum(each.rows for each in stored) == 1
+    (row,) = seen(tmp_path)
+    assert (row["queue"], str(row["date"]), row["id"], row["event"]) == ("jobs", "2025-11-21", "order-42", "delivered")
+    assert (row["attempt"], row["late"], row["consumer"], row["reason"]) == (2, 0.25, "web-1", "it's over")
+    assert (row["at"].timestamp() * 1000, row["due_at"].timestamp() * 1000) == (AT, AT - 250)
+    assert row["entry"] == entry
+
+
+def test_what_was_dropped_before_it_was_archived_is_an_error_that_says_so(
+    spark: SparkSession, server: Server, queue: Queue, redis_client: redis.Redis, tmp_path: Path
+):
+    record(redis_client, 4)
+    archive(spark, server, ["jobs"], str(tmp_path))
+    record(redis_client, 8, first=4)
+    queue.events.trim(max_length=1, approximate=False)
+    with pytest.raises(DataLost, match="have been trimmed"):
+        archive(spark, server, ["jobs"], str(tmp_path))
+
+
+def test_queue_without_a_ledger_is_refused(spark: SparkSession, server: Server, tmp_path: Path):
+    with pytest.raises(InvalidInput, match="keeps no ledger"):
+        archive(spark, server, ["nothing"], str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("queue")
+def test_two_processes_do_not_archive_a_queue_to_one_place(spark: SparkSession, server: Server, tmp_path: Path):
+    work = table_of(str(tmp_path), "jobs").work
+    with (
+        alone(f"{work}/archiving.lock", "archiving"),
+        pytest.raises(LakeMismatch, match="another process is archiving"),
+    ):
+        archive(spark, server, ["jobs"], str(tmp_path))
+
+
+@pytest.mark.usefixtures("queue")
+def test_run_that_follows_archives_what_comes_and_stops_when_it_is_told_to(
+    spark: SparkSession, server: Server, redis_client: redis.Redis, tmp_path: Path
+):
+    known = record(redis_client, 4)
+    stop = threading.Event()
+
+    def tell(_: object) -> None:
+        if len(known) == 4:
+            known.extend(record(redis_client, 4, first=4))
+        else:
+            stop.set()
+
+    archive(spark, server, ["jobs"], str(tmp_path), follow=True, every=0.1, stop=stop, tell=tell)
+    archive(spark, server, ["jobs"], str(tmp_path))
+    assert entries(tmp_path) == sorted(known)
+
+
+def test_archive_that_has_nothing_yet_is_an_empty_table(spark: SparkSession, tmp_path: Path):
+    assert events(spark, str(tmp_path / "none")).count() == 0

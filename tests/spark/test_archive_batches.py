@@ -1,0 +1,103 @@
+"""A batch is in a table once, wherever the process that adds it is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from delayq.errors import InvalidInput, LakeMismatch
+from delayq.lake.files import write_table
+from delayq.spark.archiving import folders
+from delayq.spark.archiving.growing import GrowingTable, Stored
+from delayq.spark.archiving.queries import Growing
+from delayq.spark.jobs.archive import SCHEMA, table_of
+from tests.spark.killing import Killing
+from tests.spark.recorded import NOON, entries, event, frame, named, seen
+
+STEPS = [(folders, name) for name in ("move", "remove", "remove_folder", "settle", "sync")]
+TWO_DAYS = [event("sent", seconds, f"m{seconds}") for seconds in (0, 1, 50_000, 50_001)]
+LATER = [event("acked", seconds, f"m{seconds}") for seconds in (60_000, 60_001)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> GrowingTable:
+    return table_of(str(tmp_path), "jobs")
+
+
+def staged(table: GrowingTable, files: int) -> str:
+    """Write a batch as the tasks do that Spark gives it to, each of which writes a file a day."""
+    folder = f"{table.work}/staging/try-{files}"
+    for day in {row["at"].date() for row in TWO_DAYS}:
+        rows = [row for row in TWO_DAYS if row["at"].date() == day]
+        for i in range(files):
+            write_table(f"{folder}/date={day}/{i}.parquet", pa.Table.from_pylist(rows[i::files], SCHEMA))
+    return folder
+
+
+@pytest.mark.parametrize("again", [1, 2], ids=["as it was", "by more tasks"])
+def test_batch_that_is_killed_at_any_step_is_in_the_table_once_when_it_was_done_again(again: int, tmp_path: Path):
+    whole = sorted(named(0, row["entry"]) for row in TWO_DAYS)
+    step, was_killed = 0, True
+    while was_killed:
+        path = tmp_path / str(step)
+        table = table_of(str(path), "jobs")
+
+        def work(files: int, table: GrowingTable = table) -> None:
+            table.forget(7)
+            table.take_in(staged(table, files), 7)
+
+        def look(path: Path = path) -> None:
+            assert len(entries(path)) == len(set(entries(path)))
+
+        was_killed = Killing(STEPS, step, look).run(lambda: work(2))
+        assert Killing(STEPS, -1, look).run(lambda: work(again)) is False
+        assert entries(path) == whole
+        step += 1
+    assert step > 2 * 2 * 3  # two files of each of two days: to disk, to the table, and that they are there
+
+
+def test_reader_that_knows_nothing_of_spark_finds_columns_and_folders(spark: SparkSession, tmp_path: Path):
+    table = table_of(str(tmp_path), "a/b 100%")
+    Growing(table)(frame(spark, [event("nacked", 0.25, attempt=2, reason="no")]), 0)
+    (row,) = seen(tmp_path)
+    assert row["queue"] == "a/b 100%"
+    assert str(row["date"]) == "2026-11-21"
+    assert (row["id"], row["event"], row["attempt"], row["reason"], row["late"]) == ("a", "nacked", 2, "no", None)
+    assert (row["at"] - NOON).total_seconds() == 0.25
+    assert {path.suffix for path in (tmp_path / "events").rglob("*") if path.is_file()} == {".parquet"}
+
+
+def test_batches_of_a_run_come_one_after_the_other(spark: SparkSession, tmp_path: Path, table: GrowingTable):
+    stored: list[Stored] = []
+    growing = Growing(table, stored.append)
+    growing(frame(spark, TWO_DAYS), 0)
+    growing(frame(spark, LATER), 1)
+    assert entries(tmp_path) == sorted(named(0, row["entry"]) for row in TWO_DAYS + LATER)
+    assert [(each.queue, each.number, each.rows) for each in stored] == [("jobs", 0, 4), ("jobs", 1, 2)]
+    assert not (tmp_path / "_work" / "queue=jobs" / "staging").exists()
+
+
+def test_table_with_later_batches_than_its_checkpoint_is_left_alone(
+    spark: SparkSession, tmp_path: Path, table: GrowingTable
+):
+    growing = Growing(table)
+    growing(frame(spark, TWO_DAYS), 0)
+    growing(frame(spark, LATER), 1)
+    before = entries(tmp_path)
+    with pytest.raises(LakeMismatch, match="old copy"):
+        Growing(table)(frame(spark, TWO_DAYS), 0)
+    assert entries(tmp_path) == before
+
+
+def test_table_without_its_checkpoint_is_refused(spark: SparkSession, table: GrowingTable):
+    Growing(table)(frame(spark, TWO_DAYS), 0)
+    with pytest.raises(LakeMismatch, match="checkpoint is gone"):
+        table.check()
+
+
+def test_queue_whose_folder_no_disk_takes_is_refused(tmp_path: Path):
+    with pytest.raises(InvalidInput, match="name of a folder"):
+        _ = table_of(str(tmp_path), "ü" * 64).folder

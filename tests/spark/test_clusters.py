@@ -1,0 +1,94 @@
+"""delayq on clusters of Spark: a standalone one, and a server of Spark Connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from delayq import Queue
+from tests.conftest import StartServer
+from tests.servers import RedisServer
+from tests.spark import connect_client, held_write
+from tests.spark.standalone import Cluster, Process, conf, without_delayq, zipped
+
+
+def test_executor_killed_in_a_write_loses_nothing_doubles_nothing_and_shows_no_password(
+    start_server: StartServer, tmp_path: Path
+):
+    password = f"pw{secrets.token_hex(16)}"
+    server = start_server(port=True, config={"requirepass": password})
+    url = f"redis://:{password}@127.0.0.1:{server.port}/0"
+    (tmp_path / "url").write_text(url)
+    (tmp_path / "events").mkdir()
+    settings = {
+        "spark.cores.max": "2",
+        "spark.executor.memory": "512m",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are there before the first task
+        "spark.eventLog.enabled": "true",  # what the web interface shows, and more
+        "spark.eventLog.dir": str(tmp_path / "events"),
+        "spark.eventLog.compress": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(held_write.BATCH),
+        "spark.sql.shuffle.partitions": "3",
+        "spark.ui.enabled": "false",
+    }
+    options = ["--name", "reminders", "--py-files", str(zipped(tmp_path / "delayq.zip"))]
+    with Queue("letters", url=url) as queue, Cluster(tmp_path, without_delayq(tmp_path)) as cluster:
+        with cluster.submit(Path(held_write.__file__), str(tmp_path), settings=settings, options=options) as driver:
+            driver.goes_on_until((tmp_path / "held").exists)
+            driver.goes_on_until(lambda: queue.get(f"reminder-{held_write.HELD[0]}") is not None)
+            os.kill(parent_of(int((tmp_path / "held").read_text())), signal.SIGKILL)
+            driver.ends_well()
+
+        summary = json.loads((tmp_path / "summary.json").read_text())
+        assert summary["queue"] == "letters"
+        assert summary["sent"] + summary["existing"] == held_write.ROWS
+        assert summary["rejected"] == 0
+        assert 1 <= summary["existing"] <= len(held_write.HELD) // 2  # the killed try had sent them
+
+        stats = queue.stats()
+        assert (stats.sent, stats.pending) == (held_write.ROWS, held_write.ROWS)
+        letters = {message.id: message.payload for message in queue.peek(limit=held_write.ROWS)}
+        assert letters == {f"reminder-{n}": held_write.letter(n) for n in range(held_write.ROWS)}
+
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert Path(told["delayq"]).is_relative_to(tmp_path / "delayq.zip")
+    assert (told["spark.app.name"], told["spark.sql.shuffle.partitions"]) == ("reminders", "3")
+
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path != tmp_path / "url"]
+    assert {"driver.log", "stderr"} <= {path.name for path in written}
+    assert any(path.is_relative_to(tmp_path / "events") and path.stat().st_size for path in written)
+    assert [path for path in written if password.encode() in path.read_bytes()] == []
+
+
+def parent_of(pid: int) -> int:
+    done = subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_server_of_spark_connect_with_delayq_installed_knows_the_format(redis_server: RedisServer, tmp_path: Path):
+    with zipfile.ZipFile(zipped(tmp_path / "delayq.zip")) as archive:
+        archive.extractall(tmp_path / "installed")
+    own = without_delayq(tmp_path) | {"DELAYQ_URL": redis_server.url}
+    own["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'installed'}"
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.ui.enabled": "false",
+    }
+    command = ["spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    with Process(tmp_path / "server.log", [*command, "--master", "local[2]", *conf(settings)], own) as server:
+        port = server.says(r"Spark Connect server started at: .*:(\d+)")[1]
+        without_path = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        client = [sys.executable, connect_client.__file__, f"sc://127.0.0.1:{port}"]
+        done = subprocess.run(client, env=without_path, capture_output=True, text=True, timeout=90, check=False)
+        assert done.returncode == 0, f"{done.stderr}\n{server.log.read_text()}"
+    assert json.loads(done.stdout) == {"found": connect_client.ROWS, "zone": "UTC"}
+    with Queue("letters", url=redis_server.url) as queue:
+        assert queue.stats().sent == connect_client.ROWS

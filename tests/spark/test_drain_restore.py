@@ -1,0 +1,345 @@
+"""Whole queues to Parquet and back."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from delayq.cli import main
+from pyspark.sql import SparkSession
+
+from delayq import Outgoing, Queue
+from delayq.errors import InvalidInput, LakeMismatch, PipelineError, ServerOutOfMemory
+from delayq.operations import backup
+from delayq.spark.jobs import drain as draining
+from delayq.spark.jobs import manifest
+from delayq.spark.jobs.drain import Drained, discard_drained, drain
+from delayq.spark.jobs.restore import kept as kept_row
+from delayq.spark.jobs.restore import restore
+from delayq.spark.server import Server
+from tests.servers import RedisServer
+from tests.spark.kept import assert_whole, fill, stored
+
+
+@pytest.fixture
+def server(redis_server: RedisServer) -> Server:
+    return Server(redis_server.url)
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer) -> Iterator[Queue]:
+    with Queue("emails", url=redis_server.url) as queue:
+        yield queue
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "emails")
+
+
+def files(folder: str) -> list[Path]:
+    return sorted(Path(folder, "messages").glob("*.parquet"))
+
+
+def rows(folder: str) -> list[dict[str, Any]]:
+    """What a reader that is no Spark finds."""
+    return [row for file in files(folder) for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def test_queue_is_the_same_on_another_server_with_other_shards_under_another_name(
+    spark: SparkSession, server: Server, redis_server: RedisServer, own_server: RedisServer, folder: str
+):
+    with Queue("emails", url=redis_server.url, shards=2) as queue:
+        fill(queue)
+        before = stored(queue)
+        told = drain(spark, server, "emails", folder)
+        assert stored(queue) == before
+    assert told.manifest.rows == {"pending": 25, "ready": 4, "retry": 4, "dead": 7}
+    assert (told.manifest.shards, str(told.manifest.server)[:3]) == (2, redis_server.version)
+    assert {row["id"] for row in rows(folder)} == set(before)
+    done = restore(spark, folder, Server(own_server.url), "letters", shards=3)
+    assert (done.restored, done.existing) == (40, 0)
+    with Queue("letters", url=own_server.url, shards=None) as there:
+        assert stored(there) == before
+        assert len(there.core.shards) == 3
+        assert there.stats().paused_since is not None
+        assert_whole(there)
+
+
+def test_restored_messages_are_handled_as_they_would_have_been(
+    spark: SparkSession, server: Server, queue: Queue, folder: str
+):
+    queue.send({"a": 1}, id="failed", max_retries=1, headers={"h": b"\xff"})
+    queue.receive()[0].nack(delay=0, error="broken")
+    queue.send(b"\x00raw", id="fresh")
+    queue.pause()
+    assert drain(spark, server, "emails", folder, remove=True).removed == 2
+    restore(spark, folder, server, resume=True)
+    taken = {message.id: message for message in queue.receive(10)}
+    assert (taken["fresh"].payload, taken["fresh"].attempt) == (b"\x00raw", 1)
+    failed = taken["failed"]
+    assert (failed.payload, failed.attempt, failed.headers, failed.is_last) == ({"a": 1}, 2, {"h": b"\xff"}, True)
+    for message in taken.values():
+        message.ack()
+    assert_whole(queue)
+
+
+def test_schedules_and_limits_go_along(spark: SparkSession, redis_server: RedisServer, server: Server, folder: str):
+    with Queue("emails", url=redis_server.url) as queue:
+        queue.configure(rate="100/s", concurrency=5, events=1000)
+        for number in range(8):
+            queue.schedules.add(f"s{number}", "@daily", {"n": number}, timezone="Europe/Berlin", headers={"h": "x"})
+        queue.schedules.pause("s0")
+        queue.pause()
+        before = queue.schedules.list()
+        told = drain(spark, server, "emails", folder)
+    assert told.manifest.schedules == 8
+    restore(spark, folder, server, "same")
+    with Queue("same", url=redis_server.url) as same:
+        assert same.configuration() == told.manifest.configuration
+        assert same.schedules.list() == [msgspec.structs.replace(each, queue="same") for each in before]
+        assert_whole(same)
+    with pytest.raises(InvalidInput, match="takes no rate or concurrency"):
+        restore(spark, folder, server, "spread", shards=3)
+    assert restore(spark, folder, server, "spread").schedules == 8
+
+
+def test_occurrences_have_the_ids_of_the_shards_that_they_come_to(
+    spark: SparkSession, redis_server: RedisServer, server: Server, folder: str
+):
+    with Queue("emails", url=redis_server.url) as queue:
+        for number in range(8):
+            queue.schedules.add(f"s{number}", "@daily", number)
+        queue.pause()
+        before = {each.next_id: each.next_at for each in queue.schedules.list()}
+        drain(spark, server, "emails", folder)
+    restore(spark, folder, server, "spread", shards=5)
+    with Queue("spread", url=redis_server.url, shards=5) as spread:
+        after = {each.next_id: each.next_at for each in spread.schedules.list()}
+        assert Counter(after.values()) == Counter(before.values())
+        assert after.keys() != before.keys()
+        assert {each.id for each in spread.peek("pending", 100)} == after.keys()
+        assert spread.schedules.remove("s3")
+        assert spread.stats().pending == 7
+        assert_whole(spread)
+
+
+def test_restore_that_broke_off_is_completed_by_the_next(
+    spark: SparkSession, server: Server, queue: Queue, own_server: RedisServer, folder: str
+):
+    queue.send_many([Outgoing(bytes(6000), id=f"m{n}", delay=3600) for n in range(600)])
+    queue.pause()
+    drain(spark, server, "emails", folder)
+    with own_server.client() as admin, Queue("emails", url=own_server.url, shards=None) as there:
+        admin.config_set("maxmemory", admin.info("memory")["used_memory"] + 2_200_000)
+        with pytest.raises(ServerOutOfMemory):
+            restore(spark, folder, Server(own_server.url))
+        assert 0 < there.stats().pending < 600
+        admin.config_set("maxmemory", 0)
+        done = restore(spark, folder, Server(own_server.url))
+        assert done.existing > 0
+        assert done.restored + done.existing == 600
+        assert stored(there) == stored(queue)
+        assert_whole(there)
+        again = restore(spark, folder, Server(own_server.url), resume=True)
+        assert (again.restored, again.existing) == (0, 600)
+        assert there.stats().sent == 600
+        assert there.stats().paused_since is None
+
+
+def test_drained_messages_are_removed_but_for_those_that_have_changed(
+    spark: SparkSession, server: Server, queue: Queue, folder: str
+):
+    fill(queue)
+    drain(spark, server, "emails", folder)
+    queue.send("new", id="raw-0", delay=3600, on_conflict="replace")
+    queue.reschedule("raw-1", delay=60)
+    queue.dead.requeue("json-04")
+    assert discard_drained(spark, server, "emails", folder) == (37, 3)
+    assert set(stored(queue)) == {"raw-0", "raw-1", "json-04"}
+    assert queue.stats().purged == 37
+    assert_whole(queue)
+
+
+def test_removed_schedule_leaves_nothing(spark: SparkSession, server: Server, queue: Queue, folder: str):
+    queue.schedules.add("nightly", "@daily", 1)
+    queue.pause()
+    told = drain(spark, server, "emails", folder, remove=True)
+    assert (told.removed, told.left) == (1, 0)
+    assert queue.schedules.list() == []
+    restore(spark, folder, server)
+    assert [each.name for each in queue.schedules.list()] == ["nightly"]
+    assert queue.stats().pending == 1
+
+
+def test_what_is_in_flight_is_drained_live_and_comes_back_as_a_lost_delivery(
+    spark: SparkSession, server: Server, queue: Queue, folder: str
+):
+    queue.send("x", id="a")
+    queue.send("y", id="b")
+    lease_ends = {message.id: message.lease_until for message in queue.receive(2)}
+    queue.cancel("b")
+    told = drain(spark, server, "emails", folder, live=True)
+    assert (told.manifest.live, told.manifest.rows) == (True, {"unack": 2})
+    assert restore(spark, folder, server, "again").restored == 1
+    with Queue("again", url=queue_url(queue)) as again:
+        (info,) = again.peek("retry")
+        assert (info.id, info.attempts) == ("a", 1)
+        assert info.due_at is not None
+        assert abs((info.due_at - lease_ends["a"]).total_seconds()) < 0.001
+        assert_whole(again)
+
+
+def queue_url(queue: Queue) -> str:
+    pool: Any = queue.connection.client
+    return f"unix://{pool.connection_pool.connection_kwargs['path']}"
+
+
+def unpaused(queue: Queue) -> None:
+    queue.send("x")
+
+
+def handed_out(queue: Queue) -> None:
+    queue.send("x")
+    queue.receive()
+    queue.pause()
+
+
+def unknown(queue: Queue) -> None:
+    assert queue.stats().inside == 0
+
+
+@pytest.mark.parametrize(
+    ("prepare", "why"),
+    [
+        (unpaused, "emails is not paused.*delayq pause emails"),
+        (handed_out, "1 messages of queue emails are handed out.*live"),
+        (unknown, "no queue 'emails'"),
+    ],
+)
+def test_queue_that_cannot_be_drained_at_one_instant_is_refused(
+    spark: SparkSession, server: Server, queue: Queue, folder: str, prepare: Callable[[Queue], None], why: str
+):
+    prepare(queue)
+    with pytest.raises(InvalidInput, match=why):
+        drain(spark, server, "emails", folder)
+    assert not Path(folder).exists()
+
+
+def test_live_is_not_removed(spark: SparkSession, server: Server, folder: str):
+    with pytest.raises(InvalidInput, match="live and remove"):
+        drain(spark, server, "emails", folder, live=True, remove=True)
+
+
+def drained(spark: SparkSession, server: Server, queue: Queue, folder: str, count: int = 3) -> Drained:
+    queue.send_many([Outgoing(n, id=f"m{n}", delay=3600) for n in range(count)])
+    queue.pause()
+    return drain(spark, server, "emails", folder)
+
+
+def test_empty_queue_goes_there_and_back(spark: SparkSession, server: Server, queue: Queue, folder: str):
+    told = drained(spark, server, queue, folder, 0)
+    assert (told.manifest.rows, told.manifest.checksum) == ({}, "0")
+    assert restore(spark, folder, server, "again").restored == 0
+
+
+def test_folder_that_holds_a_queue_is_left_as_it_is(spark: SparkSession, server: Server, queue: Queue, folder: str):
+    drained(spark, server, queue, folder)
+    with pytest.raises(InvalidInput, match="holds a drained queue already"):
+        drain(spark, server, "emails", folder)
+
+
+def test_queue_that_changes_while_it_is_read_is_not_drained(
+    spark: SparkSession, server: Server, queue: Queue, folder: str, monkeypatch: pytest.MonkeyPatch
+):
+    def measured(messages: Any) -> manifest.Measure:
+        queue.send("another", delay=3600)
+        return manifest.measure(messages)
+
+    monkeypatch.setattr(draining, "measure", measured)
+    with pytest.raises(PipelineError, match="has changed each of the 3 times"):
+        drained(spark, server, queue, folder)
+    assert not manifest.is_written(folder)
+
+
+def test_files_that_were_changed_are_not_restored(
+    spark: SparkSession, server: Server, queue: Queue, redis_server: RedisServer, folder: str
+):
+    drained(spark, server, queue, folder)
+    first = files(folder)[0]
+    table = pq.ParquetFile(first).read()
+    pq.write_table(table.slice(1), first)
+    first.with_name(f".{first.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(LakeMismatch, match=r"2 messages.*its manifest says 3"):
+        restore(spark, folder, server, "again")
+    with redis_server.client() as client:
+        assert client.keys("*again*") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "why"),
+    [
+        (None, InvalidInput, "holds no drained queue"),
+        ('{"version": 2}', InvalidInput, "version 2.*up to 1"),
+        ("[]", LakeMismatch, "is no manifest"),
+        ('{"version": 1}', LakeMismatch, "is no manifest"),
+    ],
+)
+def test_folder_without_a_manifest_that_can_be_read_is_refused(
+    spark: SparkSession, server: Server, tmp_path: Path, text: str | None, error: type[Exception], why: str
+):
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(error, match=why):
+        restore(spark, str(tmp_path), server)
+
+
+def test_queue_that_holds_other_messages_is_left_alone(spark: SparkSession, server: Server, queue: Queue, folder: str):
+    drained(spark, server, queue, folder)
+    queue.send("new", id="m1", delay=60, on_conflict="replace")
+    queue.resume()
+    with pytest.raises(InvalidInput, match="not among the drained ones, such as m1"):
+        restore(spark, folder, server)
+    assert queue.stats().paused_since is None
+    assert queue.stats().inside == 3
+
+
+def test_messages_are_measured_the_same_in_any_order(spark: SparkSession):
+    schema = "id string, state string, envelope binary"
+    ab = [("a", "dead", b"\x00"), ("b", "ready", b"x"), ("c", "dead", None)]
+    one, other = (manifest.measure(spark.createDataFrame(some, schema)) for some in (ab, ab[::-1]))
+    assert one == other
+    assert one.rows == {"dead": 2, "ready": 1}
+    changed = manifest.measure(spark.createDataFrame([("a", "dead", b""), *ab[1:]], schema))
+    assert changed.checksum != one.checksum
+
+
+def test_queue_is_restored_with_bounded_calls(queue: Queue):
+    row = dict.fromkeys(("due_at", "lease_until", "died_at", "deliveries", "error", "reason"))
+    row |= {"created_at": None, "state": "dead", "envelope": bytes(1_500_000)}
+    queue.send("x", id="there", delay=60)
+    died = queue.get("there").due_at  # type: ignore[union-attr]  # it is there
+    messages = [kept_row(row | {"id": f"m{n}", "died_at": died}) for n in range(5)]
+    assert queue.connection.do(backup.restore(queue.core, messages)) == [True] * 5
+    assert queue.stats().dead == 5
+
+
+def test_commands_drain_and_restore(spark: SparkSession, queue: Queue, redis_server: RedisServer, folder: str):
+    queue.send("x", delay=60)
+    queue.pause()
+    invoke = CliRunner(env={"DELAYQ_URL": redis_server.url}).invoke
+    done = invoke(main, ["pipeline", "drain", "emails", folder])
+    assert (done.exit_code, done.stdout) == (0, f"wrote 1 message and 0 schedules of emails to {folder} (1 pending)\n")
+    again = invoke(main, ["pipeline", "drain", "emails", folder])
+    assert again.exit_code == 2
+    assert "holds a drained queue already" in again.stderr
+    done = invoke(main, ["pipeline", "restore", folder, "--queue", "other", "--json"])
+    assert json.loads(done.stdout) == {"folder": folder, "queue": "other", "restored": 1, "existing": 0, "schedules": 0}
+    assert spark.range(1).count() == 1  # the session is still there

@@ -1,0 +1,208 @@
+"""Loads: each message goes in once, wherever a load is killed, however often, and whatever came of it meanwhile."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delayq import InvalidInput, Outgoing, Queue
+from delayq.errors import LakeMismatch
+from delayq.lake.hydrating import hydrate
+from delayq.lake.shelf import Shelf
+from tests.house.tree import ROOT
+from tests.servers import RedisServer
+from tests.spark.hydrate_and_die import DIED
+from tests.spark.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
+
+HOURS, EACH = 3, 10
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue]:
+    with far_queue(redis_server.url, lake, clock) as opened:
+        yield opened
+
+
+def fill(queue: Queue) -> set[str]:
+    """Put messages into three hours of the next day, in two files each; return their ids."""
+    sent = []
+    for half in range(2):
+        messages = [
+            Outgoing(number, delay=DAY + hour * HOUR + number, id=f"{hour}-{half}-{number}")
+            for hour in range(HOURS)
+            for number in range(EACH)
+        ]
+        sent += queue.send_many(messages)
+    return {each.id for each in sent}
+
+
+def killed(server: RedisServer, lake: Path, clock: Clock, step: str, times: int) -> int:
+    """Load in a process that dies; return its exit code."""
+    program = [sys.executable, "-m", "tests.spark.hydrate_and_die"]
+    words = [server.url, str(lake), str(clock.ms), step, str(times)]
+    return subprocess.run([*program, *words], cwd=ROOT, timeout=60, check=False).returncode
+
+
+# Each is a step that is not reached, and how often it was done before.
+KILLS = [
+    ("list", 0),
+    ("know", 1),
+    ("write", 0),
+    ("write", 1),
+    ("read", 0),
+    ("send", 0),
+    ("send", 1),
+    ("look", 2),
+    ("send", 10),
+    ("write", 3),
+    ("know", 4),
+    ("write", 5),
+    ("remove", 0),
+    ("remove", 3),
+]
+
+
+def test_load_that_is_killed_at_each_step_in_turn_brings_each_message_once(
+    queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock
+):
+    """Between two kills, what is there is delivered and acked."""
+    ids = fill(queue)
+    clock.later(DAY + HOURS * HOUR)
+    came: Counter[str] = Counter()
+    for step, times in KILLS[:-2]:
+        assert killed(redis_server, lake, clock, step, times) == DIED, (step, times)
+        came.update(each.id for each in delivered(queue))
+        clock.later(60)
+    load(queue, lake)
+    came.update(each.id for each in delivered(queue))
+    assert came == Counter(ids)
+    clock.later(DAY)
+    for step, times in KILLS[-2:]:
+        assert killed(redis_server, lake, clock, step, times) == DIED, (step, times)
+    assert load(queue, lake, keep=0) == []
+    assert (delivered(queue), files(lake)) == ([], [])
+    assert (queue.stats().sent, queue.stats().missing) == (len(ids), 0)
+
+
+@pytest.mark.parametrize(("step", "times"), [("send", 3), ("write", 4)])
+def test_next_load_completes_what_a_kill_has_left_and_its_manifest_accounts_for_every_row(
+    queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock, step: str, times: int
+):
+    ids = fill(queue)
+    clock.later(DAY + HOURS * HOUR)
+    assert killed(redis_server, lake, clock, step, times) == DIED
+    there = queue.stats().sent
+    done = load(queue, lake)
+    assert counted(done, "sent") == (len(ids) - there,)
+    shelf = Shelf(str(lake), "jobs")
+    for hour in shelf.hours():
+        manifest = shelf.manifest(hour.name)
+        assert manifest is not None
+        assert (manifest.state, manifest.loading) == ("loaded", [])
+        assert {each.file for each in manifest.loaded} == hour.files.keys()
+        assert all(each.rows == each.sent + each.existing for each in manifest.loaded)
+
+
+def test_hour_is_loaded_when_it_begins_within_the_horizon_and_not_before(queue: Queue, lake: Path, clock: Clock):
+    fill(queue)
+    clock.later(DAY - 2 * HOUR - 1)
+    assert load(queue, lake) == []
+    clock.later(1)
+    assert counted(load(queue, lake), "rows", "sent") == (2 * EACH, 2 * EACH)
+    clock.later(HOUR)
+    assert counted(load(queue, lake), "rows", "sent") == (2 * EACH, 2 * EACH)
+
+
+def test_what_is_added_to_an_hour_that_was_loaded_is_loaded_alone(queue: Queue, lake: Path, clock: Clock):
+    fill(queue)
+    clock.later(DAY)
+    load(queue, lake)
+    shelf = Shelf(str(lake), "jobs")
+    first = shelf.hours()[0]
+    file = next(iter(first.files.values()))
+    rows = shelf.read(first.name, file).slice(0, 3)
+    shelf.write(first.name, "late", rows.set_column(0, "id", [["l1", "l2", "l3"]]))
+    assert counted(load(queue, lake), "rows", "sent") == (3, 3)
+    assert load(queue, lake) == []
+
+
+def test_file_that_was_changed_is_told_and_all_others_are_loaded(queue: Queue, lake: Path, clock: Clock):
+    fill(queue)
+    clock.later(DAY)
+    changed = files(lake)[0]
+    data = changed.read_bytes()
+    changed.write_bytes(data.replace(b"PAR1", b"PAR2"))
+    with pytest.raises(LakeMismatch, match="by its checksum: restore it from a backup"):
+        load(queue, lake)
+    assert queue.stats().sent == 5 * EACH
+    changed.write_bytes(data)
+    assert counted(load(queue, lake), "rows", "sent") == (EACH, EACH)
+
+
+def test_file_that_is_gone_since_its_load_began_is_missed_by_every_load(queue: Queue, lake: Path, clock: Clock):
+    fill(queue)
+    clock.later(DAY)
+    with pytest.raises(ZeroDivisionError):
+        load(queue, lake, load_files=lambda _: 1 / 0)
+    gone = files(lake)[0]
+    gone.unlink()
+    for _ in range(2):
+        with pytest.raises(LakeMismatch, match=f"{re.escape(gone.name)} is gone"):
+            load(queue, lake)
+    assert queue.stats().sent == 5 * EACH
+
+
+def test_folders_of_others_are_left_alone(queue: Queue, lake: Path, clock: Clock):
+    fill(queue)
+    for folder in ("hour=__HIVE_DEFAULT_PARTITION__", "hour=2030-01-02T24", "notes"):
+        (lake / "queue=jobs" / folder).mkdir()
+        (lake / "queue=jobs" / folder / "x.1.y.parquet").write_text("mine")
+    clock.later(DAY)
+    assert counted(load(queue, lake), "sent") == (6 * EACH,)
+
+
+def test_load_that_broke_off_too_long_ago_is_not_done_again(queue: Queue, lake: Path, clock: Clock):
+    fill(queue)
+    clock.later(DAY)
+    with pytest.raises(ZeroDivisionError):
+        load(queue, lake, load_files=lambda _: 1 / 0)
+    clock.later(3 * DAY)
+    with pytest.raises(LakeMismatch, match="broke off so long ago"):
+        load(queue, lake)
+    assert queue.stats().sent == 0
+
+
+def test_files_stay_for_as_long_as_they_are_to_be_kept(queue: Queue, lake: Path, clock: Clock):
+    fill(queue)
+    clock.later(DAY + HOURS * HOUR)
+    load(queue, lake, keep=2 * HOUR)
+    assert len(files(lake)) == 4
+    load(queue, lake, keep=None)
+    assert len(files(lake)) == 4
+
+
+def test_lake_that_is_empty_or_missing_has_nothing_to_load(queue: Queue, lake: Path):
+    assert load(queue, lake) == []
+    lake.mkdir()
+    assert load(queue, lake) == []
+
+
+def test_another_time_than_that_of_the_scripts_is_refused(redis_server: RedisServer, lake: Path, clock: Clock):
+    with Queue("jobs", url=redis_server.url) as queue, pytest.raises(InvalidInput, match="clock"):
+        hydrate(queue, str(lake), HOUR, now=clock.now)

@@ -1,0 +1,94 @@
+"""`delayq pipeline defer` and `hydrate`, as their help shows them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from delayq.cli import main
+from delayq.cli.pipeline import running
+from pyspark.sql import SparkSession
+
+from tests.servers import RedisServer
+from tests.spark.lakes import files
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def invoke(spark: SparkSession, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """A command in this process and its session of Spark, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DELAYQ_URL", redis_server.url)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # it is for the next test, too
+    monkeypatch.setattr(running, "session", lambda *_: spark)
+    return lambda *words: CliRunner().invoke(main, words)
+
+
+def example(invoke: Invoke, *path: str) -> list[str]:
+    """Run what stands before the last line of a command's example; return its words, files by their whole paths.
+
+    Java was started in another folder, and stays there.
+    """
+    shown = invoke(*path, "--help").stdout.partition("Example:\n")[2]
+    *before, last = shown.strip().splitlines()
+    for line in before:
+        subprocess.run(line, shell=True, check=True)
+    words = shlex.split(last)[1:]
+    return [str(Path(word).resolve()) if Path(word).is_file() else word for word in words]
+
+
+def test_examples_run_as_they_are_printed_and_tell_what_was_done(invoke: Invoke, tmp_path: Path):
+    deferred = invoke(*example(invoke, "pipeline", "defer"))
+    assert deferred.exit_code == 0, deferred.stderr
+    assert deferred.stdout == "1 message deferred, to 1 hour, in 1 file; 0 repeated, 0 rejected\n"
+    assert deferred.stderr.startswith("run ")
+    assert len(files(tmp_path / "lake")) == 1
+    hydrated = invoke(*example(invoke, "pipeline", "hydrate"))
+    assert hydrated.exit_code == 0, hydrated.stderr
+    assert hydrated.stdout == "0 messages loaded from 0 files\n"
+    told = invoke("pipeline", "hydrate", "--lake", "lake", "--horizon", "366d", "--json")
+    document = json.loads(told.stdout)
+    assert {name: document[name] for name in ("rows", "sent", "existing")} == {"rows": 1, "sent": 1, "existing": 0}
+    (file,) = document["files"]
+    assert (file["queue"], file["sent"]) == ("reminders", 1)
+    assert invoke("doctor", "--lake", "lake").stdout.startswith("reminders: healthy, 2 messages examined")
+
+
+def test_exit_code_is_1_when_rows_were_rejected_or_a_file_was_changed(invoke: Invoke, tmp_path: Path):
+    rows: list[dict[str, Any]] = [{"text": "x", "in": 60}, {"text": None, "in": 60}]
+    (tmp_path / "rows.json").write_text("\n".join(map(json.dumps, rows)))
+    words = [
+        "pipeline",
+        "defer",
+        "jobs",
+        str(tmp_path / "rows.json"),
+        "--format",
+        "json",
+        "--lake",
+        "lake",
+        "--run",
+        "r",
+    ]
+    columns = ["--select", "text AS payload", "--select", "CAST(`in` AS DOUBLE) AS delay"]
+    told = invoke(*words, *columns, "--rejects", "rejects", "--json")
+    assert told.exit_code == 1, told.stderr
+    document = json.loads(told.stdout)
+    assert document == {
+        "queue": "jobs", "run": "r", "deferred": 1, "repeated": 0, "rejected": 1, "hours": 1, "files": 1,
+    }  # fmt: skip
+    files(tmp_path / "lake")[0].write_bytes(b"")
+    failed = invoke("pipeline", "hydrate", "jobs", "--lake", "lake", "--horizon", "2h")
+    assert failed.exit_code == 1
+    assert "restore it from a backup" in failed.stderr
+
+
+def test_usage_error_exits_with_2_before_spark_is_started(invoke: Invoke):
+    for words in (["hydrate", "--horizon", "2h"], ["defer", "jobs", "rows.json"], ["hydrate", "--lake", "lake"]):
+        assert invoke("pipeline", *words).exit_code == 2

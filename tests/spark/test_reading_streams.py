@@ -1,0 +1,374 @@
+"""Ledgers and topics as rows, in a batch and as they grow."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+import structlog
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from delayq import Queue, Topic
+from delayq.errors import DataLost, InvalidInput
+from delayq.ledger import Event
+from delayq.spark import reading
+from delayq.spark.reading.following import Following
+from delayq.spark.reading.pieces import Piece
+from delayq.topics.publishing import NewRecord
+from tests.conftest import StartServer
+from tests.servers import RedisServer
+from tests.spark import reads
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer) -> Iterator[Queue]:
+    with Queue("mail", url=redis_server.url, shards=3, events=True) as queue:
+        yield queue
+
+
+@pytest.fixture
+def topic(redis_server: RedisServer) -> Iterator[Topic]:
+    with Topic("orders", url=redis_server.url, shards=3) as topic:
+        yield topic
+
+
+@pytest.fixture
+def ledger(redis_server: RedisServer) -> dict[str, str]:
+    return {"url": redis_server.url, "events": "mail"}
+
+
+@pytest.fixture
+def options(redis_server: RedisServer) -> dict[str, str]:
+    return {"url": redis_server.url, "topic": "orders"}
+
+
+def live(queue: Queue, count: int = 30) -> None:
+    """Let messages live through all that the ledger tells of."""
+    for n in range(count):
+        queue.send({"n": n}, id=f"{n}-ü")
+    first, second, *others = queue.receive(20)
+    first.nack(delay=60, error="broken")
+    second.reject("unwanted")
+    queue.ack(others)
+    queue.send("later", delay=3600, id="later")
+    queue.cancel("later")
+
+
+def publish(topic: Topic, first: int, end: int) -> None:
+    topic.publish_many([NewRecord(n) for n in range(first, end)])
+
+
+def follow(options: dict[str, str], **more: str) -> Following:
+    reader = reading.stream_reader(options | more, reads.schema(options))
+    assert isinstance(reader, Following)
+    return reader
+
+
+def step(reader: Following, start: dict[str, Any], limit: Any = ALL) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Do a batch: return where it ends, and its rows. Offsets go through JSON, and parts to executors."""
+    start = json.loads(json.dumps(start))
+    end = json.loads(json.dumps(reader.latestOffset(start, limit)))
+    return end, batch(reader, start, end)
+
+
+def batch(reader: Following, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
+    pieces = reader.partitions(start, end)
+    reader.stop()
+    return [row for piece in pieces for row in reads.rows(reads.copied(reader).read(reads.copied(piece)))]
+
+
+def numbers(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(int(row["payload"]) for row in rows)
+
+
+def test_rows_of_a_ledger_are_its_events(queue: Queue, ledger: dict[str, str]):
+    live(queue)
+    rows = reads.read(ledger)
+    assert {row["event"] for row in rows} >= {"sent", "promoted", "delivered", "acked", "nacked", "died", "cancelled"}
+    expected = [
+        {"queue": "mail", "shard": record.shard}
+        | {name: getattr(Event.of(record), name) for name in Event.__struct_fields__}
+        for record in queue.events.range(count=1000)
+    ]
+    assert len({row["shard"] for row in rows}) == 3
+    assert sorted(rows, key=str) == sorted(({name: row[name] for name in rows[0]} for row in expected), key=str)
+
+
+def test_entries_that_another_program_has_appended_are_left_out_and_counted(
+    queue: Queue, ledger: dict[str, str], redis_client: redis.Redis
+):
+    live(queue)
+    count = len(reads.read(ledger))
+    redis_client.xadd("delayq:{mail}:events", {"who": "knows"})
+    fields: dict[Any, Any] = {
+        "id": b"\xff",
+        "event": "sent",
+        "at": 5,
+        "attempt": "",
+        "due": "inf",
+        "late": "-0.5",
+        "consumer": "",
+        "reason": "",
+    }
+    redis_client.xadd("delayq:{mail}:events", fields)
+    redis_client.xadd("delayq:{mail}:events", fields | {"at": "soon"})
+    with structlog.testing.capture_logs() as logs:
+        rows = reads.read(ledger | {"partitions": "1"})
+    assert len(rows) == count + 1
+    assert [line["count"] for line in logs if line["log_level"] == "warning" and "left out" in line["event"]] == [2]
+    (strange,) = [row for row in rows if row["id"] == "\\xff"]
+    assert (strange["due_at"].year, strange["late"], strange["attempt"]) == (9999, -0.0005, None)
+
+
+def test_rows_of_a_topic_are_its_records(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
+    topic.publish({"n": 1}, headers={"a": 1, "b": None, "c": b"\xff"})
+    topic.publish(b"\x00\xff")
+    topic.publish("late", at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))  # due: it waits for a reader to append it
+    redis_client.xadd("delayq:{orders#1}:topic", {"who": "knows"})
+    redis_client.xadd("delayq:{orders#2}:topic", {"e": b"\xc1"})
+    with structlog.testing.capture_logs() as logs:
+        rows = reads.read(options)
+    assert [line["count"] for line in logs if "cannot be read" in line["event"]] == [1]
+    assert sorted((row["shard"], row["id"], row["published_at"]) for row in rows) == sorted(
+        (record.shard, record.id, record.published_at) for record in topic.range()
+    )
+    assert sorted(((row["payload"], row["headers"], row["body"]) for row in rows), key=str) == [
+        ('"late"', {}, b'"late"'),
+        ('{"n":1}', {"a": "1", "b": None, "c": "/w=="}, b'{"n":1}'),
+        ('{"who":"knows"}', {}, None),
+        (None, None, None),
+        (None, {}, b"\x00\xff"),
+    ]
+
+
+def test_batch_goes_from_start_to_end_inclusive(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
+    for n in range(1, 10):
+        redis_client.xadd("delayq:{orders}:topic", {"n": n}, id=f"{n * 1000}-5")
+    topic.publish("opened")
+
+    def between(**bounds: str) -> list[str]:
+        return [row["id"] for row in reads.read(options | bounds) if row["id"].endswith("-5")]
+
+    assert between(start="3000-5", end="5000-5") == ["3000-5", "4000-5", "5000-5"]
+    assert between(start="3000-6", end="5000") == ["4000-5", "5000-5"]
+    assert between(start="1970-01-01T01:00:08+01:00") == ["8000-5", "9000-5"]
+    assert between(end="1970-01-01T00:00:02Z") == ["1000-5", "2000-5"]
+    assert len(between(start="earliest", end="latest")) == 9
+
+
+def test_long_stream_is_cut_for_several_tasks_also_where_it_has_gaps(
+    topic: Topic, options: dict[str, str], redis_client: redis.Redis
+):
+    topic.publish("opened")
+    pipe = redis_client.pipeline()
+    for n in range(4000):
+        pipe.xadd("delayq:{orders}:topic", {"n": n}, id=f"{n}-1" if n < 2000 else f"{10**12}-{n}")
+    redis_client.delete("delayq:{orders}:topic")
+    pipe.execute()
+    tasks = reads.by_task(options | {"partitions": "24", "columns": "id,shard"})
+    of_first = [len(task) for task in tasks if task[0]["shard"] == 0]
+    assert len(of_first) == 8
+    assert max(of_first) <= 2000
+    assert sum(of_first) == len({row["id"] for task in tasks for row in task if row["shard"] == 0}) == 4000
+
+
+def test_stream_gives_each_record_once_in_its_batch(topic: Topic, options: dict[str, str]):
+    publish(topic, 0, 1200)
+    reader = follow(options)
+    start = reader.initialOffset()
+    first, rows = step(reader, start)
+    assert numbers(rows) == list(range(1200))
+    assert step(reader, first) == (first, [])
+    publish(topic, 1200, 1300)
+    second, rows = step(reader, first)
+    assert numbers(rows) == list(range(1200, 1300))
+    publish(topic, 1300, 1400)
+    assert numbers(batch(reader, first, second)) == list(range(1200, 1300))
+    assert numbers(batch(reader, start, first)) == list(range(1200))
+
+
+def test_stream_starts_where_it_is_told(options: dict[str, str], redis_client: redis.Redis):
+    for n in (1, 2, 3):
+        redis_client.xadd("delayq:{orders}:topic", {"n": n}, id=f"{n * 1000}-5")
+
+    def first(start: str) -> list[str]:
+        reader = follow(options, start=start)
+        return [row["id"] for row in step(reader, reader.initialOffset())[1]]
+
+    assert first("2000-5") == ["2000-5", "3000-5"]
+    assert first("2000") == ["2000-5", "3000-5"]
+    assert first("2000-6") == ["3000-5"]
+    assert first("1970-01-01T00:00:03Z") == ["3000-5"]
+    assert first("earliest") == ["1000-5", "2000-5", "3000-5"]
+    assert first("latest") == []
+    reader = follow(options, start="latest")
+    begun = reader.initialOffset()
+    redis_client.xadd("delayq:{orders}:topic", {"n": 4}, id="4000-5")
+    assert [row["id"] for row in step(reader, begun)[1]] == ["4000-5"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 1500])
+def test_batch_never_exceeds_its_bound_and_comes_to_the_end(topic: Topic, options: dict[str, str], most: int):
+    count = 25 if most < 1000 else 4000
+    publish(topic, 0, count)
+    reader = follow(options, maxEntriesPerTrigger=f"{most}")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(most)
+    reader.prepareForTriggerAvailableNow()
+    publish(topic, count, count + 50)
+    place, found = reader.initialOffset(), []
+    while True:
+        reached, rows = step(reader, place, ReadMaxRows(most))
+        if reached == place:
+            break
+        assert 0 < len(rows) <= most
+        found += rows
+        place = reached
+    assert numbers(found) == list(range(count))
+
+
+def test_shards_that_come_later_are_read_from_their_beginning(redis_server: RedisServer, options: dict[str, str]):
+    reader = follow(options)
+    place = reader.initialOffset()
+    reader.stop()
+    assert place.keys() == {"0"}
+    with Topic("orders", url=redis_server.url, shards=3) as topic:
+        publish(topic, 0, 10)
+    place, rows = step(follow(options), place)
+    assert numbers(rows) == list(range(10))
+    assert place.keys() == {"0", "1", "2"}
+
+
+def test_entries_trimmed_before_they_were_read_are_an_error_that_counts_them(
+    topic: Topic, options: dict[str, str], redis_client: redis.Redis
+):
+    publish(topic, 0, 30)
+    reader = follow(options)
+    place, _ = step(reader, reader.initialOffset())
+    publish(topic, 30, 60)
+    redis_client.xtrim("delayq:{orders#1}:topic", maxlen=3, approximate=False)
+    with pytest.raises(DataLost, match=rf"shard 1 of topic orders: 7 of the entries behind {place['1']['id']} "):
+        step(reader, place)
+    reader.stop()
+    with structlog.testing.capture_logs() as logs:
+        reached, rows = step(follow(options, failOnDataLoss="false"), place)
+        assert len(rows) == 23
+        assert step(follow(options), reached) == (reached, [])
+    assert [line["what"][:1] for line in logs if line["event"] == "entries lost"] == ["7"]
+
+
+def test_entries_trimmed_after_they_were_read_are_not_missed(
+    topic: Topic, options: dict[str, str], redis_client: redis.Redis
+):
+    publish(topic, 0, 30)
+    reader = follow(options)
+    place, _ = step(reader, reader.initialOffset(), ReadMaxRows(15))
+    assert sum(offset["entries"] for offset in place.values()) == 15
+    for shard, tag in enumerate(("orders", "orders#1", "orders#2")):
+        ms, counter = place[f"{shard}"]["id"].split("-")
+        redis_client.xtrim(f"delayq:{{{tag}}}:topic", minid=f"{ms}-{int(counter) + 1}", approximate=False)
+    place, rows = step(reader, place)
+    assert len(rows) == 15
+    for tag in ("orders", "orders#1", "orders#2"):
+        redis_client.xtrim(f"delayq:{{{tag}}}:topic", maxlen=0, approximate=False)
+    publish(topic, 30, 33)
+    assert numbers(step(reader, place)[1]) == [30, 31, 32]
+
+
+def test_entries_trimmed_while_a_task_reads_are_an_error(
+    topic: Topic, options: dict[str, str], redis_client: redis.Redis
+):
+    publish(topic, 0, 3000)
+    for fails in (True, False):
+        reader = follow(options, partitions="3", failOnDataLoss=f"{fails}")
+        start = reader.initialOffset()
+        piece = next(iter(reader.partitions(start, reader.latestOffset(start, ALL))))
+        assert isinstance(piece, Piece)
+        reader.stop()
+        redis_client.xtrim(piece.value, maxlen=100 if fails else 50, approximate=False)
+        with structlog.testing.capture_logs() as logs:
+            if fails:
+                with pytest.raises(DataLost, match=f"entries from {piece.first} on have been trimmed"):
+                    reads.rows(reader.read(piece))
+            else:
+                assert len(reads.rows(reader.read(piece))) == 50
+                assert [line["shard"] for line in logs] == [piece.shard]
+
+
+def test_single_record_that_was_deleted_is_no_loss(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
+    publish(topic, 0, 3000)
+    reader = follow(options, partitions="3")
+    start = reader.initialOffset()
+    pieces = reader.partitions(start, reader.latestOffset(start, ALL))
+    for piece in pieces:
+        keys: list[Any] = [entry for entry, _ in redis_client.xrange(piece.value) or ()]
+        redis_client.xdel(piece.value, keys[5], keys[499], keys[500])
+    reader.stop()
+    assert sum(len(reads.rows(reader.read(piece))) for piece in pieces) == 2991
+
+
+def test_stream_that_was_made_anew_is_a_loss(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
+    publish(topic, 0, 30)
+    reader = follow(options)
+    place, _ = step(reader, reader.initialOffset())
+    reader.stop()
+    redis_client.flushall()
+    with pytest.raises(DataLost, match="made anew"):
+        step(follow(options), place)
+
+
+def test_server_that_does_not_count_is_taken_to_have_trimmed(start_server: StartServer):
+    server = start_server("6.2")
+    options = {"url": server.url, "topic": "orders"}
+    with Topic("orders", url=server.url) as topic, server.client() as client:
+        publish(topic, 0, 10)
+        topic.trim(max_length=8, approximate=False)
+        reader = follow(options)
+        place, rows = step(reader, reader.initialOffset())
+        assert numbers(rows) == list(range(2, 10))
+        publish(topic, 10, 20)
+        place, rows = step(reader, place, ReadMaxRows(4))
+        assert numbers(rows) == [10, 11, 12, 13]
+        client.xtrim("delayq:{orders}:topic", maxlen=2, approximate=False)
+        with pytest.raises(DataLost, match="an unknown number of the entries"):
+            step(reader, place)
+        reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ({"start": "soon"}, "'soon': give earliest, latest, the id of an entry, or a time"),
+        ({"start": "latest"}, "there is nothing"),
+        ({"start": "99999999999999999999-0"}, "is no id of a record"),
+        ({"end": "2026-01-01"}, "lacks its time zone"),
+        ({"read": "dead"}, '"read" is none of those for a batch of events'),
+        ({"maxEntriesPerTrigger": "5"}, '"maxEntriesPerTrigger" is none of those for a batch'),
+        ({"topic": "orders"}, "events and topic to read"),
+    ],
+)
+def test_option_of_a_batch_that_is_wrong_is_named_with_its_remedy(
+    ledger: dict[str, str], option: dict[str, str], told: str
+):
+    with pytest.raises(InvalidInput, match=told):
+        reads.read(ledger | option)
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ({"end": "latest"}, '"end" is none of those for a stream of topic'),
+        ({"maxEntriesPerTrigger": "0"}, "'0': give a whole number from 1"),
+        ({"failOnDataLoss": "maybe"}, "'maybe': give true or false"),
+    ],
+)
+def test_option_of_a_stream_that_is_wrong_is_named_with_its_remedy(
+    options: dict[str, str], option: dict[str, str], told: str
+):
+    with pytest.raises(InvalidInput, match=told):
+        follow(options, **option)

@@ -1,0 +1,215 @@
+"""Dead letters that SQL chooses go back, edited by functions."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from delayq.cli import main
+from pyspark.sql import SparkSession
+
+from delayq import Outgoing, Queue
+from delayq.errors import InvalidInput
+from delayq.spark.jobs.redrive import count_errors, dead_letters, redrive
+from delayq.spark.server import Server
+from tests.servers import RedisServer
+from tests.spark.kept import assert_whole
+
+
+@pytest.fixture
+def server(redis_server: RedisServer) -> Server:
+    return Server(redis_server.url)
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer) -> Iterator[Queue]:
+    with Queue("emails", url=redis_server.url, shards=2) as queue:
+        yield queue
+
+
+def bury(queue: Queue, error: str, **payloads: Any) -> None:
+    """Let messages die of an error, under these ids."""
+    queue.send_many([Outgoing(payload, id=id, headers={"try": b"\x01"}) for id, payload in payloads.items()])
+    left = len(payloads)
+    while left:
+        for message in queue.receive(left):
+            message.reject("failed", error=error)
+            left -= 1
+
+
+def dead(queue: Queue) -> list[str]:
+    return sorted(info.id for info in queue.dead.list(1000))
+
+
+def pending(queue: Queue) -> dict[str, Any]:
+    return {info.id: info.payload for info in queue.peek("pending", 1000)}
+
+
+def test_dead_letters_that_the_condition_chooses_go_back(spark: SparkSession, server: Server, queue: Queue):
+    bury(queue, "read timeout", a={"n": 1}, b=b"\xff")
+    bury(queue, "no such user", c=1)
+    told = redrive(spark, server, "emails", "error LIKE '%timeout%' AND attempts = 1", delay=60)
+    assert (told.chosen, told.sent, told.gone, told.failed) == (2, 2, 0, 0)
+    assert pending(queue) == {"a": {"n": 1}, "b": b"\xff"}
+    assert dead(queue) == ["c"]
+    assert queue.stats().requeued == 2
+    assert redrive(spark, server, "emails").sent == 1
+    assert_whole(queue)
+
+
+def mend(letter: dict[str, Any]) -> dict[str, Any] | None:
+    """Edit a dead letter in each way that there is; by its id."""
+    assert letter["error"] == "broken"
+    assert letter["headers"] == {"try": b"\x01"}
+    if letter["id"] == "fails":
+        raise KeyError("no address")
+    if letter["id"] == "unknown":
+        return {"delay": 5}
+    changes: dict[str, Callable[[Any], dict[str, Any]]] = {
+        "json": lambda payload: {"payload": payload | {"fixed": True}},
+        "raw": lambda payload: {"payload": payload + b"!"},
+        "headers": lambda _: {"headers": {"try": 2}},
+        "both": lambda _: {"payload": "new", "headers": {}},
+        "large": lambda _: {"payload": bytes(2_000_000)},
+        "same": lambda _: {},
+    }
+    change = changes.get(letter["id"])
+    return change(letter["payload"]) if change else None
+
+
+def test_function_edits_each_before_it_goes_back(spark: SparkSession, server: Server, queue: Queue):
+    plain = dict.fromkeys(("headers", "both", "same", "none", "large", "fails", "unknown"), "old")
+    bury(queue, "broken", json={"to": "a"}, raw=b"\xff", **plain)
+    told = redrive(spark, server, "emails", "reason = 'failed'", mend)
+    assert (told.sent, told.failed) == (6, 3), told
+    assert sorted(reason.partition(":")[0] for reason in told.reasons) == [
+        "KeyError",
+        "ValueError",
+        "the payload takes 2000000 bytes",
+    ]
+    assert pending(queue) == {
+        "json": {"to": "a", "fixed": True},
+        "raw": b"\xff!",
+        "headers": "old",
+        "both": "new",
+        "same": "old",
+        "none": "old",
+    }
+    found = {info.id: info.headers for info in queue.peek("pending")}
+    assert (found["headers"], found["both"], found["raw"]) == ({"try": 2}, {}, {"try": b"\x01"})
+    assert dead(queue) == ["fails", "large", "unknown"]
+    assert_whole(queue)
+
+
+def test_dead_letter_that_has_died_anew_since_it_was_read_is_left_alone(
+    spark: SparkSession, redis_server: RedisServer, server: Server, queue: Queue
+):
+    bury(queue, "first", a=1, b=1)
+    url = redis_server.url
+
+    def meanwhile(letter: dict[str, Any]) -> dict[str, Any] | None:
+        if letter["id"] == "b":
+            return None
+        with Queue("emails", url=url, shards=2) as there:
+            there.dead.requeue("a")
+            while there.get("a").state != "dead":  # type: ignore[union-attr]  # it is there
+                for message in there.receive():
+                    message.reject("failed", error="second") if message.id == "a" else message.release()
+        return {"payload": "too late"}
+
+    told = redrive(spark, server, "emails", edit=meanwhile)
+    assert (told.sent, told.gone) == (1, 1)
+    (left,) = queue.dead.list()
+    assert (left.id, left.payload, left.error) == ("a", 1, "second")
+    assert_whole(queue)
+
+
+def kill_once(flag: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return an edit that kills its task in the middle, the first time that it comes there."""
+
+    def edit(letter: dict[str, Any]) -> dict[str, Any]:
+        if letter["payload"] == 250 and flag.exists():
+            flag.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"payload": -letter["payload"]}
+
+    return edit
+
+
+def test_task_that_is_killed_in_the_middle_sends_nothing_twice_and_forgets_nothing(
+    spark: SparkSession, server: Server, queue: Queue, tmp_path: Path
+):
+    bury(queue, "broken", **{f"m{n:03}": n for n in range(300)})
+    flag = tmp_path / "kill"
+    flag.touch()
+    told = redrive(spark, server, "emails", edit=kill_once(flag), rate=100_000)
+    assert not flag.exists()
+    assert (told.gone, told.failed) == (0, 0)
+    assert 0 < told.sent < 300  # without those that the killed task had sent
+    assert pending(queue) == {f"m{n:03}": -n for n in range(300)}
+    assert queue.stats().requeued == 300
+    assert_whole(queue)
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("errors LIKE 'x'", r"the condition \"errors LIKE 'x'\".*Dead letters have id, queue"),
+        ("error LIKE", "the condition 'error LIKE'"),
+        ("attempts", "the condition 'attempts'.*not a boolean"),
+    ],
+)
+def test_condition_that_makes_no_sense_is_refused_with_what_there_is(
+    spark: SparkSession, server: Server, queue: Queue, where: str, why: str
+):
+    bury(queue, "broken", a=1)
+    with pytest.raises(InvalidInput, match=why):
+        redrive(spark, server, "emails", where)
+    assert dead(queue) == ["a"]
+
+
+@pytest.mark.parametrize("bad", [{"delay": -1}, {"rate": 0}, {"edit": "mend"}])
+def test_argument_out_of_range_is_refused(spark: SparkSession, server: Server, bad: dict[str, Any]):
+    with pytest.raises(InvalidInput, match=next(iter(bad))):
+        redrive(spark, server, "emails", **bad)
+
+
+def test_queue_without_dead_letters_has_nothing_to_redrive(spark: SparkSession, server: Server, queue: Queue):
+    queue.send(1)
+    assert redrive(spark, server, "emails", "attempts > 0").chosen == 0
+    assert count_errors(dead_letters(spark, server, "emails")) == (0, {})
+
+
+def test_dead_letters_are_counted_by_error(spark: SparkSession, server: Server, queue: Queue):
+    bury(queue, "broken", a=1, b=2)
+    bury(queue, "", c=3)
+    assert count_errors(dead_letters(spark, server, "emails")) == (3, {"broken": 2, "failed": 1})
+    assert dead(queue) == ["a", "b", "c"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_command_counts_and_redrives(
+    queue: Queue, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    bury(queue, "broken", a=1, b=2)
+    (tmp_path / "mending.py").write_text(
+        "def mend(letter):\n    assert letter['payload'] == 1, 'only ones'\n    return {'payload': 'new'}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    invoke = CliRunner(env={"DELAYQ_URL": redis_server.url}).invoke
+    tried = invoke(main, ["pipeline", "redrive", "emails", "--where", "attempts = 1", "--dry-run"])
+    assert (tried.exit_code, tried.stdout) == (0, "would send 2 dead letters again\n  2 × broken\n")
+    done = invoke(main, ["pipeline", "redrive", "emails", "--edit", "mending:mend", "--rate", "100/s"])
+    assert (done.exit_code, done.stdout) == (0, "sent 1 dead letter of emails again, of 2 chosen\n")
+    assert "left dead 1, whose edit failed:\n  1 × AssertionError: only ones" in done.stderr
+    assert pending(queue) == {"a": "new"}
+    wrong = invoke(main, ["pipeline", "redrive", "emails", "--where", "nothing > 1"])
+    assert (wrong.exit_code, "the condition 'nothing > 1'" in wrong.stderr) == (2, True)
+    told = json.loads(invoke(main, ["pipeline", "redrive", "emails", "--json"]).stdout)
+    assert told == {"queue": "emails", "chosen": 1, "sent": 1, "gone": 0, "failed": 0, "reasons": {}}

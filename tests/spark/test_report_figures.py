@@ -1,0 +1,155 @@
+"""The figures are those that one counts by hand, and those that the queue itself has counted."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from delayq import Message, Outgoing, Queue
+from delayq.errors import InvalidInput
+from delayq.spark.jobs.report import ledgers, report
+from delayq.spark.reporting.buckets import bucket_of, top_of
+from delayq.spark.reporting.figures import EVENTS, Figures
+from delayq.spark.server import Server
+from tests.servers import RedisServer
+from tests.spark.recorded import NOON, event, frame
+
+
+def rows(found: DataFrame) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = found.toArrow().to_pylist()
+    return told
+
+
+# Two minutes of two messages: a is late by 40 ms, fails, loses its lease, and is acked by its third attempt; b dies.
+STORY = [
+    event("sent", 0, "a"),
+    event("sent", 1, "b"),
+    event("delivered", 2, "a", attempt=1, late=0.04),
+    event("nacked", 2.5, "a", attempt=1, reason="ValueError: no"),
+    event("delivered", 3, "b", attempt=1, late=0.0),
+    event("died", 3.25, "b", attempt=1, reason="rejected: order 4711 of 0xdeadbeef is unknown (404)"),
+    event("delivered", 61, "a", attempt=2, late=1.0),
+    event("lease_lost", 91, "a", attempt=2),
+    event("delivered", 92, "a", attempt=3, late=0.5),
+    event("released", 92.1, "a", attempt=3),
+    event("delivered", 93, "a", attempt=3, late=0.01),
+    event("held_back", 93.1, "a", attempt=3),
+    event("delivered", 94, "a", attempt=3, late=0.02),
+    event("acked", 95.5, "a", attempt=3),
+]
+
+
+@pytest.fixture(scope="module")
+def story(spark: SparkSession) -> Figures:
+    return report(spark, frame(spark, STORY))
+
+
+def test_minutes_are_counted_each_for_itself(story: Figures):
+    first, second = rows(story.minutes)
+    assert (first["minute"], second["minute"]) == (NOON, NOON + dt.timedelta(minutes=1))
+    told = ("sent", "delivered", "acked", "nacked", "lease_lost", "retried", "died", "released", "held_back")
+    assert [first[name] for name in told] == [2, 2, 0, 1, 0, 1, 1, 0, 0]
+    assert [second[name] for name in told] == [0, 4, 1, 0, 1, 1, 0, 2, 1]  # what is held back is released, too
+
+
+def test_lateness_is_that_of_the_nearest_rank(story: Figures):
+    first, second = rows(story.minutes)
+    assert [first[f"late_{share}"] for share in ("p50", "p90", "p99", "max")] == [0.0, 0.04, 0.04, 0.04]
+    assert [second[f"late_{share}"] for share in ("p50", "max")] == [0.02, 1.0]
+    (whole,) = rows(story.queues)
+    assert [whole[f"late_{share}"] for share in ("p50", "p90", "max")] == [0.02, 1.0, 1.0]
+
+
+def test_time_to_an_ack_or_nack_counts_from_the_delivery_that_it_ends(story: Figures):
+    first, second = rows(story.minutes)
+    assert (first["took_p50"], first["took_max"]) == (pytest.approx(0.503, abs=0.004), 0.5)
+    assert (second["took_p50"], second["took_max"]) == (1.5, 1.5)  # not from those that were handed back
+
+
+def test_delivery_that_the_ledger_no_longer_has_is_no_time(spark: SparkSession):
+    (minute,) = rows(report(spark, frame(spark, [event("acked", 1, attempt=1)])).minutes)
+    assert (minute["acked"], minute["took_max"]) == (1, None)
+
+
+def test_attempts_tell_the_share_that_each_has_acked(story: Figures):
+    told = [
+        (row["attempt"], row["delivered"], row["acked"], row["share"], row["reached"]) for row in rows(story.attempts)
+    ]
+    assert told == [(1, 2, 0, 0.0, 0.0), (2, 1, 0, 0.0, 0.0), (3, 3, 1, 0.5, 0.5)]
+
+
+def test_deaths_are_told_by_what_their_errors_have_in_common(spark: SparkSession):
+    died = [
+        event("died", i, f"m{i}", reason=f"rejected: order {4711 + i} of 0xdeadbee{i} is unknown (404)")
+        for i in range(3)
+    ]
+    found = rows(report(spark, frame(spark, [*died, event("died", 70, "x", reason=None)])).deaths)
+    assert [(row["error"], row["deaths"]) for row in found] == [("rejected: order … of … is unknown (404)", 3), ("", 1)]
+    assert found[1]["first_at"] == NOON + dt.timedelta(minutes=1)
+
+
+def test_buckets_do_not_cross_a_power_of_two_and_are_a_32nd_wide(spark: SparkSession):
+    edges = [value for power in range(42) for value in (2**power - 1, 2**power, 2**power + 1)]
+    told = spark.createDataFrame([(value,) for value in edges], "ms bigint")
+    for row in told.withColumns({"low": bucket_of(told.ms), "high": top_of(bucket_of(told.ms))}).collect():
+        assert row.low <= row.ms <= row.high
+        assert row.low.bit_length() == row.ms.bit_length() == row.high.bit_length()
+        assert row.high - row.low <= row.low / 32
+
+
+def test_figures_equal_the_counts_of_the_queue_to_the_last_message(spark: SparkSession, redis_server: RedisServer):
+    server = Server(redis_server.url)
+    with server.queue("jobs", shards=2, events=True, lease=30) as queue:
+        work_through(queue)
+        stats = queue.stats()
+    figures = report(spark, ledgers(spark, server, ["jobs"]))
+    (told,) = rows(figures.queues)
+    assert {name: told[name] for name in EVENTS} == {name: getattr(stats, name) for name in EVENTS}
+    assert {row["below_ms"]: row["deliveries"] for row in rows(figures.lateness)} == stats.lateness
+    assert min(stats.acked, stats.nacked, stats.died, stats.cancelled, stats.released, stats.requeued) > 50
+    minutes = rows(figures.minutes)
+    assert {name: sum(row[name] for row in minutes) for name in EVENTS} == {name: told[name] for name in EVENTS}
+    assert sum(row["deaths"] for row in rows(figures.deaths)) == stats.died
+
+
+def work_through(queue: Queue) -> None:
+    """Let 3,000 messages be acked, cancelled, retried, lost, handed back, rejected and brought back, or wait."""
+    queue.send_many([Outgoing({"n": n}, id=f"m{n}", delay=0 if n % 10 else 3600) for n in range(3000)])
+    for n in range(0, 1000, 10):
+        queue.cancel(f"m{n}")
+    queue.receive(60, lease=0.001)  # and nobody settles them
+    released: set[str] = set()
+    while has_work(queue):
+        messages = queue.receive(500, wait=0.01)
+        queue.ack([message for message in messages if not settled(message, released)])
+    assert queue.dead.requeue([info.id for info in queue.peek("dead", 70)]) == 70
+    queue.ack(queue.receive(50))
+    queue.dead.purge()
+
+
+def has_work(queue: Queue) -> bool:
+    stats = queue.stats()
+    return bool(stats.ready + stats.unack + stats.retry or stats.pending > 200)
+
+
+def settled(message: Message, released: set[str]) -> bool:
+    """Let something else become of some messages than an ack."""
+    number = message.payload["n"]
+    if number % 9 == 0 and message.attempt <= number % 4:
+        message.nack(delay=0, error=f"ValueError: {number}")
+    elif number % 11 == 0 and message.id not in released:
+        released.add(message.id)
+        message.release()
+    elif number % 13 == 0:
+        message.reject(f"rejected {number}")
+    else:
+        return False
+    return True
+
+
+def test_queue_without_a_ledger_is_refused(spark: SparkSession, redis_server: RedisServer):
+    with pytest.raises(InvalidInput, match="keeps no ledger"):
+        ledgers(spark, Server(redis_server.url), ["nothing"])

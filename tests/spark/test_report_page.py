@@ -1,0 +1,129 @@
+"""The page shows the figures, needs nothing else, and runs nothing that a message has brought along."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from delayq.spark.jobs.report import report, save
+from delayq.spark.reporting.figures import Figures
+from tests.spark.recorded import event, frame
+
+EVIL = "<script>alert('x')</script> & \"more\""
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Elements(HTMLParser):
+    """The elements of a page; each is closed in its order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def figures(spark: SparkSession) -> Figures:
+    told = [
+        event("sent", 0),
+        event("delivered", 1, attempt=1, late=1.0),
+        event("nacked", 3, attempt=1),
+        event("delivered", 200, attempt=2, late=0.002),
+        event("died", 200.5, attempt=2, reason=EVIL),
+        event("sent", 10, queue=EVIL),
+    ]
+    return report(spark, frame(spark, told))
+
+
+@pytest.fixture(scope="module")
+def saved(figures: Figures, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    save(figures, str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def html(saved: Path) -> str:
+    return (saved / "report.html").read_text()
+
+
+def test_page_is_whole_and_refers_to_nothing_outside(html: str):
+    assert html.startswith("<!DOCTYPE html>")
+    elements = Elements(html)
+    assert elements.open == []
+    assert {tag for tag, _ in elements.tags}.isdisjoint({"script", "link", "img", "iframe", "object", "base", "form"})
+    referring = {"src", "href", "srcset", "action", "data", "xlink:href"}
+    assert not [name for _, attributes in elements.tags for name in attributes if name in referring or name[:2] == "on"]
+    assert not re.search(r"https?:|//[a-z]|url\(|@import", html)
+    policy = [attributes["content"] for tag, attributes in elements.tags if "http-equiv" in attributes]
+    assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_text_of_a_message_stays_text(html: str):
+    elements = Elements(html)
+    assert elements.text.count(EVIL) >= 2  # a queue's name, and an error
+    assert "<script" not in html
+
+
+def test_each_chart_has_a_title_a_summary_and_its_figures_as_a_table(html: str):
+    charts = re.findall(r"<svg viewBox.*?</svg>\s*<details>.*?</details>", html, re.DOTALL)
+    assert len(charts) == 5  # four of one queue, one of the other, in which only sends have happened
+    for chart in charts:
+        named = re.search(r'role="img" aria-labelledby="(\S+) (\S+)"', chart)
+        assert named
+        assert f'<title id="{named[1]}">' in chart
+        assert f'<desc id="{named[2]}">' in chart
+        assert chart.count("<tr>") > 1
+    identifiers = re.findall(r'\bid="([^"]+)"', html)
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_page_shows_the_figures(html: str):
+    text = Elements(html).text
+    assert {"2026-11-21 12:00", "2 ms", "1 s", "Retried and dead, per minute"} <= set(text)
+    assert "retried 1, died 1 in all. The same figures follow as a table." in text
+    assert text.count("None in this time.") == 5
+
+
+def test_lines_do_not_tell_themselves_apart_by_colour_alone(html: str):
+    dashes = dict(re.findall(r"\.s(\d) \{ stroke: [^;]+;(?: stroke-dasharray: ([^;]+);)?", html))
+    assert len(dashes) == len(set(dashes.values())) == 4
+
+
+def test_light_and_dark_have_the_same_colours_to_set(html: str):
+    light, dark = re.findall(r":root \{(.*?)\}", html, re.DOTALL)
+    assert re.findall(r"--\w+", light) == re.findall(r"--\w+", dark)
+    assert "@media (prefers-color-scheme: dark)" in html
+
+
+def test_report_of_nothing_says_so(spark: SparkSession, tmp_path: Path):
+    save(report(spark, frame(spark, [event("sent")]).where("false")), str(tmp_path))
+    assert "no event was found" in (tmp_path / "report.html").read_text()
+
+
+def test_saved_report_is_a_page_and_a_file_of_each_table(saved: Path):
+    names = ["attempts", "deaths", "lateness", "minutes", "queues"]
+    assert sorted(path.stem for path in (saved / "figures").iterdir()) == names
+    assert pq.read_table(saved / "figures" / "queues.parquet")["sent"].to_pylist() == [1, 1]

@@ -1,0 +1,60 @@
+"""Axes have round numbers, and lengths of time are written as people read them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import pyarrow as pa
+import pytest
+
+from delayq.spark.reporting.page import step_of
+from delayq.spark.reporting.scales import Counts, Lengths, Times, length, short
+
+DAY = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        (0, "0 ms"), (0.0005, "0.5 ms"), (0.012, "12 ms"), (0.9994, "999 ms"), (0.9996, "1 s"), (1.25, "1.25 s"),
+        (59.99, "1 min"), (90, "1.5 min"), (3600, "1 h"), (7 * 86_400, "7 d"),
+    ],
+)  # fmt: skip
+def test_length_of_time_is_written_with_its_unit(seconds: float, written: str):
+    assert length(seconds) == written
+
+
+@pytest.mark.parametrize(("number", "written"), [(0, "0"), (950, "950"), (1200, "1.2k"), (3_000_000, "3M")])
+def test_large_counts_are_written_shortly(number: float, written: str):
+    assert short(number) == written
+
+
+@pytest.mark.parametrize(("most", "labels"), [(0, "0 1"), (3, "0 1 2 3"), (42, "0 20 40 60"), (1001, "0 500 1k 1.5k")])
+def test_counts_have_round_labels_from_zero(most: float, labels: str):
+    scale = Counts(most)
+    assert [tick.label for tick in scale.ticks] == labels.split()
+    assert (scale.ticks[0].at, scale.ticks[-1].at) == (0, 1)
+    assert 0 <= scale.at(most) <= 1
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 0), (0, 0.0001), (0.002, 0.9), (0.5, 100_000), (1, 1e9)])
+def test_lengths_lie_within_their_axis_in_order(least: float, most: float):
+    scale = Lengths(least, most)
+    places = [scale.at(value) for value in (least, (least + most) / 2, most)]
+    assert 0 <= min(places) <= max(places) <= 1
+    assert places == sorted(places)
+    assert len(scale.ticks) >= 2
+
+
+@pytest.mark.parametrize("minutes", [0, 1, 59, 60, 24 * 60, 9 * 24 * 60, 400 * 24 * 60])
+def test_times_have_a_few_labels_within_their_axis(minutes: int):
+    ticks = Times(DAY, DAY + dt.timedelta(minutes=minutes)).ticks
+    assert 1 <= len(ticks) <= 8
+    assert all(0 <= tick.at <= 1 for tick in ticks)
+    assert re.match(r"\d\d [A-Z][a-z]{2}", ticks[0].label)  # the day, of the first at least
+
+
+@pytest.mark.parametrize(("minutes", "step"), [(0, 1), (199, 1), (200, 2), (24 * 60, 10), (365 * 24 * 60, 10_080)])
+def test_spans_are_as_fine_as_a_screen(minutes: int, step: int):
+    assert step_of(pa.table({"minute": [DAY, DAY + dt.timedelta(minutes=minutes)]})) == step

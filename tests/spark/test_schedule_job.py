@@ -1,0 +1,196 @@
+"""Tables become messages."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+from click.testing import CliRunner
+from delayq.cli import main
+from pyspark.sql import SparkSession
+
+from delayq import Queue
+from delayq.errors import InvalidInput, RowRefused
+from delayq.spark.jobs.schedule import preview, schedule
+from delayq.spark.jobs.tables import read_table
+from delayq.spark.server import Server
+from delayq.spark.writing.sink import Summary
+from tests.servers import RedisServer
+from tests.spark.kept import assert_whole
+
+DUE = dt.datetime(2030, 1, 1, 12, tzinfo=dt.UTC)
+T = int(DUE.timestamp())
+MAP = {"payload": "struct(to, n)", "due_at": "timestamp_seconds(t)", "id": "concat('row-', n)"}
+
+
+@pytest.fixture
+def server(redis_server: RedisServer) -> Server:
+    return Server(redis_server.url)
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer) -> Iterator[Queue]:
+    with Queue("emails", url=redis_server.url, shards=2) as queue:
+        queue.pause()
+        yield queue
+
+
+def write(folder: Path, kind: str, rows: list[dict[str, Any]]) -> str:
+    """Write a table in one of the forms; return where it is."""
+    path = folder / f"table.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif kind == "csv":
+        path.write_text("\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]))
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+def people(count: int) -> list[dict[str, Any]]:
+    return [{"to": f"u{n}", "n": n, "t": T + 60 * n} for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("parquet", {}), ("csv", {"header": "true", "inferSchema": "true"}), ("jsonl", {})]
+)
+def test_rows_of_a_file_are_sent_as_they_are_mapped(
+    spark: SparkSession, server: Server, queue: Queue, tmp_path: Path, kind: str, options: dict[str, str]
+):
+    path = write(tmp_path, kind, people(3))
+    assert schedule(spark, path, server, "emails", MAP, options=options) == Summary(sent=3)
+    found = {info.id: (info.payload, info.due_at) for info in queue.peek("pending", 10)}
+    assert found == {f"row-{n}": ({"to": f"u{n}", "n": n}, DUE + dt.timedelta(minutes=n)) for n in range(3)}
+    assert schedule(spark, path, server, "emails", MAP, options=options) == Summary(existing=3)
+    assert_whole(queue)
+
+
+def test_table_of_the_session_and_a_dataframe_are_sent(spark: SparkSession, server: Server, queue: Queue):
+    table = spark.sql("SELECT 'x' AS payload, 'a' AS id, map('h', '1') AS headers, 5 AS max_retries")
+    table.createOrReplaceTempView("greetings")
+    assert schedule(spark, "greetings", server, "emails", table_format="table", delay=60).sent == 1
+    info = queue.get("a")
+    assert info is not None
+    assert (info.payload, info.headers, info.max_retries) == ("x", {"h": "1"}, 5)
+    assert schedule(spark, table, server, "emails", {"payload": "'y'", "delay": "0.5"}).sent == 1
+
+
+def test_named_run_sends_rows_without_ids_once(spark: SparkSession, server: Server, queue: Queue, tmp_path: Path):
+    path = write(tmp_path, "jsonl", [{"payload": "same"}] * 20)
+    sends = [schedule(spark, path, server, "emails", delay=3600, run=run) for run in ("march", "march", "april")]
+    assert sends == [Summary(sent=20), Summary(existing=20), Summary(sent=20)]
+    assert queue.stats().pending == 40
+
+
+def test_rows_that_cannot_be_sent_are_put_aside(spark: SparkSession, server: Server, tmp_path: Path):
+    path = write(tmp_path, "jsonl", [*people(4), {"to": "nobody", "n": 9, "t": None}, {"to": "x", "n": None, "t": T}])
+    rejects = str(tmp_path / "rejects")
+    columns = MAP | {"id": "coalesce(concat('row-', n), '')"}
+    assert schedule(spark, path, server, "emails", columns, rejects=rejects) == Summary(sent=4, rejected=2)
+    told = {row["id"]: row["reason"] for row in spark.read.parquet(rejects).collect()}
+    assert told.keys() == {"row-9", ""}
+    assert "due_at" in told["row-9"]
+    with pytest.raises(RowRefused, match=r"row \d .*cannot be sent"):
+        schedule(spark, path, server, "emails", columns)
+
+
+def test_preview_counts_and_changes_nothing(
+    spark: SparkSession, server: Server, redis_client: redis.Redis, tmp_path: Path
+):
+    rows = [*people(90), *[{"to": "nobody", "n": n, "t": None} for n in range(100, 103)]]
+    before = redis_client.dbsize()
+    told = preview(spark, write(tmp_path, "jsonl", rows), server, "emails", MAP)
+    assert (told.sendable, told.refused, list(told.reasons.values())) == (90, 3, [3])
+    assert (told.earliest, told.latest) == (DUE, DUE + dt.timedelta(minutes=89))
+    assert told.hours == {DUE: 60, DUE + dt.timedelta(hours=1): 30}
+    assert redis_client.dbsize() == before
+
+
+@pytest.mark.parametrize("job", [schedule, preview])
+def test_table_without_rows_is_no_error(spark: SparkSession, server: Server, queue: Queue, job: Any):
+    empty = spark.createDataFrame([], "payload string, due_at timestamp")
+    told = job(spark, empty, server, "emails")
+    assert (getattr(told, "sent", 0), getattr(told, "sendable", 0)) == (0, 0)
+    assert queue.stats().sent == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"payload": "struct(too)"}, r"the expression for payload 'struct\(too\)'.*The table has to, at, day, t"),
+        ({"payload": "struct(to"}, r"the expression for payload 'struct\(to'"),
+        ({"body": "to"}, "a message has no 'body': map one of payload, due_at"),
+        ({"payload": "to"}, "neither due_at nor delay"),
+        ({"payload": "to", "due_at": "at"}, r"'due_at' is timestamp_ntz, which is naive.*to_utc_timestamp"),
+        ({"payload": "to", "due_at": "day"}, r"'due_at' is date, which is naive"),
+        ({"payload": "to", "due_at": "to"}, r"'due_at' is a string.*to_timestamp\(due_at\)"),
+        ({"payload": "to", "due_at": "t"}, r"'due_at' is bigint.*timestamp_seconds\(due_at\)"),
+        ({"payload": "to", "delay": "1", "id": "t"}, "'id' is bigint: make it a string"),
+        ({}, "column 'to' is none of payload"),
+    ],
+)
+def test_mapping_that_makes_no_sense_is_refused_with_the_remedy(
+    spark: SparkSession, server: Server, queue: Queue, columns: dict[str, str], why: str
+):
+    table = spark.sql("SELECT 'a' AS to, TIMESTAMP_NTZ '2030-01-01 12:00' AS at, DATE '2030-01-01' AS day, 1L AS t")
+    with pytest.raises(InvalidInput, match=why):
+        schedule(spark, table, server, "emails", columns)
+    assert queue.stats().sent == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "table_format", "why"),
+    [
+        ("nowhere.parquet", None, r"the table '.*nowhere.parquet'"),
+        ("nowhere", "table", "the table 'nowhere'"),
+        ("people", None, "'people' does not say what it is by its name"),
+        ("people", "xlsx", "the table 'people'"),
+    ],
+)
+def test_table_that_is_not_there_is_refused(spark: SparkSession, place: str, table_format: str | None, why: str):
+    with pytest.raises(InvalidInput, match=why):
+        read_table(spark, place, table_format)
+
+
+def test_two_times_for_a_row_are_refused(spark: SparkSession, server: Server):
+    table = spark.sql("SELECT 'a' AS payload, current_timestamp() AS due_at")
+    with pytest.raises(InvalidInput, match="the delay 5 is given, and a column due_at"):
+        schedule(spark, table, server, "emails", delay=5)
+
+
+def test_compressed_files_are_known_by_their_names(spark: SparkSession, tmp_path: Path):
+    spark.range(3).write.option("compression", "gzip").json(str(tmp_path / "table"))
+    (file,) = [path for path in (tmp_path / "table").glob("*.json.gz") if path.stat().st_size > 30]
+    assert read_table(spark, str(file)).count() > 0
+
+
+@pytest.mark.usefixtures("spark")
+def test_command_previews_and_sends(queue: Queue, redis_server: RedisServer, tmp_path: Path):
+    path = write(tmp_path, "jsonl", [*people(3), {"to": "nobody", "n": 7, "t": None}])
+    command = ["pipeline", "schedule", "emails", path]
+    for name, expression in MAP.items():
+        command += ["--map", f"{name}={expression}"]
+    invoke = CliRunner(env={"DELAYQ_URL": redis_server.url, "TZ": "UTC"}).invoke
+    tried = invoke(main, [*command, "--dry-run"])
+    assert tried.exit_code == 0, tried.output
+    first, reason, due, _, hour = tried.stdout.splitlines()
+    assert first == "would send 3 messages; cannot send 1"
+    assert "1 × due_at is null" in reason
+    assert due.startswith("due from 2030-01-01")
+    assert hour.split()[:3] == ["2030-01-01", "12:00", "3"]
+    assert json.loads(invoke(main, [*command, "--dry-run", "--json"]).stdout)["hours"] == {DUE.isoformat(): 3}
+    failed = invoke(main, command)
+    assert (failed.exit_code, "cannot be sent" in failed.stderr) == (1, True)
+    done = invoke(main, [*command, "--rejects", str(tmp_path / "rejects"), "--json"])
+    told = json.loads(done.stdout)
+    assert (told["sent"] + told["existing"], told["rejected"]) == (3, 1)
+    assert queue.stats().pending == 3
+    wrong = invoke(main, ["pipeline", "schedule", "emails", path, "--map", "payload=nothing"])
+    assert (wrong.exit_code, "The table has n, t, to" in wrong.stderr) == (2, True)

@@ -1,0 +1,258 @@
+"""Sending tables: what becomes of their rows, once, however often a task or a job runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from delayq import Queue
+from tests.conftest import StartServer
+from tests.servers import RedisServer
+from tests.spark.tables import DUE, payloads, table, write, written
+from tests.waiting import eventually
+
+
+def test_rows_wait_as_messages_with_all_that_their_columns_say(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    later = DUE + dt.timedelta(hours=1)
+    rows = [("a", "text", DUE, {"k": "v"}, 7, later), ("b", "other", later, None, None, None)]
+    columns = (
+        "id string, payload string, due_at timestamp, headers map<string,string>, max_retries int, expires_at timestamp"
+    )
+    told = written(table(spark, rows, columns), redis_server.url, tmp_path)
+    assert told == {"queue": "jobs", "sent": 2, "existing": 0, "rejected": 0}
+    with Queue("jobs", url=redis_server.url) as queue:
+        first, second = queue.peek("pending")
+        assert (first.id, first.payload, first.due_at) == ("a", "text", DUE)
+        assert (first.headers, first.max_retries) == ({"k": "v"}, 7)
+        assert first.expires_at is not None
+        assert abs(first.expires_at - later) < dt.timedelta(minutes=1)
+        assert (second.id, second.payload, second.due_at) == ("b", "other", later)
+        assert (second.headers, second.max_retries, second.expires_at) == ({}, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ("'text'", "text"),
+        ("CAST('raw' AS BINARY)", b"raw"),
+        ("named_struct('n', 1, 'at', TIMESTAMP'2030-01-01T00:00:00Z')", {"n": 1, "at": "2030-01-01T00:00:00Z"}),
+        ("named_struct('m', map('k', 1.5D), 'none', CAST(NULL AS INT))", {"m": {"k": 1.5}, "none": None}),
+        ("array('x', 'y')", ["x", "y"]),
+        ("map('k', 'v')", {"k": "v"}),
+    ],
+)
+def test_payload_arrives_as_what_its_column_holds(
+    spark: SparkSession, redis_server: RedisServer, payload: str, expected: object
+) -> None:
+    write(spark.sql(f"SELECT {payload} AS payload, 60 AS delay"), redis_server.url)
+    with Queue("jobs", url=redis_server.url) as queue:
+        assert payloads(queue) == [expected]
+
+
+def test_text_may_be_the_json_that_a_payload_is_to_be(spark: SparkSession, redis_server: RedisServer) -> None:
+    rows = spark.sql("""SELECT '{"n": 1.50, "text": "null"}' AS payload, 60 AS delay""")
+    write(rows, redis_server.url, payload_format="json")
+    with Queue("jobs", url=redis_server.url) as queue:
+        (info,) = queue.peek("pending")
+        assert info.payload == {"n": 1.5, "text": "null"}
+        assert info.body == b'{"n": 1.50, "text": "null"}'
+
+
+def test_part_of_a_millisecond_makes_nothing_due_early(spark: SparkSession, redis_server: RedisServer) -> None:
+    moment = dt.datetime(2030, 1, 1, 0, 0, 0, 1001, dt.UTC)
+    write(table(spark, [("x", moment)], "payload string, due_at timestamp"), redis_server.url)
+    with Queue("jobs", url=redis_server.url) as queue:
+        assert queue.peek("pending")[0].due_at == dt.datetime(2030, 1, 1, 0, 0, 0, 2000, dt.UTC)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_rerun_sends_nothing_again_though_all_was_acked_meanwhile(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path, shards: int
+) -> None:
+    rows = spark.range(2500).select(
+        f.format_string("m%d", "id").alias("id"), f.lit("x").alias("payload"), f.lit(0).alias("delay")
+    )
+    with Queue("jobs", url=redis_server.url, shards=shards) as queue:
+        queue.pause()
+        queue.resume()  # so that its shards are recorded
+        assert written(rows, redis_server.url, tmp_path)["sent"] == 2500
+        seen: Counter[str] = Counter()
+        while messages := queue.receive(500):
+            seen.update(message.id for message in messages)
+            assert all(queue.ack(messages))
+        assert seen == {f"m{n}": 1 for n in range(2500)}
+        assert written(rows, redis_server.url, tmp_path) == {
+            "queue": "jobs",
+            "sent": 0,
+            "existing": 2500,
+            "rejected": 0,
+        }
+        assert (queue.stats().sent, queue.stats().inside) == (2500, 0)
+
+
+def test_task_that_fails_and_runs_again_doubles_no_row_without_an_id(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """The rows of the second try come in another order, and some of them are alike."""
+    url = redis_server.url
+
+    def stumble(numbers: Iterable[int]) -> Iterator[tuple[str, int]]:
+        context = TaskContext.get()
+        assert context is not None
+        again = context.attemptNumber() > 0
+        rows = [(f"{number % 700}" + "x" * 1000, 60) for number in numbers]
+        yield from rows[::-1][:1000] if again else rows[:1000]
+        if not again:
+            with Queue("jobs", url=url) as queue:
+                assert eventually(lambda: queue.stats().sent > 0, 60)
+            raise RuntimeError("in the middle")
+        yield from rows[::-1][1000:]
+
+    rows = spark.sparkContext.range(3000, numSlices=2).mapPartitions(stumble)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+    try:
+        told = written(spark.createDataFrame(rows, "payload string, delay int"), url, tmp_path)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert told["sent"] + told["existing"] == 3000
+    assert told["existing"] > 0
+    with Queue("jobs", url=url) as queue:
+        assert Counter(text.rstrip("x") for text in payloads(queue)) == Counter(str(n % 700) for n in range(3000))
+        assert queue.stats().sent == 3000
+
+
+def test_named_run_doubles_nothing_and_another_run_sends_anew(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    rows = table(spark, [("x", 60), ("x", 60), ("y", 60)], "payload string, delay int")
+    assert written(rows, redis_server.url, tmp_path, run="monday")["sent"] == 3
+    assert written(rows, redis_server.url, tmp_path, run="monday")["sent"] == 0
+    assert written(rows, redis_server.url, tmp_path, run="tuesday")["sent"] == 3
+    assert written(rows, redis_server.url, tmp_path)["sent"] == 3
+
+
+def test_id_is_free_again_when_its_time_is_over(spark: SparkSession, redis_server: RedisServer, tmp_path: Path) -> None:
+    rows = table(spark, [("a", "x", 0)], "id string, payload string, delay int")
+    with Queue("jobs", url=redis_server.url) as queue:
+        for expected in (1, 1):
+            assert written(rows, redis_server.url, tmp_path, unique_for="0")["sent"] == expected
+            (message,) = queue.receive()
+            message.ack()
+
+
+def test_first_row_that_cannot_be_sent_fails_the_job_and_is_named(
+    spark: SparkSession, redis_server: RedisServer
+) -> None:
+    rows = table(spark, [("a", "x", DUE), ("late", "x", None)], "id string, payload string, due_at timestamp", 1)
+    with pytest.raises(Exception, match=r"row 1 of partition 0 \(id 'late'\) cannot be sent: due_at is null"):
+        write(rows, redis_server.url)
+    with Queue("jobs", url=redis_server.url) as queue:
+        assert queue.stats().sent == 0
+
+
+def test_rows_that_cannot_be_sent_are_put_aside_with_their_reasons(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    rows = [
+        ("a", "x", 1.0, 1),
+        ("b", None, 1.0, 1),
+        ("c", "x", None, 1),
+        ("d", "x", -1.0, 1),
+        ("e", "x" * 2_000_000, 1.0, 1),
+        ("f", "x", 1.0, -1),
+        ("g" * 300, "x", 1.0, 1),
+        (None, "x", 1.0, None),
+    ]
+    told = written(
+        table(spark, rows, "id string, payload string, delay double, max_retries int"),
+        redis_server.url,
+        tmp_path,
+        mode="PERMISSIVE",
+        rejects=str(tmp_path / "rejects"),
+    )
+    assert told == {"queue": "jobs", "sent": 2, "existing": 0, "rejected": 6}
+    rejects = {row["id"]: row["reason"] for row in pq.read_table(tmp_path / "rejects").to_pylist()}
+    assert rejects["b"] == "payload is null"
+    assert rejects["c"] == "delay is null"
+    assert "-1.0 is not 0 or more seconds" in rejects["d"]
+    assert "2000002 bytes" in rejects["e"]
+    assert "max_retries -1" in rejects["f"]
+    assert "300 bytes long" in rejects["g" * 300]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "told"),
+    [
+        ("payload string, delay int, colour string", {}, "column 'colour' is none of"),
+        ("payload string", {}, "neither due_at nor delay"),
+        ("text string, delay int", {}, "column 'text' is none of"),
+        ("payload string, due_at string", {}, "column 'due_at' is string: make it a timestamp"),
+        ("payload string, due_at timestamp_ntz", {}, "column 'due_at' is timestamp_ntz: make it a timestamp"),
+        ("payload int, delay int", {}, "column 'payload' is int"),
+        ("payload string, delay int", {"mode": "LENIENT"}, "'LENIENT': give FAILFAST or PERMISSIVE"),
+        ("payload string, delay int", {"mode": "permissive"}, 'the option "rejects" is missing'),
+        ("payload string, delay int", {"unique_for": "a day"}, "'a day': give seconds"),
+        ("payload string, delay int", {"payload_format": "xml"}, "'xml': give text or json"),
+        ("payload string, delay int", {"queue": ""}, 'the option "queue" is missing'),
+    ],
+)
+def test_table_or_option_that_does_not_fit_is_refused_before_anything_is_sent(
+    spark: SparkSession, redis_server: RedisServer, columns: str, options: dict[str, str], told: str
+) -> None:
+    with pytest.raises(Exception, match=told):
+        write(spark.createDataFrame([], columns), redis_server.url, **options)
+
+
+def test_queue_is_not_overwritten(spark: SparkSession, redis_server: RedisServer) -> None:
+    rows = table(spark, [("x", 60)], "payload string, delay int")
+    with pytest.raises(Exception, match="a queue is not overwritten"):
+        rows.write.format("delayq").mode("overwrite").options(url=redis_server.url, queue="jobs").save()
+
+
+def test_password_of_the_server_is_shown_nowhere(spark: SparkSession, start_server: StartServer) -> None:
+    server = start_server(port=True, config={"requirepass": "s3cr3t-word"})
+    address = f"127.0.0.1:{server.port}"
+    rows = table(spark, [("x", 60)], "payload string, delay int", 1)
+    write(rows, f"redis://:s3cr3t-word@{address}/0")
+    for bad, shown in (("s3cr3t-word", f"@{address}/x"), ("0ther-s3cr3t", f"@{address}/0")):
+        with pytest.raises(Exception, match=r":\*\*\*@|refused|password") as refusal:
+            write(rows, f"redis://:{bad}{shown}")
+        assert bad not in str(refusal.value)
+
+
+def test_stream_sends_each_row_once_though_a_batch_is_done_again(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    for name in ("one", "two"):
+        rows = spark.range(300).select(f.format_string(f"{name} %d", "id").alias("payload"), f.lit(0).alias("delay"))
+        rows.write.mode("append").parquet(str(source))
+
+        def run() -> None:
+            stream = spark.readStream.schema("payload string, delay int").parquet(str(source))
+            sending = stream.writeStream.format("delayq").options(url=redis_server.url, queue="jobs")
+            query = sending.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+            query.awaitTermination()
+
+        run()
+        with Queue("jobs", url=redis_server.url) as queue:
+            seen: Counter[str] = Counter()
+            while messages := queue.receive(500):
+                seen.update(message.payload for message in messages)
+                queue.ack(messages)
+            assert seen == {f"{name} {n}": 1 for n in range(300)}
+            last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+            for path in (last, last.with_name(f".{last.name}.crc")):  # killed before Spark noted that it was done
+                path.unlink()
+            run()
+            assert queue.receive(500) == []
