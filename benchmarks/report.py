@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks import awaited, ledger, topics
+from benchmarks import tables as spark_tables
 from benchmarks.targets import Results, verdicts
 from benchmarks.workloads import WORKLOADS, Workload
 
@@ -112,6 +113,10 @@ def _beside(own: dict[str, Any]) -> Iterator[Table]:
         yield _of_pairs("Topics beside the commands themselves", own["topics"], topics.TITLES, ("records", "redis-py"))
     if "ledger" in own:
         yield _of_ledger(own["ledger"])
+    if "tables" in own:
+        found = own["tables"]
+        rows = [[title, f"{found['per_second'][name]:,.0f}"] for name, title in spark_tables.TITLES.items()]
+        yield Table(f"Tables of {found['rows']:,} rows, in two processes", ["", "rows/s"], rows)
 
 
 def _of_ledger(found: dict[str, Any]) -> Table:

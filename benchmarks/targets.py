@@ -77,6 +77,12 @@ def _rates(results: Results) -> Iterator[Verdict]:
     for name in ("publish", "poll", "ack"):
         ratio = _at(results, "own", "topics", name, "ratio")
         yield Verdict(f"topics: {name}, of redis-py's own commands", ratio, 0.7, True)
+    yield Verdict(
+        "tables: write, of plain Python with the same script",
+        _at(results, "own", "tables", "write_of_plain"),
+        0.8,
+        True,
+    )
     share = _at(results, "own", "two_consumers", "redis_core_share")
     yield Verdict("Redis' core with two consumers", _percent(share), 95, True, "%")
 
