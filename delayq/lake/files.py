@@ -35,6 +35,11 @@ def place(path: str) -> tuple[fs.FileSystem, str]:
     return system, inner
 
 
+def whole(path: str) -> str:
+    """Return a path that means the same in every process of this machine, whatever its folder is."""
+    return path.rstrip("/") if "://" in path else os.path.abspath(path)  # noqa: PTH100  # a URI is no Path
+
+
 def write_bytes(path: str, data: bytes | pa.Buffer) -> None:
     """Write a file, in place of what is there; once this has returned, it outlives a loss of power."""
     system, inner = place(path)

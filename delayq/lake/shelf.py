@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from delayq.errors import LakeMismatch
 from delayq.lake import layout
-from delayq.lake.files import LEVEL, place, read_bytes, read_json, remove, write_bytes, write_json
+from delayq.lake.files import LEVEL, place, read_bytes, read_json, remove, whole, write_bytes, write_json
 from delayq.lake.layout import Change, File, Manifest, Resting, Row, Run
 
 SCHEMA = pa.schema(
@@ -64,8 +64,7 @@ class Shelf:
     def __init__(self, lake: str | os.PathLike[str], queue: str) -> None:
         lake = os.fspath(lake)
         self.queue = queue
-        root = lake.rstrip("/") if "://" in lake else os.path.abspath(lake)  # noqa: PTH100  # a URI is no Path
-        self.path = f"{root}/{layout.queue_folder(queue)}"
+        self.path = f"{whole(lake)}/{layout.queue_folder(queue)}"
         place(self.path)
 
     def hours(self, *names: str) -> list[Hour]:

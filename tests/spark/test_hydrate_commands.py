@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from delayq.cli import main
@@ -83,6 +84,7 @@ def test_exit_code_is_1_when_rows_were_rejected_or_a_file_was_changed(invoke: In
     assert document == {
         "queue": "jobs", "run": "r", "deferred": 1, "repeated": 0, "rejected": 1, "hours": 1, "files": 1,
     }  # fmt: skip
+    assert sum(pq.read_metadata(each).num_rows for each in files(tmp_path / "rejects")) == 1
     files(tmp_path / "lake")[0].write_bytes(b"")
     failed = invoke("pipeline", "hydrate", "jobs", "--lake", "lake", "--horizon", "2h")
     assert failed.exit_code == 1

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from delayq.envelope import MAX_PAYLOAD_BYTES
 from delayq.lake import layout
+from delayq.lake.files import whole
 from delayq.lake.layout import HOUR_MS, File, Row, Run
 from delayq.lake.shelf import Shelf
 from delayq.names import check_queue_name, new_id
@@ -112,7 +113,7 @@ class Deferring(DataSourceArrowWriter):
         self._shelf = shelf
         self._run = run
         self._rows = rows
-        self._rejects = rejects
+        self._rejects = None if rejects is None else whole(rejects)
         self._core = Core(shelf.queue, "delayq", None, Settings(max_payload=max_payload))
 
     def source(self) -> type[DataSource]:

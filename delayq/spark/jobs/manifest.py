@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
 
 from delayq.errors import InvalidInput, LakeMismatch
-from delayq.lake.files import place, write_json, write_table
+from delayq.lake.files import place, whole, write_json, write_table
 from delayq.limits import Configuration
 from delayq.operations.backup import KeptSchedule
 
@@ -90,8 +89,7 @@ def measure(messages: DataFrame) -> Measure:
 
 def messages_of(path: str) -> str:
     """Return where the messages of a drained queue are, as Java sees it: it may have been started in another folder."""
-    whole = path if "://" in path else str(Path(path).absolute())
-    return f"{whole.rstrip('/')}/{_MESSAGES}"
+    return f"{whole(path)}/{_MESSAGES}"
 
 
 def is_written(path: str) -> bool:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
 
 from delayq.errors import InvalidInput
+from delayq.lake.files import whole
 from delayq.names import check_queue_name
 from delayq.operations.core import Core
 from delayq.operations.sealing import seal_one
@@ -93,7 +94,7 @@ def schedule(
             payload_format=payload_format,
             unique_for=unique_for,
             run=run,
-            rejects=rejects,
+            rejects=None if rejects is None else whole(rejects),
             mode=None if rejects is None else "PERMISSIVE",
             summary=told,
         )
