@@ -196,7 +196,7 @@ def _check(load: Load) -> None:
         raise InvalidInput(f"an id of {load.shape.id} bytes is not 1 to {MAX_ID_BYTES}")
     for what, seconds in (("spread", load.spread), ("horizon", load.horizon)):
         if not 1 <= seconds <= MAX_TIME_MS / 1000:
-            raise InvalidInput(f"a {what} of {seconds:g} s is too short: give a second or more")
+            raise InvalidInput(f"a {what} of {seconds:g} s is not 1 to {MAX_TIME_MS // 1000}")
     if load.server_memory < LEAST_MEMORY:
         raise InvalidInput(f"a server with {load.server_memory} bytes is none: give 64m or more")
     if load.rate is not None and load.rate < load.mean:

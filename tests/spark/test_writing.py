@@ -141,7 +141,9 @@ def test_named_run_doubles_nothing_and_another_run_sends_anew(
     assert written(rows, redis_server.url, tmp_path)["sent"] == 3
 
 
-def test_id_is_free_again_when_its_time_is_over(spark: SparkSession, redis_server: RedisServer, tmp_path: Path) -> None:
+def test_without_a_reservation_an_id_is_free_again_once_its_message_was_acked(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
     rows = table(spark, [("a", "x", 0)], "id string, payload string, delay int")
     with Queue("jobs", url=redis_server.url) as queue:
         for expected in (1, 1):
@@ -201,6 +203,7 @@ def test_rows_that_cannot_be_sent_are_put_aside_with_their_reasons(
         ("payload int, delay int", {}, "column 'payload' is int"),
         ("payload string, delay int", {"mode": "LENIENT"}, "'LENIENT': give FAILFAST or PERMISSIVE"),
         ("payload string, delay int", {"mode": "permissive"}, 'the option "rejects" is missing'),
+        ("payload string, delay int", {"uniqe_for": "60"}, 'the option "uniqe_for" is none of those for a write'),
         ("payload string, delay int", {"unique_for": "a day"}, "'a day': give seconds"),
         ("payload string, delay int", {"payload_format": "xml"}, "'xml': give text or json"),
         ("payload string, delay int", {"queue": ""}, 'the option "queue" is missing'),

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
 
+from delayq.envelope import STAMP
 from delayq.errors import InvalidInput, LakeMismatch, PipelineError
 from delayq.keys import STATES
 from delayq.operations import backup
@@ -26,7 +27,6 @@ from delayq.stats import QueueStats
 from delayq.times import timestamp_ms
 
 TRIES = 3
-STAMP_DIGITS = 13
 
 _LEFT_OUT = ("body",)  # the envelope has it
 _ASIDE = {"collected", "promoted"}  # counters of what changes no message
@@ -182,5 +182,5 @@ class Discarder:
 
 def _seen(row: dict[str, Any]) -> Seen:
     created = row["created_at"]
-    stamp = "" if created is None else f"{timestamp_ms(created):0{STAMP_DIGITS}}"
+    stamp = "" if created is None else f"{timestamp_ms(created):0{STAMP}}"
     return Seen(row["id"], timestamp_ms(row["at"]), stamp)

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from delayq.envelope import STAMP
 from delayq.errors import InvalidInput, LakeMismatch
 from delayq.keys import State
 from delayq.limits import changes, check_shards
@@ -18,7 +19,7 @@ from delayq.queue import Queue
 from delayq.scripts import Kept
 from delayq.spark.failures import translated
 from delayq.spark.jobs import manifest as folder
-from delayq.spark.jobs.drain import STAMP_DIGITS, all_messages
+from delayq.spark.jobs.drain import all_messages
 from delayq.spark.jobs.manifest import Manifest, Measure, measure
 from delayq.spark.jobs.tasks import in_tasks
 from delayq.spark.server import Server
@@ -172,6 +173,6 @@ def kept(row: Mapping[str, Any]) -> tuple[State, Kept]:
     stored = b""
     if row["envelope"] is not None:
         created = 0 if row["created_at"] is None else timestamp_ms(row["created_at"])
-        stored = f"{created:0{STAMP_DIGITS}}".encode() + row["envelope"]
+        stored = f"{created:0{STAMP}}".encode() + row["envelope"]
     known = Kept(row["id"], timestamp_ms(at), stored, deliveries, row["error"] or "", row["reason"] or "")
     return state, known

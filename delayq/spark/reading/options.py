@@ -17,7 +17,7 @@ _SWITCH = {"true": True, "false": False}
 
 
 def check_known(options: Mapping[str, str], known: Iterable[str], what: str) -> None:
-    """Raise InvalidInput for an option that a read of `what` does not have: a slip of the pen would be left out."""
+    """Raise InvalidInput for an option that `what` does not have: a slip of the pen would be left out."""
     names = list(known)
     lower = {name.lower() for name in names}
     for name in options:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from delayq.calls import Call, Steps, as_is, expect, is_foreign, shown, text, word
-from delayq.envelope import Envelope, parse
+from delayq.envelope import STAMP, Envelope, parse
 from delayq.errors import UnreadableEnvelope
 from delayq.keys import State
 from delayq.message import Deliveries
@@ -41,7 +41,6 @@ COLUMNS = {
     "envelope": "binary",
 }
 
-_STAMP = 13  # digits in front of an envelope
 _SENT = {"created_at", "expires_at", "max_retries", "headers", "payload", "body", "envelope"}
 _SCORES = {"pending": "due_at", "ready": "due_at", "retry": "due_at", "unack": "lease_until", "dead": "died_at"}
 
@@ -179,5 +178,5 @@ _CELLS: dict[str, Callable[[Page], Sequence[Any]]] = {
     "headers": lambda page: page.of_envelopes(lambda envelope: headers_cell(envelope.headers)),
     "payload": lambda page: page.of_envelopes(payload_cell),
     "body": lambda page: page.of_envelopes(lambda envelope: envelope.body),
-    "envelope": lambda page: [each and each[_STAMP:] for each in page.looked_up("envelope")],
+    "envelope": lambda page: [each and each[STAMP:] for each in page.looked_up("envelope")],
 }

@@ -19,6 +19,7 @@ from delayq.names import new_id
 from delayq.operations.core import Core
 from delayq.operations.sealing import Sealed, seal_one
 from delayq.operations.sending import send_new
+from delayq.spark.reading.options import check_known
 from delayq.spark.server import Server, ServerClock, required
 from delayq.spark.writing.ids import Ids
 from delayq.spark.writing.rejects import Reject, write_rejects
@@ -27,6 +28,8 @@ from delayq.times import delay_ms
 
 DAY = 86_400.0
 MODES = ("FAILFAST", "PERMISSIVE")
+OPTIONS = ("url", "prefix", "queue", "payload_format", "unique_for", "run", "mode", "rejects", "summary")
+_SPARKS = ("checkpointlocation", "queryname")  # which Spark passes on with those of a stream
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -57,6 +60,7 @@ class _Sending:
     """The options of a write, and what a task does by them. It goes to the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        check_known({name: options[name] for name in options if name.lower() not in _SPARKS}, OPTIONS, "a write")
         self._server = Server.of(options)
         self._queue = required(options, "queue")
         self._rows = Rows(schema, options.get("payload_format", "text"))
