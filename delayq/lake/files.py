@@ -57,6 +57,7 @@ def write_bytes(path: str, data: bytes | pa.Buffer) -> None:
 
 
 def _write_here(path: Path, data: bytes | pa.Buffer) -> None:
+    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -68,11 +69,16 @@ def _write_here(path: Path, data: bytes | pa.Buffer) -> None:
     except BaseException:
         hidden.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    for folder in (path.parent, *(each.parent for each in made)):
+        _sync(folder)  # else the name may be lost, and the file with it
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)  # else the name may be lost, and the file with it
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def write_table(path: str, table: pa.Table) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.calls import Call, Steps, expect, id_of, one
+from delayq.calls import Call, Steps, as_is, expect, id_of, one
 from delayq.keys import State
 from delayq.operations import scanning
 from delayq.operations.arming import home
@@ -70,6 +70,10 @@ def restore_schedule(core: Core, kept: KeptSchedule) -> Steps[bool]:
 def discard_schedule(core: Core, kept: KeptSchedule) -> Steps[bool]:
     """Remove a schedule, if it is still as it was seen, and leave its occurrence alone."""
     yield from core.opened()
+    key = home(core).keys.schedules
+    record = yield from one(Call(key, ("HGET", key, kept.name), as_is))
+    if record != kept.record:  # edited since: its slot may be the same
+        return False
     return bool((yield from one(home(core).arm(kept.name, kept.slot_ms, "", b"", ""))))
 
 

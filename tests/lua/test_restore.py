@@ -71,6 +71,12 @@ def test_garbage_comes_back_to_life(queue):
     assert state["messages"] == {"a": stamped("A", OLD), "b": "old"}
 
 
+def test_message_without_a_payload_does_not_get_that_of_garbage(queue):
+    queue.given(garbage={"a": NOW - 1}, messages={"a": "old"})
+    assert queue.restore("dead", [Kept("a", NOW - 9, b"", reason="payload-missing")]) == [1]
+    assert "messages" not in queue.state()
+
+
 def test_dead_letter_whose_payload_is_gone_has_none(queue):
     assert queue.restore("dead", [Kept("a", NOW, b"", "", "", "payload-missing")]) == [1]
     assert queue.state() == {"dead": {"a": NOW}, "reasons": {"a": "payload-missing"}, "stats": {"sent": 1}}

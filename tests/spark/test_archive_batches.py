@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from delayq.errors import InvalidInput, LakeMismatch
+from delayq.errors import DataLost, InvalidInput, LakeMismatch
 from delayq.lake.files import write_table
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.growing import GrowingTable, Stored
@@ -57,6 +58,23 @@ def test_batch_that_is_killed_at_any_step_is_in_the_table_once_when_it_was_done_
         assert entries(path) == whole
         step += 1
     assert step > 2 * 2 * 3  # two files of each of two days: to disk, to the table, and that they are there
+
+
+def test_batch_that_cannot_be_written_anew_stays_as_it_was(tmp_path: Path):
+    """What it holds may have been dropped from the ledger since."""
+
+    class Gone:
+        @property
+        def sparkSession(self) -> NoReturn:  # noqa: N802  # Spark's name
+            raise DataLost("some entries have been trimmed while they were read")
+
+    table = table_of(str(tmp_path), "jobs")
+    table.take_in(staged(table, 2), 7)
+    before = entries(tmp_path)
+    again: Any = Gone()
+    with pytest.raises(DataLost):
+        Growing(table)(again, 7)
+    assert entries(tmp_path) == before != []
 
 
 def test_reader_that_knows_nothing_of_spark_finds_columns_and_folders(spark: SparkSession, tmp_path: Path):

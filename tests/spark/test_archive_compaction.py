@@ -122,3 +122,40 @@ def test_compaction_that_runs_is_not_mended_by_others(tmp_path: Path):
     assert entries(tmp_path) == left
     mend(table)
     assert len(entries(tmp_path)) == 8
+
+
+def test_reader_that_mends_leaves_what_a_compaction_has_just_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where there are no locks: the second merge is decided on while the reader brings the first to its end."""
+    table = filled(tmp_path)
+    whole = entries(tmp_path)
+    first, second = compaction._plan(table, TODAY.isoformat(), compaction.TARGET_BYTES)  # noqa: SLF001
+    finish, remove = compaction._finish, folders.remove  # noqa: SLF001
+
+    def decide_on(merge: compaction.Merge) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(compaction, "_finish", lambda *_: None)
+            compaction._merge(table, merge)  # noqa: SLF001
+
+    def decide_meanwhile(path: str) -> None:
+        remove(path)
+        if path.endswith(f"{first.name}.json"):
+            decide_on(second)
+
+    decide_on(first)
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "remove", decide_meanwhile)
+        mend(table)
+    finish(table, second)
+    assert entries(tmp_path) == whole
+
+
+def test_merge_whose_file_is_gone_takes_no_other_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    table = filled(tmp_path)
+    whole = entries(tmp_path)
+    monkeypatch.setattr(compaction, "_finish", lambda *_: None)
+    compact(table, TODAY)
+    monkeypatch.undo()
+    folders.remove_folder(f"{table.work}/merged")
+    with pytest.raises(LakeMismatch, match="restore it from a backup"):
+        compact(table, TODAY)
+    assert entries(tmp_path) == whole

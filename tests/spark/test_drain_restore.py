@@ -168,6 +168,14 @@ def test_drained_messages_are_removed_but_for_those_that_have_changed(
     assert_whole(queue)
 
 
+def test_schedule_that_was_edited_since_it_was_drained_is_left(queue: Queue):
+    queue.schedules.add("s", "@daily", "old")
+    (kept,) = queue.connection.do(backup.schedules(queue.core))
+    queue.schedules.add("s", "@daily", "new")
+    assert queue.connection.do(backup.discard_schedule(queue.core, kept)) is False
+    assert [each.payload for each in queue.schedules.list()] == ["new"]
+
+
 def test_removed_schedule_leaves_nothing(spark: SparkSession, server: Server, queue: Queue, folder: str):
     queue.schedules.add("nightly", "@daily", 1)
     queue.pause()
@@ -248,6 +256,19 @@ def test_empty_queue_goes_there_and_back(spark: SparkSession, server: Server, qu
     told = drained(spark, server, queue, folder, 0)
     assert (told.manifest.rows, told.manifest.checksum) == ({}, "0")
     assert restore(spark, folder, server, "again").restored == 0
+
+
+def test_folder_with_messages_of_somebody_else_is_left_as_it_is(
+    spark: SparkSession, server: Server, queue: Queue, folder: str
+):
+    queue.send("x")
+    queue.pause()
+    theirs = Path(folder, "messages", "draft.txt")
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("mine")
+    with pytest.raises(InvalidInput, match="no drained queue's"):
+        drain(spark, server, "emails", folder)
+    assert theirs.read_text() == "mine"
 
 
 def test_folder_that_holds_a_queue_is_left_as_it_is(spark: SparkSession, server: Server, queue: Queue, folder: str):

@@ -79,6 +79,7 @@ def compact(table: GrowingTable, before: dt.date | None = None, target: int = TA
     done = Compacted()
     with _alone(table):
         _finish_all(table)
+        folders.remove_folder(_merged(table))  # what was not decided on; only here: a reader may mend at any moment
         for merge in _plan(table, day, target):
             rows = _merge(table, merge)
             done = Compacted(done.files + len(merge.files), done.into + 1, done.rows + rows)
@@ -151,14 +152,22 @@ def _read(table: GrowingTable, files: list[str]) -> tuple[pa.Buffer, int]:
 
 
 def _finish_all(table: GrowingTable) -> None:
-    """Bring each merge that was decided on to its end, and forget those that were not."""
+    """Bring each merge that was decided on to its end."""
     for name in folders.names(_intents(table)):
         _finish(table, msgspec.json.decode(folders.read(f"{_intents(table)}/{name}"), type=Merge))
-    folders.remove_folder(_merged(table))
 
 
 def _finish(table: GrowingTable, merge: Merge) -> None:
-    """Do what is left of a merge: each step may have been done before."""
+    """Do what is left of a merge: each step may have been done before.
+
+    Raises:
+        LakeMismatch: the merged file is nowhere, and the small ones may be all that there is.
+    """
+    if not folders.exists(f"{_merged(table)}/{merge.name}") and not folders.exists(f"{table.folder}/{merge.into}"):
+        raise LakeMismatch(
+            f"{_merged(table)}/{merge.name} is gone, which was to take the place of {len(merge.files)} files: remove "
+            f"{_intents(table)}/{merge.name}.json if these are there, else restore it from a backup"
+        )
     for name in merge.files:
         folders.remove(f"{table.folder}/{name}")
     folders.sync(f"{table.folder}/{merge.into.partition('/')[0]}")  # else a loss of power could bring them back

@@ -114,14 +114,21 @@ class GrowingTable:
         for name in (name for name, each in numbers.items() if each == number):
             folders.remove(f"{self.folder}/{name}")
 
-    def add(self, frame: DataFrame, number: int) -> Stored:
-        """Add the rows of a batch, of whose earlier tries nothing is there any more."""
+    def add(self, frame: DataFrame, number: int, again: bool = False) -> Stored:
+        """Add the rows of a batch.
+
+        Args:
+            again: it may have been tried before. What is there of it goes when all of it was written anew, and not
+                before: it may no longer be there to be read.
+        """
         folders.remove_folder(f"{self.work}/staging")
         staging = f"{self.work}/staging/{uuid.uuid4().hex}"
         # Else Spark writes times in a way of its own. The session is the query's, not the user's.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         rows = frame.select(*self.schema.names, f.expr(_DAY.format(self.moment)).alias("date"))
         rows.write.partitionBy("date").option("compression", "zstd").parquet(folders.for_spark(staging))
+        if again:
+            self.forget(number)
         return self.take_in(staging, number)
 
     def take_in(self, staging: str, number: int) -> Stored:

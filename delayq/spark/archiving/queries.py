@@ -41,10 +41,9 @@ class Growing:
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Add a batch; the first may have been tried before."""
         try:
-            if self._is_first:
-                self._table.forget(number)
+            stored = self._table.add(frame, number, again=self._is_first)
             self._is_first = False
-            self._tell(self._table.add(frame, number))
+            self._tell(stored)
         except Exception as error:
             self.error = error  # Spark would tell of it as a text
             raise

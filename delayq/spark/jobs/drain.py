@@ -67,8 +67,10 @@ def drain(
         raise InvalidInput(f"{path!r} holds a drained queue already: choose another folder")
     with server.queue(queue) as opened, translated():
         _check(opened, live)
+        folder.begin(path)
         found, stats = _write(spark, server, opened, path, live)
         kept = opened.connection.do(backup.schedules(opened.core))
+        folder.settle_messages(path)
         folder.write_schedules(path, kept)
         manifest = _manifest(opened, found, stats, len(kept), live)
         folder.write(path, manifest)

@@ -22,11 +22,13 @@ from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake.files import place, whole, write_json, write_table
 from delayq.limits import Configuration
 from delayq.operations.backup import KeptSchedule
+from delayq.spark.archiving import folders
 
 FORMAT = 1
 """The version of the folder; a newer one is refused."""
 
 _MANIFEST = "manifest.json"
+_BEGUN = "_draining"
 _MESSAGES = "messages"
 _SCHEDULES = "schedules.parquet"
 _COLUMNS = pa.schema([("name", pa.string()), ("record", pa.binary()), ("slot_ms", pa.int64())])
@@ -92,6 +94,25 @@ def messages_of(path: str) -> str:
     return f"{whole(path)}/{_MESSAGES}"
 
 
+def begin(path: str) -> None:
+    """Note that a queue is being drained into a folder, whose `messages` may be written over from then on.
+
+    Raises:
+        InvalidInput: somebody else's `messages` are there.
+    """
+    if folders.files(messages_of(path)) and not folders.exists(f"{whole(path)}/{_BEGUN}"):
+        raise InvalidInput(f"{messages_of(path)} holds files that are no drained queue's: choose another folder")
+    write_json(f"{whole(path)}/{_BEGUN}", {})
+
+
+def settle_messages(path: str) -> None:
+    """Let the disk hold what Spark has written: it leaves that to the system, which may take half a minute."""
+    for name in folders.files(messages_of(path)):
+        folders.settle(f"{messages_of(path)}/{name}")
+    folders.sync(messages_of(path))
+    folders.sync(whole(path))
+
+
 def is_written(path: str) -> bool:
     """Whether a folder holds a drained queue, wholly."""
     system, inner = place(_manifest_of(path))
@@ -101,6 +122,7 @@ def is_written(path: str) -> bool:
 def write(path: str, manifest: Manifest) -> None:
     """Write the manifest: from now on the folder holds a drained queue."""
     write_json(_manifest_of(path), manifest)
+    folders.remove(f"{whole(path)}/{_BEGUN}")
 
 
 def read(path: str) -> Manifest:

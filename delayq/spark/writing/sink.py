@@ -188,6 +188,8 @@ class StreamSink(DataSourceStreamArrowWriter):
         # A batch that is done again has its number again, and so have its rows.
         query = self._run or context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
+        assert query is not None, "Spark tells each task its query"
+        assert batch is not None, "Spark tells each task its batch"
         return self._sending.run(iterator, f"{query}-{batch}")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
