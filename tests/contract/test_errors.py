@@ -92,6 +92,11 @@ ELSEWHERE: dict[type[DelayqError], str] = {
     errors.RetryAfter: "integration/test_consumer.py",
     errors.PayloadMismatch: "unit/test_typed.py",
     errors.ReturnedFalse: "unit/test_middleware.py",
+    errors.PipelineError: "spark/test_drain_restore.py",
+    errors.NoJava: "spark/test_java.py",
+    errors.RowRefused: "spark/test_schedule_job.py",
+    errors.DataLost: "spark/test_archive.py",
+    errors.LakeMismatch: "spark/test_hydrate.py",
 }
 # Those that stand for a branch, and are raised as one of its leaves.
 BRANCHES = [
