@@ -22,7 +22,7 @@ from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake import layout
 from delayq.lake.far import RESERVE_MS
 from delayq.lake.layout import HOUR_MS, Loaded, Loading, Manifest
-from delayq.lake.loading import Task, load
+from delayq.lake.loading import LEAST_RESERVE_MS, Task, load
 from delayq.lake.plans import server_ms
 from delayq.lake.shelf import Hour, Shelf
 from delayq.queue import Queue
@@ -68,8 +68,8 @@ def hydrate(
         the files that were loaded, by their hours.
 
     Raises:
-        LakeMismatch: a file is gone or was changed, or a load that broke off can no longer be completed; everything
-            else was loaded.
+        LakeMismatch: a file is gone or was changed, a load that broke off can no longer be completed, or a run was
+            done again too late; everything else was loaded.
     """
     shelf = Shelf(lake, queue.name)
     now_ms = queue.connection.do(server_ms(queue.core)) if now is None else timestamp_ms(now, "now")
@@ -120,12 +120,26 @@ class _Hydration:
         ends = max(self._now_ms, layout.start_ms(hour.name) + HOUR_MS) + RESERVE_MS
         names = sorted((hour.files.keys() | begun.keys()) - known)  # one that is gone is to be missed
         loading = [begun.get(name, Loading(name, ends)) for name in names]
+        refused = self._refused(hour.name, manifest, loading)
+        tasks = [each for each in loading if each.file not in refused]
+        if tasks:
+            noted = [each for each in loading if each.file in begun or each.file not in refused]
+            self._shelf.put_manifest(replace(manifest, state="loading", loading=noted))
+        return [Task(self._shelf.queue, hour.name, each.file, each.reserved_until_ms) for each in tasks]
+
+    def _refused(self, hour: str, manifest: Manifest, loading: Sequence[Loading]) -> set[str]:
+        """Tell which files of an hour cannot be loaded, since Redis has forgotten what it was sent of them."""
         late = [each.file for each in loading if each.reserved_until_ms <= self._now_ms]
-        if late:
-            raise LakeMismatch(_too_late(self._shelf.folder(hour.name), late))
-        if loading:
-            self._shelf.put_manifest(replace(manifest, state="loading", loading=loading))
-        return [Task(self._shelf.queue, hour.name, each.file, each.reserved_until_ms) for each in loading]
+        ended = [each.file for each in [*manifest.loaded, *manifest.loading] if self._ends_soon(each)]
+        sources = {_source(file) for file in ended}
+        again = [each.file for each in loading if _source(each.file) in sources and not self._ends_soon(each)]
+        for files, text in ((late, _too_late), (again, _done_again)):
+            if files:
+                self._troubles[text(self._shelf.folder(hour), files)] = None
+        return {*late, *again}
+
+    def _ends_soon(self, loading: Loading) -> bool:
+        return loading.reserved_until_ms - self._now_ms < LEAST_RESERVE_MS
 
     def _manifest(self, hour: str) -> Manifest:
         return self._shelf.manifest(hour) or Manifest(self._shelf.queue, hour)
@@ -170,9 +184,22 @@ def _groups(of_hours: Iterable[list[Task]]) -> Iterator[list[Task]]:
         yield group
 
 
+def _source(name: str) -> str:
+    file = layout.File.read(name)
+    return name if file is None else file.source
+
+
 def _too_late(folder: str, files: Sequence[str]) -> str:
     return (
         f"a load of {folder} broke off so long ago that Redis no longer knows which messages it has sent: "
         f"{', '.join(files)}. To send them all, remove these from `loading` in its {layout.MANIFEST}: some may come "
         "twice; to send none, delete these files"
+    )
+
+
+def _done_again(folder: str, files: Sequence[str]) -> str:
+    return (
+        f"{folder} has new files of runs of which it has loaded others so long ago that Redis no longer knows which "
+        f"messages these were: {', '.join(files)}. To send all of the new ones, let their names begin with the name of "
+        "another run: some may come twice; to send none, delete them"
     )

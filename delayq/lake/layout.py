@@ -42,6 +42,11 @@ class Row(NamedTuple):
     envelope: bytes
     origin: str | None = None
 
+    @property
+    def origin_mark(self) -> str:
+        """What named it where it was moved from; "" when it was not."""
+        return (self.origin or "").partition("/")[2]
+
 
 class Resting(NamedTuple):
     """A row and where it stands.
@@ -207,6 +212,11 @@ def mark(hour: str, source: str, message_id: str) -> str:
     """Return what names a row: 16 letters and digits."""
     digest = hashlib.blake2b(f"{hour}/{source}/{message_id}".encode(), digest_size=10).digest()
     return base64.b32encode(digest).decode().lower()
+
+
+def is_held(value: int | None) -> bool:
+    """Whether a mark's value, or None, says that a change holds it."""
+    return value is not None and value >= HELD
 
 
 def checksum(data: bytes | memoryview) -> str:

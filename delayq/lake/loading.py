@@ -15,12 +15,14 @@ from delayq.lake.layout import File, Loaded, Resting
 from delayq.lake.plans import server_ms
 from delayq.lake.shelf import Shelf, rows_of
 from delayq.operations.core import Core
+from delayq.operations.inspecting import find_all
 from delayq.operations.sealing import Sealed
 from delayq.operations.sending import send_new
 from delayq.queue import Queue
 
 BATCH_ROWS = 10_000
 MARKS_A_TRIP = 1000
+LEAST_RESERVE_MS = 600_000  # a batch is sent within it: later, Redis may have forgotten what an earlier try has sent
 
 
 class Task(NamedTuple):
@@ -51,24 +53,54 @@ def load(queue: Queue, shelf: Shelf, task: Task) -> Loaded:
         for batch in table.to_batches(BATCH_ROWS):
             resting = [Resting(task.hour, file.source, row) for row in rows_of(batch)]
             left = [each for each in resting if each.mark not in changes]
-            there = [each for each in left if shelf.is_there(each)]
+            there, others = _arrived(queue, shelf, left)
             counts["cancelled"] += len(resting) - len(left)
-            if len(there) < len(left):
-                counts["held" if shelf.is_being_moved(task.hour, file) else "void"] += len(left) - len(there)
-            counts.update(queue.connection.do(_send(queue.core, there, task.reserved_until_ms)))
+            counts.update(others)
+            counts.update(queue.connection.do(_send(queue.core, there, task)))
     except LakeMismatch as error:
         return replace(loaded, trouble=str(error))
     return replace(loaded, **counts)
 
 
-def _send(core: Core, resting: Sequence[Resting], reserved_until_ms: int) -> Steps[Counter[str]]:
+def _arrived(queue: Queue, shelf: Shelf, resting: list[Resting]) -> tuple[list[Resting], Counter[str]]:
+    """Return those that have come to rest here, and count the others: their moves are under way, or have broken off."""
+    absent = [each for each in resting if not shelf.is_there(each)]
+    if not absent:
+        return resting, Counter()
+    values = queue.connection.do(_origins(queue.core, absent))
+    # A move writes its change while it holds the mark: read after that was looked at, what is missing stays so.
+    others = {
+        each: "held" if layout.is_held(value) else "void"
+        for each, value in zip(absent, values, strict=True)
+        if not shelf.is_there(each)
+    }
+    return [each for each in resting if each not in others], Counter(others.values())
+
+
+def _send(core: Core, resting: Sequence[Resting], task: Task) -> Steps[Counter[str]]:
     now = yield from server_ms(core)
-    reserve = max(1, reserved_until_ms - now)
+    reserve = task.reserved_until_ms - now
+    if reserve < LEAST_RESERVE_MS:
+        raise LakeMismatch(_too_close(task))
     new = yield from send_new(core, [_sealed(each, now, reserve) for each in resting])
     taken = [each for each, is_new in zip(resting, new, strict=True) if not is_new]
     values = yield from marks(core, taken)
-    held = sum(value is not None and value >= layout.HELD for value in values)
+    free = [each.row.id for each, value in zip(taken, values, strict=True) if value is None]
+    held = sum(map(layout.is_held, values)) + (yield from _count_nowhere(core, free))
     return Counter(sent=sum(new), existing=len(taken) - held, held=held)
+
+
+def _count_nowhere(core: Core, ids: list[str]) -> Steps[int]:
+    """Count the messages that Redis does not have: what took their ids or marks at the send has ended since."""
+    found = yield from find_all(core, ids)
+    return sum(not each.scores.keys() - {"garbage"} for each in found)
+
+
+def _too_close(task: Task) -> str:
+    return (
+        f"the load of {task.file} of {task.queue}, {task.hour}, goes on so late that Redis may forget before its end "
+        f"which messages it has sent: in {LEAST_RESERVE_MS // 60_000} minutes, the next load says what can be done"
+    )
 
 
 def _sealed(resting: Resting, now: int, reserve: int) -> Sealed:
@@ -78,9 +110,18 @@ def _sealed(resting: Resting, now: int, reserve: int) -> Sealed:
 
 def marks(core: Core, resting: Sequence[Resting]) -> Steps[list[int | None]]:
     """Return what Redis keeps under the marks of messages, in their order."""
+    return (yield from _kept([core.shard(each.row.id).keys.unique(each.mark) for each in resting]))
+
+
+def _origins(core: Core, resting: Sequence[Resting]) -> Steps[list[int | None]]:
+    """Return what Redis keeps under the marks that messages had where they were moved from, in their order."""
+    yield from core.opened()  # nothing was sent yet
+    return (yield from _kept([core.shard(each.row.id).keys.unique(each.row.origin_mark) for each in resting]))
+
+
+def _kept(keys: Sequence[str]) -> Steps[list[int | None]]:
     values: list[int | None] = []
-    for start in range(0, len(resting), MARKS_A_TRIP):
-        keys = [core.shard(each.row.id).keys.unique(each.mark) for each in resting[start : start + MARKS_A_TRIP]]
-        replies = yield [Call(key, ("GET", key), as_is) for key in keys]
+    for start in range(0, len(keys), MARKS_A_TRIP):
+        replies = yield [Call(key, ("GET", key), as_is) for key in keys[start : start + MARKS_A_TRIP]]
         values += [None if reply is None else int(reply) for reply in map(expect, replies)]
     return values

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -27,8 +26,6 @@ SCHEMA = pa.schema(
     ]
 )
 GROUP_ROWS = 20_000  # of which a look for an id reads one group a file
-COMMIT_SECONDS = 600.0
-"""A reschedule has written its change by then, or never will: it holds the mark for so long."""
 
 
 @dataclass
@@ -200,12 +197,6 @@ class Shelf:
     def _moved_to(self, origin: str) -> str | None:
         change = self.change(*origin.split("/"))
         return None if change is None else change.to
-
-    def is_being_moved(self, hour: str, file: File) -> bool:
-        """Whether the reschedule that wrote a file may still be under way."""
-        system, inner = place(f"{self.folder(hour)}/{file.name}")
-        written = system.get_file_info(inner).mtime
-        return written is None or time.time() - written.timestamp() < COMMIT_SECONDS
 
 
 def _of_ids(parquet: pq.ParquetFile, number: int, ids: pa.Array) -> Iterator[Row]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from delayq import InvalidInput, Outgoing, Queue
 from delayq.errors import LakeMismatch
+from delayq.lake import layout, loading
+from delayq.lake.far import RESERVE_MS
 from delayq.lake.hydrating import hydrate
+from delayq.lake.layout import Loaded, Row
+from delayq.lake.loading import Task
 from delayq.lake.shelf import Shelf
+from delayq.operations.sealing import seal_one
 from tests.house.tree import ROOT
 from tests.servers import RedisServer
 from tests.spark.hydrate_and_die import DIED
@@ -186,6 +192,88 @@ def test_load_that_broke_off_too_long_ago_is_not_done_again(queue: Queue, lake: 
     with pytest.raises(LakeMismatch, match="broke off so long ago"):
         load(queue, lake)
     assert queue.stats().sent == 0
+
+
+def begun(queue: Queue, lake: Path) -> None:
+    """A load that breaks off before its manifest says what was loaded."""
+    shelf = Shelf(str(lake), "jobs")
+
+    def load_files(tasks: Sequence[Task]) -> list[Loaded]:
+        for task in tasks:
+            loading.load(queue, shelf, task)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        load(queue, lake, load_files=load_files)
+
+
+def run_again(queue: Queue, lake: Path, clock: Clock, *ids: str) -> None:
+    """Let a run write these messages into the hour that begins in two."""
+    due = clock.ms // layout.HOUR_MS * layout.HOUR_MS + 2 * layout.HOUR_MS
+    outgoing = [Outgoing(each, delay=0) for each in ids]
+    rows = [Row(each.payload, due, 0, seal_one(queue.core, each, each.payload).envelope) for each in outgoing]
+    Shelf(str(lake), "jobs").write(layout.hour_of(due), f"R-{len(ids)}", rows)
+
+
+@pytest.mark.parametrize("was_loaded", [True, False], ids=["loaded", "broken off"])
+def test_run_done_again_after_its_messages_were_forgotten_is_told_and_the_rest_of_the_hour_is_loaded(
+    queue: Queue, lake: Path, clock: Clock, was_loaded: bool
+):
+    start = clock.ms
+    run_again(queue, lake, clock, "a", "b")
+    clock.later(HOUR)
+    if was_loaded:
+        load(queue, lake)
+    else:
+        begun(queue, lake)
+    clock.later(HOUR)
+    assert len(delivered(queue)) == 2
+    clock.ms = start
+    run_again(queue, lake, clock, "a", "b", "c")
+    queue.send("x", delay=2 * HOUR + 60, id="other")
+    clock.later(2 * DAY)
+    for _ in range(2):
+        with pytest.raises(LakeMismatch, match=r"has new files of runs .*: R-3\.3\."):
+            load(queue, lake)
+    assert [each.id for each in delivered(queue)] == ["other"]
+    (again,) = (each for each in files(lake) if each.name.startswith("R-3"))
+    again.rename(again.with_name(again.name.replace("R-3", "S-3")))
+    with contextlib.nullcontext() if was_loaded else pytest.raises(LakeMismatch, match="broke off so long ago"):
+        load(queue, lake)
+    assert sorted(each.id for each in delivered(queue)) == ["a", "b", "c"]
+
+
+def test_run_done_again_in_time_brings_only_what_is_new(queue: Queue, lake: Path, clock: Clock):
+    start = clock.ms
+    run_again(queue, lake, clock, "a", "b")
+    clock.later(HOUR)
+    load(queue, lake)
+    clock.later(HOUR)
+    assert len(delivered(queue)) == 2
+    clock.ms = start
+    run_again(queue, lake, clock, "a", "b", "c")
+    clock.later(DAY)
+    assert counted(load(queue, lake), "sent", "existing") == (1, 2)
+    assert [each.id for each in delivered(queue)] == ["c"]
+
+
+def test_load_that_goes_on_too_close_to_its_end_sends_nothing(queue: Queue, lake: Path, clock: Clock):
+    """It may be over only when Redis has forgotten what was sent before it broke off."""
+    run_again(queue, lake, clock, "a")
+    clock.later(HOUR)
+    begun(queue, lake)
+    clock.later(HOUR)
+    assert len(delivered(queue)) == 1
+    ends = clock.ms + layout.HOUR_MS + RESERVE_MS
+    clock.ms = ends - loading.LEAST_RESERVE_MS + 1
+    with pytest.raises(LakeMismatch, match=r"goes on so late .*: in 10 minutes, the next load says what can be done"):
+        load(queue, lake)
+    clock.ms = ends
+    with pytest.raises(LakeMismatch, match="broke off so long ago"):
+        load(queue, lake)
+    assert delivered(queue) == []
+    clock.ms = ends - loading.LEAST_RESERVE_MS
+    assert counted(load(queue, lake), "sent", "existing") == (0, 1)
 
 
 def test_files_stay_for_as_long_as_they_are_to_be_kept(queue: Queue, lake: Path, clock: Clock):
