@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delayq.calls import Call, Raw, Steps, as_is, expect, one, shown
-from delayq.errors import InvalidInput
+from delayq.errors import InvalidInput, LakeMismatch
 from delayq.info import MessageInfo
 from delayq.lake import layout
 from delayq.lake.layout import HOUR_MS, Resting, Row
@@ -73,7 +73,8 @@ class Far:
         if resting is not None and (yield from self._hold(resting)):
             yield partial(self._shelf.withdraw, resting)
             return "cancelled"
-        return (yield from managing.cancel(self._core, message_id))  # it may have been loaded meanwhile
+        told = yield from managing.cancel(self._core, message_id)  # it may have been loaded meanwhile
+        return (yield from self._unless_held(told, resting))
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Plan[Any]:
         """Give a message another due time, and move it in the lake, or into Redis when that is within the horizon."""
@@ -88,7 +89,8 @@ class Far:
             move = self._move if self._is_far(due, now) else self._bring
             if (yield from move(resting, row, now)):
                 return "rescheduled"
-        return (yield from managing.reschedule(self._core, message_id, delay, at))
+        told = yield from managing.reschedule(self._core, message_id, delay, at)
+        return (yield from self._unless_held(told, resting))
 
     def get(self, message_id: str) -> Plan[MessageInfo | None]:
         """Find a message, in Redis or in the lake."""
@@ -109,6 +111,8 @@ class Far:
         return f"{shown(message_id)} is due at {due}, and rests in {self._shelf.path} until a load brings it into Redis"
 
     def _send_sealed(self, core: Core, sealed: Sequence[Sealed], wait_replicas: int) -> Plan[list[SentMessage]]:
+        if not core.is_open:
+            yield from core.opened(create=True)  # its shards are recorded before anything rests
         now = yield from self._now()
         far = [i for i, each in enumerate(sealed) if not each.unique_ms and self._is_far(each.due, now)]
         results: list[SentMessage | None] = [None] * len(sealed)
@@ -198,10 +202,21 @@ class Far:
         ]
         return bool([expect(reply) for reply in replies][1] == token)
 
+    def _unless_held(self, told: str, resting: Resting | None) -> Steps[str]:
+        """Return what Redis has told of a message, unless it knows none because somebody changes it in the lake."""
+        if told == "unknown" and resting is not None and layout.is_held((yield from self._mark(resting))):
+            text = f"{shown(resting.row.id)} is being changed in {self._shelf.path} at this moment"
+            raise LakeMismatch(f"{text}: try again in some minutes")
+        return told
+
     def _was_loaded(self, resting: Resting) -> Steps[bool]:
+        value = yield from self._mark(resting)
+        return value is not None and not layout.is_held(value)
+
+    def _mark(self, resting: Resting) -> Steps[int | None]:
         key = self._core.shard(resting.row.id).keys.unique(resting.mark)
         value = yield from one(Call(key, ("GET", key), as_is))
-        return value is not None and int(value) < layout.HELD
+        return None if value is None else int(value)
 
     def _is_far(self, due: Raw, now: int) -> bool:
         return _absolute(due, now) > now + self._horizon_ms

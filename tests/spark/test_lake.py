@@ -118,6 +118,16 @@ def test_id_may_be_used_again_after_a_cancel(queue: Queue, lake: Path, clock: Cl
     assert [each.payload for each in delivered(queue)] == ["second"]
 
 
+def test_shards_are_recorded_before_anything_rests(redis_server: RedisServer, lake: Path, clock: Clock):
+    with far_queue(redis_server.url, lake, clock, shards=4) as queue:
+        queue.send("x", delay=DAY)
+        clock.later(DAY - HOUR)
+        with Queue("jobs", url=redis_server.url, clock=clock, shards=None) as other:
+            assert counted(load(other, lake), "sent") == (1,)
+            assert len(other.core.shards) == 4
+        assert queue.send("y").created
+
+
 def test_cancelled_message_is_gone_and_is_not_loaded(queue: Queue, lake: Path, clock: Clock):
     sent = queue.send_many([Outgoing(n, delay=DAY) for n in range(3)])
     assert queue.cancel(sent[1].id) == "cancelled"

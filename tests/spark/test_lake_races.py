@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from delayq import Queue
+from delayq.errors import LakeMismatch
 from delayq.lake import layout, loading
 from delayq.lake.shelf import Shelf
 from tests.servers import RedisServer
@@ -160,8 +162,6 @@ def test_change_that_breaks_off_changes_nothing(
     with pytest.raises(OSError, match="the disk is gone"):
         CHANGES[change](queue)
     forget_holds(redis_client)
-    for path in files(lake):
-        os.utime(path, (0, 0))  # so that nobody waits for what the change may still write
     info = queue.get("a")
     assert info is not None
     assert (info.state, info.due_at) == ("deferred", clock.now + dt.timedelta(days=1))
@@ -194,9 +194,95 @@ def test_file_of_a_move_that_is_under_way_is_left_to_the_next_load(
 
 def test_of_two_changes_at_once_one_is_made(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     told: list[str] = []
-    interposed(monkeypatch, "withdraw", lambda: told.append(queue.cancel("a")))
+
+    def meet() -> None:
+        for each in CHANGES.values():
+            with pytest.raises(LakeMismatch, match=r"a is being changed .*: try again in some minutes"):
+                each(queue)
+        told.append("refused")
+
+    interposed(monkeypatch, "withdraw", meet)
     assert queue.reschedule("a", delay=2 * DAY) == "rescheduled"
-    assert told == ["unknown"]
+    assert told == ["refused"]
     info = queue.get("a")
     assert info is not None
     assert info.state == "deferred"
+    assert queue.cancel("a") == "cancelled"
+
+
+@change
+def test_change_after_one_that_broke_off_is_refused_until_that_holds_the_message_no_more(
+    queue: Queue,
+    redis_client: Any,
+    lake: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Queue], str],
+):
+    broken(monkeypatch, "withdraw")
+    with pytest.raises(OSError, match="the disk is gone"):
+        queue.cancel("a")
+    with pytest.raises(LakeMismatch, match="a is being changed"):
+        change(queue)
+    forget_holds(redis_client)
+    told = change(queue)
+    assert told in DONE
+    assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
+
+
+def test_hold_that_runs_out_while_a_load_looks_at_it_loses_no_message(
+    queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    broken(monkeypatch, "withdraw")
+    with pytest.raises(OSError, match="the disk is gone"):
+        queue.cancel("a")
+    look = loading.marks
+
+    def look_late(*args: Any) -> Any:
+        forget_holds(redis_client)
+        return look(*args)
+
+    monkeypatch.setattr(loading, "marks", look_late)
+    clock.later(DAY - HOUR)
+    assert counted(load(queue, lake), "sent", "existing", "held") == (0, 0, 1)
+    assert all_deliveries(queue, lake, clock) == ["a"]
+
+
+@pytest.mark.parametrize("skew", [-DAY, DAY], ids=["behind", "ahead"])
+def test_clock_of_the_file_server_does_not_decide_whether_a_move_is_under_way(
+    queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, skew: int
+):
+    met: list[Any] = []
+
+    def meet() -> None:
+        for path in files(lake):
+            os.utime(path, (time.time() + skew,) * 2)
+        met.extend(load(queue, lake, until=clock.now + dt.timedelta(days=2)))
+
+    interposed(monkeypatch, "withdraw", meet)
+    assert CHANGES["to the lake"](queue) == "rescheduled"
+    assert counted(met, "sent", "held", "void") == (0, 2, 0)
+    assert all_deliveries(queue, lake, clock) == ["a"]
+
+
+def test_move_that_is_made_while_a_load_asks_for_it_is_loaded(
+    queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    """The change is written between the look at it and the question to Redis whether somebody is writing it."""
+    assert CHANGES["to the lake"](queue) == "rescheduled"
+    is_there, looks = Shelf.is_there, [False]
+    monkeypatch.setattr(Shelf, "is_there", lambda *args: looks.pop() if looks else is_there(*args))
+    clock.later(2 * DAY - HOUR)
+    assert counted(load(queue, lake), "sent", "cancelled", "held", "void") == (1, 1, 0, 0)
+
+
+def test_file_of_a_move_that_broke_off_is_void_once_the_message_is_held_no_more(
+    queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    broken(monkeypatch, "withdraw")
+    with pytest.raises(OSError, match="the disk is gone"):
+        CHANGES["to the lake"](queue)
+    clock.later(2 * DAY - HOUR)
+    assert counted(load(queue, lake), "sent", "held", "void") == (0, 2, 0)
+    forget_holds(redis_client)
+    assert counted(load(queue, lake), "sent", "held", "void") == (1, 0, 1)
