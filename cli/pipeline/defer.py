@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
+from pyspark.sql import DataFrame
 
 from delayq.lake.layout import check_run
 from delayq.lake.shelf import Shelf
 from delayq.names import new_id
+from delayq.spark.failures import checked
 from delayq.spark.jobs import defer as job
+from delayq.spark.jobs.tables import read_table
 
 from ..options import command, json_option
 from ..output import note, plural, print_json, say
@@ -53,13 +57,11 @@ def defer(
     A run that broke off is run again under its name. Exit code 1 when rows were rejected.
     """
     run = check_run(new_id() if run is None else run)
-    note(f"run {run}")
     spark = open_session()
-    reader = spark.read.option("header", "true") if form == "csv" else spark.read
-    rows = reader.format(form).load(table)
+    rows = _chosen(read_table(spark, table, form, {"header": "true"} if form == "csv" else None), columns)
+    note(f"run {run}")
     with watched(spark, "deferring"):
-        chosen = rows.selectExpr(*columns) if columns else rows
-        files = job.defer(spark, chosen, lake, queue, run=run, rejects=rejects, payload_format=payload_format).collect()
+        files = job.defer(spark, rows, lake, queue, run=run, rejects=rejects, payload_format=payload_format).collect()
     done = Shelf(lake, queue).run(run)
     assert done is not None, f"the run {run} has ended"
     told: dict[str, Any] = {
@@ -76,6 +78,13 @@ def defer(
     else:
         _tell(told)
     return 1 if told["rejected"] else 0
+
+
+def _chosen(table: DataFrame, columns: Sequence[str]) -> DataFrame:
+    for column in columns:
+        with checked("the column", column, f"The table has {', '.join(table.columns) or 'no columns'}"):
+            table.selectExpr(column)
+    return table.selectExpr(*columns) if columns else table
 
 
 def _tell(told: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from delayq.spark import server as spark_server
+from delayq.spark.failures import translated
 from delayq.spark.jobs import report as job
 from delayq.spark.jobs.archive import events
 
@@ -52,7 +53,7 @@ def report(
         raise click.UsageError("--follow goes with queues alone: it reads their ledgers in Redis from the start")
     where = spark_server.Server(server.url, server.prefix)
     spark = open_session()
-    with stopping() as stop, watched(spark, f"reporting to {path}"):
+    with stopping() as stop, watched(spark, f"reporting to {path}"), translated():
         if follow:
             figures = job.follow(spark, where, queues, path, stop=stop)
         else:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from delayq.spark import session
@@ -19,6 +20,8 @@ from ..options import PAIR, Function
 from ..progress import Bar, progress
 
 LOOK_SECONDS = 0.5
+TRACEBACKS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""By which Spark writes the traceback of a mistake in SQL to stderr; the error, which is raised, says what it is."""
 
 OpenSession = Callable[[], SparkSession]
 
@@ -38,6 +41,8 @@ def spark_options(function: Function) -> Function:
         def open_session() -> SparkSession:
             if not opened:
                 logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each of its sockets
+                for name in TRACEBACKS:
+                    PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
                 opened.append(session(master, QUIET | dict(settings)))
             return opened[0]
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from delayq import errors
 from delayq.errors import DelayqError, InvalidInput, PipelineError
 
-_RAISED = re.compile(r"^\s*(?:\S* )?delayq\.errors\.(\w+): (.+)$", re.MULTILINE)
+_RAISED = re.compile(r"^(?:.*\s)?delayq\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 @contextmanager
@@ -22,10 +22,12 @@ def translated() -> Iterator[None]:
     except Exception as error:
         if not _is_sparks(error):
             raise
-        raise _own(str(error)) from error
+        raise own(error) from error
 
 
-def _own(told: str) -> DelayqError:
+def own(error: Exception) -> DelayqError:
+    """Return the error of delayq's that an error of Spark's tells of, or else a PipelineError with its reason."""
+    told = str(error)
     for name, text in reversed(_RAISED.findall(told)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, DelayqError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from delayq.cli import main
 from delayq.cli.pipeline import running
 from pyspark.sql import SparkSession
 
+from delayq.spark.jobs.hydrate import Loads
+from delayq.spark.server import Server
 from tests.servers import RedisServer
 from tests.spark.lakes import files
 
@@ -94,3 +97,57 @@ def test_exit_code_is_1_when_rows_were_rejected_or_a_file_was_changed(invoke: In
 def test_usage_error_exits_with_2_before_spark_is_started(invoke: Invoke):
     for words in (["hydrate", "--horizon", "2h"], ["defer", "jobs", "rows.json"], ["hydrate", "--lake", "lake"]):
         assert invoke("pipeline", *words).exit_code == 2
+
+
+def table(folder: Path, *rows: dict[str, Any]) -> str:
+    """A table of these rows; return its path."""
+    path = folder / "rows.json"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("nowhere.json", [], "the table 'nowhere.json'"),
+        ("rows.json", ["--select", "texd AS payload"], "the column 'texd AS payload'.*The table has delay, text"),
+        ("rows.json", ["--select", "text +"], r"the column 'text \+'"),
+    ],
+)
+def test_table_or_column_that_is_not_there_is_bad_input_told_in_a_line(
+    invoke: Invoke, tmp_path: Path, name: str, words: list[str], told: str
+):
+    table(tmp_path, {"text": "x", "delay": 60})
+    result = invoke("pipeline", "defer", "jobs", name, "--format", "json", "--lake", "lake", *words)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
+    assert re.search(told, result.stderr)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_refused_row_fails_in_a_line_that_names_it(invoke: Invoke, tmp_path: Path):
+    path = table(tmp_path, {"payload": "x", "delay": 60}, {"payload": None, "delay": 60})
+    result = invoke("pipeline", "defer", "jobs", path, "--format", "json", "--lake", "lake")
+    run, failure = result.stderr.splitlines()
+    assert (result.exit_code, run.startswith("run ")) == (1, True)
+    assert failure.startswith("delayq: row ")
+    assert "payload is null" in failure
+    assert "Traceback" not in failure
+
+
+def test_redis_that_is_away_from_a_task_is_told_in_a_line(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = table(tmp_path, {"payload": "x", "delay": 60})
+    assert invoke("pipeline", "defer", "jobs", path, "--format", "json", "--lake", "lake").exit_code == 0
+    away = Server(f"unix://{tmp_path}/nobody")
+    run = Loads.run
+
+    def run_without_redis(self: Loads, *given: Any) -> Any:
+        self._server = away
+        return run(self, *given)
+
+    monkeypatch.setattr(Loads, "run", run_without_redis)
+    result = invoke("pipeline", "hydrate", "--lake", "lake", "--horizon", "2h")
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
+    assert "Traceback" not in result.stderr
+    assert f"{tmp_path}/nobody" in result.stderr

@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from delayq import InvalidInput, Queue
-from delayq.errors import LakeMismatch
+from delayq.errors import LakeMismatch, RowRefused
 from delayq.lake.layout import Run
 from delayq.lake.shelf import Shelf
 from delayq.spark.jobs import defer as deferring
@@ -158,7 +157,7 @@ def test_load_whose_driver_fails_after_its_tasks_is_completed_by_the_next(
 
 def test_what_is_refused_by_a_send_is_refused_by_a_lake(spark: SparkSession, lake: Path, tmp_path: Path):
     rows = table(spark).selectExpr("IF(payload = 'm7', NULL, payload) AS payload", "due_at").limit(10)
-    with pytest.raises(PySparkException, match="payload is null"):
+    with pytest.raises(RowRefused, match="payload is null"):
         defer(spark, rows, str(lake), "jobs")
     assert files(lake) == []
     told = defer(spark, rows, str(lake), "jobs", run="r", rejects=str(tmp_path / "rejects")).collect()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,13 +12,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from delayq import errors
 from delayq.errors import DelayqError, PipelineError
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.growing import GrowingTable, Stored
+from delayq.spark.failures import own
 
 LOOK_SECONDS = 0.5
-_OURS = re.compile(r"^(?:.*\s)?delayq\.errors\.(?P<name>\w+): (?P<text>.*)$", re.MULTILINE)
 
 Tell = Callable[[Stored], None]
 
@@ -80,7 +78,7 @@ def run(
                 query.awaitTermination()  # raises what it has ended with
         _call(look)
     except PySparkException as error:
-        raise next((_own(each) for each in growing if each.error), None) or translated(error) from error
+        raise next((_raised(each) for each in growing if each.error), None) or own(error) from error
     finally:
         for query in queries:
             with suppress(PySparkException):
@@ -92,16 +90,6 @@ def _call(functions: Sequence[Callable[[], None]]) -> None:
         function()
 
 
-def _own(growing: Growing) -> DelayqError:
+def _raised(growing: Growing) -> DelayqError:
     error = growing.error
     return error if isinstance(error, DelayqError) else PipelineError(f"queue {growing.queue}: {error!r}")
-
-
-def translated(error: PySparkException) -> DelayqError:
-    """Return what a task or a reader of delayq's has raised, or else that Spark has failed, and its first line."""
-    text = str(error)
-    for found in _OURS.finditer(text):
-        kind = getattr(errors, found["name"], None)
-        if isinstance(kind, type) and issubclass(kind, DelayqError):
-            return kind(found["text"])
-    return PipelineError(f"Spark has failed: {text.strip().partition(chr(10))[0]}")

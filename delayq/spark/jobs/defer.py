@@ -22,6 +22,7 @@ from delayq.lake.layout import HOUR_MS, File, Row, Run
 from delayq.lake.shelf import Shelf
 from delayq.names import check_queue_name, new_id
 from delayq.operations.core import Core, Settings
+from delayq.spark.failures import translated
 from delayq.spark.writing.ids import Ids
 from delayq.spark.writing.rejects import Reject, write_rejects
 from delayq.spark.writing.rows import Rows
@@ -34,6 +35,7 @@ HOUR = "delayq_hour"
 COLUMNS = "hour string, file string, rows bigint"
 
 
+@translated()
 def defer(
     spark: SparkSession,
     table: DataFrame,
@@ -60,7 +62,7 @@ def defer(
 
     Raises:
         InvalidInput: a column or an argument is not what it should be; nothing was written.
-        RowRefused: within Spark's own error: a row cannot be sent.
+        RowRefused: a row cannot be sent, and there is no `rejects`; the run may be repeated under its name.
     """
     run = layout.check_run(new_id() if run is None else run)
     shelf = Shelf(lake, check_queue_name(queue))

@@ -18,6 +18,7 @@ from delayq.lake.layout import Loaded
 from delayq.lake.loading import Task, load
 from delayq.lake.shelf import Shelf, queues
 from delayq.queue import Queue
+from delayq.spark.failures import translated
 from delayq.spark.server import Server
 from delayq.times import Seconds, timestamp_ms
 
@@ -50,6 +51,7 @@ def hydrate(
 
     Raises:
         LakeMismatch: as there.
+        ServerError: a task does not reach Redis; the next run completes what is left.
     """
     done: list[HourLoaded] = []
     troubles: list[str] = []
@@ -90,7 +92,8 @@ class Loads:
     def run(self, spark: SparkSession, tasks: Sequence[Task]) -> list[Loaded]:
         """Load files, a task of Spark each; return what became of them, in their order."""
         spark.dataSource.register(self._source(tasks))
-        rows = spark.read.format(self.FORMAT).load().collect()
+        with translated():
+            rows = spark.read.format(self.FORMAT).load().collect()
         told = {(row["hour"], row["file"]): row["told"] for row in rows}
         return [msgspec.json.decode(told[task.hour, task.file], type=Loaded) for task in tasks]
 

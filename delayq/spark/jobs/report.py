@@ -17,6 +17,7 @@ from delayq.spark.archiving import folders
 from delayq.spark.archiving.growing import GrowingTable, Stored
 from delayq.spark.archiving.locks import alone
 from delayq.spark.archiving.queries import Growing, run
+from delayq.spark.failures import translated
 from delayq.spark.jobs.archive import check_ledger, events
 from delayq.spark.reporting import counts as counting
 from delayq.spark.reporting.figures import Figures, by_step
@@ -64,10 +65,15 @@ def ledgers(spark: SparkSession, server: Server, queues: Sequence[str]) -> DataF
     return reduce(DataFrame.unionByName, frames)
 
 
+@translated()
 def save(figures: Figures, path: str) -> None:
     """Write figures to a folder: ``figures/NAME.parquet``, a file each, and ``report.html``, which shows them.
 
     Each file is replaced as a whole; of the page, nothing is loaded from elsewhere.
+
+    Raises:
+        ServerError: a task does not reach Redis.
+        PipelineError: Spark cannot read what the figures are of.
     """
     tables = {name: frame.toArrow() for name, frame in figures.tables().items()}
     step = step_of(tables["minutes"])
