@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from delayq.errors import InvalidInput
 from delayq.spark import server as spark_server
 from delayq.spark.archiving.compaction import Compacted, compact
 from delayq.spark.archiving.growing import Stored
@@ -19,6 +20,7 @@ from ..options import DURATION, command, json_option, server_options
 from ..output import plural, print_json, say
 from ..progress import progress
 from ..server import Server
+from .reading import check_archive
 from .running import OpenSession, spark_options, watched
 from .stopping import stopping
 
@@ -34,9 +36,7 @@ delayq pipeline archive emails --to archive
 @click.option("--all", "everything", is_flag=True, help="All queues of the server that keep a ledger.")
 @click.option("--to", "path", required=True, metavar="FOLDER", help="The archive: a folder, or a URI such as s3://….")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM or Ctrl-C.")
-@click.option(
-    "--every", type=DURATION, default=EVERY, metavar="TIME", help="With --follow: from batch to batch. Default: 1m."
-)
+@click.option("--every", type=DURATION, metavar="TIME", help="With --follow: from batch to batch. Default: 1m.")
 @click.option(
     "--batch", type=click.IntRange(1), default=MOST, show_default=True, metavar="N", help="The most entries of a batch."
 )
@@ -50,7 +50,7 @@ delayq pipeline archive emails --to archive
 @spark_options
 @json_option
 def archive(
-    queues: Sequence[str], everything: bool, path: str, follow: bool, every: float, batch: int, compacts: bool,
+    queues: Sequence[str], everything: bool, path: str, follow: bool, every: float | None, batch: int, compacts: bool,
     before: dt.datetime | None, server: Server, open_session: OpenSession, as_json: bool,
 ) -> None:  # fmt: skip
     """Add what is new in the ledgers of queues to an archive in Parquet, each entry once.
@@ -61,9 +61,10 @@ def archive(
     """
     if (queues and everything) or not (queues or everything or compacts):
         raise click.UsageError("give queues, or --all, or --compact alone: one of these")
-    if compacts and follow:
-        raise click.UsageError("--compact and --follow were given: compact from another process")
-    names = [name for name in server.queue_names() if _keeps_ledger(server, name)] if everything else queues
+    _check_together(compacts, follow, before, every)
+    names = _with_ledgers(server) if everything else queues
+    if not names:
+        check_archive(path)
     rows: Counter[str] = Counter(dict.fromkeys(names, 0))
     was_stopped = bool(names) and _archive(server, names, path, follow, every, batch, rows, open_session)
     compacted = _compact(path, before) if compacts and not was_stopped else Compacted()
@@ -79,7 +80,7 @@ def archive(
 
 
 def _archive(
-    server: Server, names: Sequence[str], path: str, follow: bool, every: float, batch: int, rows: Counter[str],
+    server: Server, names: Sequence[str], path: str, follow: bool, every: float | None, batch: int, rows: Counter[str],
     open_session: OpenSession,
 ) -> bool:  # fmt: skip
     """Archive, and return whether it was stopped."""
@@ -91,9 +92,25 @@ def _archive(
     with stopping() as stop, watched(spark, f"archiving to {path}"):
         run(
             spark, spark_server.Server(server.url, server.prefix), names, path,
-            most=batch, follow=follow, every=every, stop=stop, tell=tell,
+            most=batch, follow=follow, every=EVERY if every is None else every, stop=stop, tell=tell,
         )  # fmt: skip
     return stop.is_set()
+
+
+def _check_together(compacts: bool, follow: bool, before: dt.datetime | None, every: float | None) -> None:
+    if compacts and follow:
+        raise click.UsageError("--compact and --follow were given: compact from another process")
+    if before is not None and not compacts:
+        raise click.UsageError("--before was given without --compact, to which it belongs")
+    if every is not None and not follow:
+        raise click.UsageError("--every was given without --follow, to which it belongs")
+
+
+def _with_ledgers(server: Server) -> Sequence[str]:
+    names = [name for name in server.queue_names() if _keeps_ledger(server, name)]
+    if not names:
+        raise InvalidInput("no queue of the server keeps a ledger: `delayq configure QUEUE --events` begins one")
+    return names
 
 
 def _keeps_ledger(server: Server, name: str) -> bool:

@@ -35,7 +35,13 @@ FORMATS = ("parquet", "json", "csv", "orc")
 @click.option("--format", "form", default="parquet", show_default=True, type=click.Choice(FORMATS), help="Of TABLE.")
 @click.option("--select", "columns", multiple=True, metavar="SQL", help="A column to take; repeatable. Default: all.")
 @click.option("--run", metavar="NAME", help="Names what is written; run again under it, nothing is doubled.")
-@click.option("--payload-format", default="text", type=click.Choice(("text", "json")), help="What a string payload is.")
+@click.option(
+    "--payload-format",
+    default="text",
+    show_default=True,
+    type=click.Choice(("text", "json")),
+    help="What a string payload is.",
+)
 @click.option("--rejects", metavar="FOLDER", help="Put rows that cannot be sent there, with the reason.")
 @spark_options
 @json_option

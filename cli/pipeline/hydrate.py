@@ -14,6 +14,7 @@ from delayq.spark.server import Server as SparkServer
 from ..options import DURATION, MOMENT, command, json_option, server_options
 from ..output import plural, print_json, say
 from ..server import Server
+from .reading import check_lake
 from .running import OpenSession, spark_options, watched
 
 COUNTS = ("rows", "sent", "existing", "cancelled", "void", "held")
@@ -29,10 +30,9 @@ COUNTS = ("rows", "sent", "existing", "cancelled", "void", "held")
 @click.option("--lake", required=True, metavar="PATH", help="A folder, or a URI such as s3://bucket/folder.")
 @click.option(
     "--horizon",
-    required=True,
     type=DURATION,
     metavar="TIME",
-    help="How far ahead; more than the time between two runs.",
+    help="How far ahead; more than the time between two runs. This, or --until.",
 )
 @click.option("--until", type=MOMENT, metavar="ISO8601", help="Load the hours that begin by then, instead.")
 @click.option("--keep", type=DURATION, metavar="TIME", help="Remove files so long after their hour. Default: 30d.")
@@ -43,7 +43,7 @@ def hydrate(
     server: Server,
     queue: str | None,
     lake: str,
-    horizon: float,
+    horizon: float | None,
     until: dt.datetime | None,
     keep: float | None,
     open_session: OpenSession,
@@ -54,10 +54,15 @@ def hydrate(
     To be run again and again. A run that broke off anywhere is completed by the next. Exit code 1 when a file is gone
     or was changed; all others are loaded.
     """
+    if (horizon is None) == (until is None):
+        raise click.UsageError("give --horizon or --until: one of these")
+    check_lake(lake, queue)
     spark = open_session()
     to = SparkServer(server.url, server.prefix)
     with watched(spark, "hydrating"):
-        files = job.hydrate(spark, lake, to, horizon, queue, until=until, keep=KEEP if keep is None else keep).collect()
+        files = job.hydrate(
+            spark, lake, to, horizon or 0, queue, until=until, keep=KEEP if keep is None else keep
+        ).collect()
     told = {name: sum(row[name] for row in files) for name in COUNTS}
     if as_json:
         print_json({"files": [row.asDict() for row in files]} | told)

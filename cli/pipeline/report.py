@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,7 @@ from .. import candidates
 from ..options import MOMENT, command, json_option, server_options
 from ..output import print_json, print_table, say
 from ..server import Server
+from .reading import check_archive
 from .running import OpenSession, spark_options, watched
 from .stopping import stopping
 
@@ -51,9 +53,12 @@ def report(
         raise click.UsageError("give queues, or --archive for all that are in one")
     if follow and (source or since or until):
         raise click.UsageError("--follow goes with queues alone: it reads their ledgers in Redis from the start")
+    if source is not None:
+        check_archive(source, queues)
     where = spark_server.Server(server.url, server.prefix)
     spark = open_session()
-    with stopping() as stop, watched(spark, f"reporting to {path}"), translated():
+    # A batch leaves the signals alone: nothing looks for them until it is done.
+    with stopping() if follow else nullcontext() as stop, watched(spark, f"reporting to {path}"), translated():
         if follow:
             figures = job.follow(spark, where, queues, path, stop=stop)
         else:

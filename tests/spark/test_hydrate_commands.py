@@ -148,6 +148,18 @@ def test_redis_that_is_away_from_a_task_is_told_in_a_line(
 
     monkeypatch.setattr(Loads, "run", run_without_redis)
     result = invoke("pipeline", "hydrate", "--lake", "lake", "--horizon", "2h")
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1), result.output
+    *_, last = result.stderr.splitlines()
+    assert (result.exit_code, last.startswith("delayq: "), f"{tmp_path}/nobody" in last) == (1, True, True), (
+        result.output
+    )
     assert "Traceback" not in result.stderr
-    assert f"{tmp_path}/nobody" in result.stderr
+
+
+def test_hours_until_a_moment_need_no_horizon_and_a_queue_that_is_not_there_is_told(invoke: Invoke, tmp_path: Path):
+    path = table(tmp_path, {"payload": "x", "delay": 3 * 3600})
+    assert invoke("pipeline", "defer", "jobs", path, "--format", "json", "--lake", "lake").exit_code == 0
+    words = ["pipeline", "hydrate", "--lake", "lake", "--until", "2999-01-01T00:00Z"]
+    other = invoke(*words, "jbos")
+    assert (other.exit_code, other.stdout) == (0, "0 messages loaded from 0 files\n")
+    assert "nothing of jbos is in lake, which has jobs" in other.stderr
+    assert invoke(*words, "jobs").stdout == "1 message loaded from 1 file\n"

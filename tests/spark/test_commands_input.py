@@ -1,0 +1,95 @@
+"""The commands of the jobs refuse what is mistyped, before Spark is started."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner, Result
+from delayq.cli import main
+from delayq.cli.pipeline import report as report_command
+from delayq.cli.pipeline import running
+from pyspark.sql import SparkSession
+
+from delayq import Queue
+from delayq.errors import InvalidInput
+from delayq.spark.archiving import folders
+from delayq.spark.jobs.archive import table_of
+from tests.servers import RedisServer
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def invoke(redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """A command in this process, in an empty folder, which must not start Spark."""
+
+    def no_session(*_: object) -> SparkSession:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DELAYQ_URL", redis_server.url)
+    monkeypatch.setattr(running, "session", no_session)
+    return lambda *words: CliRunner().invoke(main, ["pipeline", *words])
+
+
+def make_archive(*queues: str) -> None:
+    """Make an archive of queues in which nothing has happened yet, as a run of the job leaves it."""
+    for name in queues:
+        Path(table_of("archive", name).work).mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("hydrate --lake typo --horizon 2h", "the lake 'typo' is not there"),
+        ("report --archive typo --to page", "the archive 'typo' is not there"),
+        ("archive --compact --to typo", "the archive 'typo' is not there"),
+        (
+            "report emials --archive archive --to page",
+            "queue emials is not in the archive 'archive': it has emails, jobs",
+        ),
+        ("archive --all --to new", "no queue of the server keeps a ledger"),
+        ("hydrate --lake lake", "give --horizon or --until"),
+        ("hydrate --lake lake --horizon 2h --until 2030-01-01T00:00Z", "give --horizon or --until"),
+        ("archive jobs --to archive --before 2026-11-20", "--before was given without --compact"),
+        ("archive jobs --to archive --every 5s", "--every was given without --follow"),
+    ],
+)
+def test_what_is_mistyped_is_bad_input_told_in_a_line(invoke: Invoke, tmp_path: Path, words: str, told: str):
+    make_archive("jobs", "emails")
+    (tmp_path / "lake").mkdir()
+    result = invoke(*words.split())
+    *_, last = result.stderr.splitlines()  # after a word on a server that keeps nothing on disk
+    assert (result.exit_code, last.startswith("delayq: "), told in last) == (2, True, True), result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "lake"]
+
+
+def test_archive_of_queues_without_events_is_compacted(invoke: Invoke):
+    make_archive("jobs")
+    assert not folders.exists("archive/events")
+    assert invoke("archive", "--compact", "--to", "archive").stdout == "merged 0 files into 0\n"
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_only_a_report_that_follows_takes_the_signals(
+    follow: bool, invoke: Invoke, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    handlers: list[bool] = []
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    def look(*_: object, **__: object) -> None:
+        handlers.append([signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before)
+        raise InvalidInput("looked")
+
+    with Queue("jobs", url=redis_server.url) as queue:
+        queue.configure(events=True)
+    monkeypatch.setattr(running, "session", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(running, "_watch", lambda *_: None)
+    for name in ("ledgers", "follow"):
+        monkeypatch.setattr(report_command.job, name, look)
+    result = invoke("report", "jobs", "--to", "page", *(["--follow"] if follow else []))
+    assert (result.exit_code, handlers) == (2, [not follow]), result.output
