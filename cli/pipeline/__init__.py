@@ -5,19 +5,27 @@ from __future__ import annotations
 import importlib
 
 import click
+from click.shell_completion import CompletionItem
 
 from delayq.errors import InvalidInput
 
 from ..options import example
 
-JOBS: dict[str, str] = {
-    name: name for name in ("schedule", "defer", "hydrate", "archive", "report", "drain", "restore", "redrive")
+JOBS = {
+    "schedule": "Send each row of a table as a message.",
+    "defer": "Put a table of messages into a lake, outside Redis.",
+    "hydrate": "Bring what falls due soon from a lake into Redis.",
+    "archive": "Keep the ledgers of queues as Parquet.",
+    "report": "What queues have done: figures, and a page.",
+    "drain": "Write a whole queue to Parquet.",
+    "restore": "Put a drained queue back.",
+    "redrive": "Send dead letters again that a condition in SQL chooses.",
 }
-"""Jobs, in the order of the help, each with the module that has a command of its name."""
+"""Jobs, in the order of the help, each with what it says of itself; a module of its name has a command of its name."""
 
 
 class Jobs(click.Group):
-    """Imports a job when it is asked for."""
+    """Imports a job when it is run or its help is asked for: a list of all needs no Spark."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return list(JOBS)
@@ -26,7 +34,7 @@ class Jobs(click.Group):
         if cmd_name not in JOBS:
             return None
         try:
-            module = importlib.import_module(f".{JOBS[cmd_name]}", __package__)
+            module = importlib.import_module(f".{cmd_name}", __package__)
         except ImportError as error:
             if error.name is None or error.name.partition(".")[0] not in {"pyspark", "pyarrow"}:
                 raise
@@ -34,10 +42,23 @@ class Jobs(click.Group):
         command: click.Command = getattr(module, cmd_name)
         return command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
+        with formatter.section("Commands"):
+            formatter.write_dl(list(JOBS.items()))
 
-@click.group(
-    cls=Jobs, short_help="Jobs on Spark: archive, report, schedule, …", epilog=example("delayq pipeline --help")
-)
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        jobs = [CompletionItem(name, help=short) for name, short in JOBS.items() if name.startswith(incomplete)]
+        return jobs + click.Command.shell_complete(self, ctx, incomplete)
+
+
+EXAMPLE = """\
+delayq configure emails --events
+delayq send emails hello
+delayq pipeline report emails --to report
+"""
+
+
+@click.group(cls=Jobs, short_help="Jobs on Spark: archive, report, schedule, …", epilog=example(EXAMPLE))
 def pipeline() -> None:
     """Work on whole queues, and on tables, with Spark.
 

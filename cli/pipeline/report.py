@@ -19,15 +19,11 @@ from .. import candidates
 from ..options import MOMENT, command, json_option, server_options
 from ..output import print_json, print_table, say
 from ..server import Server
+from . import EXAMPLE
 from .reading import check_archive
 from .running import OpenSession, spark_options, watched
 from .stopping import stopping
 
-EXAMPLE = """\
-delayq configure emails --events
-delayq send emails hello
-delayq pipeline report emails --to report
-"""
 COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 
 

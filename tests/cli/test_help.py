@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
-from delayq.cli import main
+from delayq.cli import main, pipeline
+from delayq.cli.pipeline import JOBS
 
 import delayq as library
 from tests.cli.conftest import SECONDS, Invoke, Run
@@ -41,7 +44,7 @@ PLANNED = {
 }
 SERVERLESS = {"init", "completion", "pipeline defer", "plan"}
 RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py
-RUN_ELSEWHERE |= {f"pipeline {name}" for name in PIPELINE}  # in tests/spark
+RUN_ELSEWHERE |= {"pipeline", *(f"pipeline {name}" for name in PIPELINE)}  # in tests/spark
 
 
 def commands(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -83,6 +86,28 @@ def test_command_and_its_options_are_documented(path: str):
         assert len(command.short_help) <= 60
     undocumented = [each.name for each in command.params if isinstance(each, click.Option) and not each.help]
     assert undocumented == []
+
+
+def test_jobs_are_listed_as_they_call_themselves():
+    assert {name: COMMANDS[f"pipeline {name}"].short_help for name in PIPELINE} == JOBS
+
+
+def test_jobs_are_listed_and_completed_without_spark(invoke: Invoke, monkeypatch: pytest.MonkeyPatch):
+    found = importlib.import_module
+
+    def no_import(name: str, package: str | None = None) -> ModuleType:
+        if package == pipeline.__package__:
+            raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+        return found(name, package)
+
+    group = pipeline.pipeline
+    monkeypatch.setattr(importlib, "import_module", no_import)
+    shown = group.get_help(click.Context(group))
+    assert all(f"  {name} " in shown for name in PIPELINE)
+    completed = group.shell_complete(click.Context(group), "re")
+    assert [each.value for each in completed] == ["report", "restore", "redrive"]
+    result = invoke("pipeline", "report", "--help")
+    assert (result.exit_code, "pip install 'delayq[spark]'" in result.stderr) == (2, True)
 
 
 @each_command

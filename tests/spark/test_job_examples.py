@@ -15,7 +15,7 @@ from tests.servers import RedisServer
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("job", ["schedule", "redrive", "drain", "restore"])
+@pytest.mark.parametrize("job", ["schedule", "redrive", "drain", "restore", "report"])
 def test_each_line_of_the_example_succeeds(
     job: str, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
