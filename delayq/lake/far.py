@@ -70,7 +70,7 @@ class Far:
         if told != "unknown":
             return told
         resting = yield partial(self._shelf.find, message_id)
-        if resting is not None and (yield from self._hold(resting)):
+        if resting is not None and (yield from self._hold(resting)) is not None:
             yield partial(self._shelf.withdraw, resting)
             return "cancelled"
         told = yield from managing.cancel(self._core, message_id)  # it may have been loaded meanwhile
@@ -144,6 +144,7 @@ class Far:
                 if row.id in rows:
                     rows[row.id] = row
                 elif row.id not in resting or not (yield from self._move(resting[row.id], row, now)):
+                    yield from self._unless_held("unknown", resting.get(row.id))  # else it would come twice
                     sents.append(None)
                     continue
                 sent = SentMessage(row.id, from_ms(row.due_ms), False)
@@ -174,11 +175,14 @@ class Far:
 
     def _move(self, resting: Resting, row: Row, now: int) -> Plan[bool]:  # noqa: ARG002  # as `_bring`
         """Put a row in the place of one in the lake; False when that was loaded, or somebody else is changing it."""
-        if not (yield from self._hold(resting)):
+        token = yield from self._hold(resting)
+        if token is None:
             return False
         hour, writer = layout.hour_of(row.due_ms), new_id()
         moved = row._replace(origin=f"{resting.hour}/{resting.mark}")
         yield partial(self._shelf.write, hour, writer, [moved])
+        if (yield from self._mark(resting)) != token:  # this process has stood still: a load may have passed by the row
+            raise LakeMismatch(f"{shown(row.id)} was not moved in {self._shelf.path}, which took too long: try again")
         yield partial(self._shelf.withdraw, resting, writer)  # from here on, it counts
         return True
 
@@ -192,15 +196,20 @@ class Far:
         yield partial(self._shelf.withdraw, resting, "")
         return True
 
-    def _hold(self, resting: Resting) -> Steps[bool]:
-        """Take the mark of a message, for as long as a change needs; False when it was loaded, or is taken."""
+    def _hold(self, resting: Resting) -> Steps[int | None]:
+        """Take the mark of a message, for as long as a change needs; None when it was loaded, or is taken.
+
+        Returns:
+            what stands under the mark, for as long as it is ours.
+        """
         key = self._core.shard(resting.row.id).keys.unique(resting.mark)
-        token = str(layout.HELD + random.randrange(10**12)).encode()  # a SET that is sent twice finds its own
+        token = layout.HELD + random.randrange(10**12)  # a SET that is sent twice finds its own
         replies = yield [
-            Call(key, ("SET", key, token.decode(), "NX", "PX", HOLD_MS), as_is),
+            Call(key, ("SET", key, token, "NX", "PX", HOLD_MS), as_is),
             Call(key, ("GET", key), as_is),
         ]
-        return bool([expect(reply) for reply in replies][1] == token)
+        stands = [expect(reply) for reply in replies][1]
+        return token if stands == str(token).encode() else None
 
     def _unless_held(self, told: str, resting: Resting | None) -> Steps[str]:
         """Return what Redis has told of a message, unless it knows none because somebody changes it in the lake."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.java_gateway import ensure_callback_server_started
@@ -12,6 +13,7 @@ from delayq.spark import session
 from delayq.spark.session import QUIET
 from tests.sockets import all_closed
 from tests.spark.absent import absent
+from tests.spark.lakes import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +28,16 @@ def no_socket_left(request: pytest.FixtureRequest) -> Iterator[None]:
         spared = {gateway.gateway_parameters.port, callbacks, context._accumulatorServer.server_address[1]}  # noqa: SLF001
     with all_closed(spared=spared):
         yield
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
 
 
 @pytest.fixture(scope="session")

@@ -30,16 +30,6 @@ HOURS, EACH = 3, 10
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
 def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue]:
     with far_queue(redis_server.url, lake, clock) as opened:
         yield opened

@@ -23,16 +23,6 @@ from tests.spark.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered, far
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
 def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue]:
     with far_queue(redis_server.url, lake, clock) as opened:
         yield opened

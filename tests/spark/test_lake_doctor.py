@@ -19,16 +19,6 @@ from tests.spark.lakes import DAY, HOUR, Clock, delivered, far_queue, files, loa
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
 def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue]:
     """With ten messages in each of the two hours from tomorrow on, the first of which is loaded."""
     with far_queue(redis_server.url, lake, clock) as opened:

@@ -20,16 +20,6 @@ from tests.spark.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, f
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
 def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue]:
     with far_queue(redis_server.url, lake, clock) as opened:
         opened.send("x", delay=DAY, id="a")
@@ -190,6 +180,39 @@ def test_file_of_a_move_that_is_under_way_is_left_to_the_next_load(
     assert CHANGES["to the lake"](queue) == "rescheduled"
     assert counted(met, "sent", "held") == (0, 2)
     assert counted(load(queue, lake), "sent", "cancelled") == (1, 1)
+
+
+def test_move_that_stood_still_for_longer_than_its_hold_has_moved_nothing(
+    queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    """A load of the new hour may have passed by its row meanwhile, as one that never came to rest."""
+
+    def stand_still() -> None:
+        client: Any = queue.connection.client
+        (held,) = client.keys("*:unique:*")
+        client.delete(held)
+        load(queue, lake, until=clock.now + dt.timedelta(days=2))
+
+    before = queue.get("a")
+    assert before is not None
+    interposed(monkeypatch, "write", stand_still, after=True)
+    with pytest.raises(LakeMismatch, match="took too long: try again"):
+        queue.reschedule("a", delay=2 * DAY)
+    clock.later(DAY)
+    assert [message.id for message in delivered(queue)] == ["a"]
+    clock.later(DAY)
+    load(queue, lake, until=clock.now)
+    assert delivered(queue) == []
+
+
+def test_message_that_is_being_changed_is_not_replaced_by_a_second_one(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    def replace_meanwhile() -> None:
+        with pytest.raises(LakeMismatch, match="is being changed"):
+            queue.send("y", delay=DAY, id="a", on_conflict="replace")
+
+    interposed(monkeypatch, "withdraw", replace_meanwhile)
+    assert queue.reschedule("a", delay=2 * DAY) == "rescheduled"
+    assert (queue.stats().sent, queue.stats().inside) == (0, 0)
 
 
 def test_of_two_changes_at_once_one_is_made(queue: Queue, monkeypatch: pytest.MonkeyPatch):
