@@ -25,6 +25,7 @@ MILLION = 1_000_000
 WIDE = 160  # columns, where no terminal sets a width
 SMALL = 20  # bytes of a payload, of which ten million are to wait
 RATE_MESSAGES = 100_000  # of a run
+SCRAPED_MESSAGES = 400_000  # for several scrapes a run
 REFERENCE = {"redis-benchmark, one command at a time": (1, 50_000), "redis-benchmark, 50 at a time": (50, 1_000_000)}
 
 
@@ -109,7 +110,7 @@ class Full:
         self._results["failed"].pop(name, None)
         try:
             self._results["own"][name] = OWN_SECTIONS[name](server, self._scale, self._say)
-        except (click.ClickException, DelayqError, redis.RedisError, OSError, RuntimeError) as error:
+        except (click.ClickException, DelayqError, redis.RedisError, ImportError, OSError, RuntimeError) as error:
             self._results["failed"][name] = f"{type(error).__name__}: {error}"
             self._say(f"{name} failed: {error}")
 
@@ -135,11 +136,18 @@ class Full:
         (self._out / "results.svg").write_text(plot.svg(self._results))
 
 
+def _scraping(server: BenchServer, scale: Scale, say: own.Say) -> dict[str, Any]:
+    from benchmarks import scraping  # noqa: PLC0415  # needs delayq[metrics]
+
+    return scraping.rates(server, scale.size, scale.runs, SCRAPED_MESSAGES, say)
+
+
 OWN_SECTIONS: dict[str, Callable[[BenchServer, Scale, own.Say], dict[str, Any]]] = {
     "rates": lambda server, scale, say: own.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "awaited": lambda server, scale, say: own.awaiting(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "topics": lambda server, scale, say: topics.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "ledger": lambda server, scale, say: ledger.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
+    "metrics": _scraping,
     "tables": lambda server, scale, say: tables.rates(server, scale.size, MILLION, min(scale.runs, 3), say),
     "cost": lambda server, scale, _: own.cost(server, scale.size, RATE_MESSAGES),
     "two_consumers": lambda server, scale, _: own.two_consumers(server, scale.size),

@@ -113,6 +113,8 @@ def _beside(own: dict[str, Any]) -> Iterator[Table]:
         yield _of_pairs("Topics beside the commands themselves", own["topics"], topics.TITLES, ("records", "redis-py"))
     if "ledger" in own:
         yield _of_ledger(own["ledger"])
+    if "metrics" in own:
+        yield _of_metrics(own["metrics"]["drain"])
     if "tables" in own:
         found = own["tables"]
         rows = [[title, f"{found['per_second'][name]:,.0f}"] for name, title in spark_tables.TITLES.items()]
@@ -134,6 +136,18 @@ def _of_ledger(found: dict[str, Any]) -> Table:
     ]
     redis = [f"Redis, µs a message: {which}" for which in ("with", "without")]
     return Table("With a ledger, and without", ["messages/s", "with", "without", "cost", *redis, "unrest"], rows)
+
+
+def _of_metrics(found: dict[str, Any]) -> Table:
+    row = [
+        "a consumer drains",
+        _figure(found["per_second"], ",.0f"),
+        _figure(found["bare_per_second"], ",.0f"),
+        f"{1 - found['ratio']:.1%}",
+        str(sum(found["scrapes"])),
+        f"{found['unrest']:.0%}",
+    ]
+    return Table("Scraped once a second, and not", ["messages/s", "scraped", "not", "cost", "scrapes", "unrest"], [row])
 
 
 def _of_backlog(found: dict[str, Any]) -> Iterator[Table]:

@@ -38,8 +38,10 @@ SECTIONS = {
     },
     "A record goes to every group": {"topic": "topic"},
     "The queue": {
-        "stats": "inspecting",
+        "stats": "counting",
         "top": "top",
+        "exporter": "exporter",
+        "dashboard": "dashboard",
         "configure": "configuring",
         "pause": "managing",
         "resume": "managing",

@@ -56,10 +56,23 @@ class Awaited:
         """Run it until it has ended, or a signal comes; see `Consumer.run`."""
         asyncio.run(self._run(limits))
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop, while it runs."""
+        return None if self._loop is None or self._loop.is_closed() else self._loop
+
+    @property
+    def is_running(self) -> bool:
+        return self._consumer.is_running
+
+    @property
+    def stalled(self) -> float:
+        return self._consumer.stalled
+
     def stop(self) -> None:
         """End `run` soon; may be called from any thread."""
-        if self._loop is not None and not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self._consumer.stop(), self._loop)
+        if self.loop is not None:
+            asyncio.run_coroutine_threadsafe(self._consumer.stop(), self.loop)
 
     async def _run(self, limits: dict[str, Any]) -> None:
         self._loop = asyncio.get_running_loop()

@@ -5,34 +5,32 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 import structlog
 
-from delayq.consumer import Consumer
-from delayq.errors import DelayqError
 from delayq.job import Pool
-from delayq.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
+from delayq.queue import Queue
+from delayq.supervisor import Supervisor
+from delayq.topic import Topic
 
 from . import candidates
-from .awaiting import Awaited
 from .fanning import Subscription, consume_topic, topic_options
+from .fleet import Fleet
 from .logging import LogFormat, configure
+from .monitoring import OWN as MONITORED
+from .monitoring import Monitor, Told, monitor_options
 from .options import DURATION, LONGEST_RUN, command, server_options
 from .programs import Programs
 from .reloading import Reloader
 from .server import Server
 from .serving import consumers_of
+from .supervised import watch_supervisor
 from .targets import load_queue, split, weighed
-
-ORPHAN_SECONDS = 1.0  # between two looks at whether the supervisor still lives
 
 log = structlog.get_logger("delayq")
 
@@ -99,13 +97,15 @@ log = structlog.get_logger("delayq")
     "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
 )
 @click.option("--events", is_flag=True, help="Keep a ledger of each TARGET; see delayq show --history.")
+@monitor_options
 @topic_options
 @server_options
 @click.pass_context
 def consume(
-    ctx: click.Context, server: Server, subscription: Subscription | None, targets: Sequence[str], events: bool,
-    program: str | None, strict: bool, concurrency: int | None, pool: Pool, timeout: float | None, processes: int,
-    burst: bool, reload: bool, max_messages: int | None, shutdown_timeout: float, lease: float, log_format: LogFormat,
+    ctx: click.Context, server: Server, subscription: Subscription | None, monitor: Monitor, targets: Sequence[str],
+    events: bool, program: str | None, strict: bool, concurrency: int | None, pool: Pool, timeout: float | None,
+    processes: int, burst: bool, reload: bool, max_messages: int | None, shutdown_timeout: float, lease: float,
+    log_format: LogFormat,
 ) -> int:  # fmt: skip
     """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
 
@@ -136,15 +136,20 @@ def consume(
     if reload:
         return _reloader(ctx, weights, program, processes, shutdown_timeout).run()
     if processes > 1:
-        return Supervisor(_alone(ctx), processes, shutdown_timeout, ends=burst or max_messages is not None).run()
+        supervisor = Supervisor(_alone(ctx), processes, shutdown_timeout, ends=burst or max_messages is not None)
+        monitor.watch(supervisor)
+        with monitor.serving(lambda: _told_of(server, subscription, weights, program), apart=True):
+            return supervisor.run()
+    watch_supervisor(monitor)
     if subscription is not None:
         options: dict[str, Any] = {
             "shutdown_timeout": shutdown_timeout,
             "timeout": timeout,
             "concurrency": concurrency or 8,
         }
-        _watch_supervisor()
-        consume_topic(server, subscription, targets[0], options, {"burst": burst, "max_records": max_messages})
+        limits = {"burst": burst, "max_records": max_messages}
+        with monitor.serving(lambda: Told(topics=[server.topic(subscription.topic, subscription.ledger)])):
+            consume_topic(server, subscription, targets[0], options, limits, monitor.watch)
         return 0
     programs = Programs(program, timeout) if program else None
     queues = {server.queue(name, lease=lease) if programs else load_queue(name): each for name, each in weights.items()}
@@ -155,9 +160,10 @@ def consume(
     if pool == "process":
         options["initializer"] = partial(configure, log_format)
     consumers = consumers_of(queues, programs, options)
-    _watch_supervisor()
+    monitor.watch(*consumers)
     try:
-        return _Fleet(consumers, burst, max_messages).run()
+        with monitor.serving(lambda: Told(queues)):
+            return Fleet(consumers, burst, max_messages).run()
     finally:
         if programs:
             _end(programs)
@@ -190,6 +196,8 @@ def _reloader(
 ) -> Reloader:
     if program is not None:
         raise click.UsageError("--reload goes with MODULE:QUEUE: a program of --exec is started anew for each message")
+    if processes > 1 and ctx.params["metrics_port"] is not None:
+        raise click.UsageError("--metrics-port with --reload is for one process: leave --processes out")
     for target in targets:
         split(target)  # what no change of a file mends is refused at once
     python, *words = _alone(ctx)
@@ -198,11 +206,12 @@ def _reloader(
 
 
 def _alone(ctx: click.Context) -> list[str]:
-    """Return the command line of one process of several."""
+    """Return the command line of one process of several, or of the one that is reloaded."""
     words = [sys.executable, "-P", "-m", "delayq.cli", "consume"]  # -P: modules of this folder hide none of Python's
+    left_out = {"processes", "reload", "url", *(MONITORED if ctx.params["processes"] > 1 else ())}
     for option in ctx.command.params:
         name = option.name or ""
-        if isinstance(option, click.Option) and _is_given(ctx, name) and name not in ("processes", "reload", "url"):
+        if isinstance(option, click.Option) and _is_given(ctx, name) and name not in left_out:
             words.append(max(option.opts, key=len))
             words += [] if option.is_flag else [str(ctx.params[name])]
     return [*words, "--", *ctx.params["targets"]]
@@ -212,60 +221,10 @@ def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def _watch_supervisor() -> None:
-    """End this process in good order when its supervisor was killed."""
-    if SUPERVISOR_ENV not in os.environ:
-        return
-
-    def watch() -> None:
-        while not is_orphan():
-            time.sleep(ORPHAN_SECONDS)
-        log.warning("the supervisor is gone: stopping")
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="delayq-supervisor-watch", daemon=True).start()
-
-
-class _Fleet:
-    """Consumers side by side in this process."""
-
-    def __init__(self, consumers: Sequence[Consumer | Awaited], burst: bool, max_messages: int | None) -> None:
-        self._consumers = consumers
-        self._limits: dict[str, Any] = {"burst": burst, "max_messages": max_messages}
-        self._errors: list[BaseException] = []
-        self._signals = 0
-
-    def run(self) -> int:
-        """Run all until each has ended, or a signal comes; a second one ends them at once."""
-        if len(self._consumers) == 1:
-            self._consumers[0].run(**self._limits)
-            return 0
-        threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._consumers]
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            for thread in threads:
-                thread.start()
-            self._wait(threads)
-        finally:
-            for number, old in previous.items():
-                signal.signal(number, old)
-        if self._errors:
-            raise self._errors[0]
-        return 0
-
-    def _run(self, consumer: Consumer | Awaited) -> None:
-        try:
-            consumer.run(**self._limits)
-        except DelayqError as error:
-            self._errors.append(error)
-
-    def _wait(self, threads: Iterable[threading.Thread]) -> None:
-        while any(thread.is_alive() for thread in threads) and self._signals < 2:
-            if self._signals or self._errors:  # again and again: one that is only just starting has missed the first
-                for consumer in self._consumers:
-                    consumer.stop()
-            for thread in threads:
-                thread.join(0.05)
-
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._signals += 1
+def _told_of(server: Server, subscription: Subscription | None, names: Iterable[str], program: str | None) -> Told:
+    """Return the queues and the topics that metrics tell of; a server that is away may come later."""
+    options: dict[str, Any] = {"url": server.url, "prefix": server.prefix, "shards": None}
+    if subscription is None:
+        return Told([Queue(name, **options) if program else load_queue(name) for name in names])
+    topic = Queue(subscription.topic, **options).events if subscription.ledger else Topic(subscription.topic, **options)
+    return Told(topics=[topic])

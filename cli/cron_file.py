@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from delayq.durations import parse_duration
 from delayq.errors import InvalidInput
 from delayq.names import check_schedule_name
 from delayq.operations import scheduling
@@ -15,8 +16,6 @@ from delayq.operations.scheduling import Prepared
 from delayq.plan import Missed, make_plan
 from delayq.queue import Queue
 from delayq.schedule import Schedule
-
-from .durations import parse_duration
 
 COMPARED = ("when", "timezone", "missed", "grace", "payload", "headers", "max_retries")
 

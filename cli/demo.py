@@ -20,8 +20,8 @@ from delayq.queue import Queue
 from delayq.stats import QueueStats
 
 from .cast import BACKOFF, DEEDS, EXPECTED, SPAN, TOTAL, Mailer, cast
+from .counting import balance
 from .durations import show_duration
-from .inspecting import balance
 from .options import command, server_options
 from .output import print_fields
 from .server import Server

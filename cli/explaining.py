@@ -5,7 +5,8 @@ from __future__ import annotations
 from delayq.calls import shown
 from delayq.queue import Queue
 
-from .options import command, id_argument, json_option, queue_argument
+from .lakes import queue_argument
+from .options import command, id_argument, json_option
 from .output import print_json, say
 
 

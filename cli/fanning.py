@@ -99,9 +99,17 @@ def _check(ctx: click.Context, topic: str | None, group: str | None) -> None:
 
 
 def consume_topic(
-    server: Server, subscription: Subscription, target: str, options: dict[str, Any], limits: dict[str, Any]
+    server: Server,
+    subscription: Subscription,
+    target: str,
+    options: dict[str, Any],
+    limits: dict[str, Any],
+    watch: Callable[[Any], None],
 ) -> None:
     """Handle records until a signal comes, or as `limits` says.
+
+    Args:
+        watch: is called with the consumer, before it runs.
 
     Raises:
         click.UsageError: `target` names no function that could handle them.
@@ -111,11 +119,13 @@ def consume_topic(
     options |= {"ack_timeout": subscription.ack_timeout}
     how: dict[str, Any] = {"start": subscription.start, "max_deliveries": subscription.max_deliveries}
     if is_coroutine_function(handler):
-        asyncio.run(_consume_async(server, subscription, handler, how, options, limits))
+        asyncio.run(_consume_async(server, subscription, handler, how, options, limits, watch))
         return
     with server.topic(subscription.topic, subscription.ledger) as topic:
         group = topic.group(subscription.group, **how)
-        TopicConsumer(group, handler, middleware=_naming(group.name), **options).run(**limits)
+        consumer = TopicConsumer(group, handler, middleware=_naming(group.name), **options)
+        watch(consumer)
+        consumer.run(**limits)
 
 
 async def _consume_async(
@@ -125,12 +135,15 @@ async def _consume_async(
     how: dict[str, Any],
     options: dict[str, Any],
     limits: dict[str, Any],
+    watch: Callable[[Any], None],
 ) -> None:
     kind = aio.Queue if subscription.ledger else aio.Topic
     async with kind(subscription.topic, url=server.url, prefix=server.prefix, shards=None) as source:
         topic = source.events if isinstance(source, aio.Queue) else source
         group = await topic.group(subscription.group, **how)
-        await aio.TopicConsumer(group, handler, middleware=_naming(group.name), **options).run(**limits)
+        consumer = aio.TopicConsumer(group, handler, middleware=_naming(group.name), **options)
+        watch(consumer)
+        await consumer.run(**limits)
 
 
 def _naming(group: str) -> Middleware:

@@ -8,10 +8,10 @@ from typing import IO, NamedTuple
 
 import msgspec
 
+from delayq.durations import parse_duration, parse_moment
 from delayq.errors import InvalidInput
 from delayq.message import OnConflict, Outgoing
 
-from .durations import parse_duration, parse_moment
 from .output import shortened
 from .payloads import checked_json
 

@@ -2,12 +2,70 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from delayq.doctor import Report, Step
+import click
+
 from delayq.errors import InvalidInput
 from delayq.queue import Queue
+
+from . import candidates
+from .options import DURATION, Decorator, Function, server_options
+from .output import note
+from .server import Server
+
+if TYPE_CHECKING:
+    from delayq.doctor import Report, Step
+
+DAY = 86_400.0
+
+
+def queue_argument(function: Function) -> Function:
+    """QUEUE, the server's options and --lake; the function gets the `Queue`, which looks there, too, as `queue`."""
+
+    @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
+    @click.option("--lake", metavar="PATH", help="Look in this lake, too, for what is due in the far future.")
+    @server_options
+    @functools.wraps(function)
+    def with_queue(
+        *args: Any, server: Server, name: str, lake: str | None, horizon: float | None = None, **kwargs: Any
+    ) -> Any:
+        if lake is None:
+            if horizon is not None:
+                raise click.UsageError("--horizon was given without --lake, to which it belongs")
+            return function(*args, queue=server.queue(name), **kwargs)
+        check(lake, name)
+        queue = server.queue(name, lake=lake, horizon=DAY if horizon is None else horizon)
+        return function(*args, queue=queue, **kwargs)
+
+    return with_queue
+
+
+horizon_option: Decorator = click.option(
+    "--horizon",
+    type=DURATION,
+    metavar="TIME",
+    help="With --lake: what is due later rests there. More than the time between two loads. Default: 1d.",
+)
+"""For a command that moves messages; it stands under `queue_argument`."""
+
+
+def check(lake: str, queue: str | None) -> None:
+    """Refuse a lake that is not there; an empty one is one to which nothing was sent yet.
+
+    A queue that is not in it may be one of which nothing was deferred yet: that is told on stderr.
+    """
+    shelf, _ = _modules()
+    if not shelf.exists(lake):
+        raise InvalidInput(
+            f"the lake {lake!r} is not there: give the folder that queues have as `lake`, or that "
+            "`delayq pipeline defer` wrote to; make it if both are yet to come"
+        )
+    known = queues(lake)
+    if queue is not None and queue not in known:
+        note(f"nothing of {queue} is in {lake}, which has {', '.join(known) or 'no queue'}")
 
 
 def queues(lake: str) -> list[str]:

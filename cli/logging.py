@@ -11,6 +11,8 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor
 
+from delayq.log import quoted
+
 from .output import printable, printable_json
 
 LogFormat = Literal["console", "json"]
@@ -65,24 +67,13 @@ def _rendering(log_format: LogFormat) -> list[Processor]:
         sort_keys=False,
         exception_formatter=_traceback,
     )
-    return [remove, _harmless, console]
-
-
-class _Quoted:
-    """A text that is shown as Python writes it."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return repr(self._text)
+    return [remove, quoted, _harmless, console]
 
 
 def _harmless(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Keep from the terminal what it would obey: errors and ids may hold it."""
-    for name, value in event.items():
-        if isinstance(value, str) and not value.isprintable():
-            event[name] = _lines(value) if name == "event" else _Quoted(value)
+    """Keep from the terminal what it would obey."""
+    if isinstance(event["event"], str) and not event["event"].isprintable():
+        event["event"] = _lines(event["event"])
     return event
 
 

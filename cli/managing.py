@@ -11,6 +11,7 @@ from delayq.keys import State
 from delayq.operations import managing
 from delayq.queue import Queue
 
+from . import lakes
 from .durations import show_moment
 from .options import command, due_options, id_argument, json_option, one_of, queue_argument, states_option, yes_option
 from .output import plural, print_json, say
@@ -30,11 +31,11 @@ NOT_RESCHEDULED = {
     """,
     "Withdraw a message.",
 )
-@queue_argument
+@lakes.queue_argument
 @id_argument
 @json_option
 def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
-    """Withdraw the message ID of QUEUE, wherever it waits, or from the dead letters.
+    """Withdraw the message ID of QUEUE, wherever it waits, or from the dead letters; with --lake, also one that rests.
 
     Exit code 1 when it is unknown, or in flight: what is being handled is not stopped, but will not be retried.
     """
@@ -57,12 +58,16 @@ def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
     """,
     "Give a waiting message another due time.",
 )
-@queue_argument
+@lakes.queue_argument
 @id_argument
 @due_options
+@lakes.horizon_option
 @json_option
 def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.datetime | None, as_json: bool) -> int:
-    """Give the waiting message ID of QUEUE another due time. Exit code 1 when it does not wait."""
+    """Give the waiting message ID of QUEUE another due time. Exit code 1 when it does not wait.
+
+    With --lake, one that rests there goes into Redis when it is due within the horizon, and rests on else.
+    """
     one_of(delay, at)
     if delay is None and at is None:
         raise click.UsageError("give --delay or --at: when is it to be due?")

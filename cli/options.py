@@ -13,13 +13,14 @@ from typing import Any, TypeAlias
 
 import click
 
+from delayq.durations import parse_age, parse_duration, parse_moment
 from delayq.errors import InvalidInput
 from delayq.keys import STATES
 from delayq.limits import per_second
 from delayq.operations.managing import PURGEABLE
 
 from . import candidates
-from .durations import parse_age, parse_duration, parse_moment, parse_position
+from .durations import parse_position
 from .server import Server
 
 COMMON = ("as_json", "url", "prefix", "help")
@@ -100,7 +101,7 @@ def server_options(function: Function) -> Function:
         envvar="DELAYQ_URL",
         show_envvar=True,
         metavar="URL",
-        callback=_not_empty,
+        callback=not_empty,
         help="redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or embedded:///FOLDER. "
         "Default: the embedded store in ./.delayq.",
     )
@@ -113,7 +114,8 @@ def server_options(function: Function) -> Function:
     return with_server
 
 
-def _not_empty(_ctx: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+def not_empty(_ctx: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+    """Refuse a URL that is empty."""
     if url == "":  # such as "$REDIS_URL" of a variable that is not set: the embedded store is not what was meant
         raise click.BadParameter("the URL is empty: leave the option out for the embedded store")
     return url

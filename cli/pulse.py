@@ -2,74 +2,68 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import msgspec
 
+from delayq.crew import ConsumerInfo
+from delayq.health import Trouble, troubles
 from delayq.queue import Queue
+from delayq.rates import Rates, between
 from delayq.stats import QueueStats, Upcoming
-
-FAILED = ("nacked", "died", "lease_lost")
 
 
 class Look(msgspec.Struct, frozen=True):
-    """A queue at one instant, on the monotonic clock."""
+    """A queue at one instant."""
 
-    at: float
     stats: QueueStats
     upcoming: Sequence[Upcoming]
+    consumers: Sequence[ConsumerInfo] = ()
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True):
     """A queue now, and since the look before.
 
     Attributes:
-        sent, delivered, acked, failed: a second; None on the first look.
-        late_half, late_most: under how many seconds half of the hand-outs since then were late, and 99 % of them;
-            None without any.
+        rates: None on the first look.
+        troubles: what is wrong with it, in words.
     """
 
     stats: QueueStats
     upcoming: Sequence[Upcoming]
-    sent: float | None = None
-    delivered: float | None = None
-    acked: float | None = None
-    failed: float | None = None
-    late_half: float | None = None
-    late_most: float | None = None
+    consumers: Sequence[ConsumerInfo]
+    rates: Rates | None
+    troubles: Sequence[Trouble]
 
     @property
     def queue(self) -> str:
         """Its name."""
         return self.stats.queue
 
+    @property
+    def alive(self) -> int:
+        """How many consumers live."""
+        return sum(each.is_alive for each in self.consumers)
+
+    @property
+    def oldest_due(self) -> float | None:
+        """For how many seconds the earliest message that is due has been so; None without any."""
+        oldest = self.stats.oldest_due_at
+        return None if oldest is None else max(0.0, (self.stats.at - oldest).total_seconds())
+
 
 def look(queue: Queue, window: float, bucket: float) -> Look:
     """Look at a queue."""
-    stats = queue.stats()
-    return Look(time.monotonic(), stats, queue.upcoming(window, bucket))
+    return Look(queue.stats(), queue.upcoming(window, bucket), queue.consumers())
 
 
 def pulse(before: Look | None, now: Look) -> Pulse:
-    """Return what two looks tell; counters that have gone back are those of a queue that was made anew."""
-    if before is None or now.at <= before.at:
-        return Pulse(stats=now.stats, upcoming=now.upcoming)
-    seconds = now.at - before.at
-
-    def rate(*names: str) -> float:
-        more: int = sum(getattr(now.stats, name) - getattr(before.stats, name) for name in names)
-        return round(max(0, more) / seconds, 3)
-
-    late = {ms: count - before.stats.lateness.get(ms, 0) for ms, count in now.stats.lateness.items()}
-    since = msgspec.structs.replace(now.stats, lateness={ms: count for ms, count in late.items() if count > 0})
+    """Return what two looks tell."""
+    rates = None if before is None else between(before.stats, now.stats)
     return Pulse(
         stats=now.stats,
         upcoming=now.upcoming,
-        sent=rate("sent"),
-        delivered=rate("delivered"),
-        acked=rate("acked"),
-        failed=rate(*FAILED),
-        late_half=since.lateness_quantile(0.5),
-        late_most=since.lateness_quantile(0.99),
+        consumers=now.consumers,
+        rates=rates,
+        troubles=troubles(now.stats, rates, now.consumers),
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from redis.exceptions import RedisClusterException, RedisError
+
+from delayq.catalog import Kind, name_in, pattern
 from delayq.connecting import connect
 from delayq.connection import Client, Connection
-from delayq.errors import InvalidName
 from delayq.names import check_prefix, check_queue_name
 from delayq.queue import Queue
+from delayq.server import translate
 from delayq.topic import Topic
 
 
@@ -62,22 +63,17 @@ class Server:
 
     def each_queue_name(self) -> Iterator[str]:
         """Yield the names as they are found, some of them twice, perhaps: a server of many keys takes its time."""
-        return self._each_name("meta")
+        return self._each_name("queue")
 
     def each_topic_name(self) -> Iterator[str]:
         """Yield the names of all topics that are recorded, as they are found, likewise."""
-        return self._each_name("topic:meta")
+        return self._each_name("topic")
 
-    def _each_name(self, key: str) -> Iterator[str]:
-        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self.prefix)
-        keys = self.client.scan_iter(match=f"{pattern}:{{*}}:{key}", count=1000)
-        texts = (bytes(each).decode(errors="replace") for each in keys)
-        names = (text.removeprefix(f"{self.prefix}:{{").removesuffix(f"}}:{key}") for text in texts)
-        return filter(_is_name, names)
-
-
-def _is_name(name: str) -> bool:
-    """Whether a queue can have this name: with a ``#``, it is a shard's; else, a key of another program's."""
-    with contextlib.suppress(InvalidName):
-        return bool(check_queue_name(name)) and "\ufffd" not in name
-    return False
+    def _each_name(self, kind: Kind) -> Iterator[str]:
+        try:
+            for key in self.client.scan_iter(match=pattern(self.prefix, kind), count=1000):
+                name = name_in(key, self.prefix, kind)
+                if name is not None:
+                    yield name
+        except (RedisError, RedisClusterException) as error:
+            raise translate(error) from error

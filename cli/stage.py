@@ -62,9 +62,11 @@ class PlainView(View):
     def __init__(self) -> None:
         super().__init__()
         self._next = 0.0
+        self._lock = threading.Lock()
 
     def say(self, text: str) -> None:
-        click.echo(f"{self.seconds:5.2f}s  {text}")
+        with self._lock:
+            click.echo(f"{self.seconds:5.2f}s  {text}")
 
     def update(self, counts: QueueStats) -> None:
         if self.seconds >= self._next:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import click
@@ -15,19 +16,27 @@ from delayq.errors import DelayqError, InvalidInput
 from delayq.operations.foreseeing import check_buckets
 from delayq.queue import Queue
 
+from .counting import stats_record
 from .durations import show_duration
-from .inspecting import stats_record
+from .frames import frame, table
 from .options import DURATION, command, json_option, server_options
 from .output import WIDE, note, plural, print_json
 from .pulse import Look, Pulse, look, pulse
-from .screen import screen, table
+from .screen import screen
 from .server import Server
 from .upcoming import bucket_option, window_option
+from .view import View
 
 LEAST_SECONDS = 0.1
 MOST_SECONDS = 3600.0
+PER_SECOND = ("sent", "delivered", "acked", "failed")
+QUANTILES = {
+    "late_half": "lateness_p50",
+    "late_most": "lateness_p99",
+    "ran_half": "handler_time_p50",
+    "ran_most": "handler_time_p99",
+}
 SEARCH_SECONDS = 60.0  # the search for new queues goes over all keys of the server
-QUIT = ("q", "Q", "\x1b")
 
 
 @command(
@@ -49,9 +58,13 @@ def top(
 ) -> int:
     """Watch each QUEUE, or all queues, until q is pressed: how many messages are where, and how many move a second.
 
-    Lateness is that of the hand-outs since the last look: half of them, and 99 %, were less late than shown. The bars
-    in the last column are what falls due within --window, from now on, a bar each --bucket. A queue in dim letters is
-    paused. Where there is no terminal, and with --json, one frame is printed, as with --once.
+    Late is how late hand-outs since the last look were, ran how long handlers took: half of them, and 99 %, less than
+    shown. Overdue is for how long the earliest message that is due has waited; cons are the consumers that live. The
+    bars are what falls due within --window, from now on, a bar each --bucket. A queue in dim letters is paused.
+
+    Keys: < and > choose the column to sort by, r reverses, / filters by name, the arrows select a queue, Enter shows
+    all of it, p pauses the display, ? tells the others. With NO_COLOR set there are no colours. Where there is no
+    terminal, and with --json, one frame is printed, as with --once.
     """
     if not LEAST_SECONDS <= interval <= MOST_SECONDS:
         raise InvalidInput(f"--interval {show_duration(interval)} is not between 100ms and 1h")
@@ -125,10 +138,13 @@ def _print(watch: Watch, interval: float, as_json: bool) -> int:
 
 
 def _record(seen: Pulse) -> dict[str, Any]:
-    rates = {name: getattr(seen, name) for name in ("sent", "delivered", "acked", "failed")}
-    late = {"late_half": seen.late_half, "late_most": seen.late_most}
-    upcoming = [msgspec.structs.asdict(bucket) for bucket in seen.upcoming]
-    return stats_record(seen.stats) | {"per_second": rates} | late | {"upcoming": upcoming}
+    rates = seen.rates
+    told: dict[str, Any] = {"per_second": {name: getattr(rates, name, None) for name in PER_SECOND}}
+    told |= {name: getattr(rates, field, None) for name, field in QUANTILES.items()}
+    told["consumers_alive"] = seen.alive
+    told["troubles"] = [msgspec.structs.asdict(each) for each in seen.troubles]
+    told["upcoming"] = [msgspec.structs.asdict(bucket) for bucket in seen.upcoming]
+    return stats_record(seen.stats) | told
 
 
 def _print_table(pulses: Sequence[Pulse]) -> None:
@@ -143,17 +159,27 @@ def _print_table(pulses: Sequence[Pulse]) -> None:
 
 def _show(watch: Watch, interval: float) -> None:
     """Show frame after frame until q is pressed, or Ctrl-C."""
-    pulses = watch.look()  # what is logged when connecting is no part of the screen
+    view = View()
+    view.take(watch.look())  # what is logged when connecting is no part of the screen
+    looked, at = time.monotonic(), datetime.now().astimezone()
     try:
         with screen() as (draw, wait):
-            while True:
-                clock = datetime.now().astimezone().strftime("%H:%M:%S")
-                above = (
-                    f"delayq top · {clock} · {plural(len(pulses), 'queue')} · every {show_duration(interval)} · q quits"
-                )
-                draw(pulses, above, "; ".join(watch.troubles))
-                if wait(interval) in QUIT:
-                    return
-                pulses = watch.look()
+            while not view.has_ended:
+                above = _above(view, at, interval)
+                draw(partial(frame, view, above, "; ".join(watch.troubles)))
+                left = interval if view.is_paused else max(0.0, looked + interval - time.monotonic())
+                for key in wait(left):
+                    view.press(key)
+                is_time = time.monotonic() >= looked + interval and not view.is_paused
+                if is_time or view.wants_look:
+                    view.wants_look = False
+                    view.take(watch.look())
+                    looked, at = time.monotonic(), datetime.now().astimezone()
     except KeyboardInterrupt:
         return
+
+
+def _above(view: View, at: datetime, interval: float) -> str:
+    """Return the first line."""
+    how = "paused: p goes on" if view.is_paused else f"every {show_duration(interval)}"
+    return f"delayq top · {at:%H:%M:%S} · {plural(len(view.shown), 'queue')} · {how} · q quits"

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import click
 import msgspec
 
+from delayq.durations import parse_moment
 from delayq.errors import InvalidInput, RecordOrder, ServerError
 from delayq.topic import Topic
 from delayq.topics.publishing import NewRecord
 
-from .durations import parse_moment
 from .jsonl import BYTE_ORDER_MARK, Line, read_lines, seconds_of
 from .output import plural, print_json, say
 from .payloads import checked_json

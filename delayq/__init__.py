@@ -2,6 +2,7 @@
 
 from delayq import backoff
 from delayq.consumer import Consumer
+from delayq.crew import ConsumerInfo, Held
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, Reject, RetryAfter, StaleReceipt
 from delayq.info import MessageInfo
 from delayq.ledger import Event
@@ -11,6 +12,7 @@ from delayq.middleware import Middleware, Sending
 from delayq.operations.redriving import Redriven
 from delayq.outcome import Ack
 from delayq.queue import Queue
+from delayq.samples import Sample
 from delayq.stats import QueueStats, Upcoming
 from delayq.topic import Topic
 from delayq.topic_consumer import TopicConsumer
@@ -23,9 +25,11 @@ __all__ = [
     "Ack",
     "Configuration",
     "Consumer",
+    "ConsumerInfo",
     "DelayqError",
     "DuplicateMessage",
     "Event",
+    "Held",
     "InvalidInput",
     "Message",
     "MessageInfo",
@@ -38,6 +42,7 @@ __all__ = [
     "Redriven",
     "Reject",
     "RetryAfter",
+    "Sample",
     "Sending",
     "SentMessage",
     "StaleReceipt",

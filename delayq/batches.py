@@ -46,7 +46,7 @@ class Batches(Workers[D]):
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
         """Return how many messages to claim beside those that are with the threads; `ahead`: also for busy ones."""
-        return room(self._count, self._batching.max_messages, unfinished, self.handler_seconds if ahead else None)
+        return room(self.count, self._batching.max_messages, unfinished, self.times.seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
         """Let messages be handled in batches, in their order."""
@@ -80,12 +80,13 @@ class Batches(Workers[D]):
             self._changed.notify_all()
 
     def _work(self) -> None:
+        times = self.times.own()
         while True:
             with self._turn:
                 batch = self._next()
             if not batch:
                 return
-            self._outcomes.extend(self._handled(batch))
+            self._outcomes.extend(self._handled(batch, times))
             self._on_outcome()
 
     def _next(self) -> list[D]:
@@ -98,14 +99,14 @@ class Batches(Workers[D]):
                 self._changed.wait(left)
         return []
 
-    def _handled(self, batch: list[D]) -> Outcomes[D]:
+    def _handled(self, batch: list[D], times: list[int]) -> Outcomes[D]:
         if self._batching.is_alone(batch[0]):
-            return [(message, self._run(message)) for message in batch]
+            return [(message, self._run(message, times)) for message in batch]
         ready, outcomes = parted(batch, self._may_start)
         if ready:
             started = time.perf_counter()
             outcomes += handled(self._batching, ready)
-            self._measure(time.perf_counter() - started)
+            self.times.note(time.perf_counter() - started, times)
         return outcomes
 
 

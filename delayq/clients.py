@@ -125,6 +125,9 @@ def retry(base: float = 0.1) -> Retry:
 REPEATS: ContextVar[bool] = ContextVar("REPEATS", default=True)
 """Whether a call may be sent again when its connection failed, and nobody knows whether the server ran it."""
 
+HURRIES: ContextVar[Callable[[], bool]] = ContextVar("HURRIES", default=lambda: False)
+"""Whether whoever calls is about to end, perhaps since it has called: then what failed is not sent again."""
+
 
 class _Retry(Retry):
     """As redis-py's, but for three cases.
@@ -143,7 +146,7 @@ class _Retry(Retry):
             except (AuthenticationError, AuthorizationError) as error:
                 return _Refused(error)
             finally:
-                self._retries = retries
+                self._retries = 0 if HURRIES.get()() else retries
 
         retries = self._retries
         try:

@@ -18,6 +18,7 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.crc import key_slot
 
 from delayq.calls import Call
+from delayq.clients import HURRIES
 
 PAUSES = (0.1, 0.2, 0.4, 0.6)  # seconds: a short trouble goes unnoticed, and an outage is told soon
 MOST_ROUNDS = 16  # of nodes that send a call from one to the other
@@ -71,7 +72,7 @@ class Cluster:
             again = {each for each in failed if self._is_sent_on(each)}
             if not again:
                 again = {each for each in failed if each.is_refused or (each.is_lost and each.call.repeats)}
-                pause = next(pauses, None) if again else None
+                pause = next(pauses, None) if again and not HURRIES.get()() else None
                 if pause is None:
                     break
                 time.sleep(pause)

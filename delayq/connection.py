@@ -162,7 +162,7 @@ class Connection:
                     try:
                         results = wires.use(wire, [call.words(whole) for call in sent], [call.read for call in sent])
                     except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
-                        if not repeat:
+                        if not repeat or clients.HURRIES.get()():
                             raise
                         told.forget()
                     else:

@@ -13,7 +13,8 @@ import msgspec
 from delayq.connection import Connection
 from delayq.envelope import Headers
 from delayq.info import MessageInfo
-from delayq.operations import editing, inspecting, managing
+from delayq.operations import causes, editing, inspecting, managing
+from delayq.operations.causes import Causes
 from delayq.operations.choosing import Choice
 from delayq.operations.core import Core
 from delayq.operations.redriving import Redrive, Redriven
@@ -30,6 +31,15 @@ class DeadLetters:
     def list(self, limit: int = 100) -> list[MessageInfo]:
         """Return up to `limit` (1 to 1,000,000) dead letters, the longest dead first."""
         return self._connection.do(inspecting.peek(self._core, "dead", limit))
+
+    def causes(self, most: int = 10_000) -> Causes:
+        """Tell of what dead letters died, the most frequent cause first; numbers in their errors make no difference.
+
+        Args:
+            most: how many to look at, 1 to 1,000,000: those that died last, of several shards
+                an equal part each.
+        """
+        return self._connection.do(causes.causes(self._core, most))
 
     def requeue(self, ids: str | Iterable[str] = "all", delay: Seconds = 0) -> int:
         """Bring dead letters back to pending with their retries reset.

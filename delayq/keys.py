@@ -46,6 +46,9 @@ class QueueKeys:
         self.waiting = base + "waiting"
         self.parked = base + "parked"
         self.consumers = base + "consumers"
+        self.crew = base + "crew"
+        self.samples_minute = base + "samples:minute"
+        self.samples_ten = base + "samples:ten"
         self.events = base + "events"
         self.message_prefix = base + "msg:"
         self.unique_prefix = base + "unique:"
@@ -65,4 +68,4 @@ class QueueKeys:
 
 def shard_of(message_id: str, shards: int) -> int:
     """Return the number of the shard, 0 to ``shards - 1``, that holds a message."""
-    return zlib.crc32(message_id.encode()) % shards if shards > 1 else 0
+    return zlib.crc32(message_id.encode(errors="surrogateescape")) % shards if shards > 1 else 0

@@ -13,6 +13,7 @@ from delayq.loop import Loop
 from delayq.message import Delivery, Message
 from delayq.moves import Moves
 from delayq.operations import resting
+from delayq.pace import FALLBACK_MS
 from delayq.queue import Queue
 from delayq.turns import Turns
 from delayq.workers import Workers
@@ -74,7 +75,7 @@ class LaneWorkers(Workers[D]):
 
     def room(self, unfinished: int, ahead: bool = True) -> int:  # noqa: ARG002  # the gate knows
         """Return how many messages to claim; `ahead`: also for busy threads."""
-        return self._lane.room(self.handler_seconds if ahead else None)
+        return self._lane.room(self.times.seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
         """Let messages wait at the gate, in their order."""
@@ -147,6 +148,10 @@ class Lanes:
     def is_stopping(self) -> bool:
         return self.gate.is_closed
 
+    @property
+    def turns_by(self) -> float:
+        return min(loop.turns_by for loop in self._loops)
+
     def connect(self) -> None:
         """Make sure that the queues can be served.
 
@@ -176,7 +181,8 @@ class Lanes:
             work.start()
             self._threads.append(work)
         for work in self._threads:
-            work.join()
+            while work.is_alive():  # a signal that came to another thread is heard when this one wakes
+                work.join(FALLBACK_MS / 1000)
         for loop in self._loops:
             if loop.error is not None:
                 raise loop.error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -9,8 +10,9 @@ from typing import Any, TypeVar
 
 from delayq import bell
 from delayq.calls import Steps
+from delayq.clients import HURRIES
 from delayq.connection import Connection
-from delayq.moves import Moves, Pause, Rest, Ring, Woken
+from delayq.moves import Moves, Pause, Rest, Ring, Woken, done_by
 from delayq.processes import Processes
 from delayq.wakeup import Wakeup
 from delayq.workers import Workers
@@ -26,6 +28,9 @@ class Mover:
     Args:
         connection: to the server.
         workers: that run the handlers.
+
+    Attributes:
+        turns_by: on the monotonic clock, when its present move should be done; infinite while it does not run.
     """
 
     _workers: Workers[Any] | Processes[Any]
@@ -37,6 +42,7 @@ class Mover:
     def __init__(self, connection: Connection, workers: Workers[Any] | Processes[Any]) -> None:
         self._connection = connection
         self._workers = workers
+        self.turns_by = math.inf
         self._sleeping = False
         self._thread: threading.Thread | None = None
         self._bells: list[Any] = []  # Bell, or StreamBell
@@ -53,6 +59,7 @@ class Mover:
             self._workers.start()
             self._make(self._consume(grace))
         finally:
+            self.turns_by = math.inf
             self._workers.unstarted()
             self._workers.stop()
             for each in self._bells:
@@ -73,13 +80,18 @@ class Mover:
 
     def _do(self, steps: Steps[T]) -> T:
         # At the end, whoever waits for this consumer is not made to wait for a server that is away.
-        return self._connection.do(steps, repeat=not self._stopping)
+        token = HURRIES.set(lambda: self._stopping)  # also for a call that is out when it is told to stop
+        try:
+            return self._connection.do(steps, repeat=not self._stopping)
+        finally:
+            HURRIES.reset(token)
 
     def _make(self, moves: Moves[None]) -> None:
         """Make one move after the other; what goes wrong is the run's to handle."""
         try:
             move = next(moves)
             while True:
+                self.turns_by = done_by(move)
                 try:
                     if isinstance(move, Rest):
                         answer: Any = self._rest(move)

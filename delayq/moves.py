@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from delayq import outcome as oc
 from delayq.calls import Steps
+from delayq.handler_times import Times
 
 D = TypeVar("D")  # a message of either face, or a record
 T = TypeVar("T")
@@ -50,8 +52,21 @@ Moves: TypeAlias = Generator[Move, Any, T]
 """What a run asks for, one move after the other: an operation, whose result it is sent, or a wait."""
 
 
+def done_by(move: Move) -> float:
+    """Return when a move should be done, on the monotonic clock: now, but for one that waits."""
+    return time.monotonic() + (max(0.0, move.seconds) if isinstance(move, Rest | Pause) else 0.0)
+
+
 class Crew(Protocol[D]):
-    """What runs handlers: threads, or tasks."""
+    """What runs handlers: threads, or tasks.
+
+    Attributes:
+        count: of handlers, or batches, that run at the same time.
+        times: how long handlers have run.
+    """
+
+    count: int
+    times: Times
 
     def room(self, unfinished: int, ahead: bool = True) -> int: ...
     def submit(self, messages: list[D]) -> None: ...

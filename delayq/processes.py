@@ -14,6 +14,7 @@ from weakref import WeakSet
 from delayq import outcome as oc
 from delayq import pace
 from delayq.errors import InvalidInput
+from delayq.handler_times import Times
 from delayq.job import Job
 from delayq.log import log
 from delayq.message import Delivery
@@ -51,6 +52,10 @@ class Processes(Generic[D]):
         may_start: whether a message's lease still stands.
         on_outcome: is called, on any thread, after each outcome, and when there is room for more.
 
+    Attributes:
+        count: of processes.
+        times: how long handlers have run, those included that were killed or died.
+
     Raises:
         InvalidInput: this is itself a process that still imports the program.
     """
@@ -68,7 +73,7 @@ class Processes(Generic[D]):
     ) -> None:
         check_program()
         self._job = job
-        self._count = count
+        self.count = count
         self._overtime = overtime
         self._ask = ask
         self._may_start = may_start
@@ -84,12 +89,12 @@ class Processes(Generic[D]):
         self._trouble: InvalidInput | None = None
         self._failed: set[int] = set()  # threads that could start no process, before any was ready
         self.threads: list[threading.Thread] = []
-        self.handler_seconds: float | None = None
+        self.times = Times()
 
     def start(self) -> None:
         """Start the processes; there is no room before the first of them is ready."""
         _POOLS.add(self)
-        for number in range(self._count):
+        for number in range(self.count):
             thread = threading.Thread(target=self._work, name=f"delayq-process-{number}", daemon=True)
             thread.start()
             self.threads.append(thread)
@@ -102,7 +107,7 @@ class Processes(Generic[D]):
         """
         if self._trouble is not None:
             raise self._trouble
-        seconds = self.handler_seconds if ahead else None
+        seconds = self.times.seconds if ahead else None
         return pace.room(ready, unfinished, seconds) if (ready := len(self._ready)) else 0
 
     def submit(self, messages: list[D]) -> None:
@@ -167,7 +172,7 @@ class Processes(Generic[D]):
                 process.kill()
 
     def _work(self) -> None:
-        wait = FIRST_WAIT
+        wait, times = FIRST_WAIT, self.times.own()
         while not self._over.is_set():
             process = None
             try:
@@ -179,7 +184,7 @@ class Processes(Generic[D]):
                         process.kill()
                         return
                 wait = FIRST_WAIT
-                self._serve(process)
+                self._serve(process, times)
             except (CannotStart, OSError) as error:
                 self._tell(error, wait)
                 self._over.wait(wait)
@@ -193,30 +198,31 @@ class Processes(Generic[D]):
                     with self._lock:
                         self._alive.discard(process)
 
-    def _serve(self, process: WorkerProcess) -> None:
+    def _serve(self, process: WorkerProcess, times: list[int]) -> None:
         """Hand over messages for as long as the process lives."""
         self._ready.add(process)
         self._has_begun = self._has_news = True
         self._on_outcome()
         lives = True
         while lives and (message := self._inbox.get()) is not None:
-            outcome, lives = self._run(process, message)
+            outcome, lives = self._run(process, message, times)
             if not lives:
                 self._ready.discard(process)
             self._outcomes.append((message, outcome))
             self._on_outcome()
         self._ready.discard(process)
 
-    def _run(self, process: WorkerProcess, message: D) -> tuple[oc.Outcome, bool]:
+    def _run(self, process: WorkerProcess, message: D, times: list[int]) -> tuple[oc.Outcome, bool]:
         """Return the outcome of a message, and whether the process lives on."""
         with self._lock:
             if self._is_interrupted or not self._may_start(message):
                 return oc.HANDED_BACK, True
             self._running.add(process)
-        started = time.perf_counter()
+        started, has_run = time.perf_counter(), True
         try:
             outcome = process.run(message, None if self._overtime is None else self._overtime.seconds)
         except CannotStart as error:
+            has_run = False
             log.warning("a process of the pool died: another one is started", how=str(error), pid=process.pid)
             return oc.HANDED_BACK, False
         except Died as error:
@@ -227,7 +233,8 @@ class Processes(Generic[D]):
         finally:
             with self._lock:
                 self._running.discard(process)
-        self._measure(time.perf_counter() - started)
+            if has_run:
+                self.times.note(time.perf_counter() - started, times)
         return outcome, True
 
     def _overran(self) -> oc.Outcome:
@@ -237,10 +244,6 @@ class Processes(Generic[D]):
         seconds = self._overtime.seconds
         return oc.Failed(error=f"TimeoutError: the handler took longer than {seconds:g} s: its process was killed")
 
-    def _measure(self, seconds: float) -> None:
-        known = self.handler_seconds
-        self.handler_seconds = seconds if known is None else known + (seconds - known) / 8
-
     def _tell(self, error: Exception, wait: float) -> None:
         """Tell that a process could not be started: it is the consumer's end if none ever could."""
         if self._has_begun:
@@ -249,7 +252,7 @@ class Processes(Generic[D]):
                 self._outcomes.extend((message, oc.HANDED_BACK) for message in self.unstarted())
         else:
             self._failed.add(threading.get_ident())
-            if len(self._failed) == self._count:
+            if len(self._failed) == self.count:
                 self._end_run(str(error), error.__cause__)
         self._has_news = True
         self._on_outcome()

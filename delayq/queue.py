@@ -18,6 +18,7 @@ from delayq.backoff import Backoff, exponential
 from delayq.batch import BatchHandler, check_kind, check_sizes
 from delayq.connecting import check_client, connect
 from delayq.connection import Client, Connection
+from delayq.crew import ConsumerInfo
 from delayq.cron import CronHandlers
 from delayq.dead import DeadLetters
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
@@ -33,21 +34,26 @@ from delayq.message import Message, OnConflict, Outgoing, SentMessage
 from delayq.middleware import Middleware
 from delayq.names import new_id
 from delayq.operations import (
+    appearing,
     claiming,
     explaining,
     foreseeing,
     inspecting,
     limiting,
     managing,
+    paging,
     recounting,
+    sampling,
     sealing,
     sending,
     settling,
 )
 from delayq.operations.core import Core, Settings
+from delayq.operations.paging import Page
 from delayq.outbox import Outbox
 from delayq.outcome import Outcome, check_handler
 from delayq.plan import Missed
+from delayq.samples import Sample
 from delayq.schedules import Schedules
 from delayq.stats import QueueStats, Upcoming
 from delayq.times import Seconds, lease_ms, milliseconds
@@ -411,6 +417,25 @@ class Queue:
         """Look at up to `limit` (1 to 1,000,000) messages of a state, lowest score first, without taking them."""
         return self.connection.do(inspecting.peek(self.core, state, limit))
 
+    def page(
+        self,
+        state: State = "pending",
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+        largest: int | None = None,
+    ) -> Page:
+        """Look at a page of a state, lowest score first, without taking messages; as quick for the last of a million.
+
+        Args:
+            after: `after` of the page in front of the wanted one; None for the first page.
+            before: `before` of the page behind the wanted one, or "+" for the last page, instead.
+            limit: 1 to 500 messages.
+            largest: bytes; of a message that takes more in Redis the payload, headers and the like are not read.
+        """
+        return self.connection.do(paging.page(self.core, state, after, before, limit, largest))
+
     def pause(self) -> None:
         """Hand out nothing until `resume`; sending goes on, and what runs is finished."""
         self.connection.do(managing.pause(self.core))
@@ -465,6 +490,28 @@ class Queue:
     def stats(self) -> QueueStats:
         """Count everything."""
         return self.connection.do(inspecting.stats(self.core))
+
+    def sample(self) -> bool:
+        """Keep the counts of this minute for `samples`, unless they are kept; return whether they were not.
+
+        Consumers do so all the time: it is for who watches a queue that may have none.
+        """
+        return self.connection.do(sampling.sample(self.core))
+
+    def samples(self, since: dt.datetime | None = None) -> list[Sample]:
+        """Return what was counted of the queue, oldest first: every minute of the last hour, and every ten of the day.
+
+        Args:
+            since: an aware datetime: those of then or later only.
+
+        Raises:
+            InvalidTime: `since` is naive, or no datetime.
+        """
+        return self.connection.do(sampling.samples(self.core, since))
+
+    def consumers(self) -> list[ConsumerInfo]:
+        """Return the consumers that were seen within the last hour and have not ended in good order, by name."""
+        return self.connection.do(appearing.consumers(self.core))
 
     def upcoming(self, window: Seconds = 3600, bucket: Seconds = 300) -> list[Upcoming]:
         """Count what falls due within `window` from now, in buckets: seconds or timedeltas, 1 to 500 buckets.

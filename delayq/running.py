@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
@@ -32,6 +33,8 @@ class Run(Protocol):
     def failed(self) -> int: ...
     @property
     def is_stopping(self) -> bool: ...
+    @property
+    def turns_by(self) -> float: ...
     def run(self, grace: Callable[[], float]) -> int: ...
     def stop(self, at_once: bool = False) -> None: ...
     def runs_on(self, thread: threading.Thread) -> bool: ...
@@ -62,6 +65,21 @@ class Running:
     @property
     def failed(self) -> int:
         return self._failed + (self._loop.failed if self._loop else 0)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it consumes, and was not told to stop."""
+        loop = self._loop
+        return loop is not None and not loop.is_stopping
+
+    @property
+    def stalled(self) -> float:
+        """For how many seconds its loop is late with its next move: moments while it turns; 0 while it does not run.
+
+        A server that is away keeps no loop from turning; a handler that blocks the event loop does.
+        """
+        loop = self._loop
+        return 0.0 if loop is None else max(0.0, time.monotonic() - loop.turns_by)
 
     @property
     def _labels(self) -> dict[str, str]:

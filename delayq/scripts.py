@@ -5,7 +5,7 @@ The scripts' own headers, in ``lua/``, say what each does, its units, its errors
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from delayq.calls import Call, Raw, as_is, id_of, is_foreign, script, text, word
@@ -108,6 +108,13 @@ class Standing(NamedTuple):
     free: int | None
     opens_ms: int | None
     parked: tuple[int, int] | None
+
+
+class Crew(NamedTuple):
+    """What consumers told of themselves: name, when it was last seen, ms, and document of each."""
+
+    now_ms: int
+    told: list[tuple[str, int, bytes]]
 
 
 class Fires(NamedTuple):
@@ -279,12 +286,12 @@ class Scripts:
         k = self.keys
         keys = [k.pending, k.ready, k.retry, k.dead, k.unack, k.garbage, k.attempts, k.errors, k.reasons]
         keys += [k.cancelled, k.stats, *self._ledger]
-        return self._call("cancel", keys, [self._clock(), message_id], bytes.decode, repeats=False)
+        return self._call("cancel", keys, [self._clock(), word(message_id)], bytes.decode, repeats=False)
 
     def reschedule(self, message_id: str, due: Raw) -> Call[str]:
         k = self.keys
         keys = [k.pending, k.ready, k.retry, k.unack, k.dead, k.stats, k.bell, *self._ledger]
-        return self._call("reschedule", keys, [self._clock(), message_id, due], bytes.decode)
+        return self._call("reschedule", keys, [self._clock(), word(message_id), due], bytes.decode)
 
     def requeue(self, ids: Sequence[str], due: Raw = "+0", up_to: Raw = "") -> Call[list[int]]:
         k = self.keys
@@ -360,8 +367,26 @@ class Scripts:
         keys = [k.pending, k.ready, k.retry, k.unack, k.meta, k.rate, k.parked]
         return self._call("why", keys, [self._clock(), word(message_id)], _read_standing)
 
-    def appear(self, name: str) -> Call[int]:
-        return self._call("appear", [self.keys.consumers], [self._clock(), name], int)
+    def appear(self, name: str, document: Raw, times: Mapping[int, int] | None = None) -> Call[int]:
+        """Take how many handlers ran for how long as buckets and counts, as does `leave`."""
+        k = self.keys
+        args = [self._clock(), name, document, *_flat(times)]
+        return self._call("appear", [k.consumers, k.crew, k.stats], args, int)
+
+    def leave(self, name: str, times: Mapping[int, int] | None = None) -> Call[int]:
+        return self._call("leave", [self.keys.crew, self.keys.stats], [name, *_flat(times)], int, repeats=False)
+
+    def consumers(self) -> Call[Crew]:
+        return self._call("consumers", [self.keys.consumers, self.keys.crew], [self._clock()], _read_crew)
+
+    def sample(self, counters: Sequence[str]) -> Call[int]:
+        k = self.keys
+        keys = [*map(k.state, STATES), k.stats, k.meta, k.samples_minute, k.samples_ten]
+        return self._call("sample", keys, [self._clock(), *counters], int)
+
+    def samples(self, key: str, since_ms: int = 0) -> Call[list[tuple[int, str]]]:
+        """Read what is kept under one of the two keys: the time of each, ms, and its text; a plain command."""
+        return Call(key, (b"XRANGE", key, since_ms, "+"), _read_samples)
 
     def stats(self) -> Call[Counts]:
         k = self.keys
@@ -504,6 +529,20 @@ def _read_standing(reply: list[Any]) -> Standing:
 
 def _read_seen(reply: list[Any]) -> tuple[str, int] | None:
     return next(((name, int(float(seen))) for name, seen in _read_scored(reply)), None)
+
+
+def _read_crew(reply: list[Any]) -> Crew:
+    now_ms, flat = reply
+    rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    return Crew(now_ms, [(id_of(name), int(float(seen)), document) for name, seen, document in rows])
+
+
+def _read_samples(reply: list[Any]) -> list[tuple[int, str]]:
+    return [(int(entry.partition(b"-")[0]), fields[1].decode(errors="replace")) for entry, fields in reply]
+
+
+def _flat(times: Mapping[int, int] | None) -> list[Raw]:
+    return [each for pair in (times or {}).items() for each in pair]
 
 
 def _read_fires(reply: list[Any]) -> Fires:

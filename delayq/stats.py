@@ -8,6 +8,9 @@ from typing import ClassVar
 
 import msgspec
 
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+"""When what was never counted was counted."""
+
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of a queue at one instant (with several shards: of each at one instant).
@@ -15,6 +18,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     The first six are messages that are there now, the others have been counted since the queue was made.
 
     Attributes:
+        at: the server's clock when this was counted.
         sent: new messages; one that replaced another is counted as `replaced` instead.
         promoted: moves from pending to ready.
         delivered: hand-outs, repeated ones included.
@@ -26,10 +30,13 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         adjusted: what the doctor's repairs have struck off the books (or added to them, when negative).
         paused_since: or None.
         next_due_at: the earliest due time in pending, or None.
+        oldest_due_at: the earliest due time of a message that is due and not handed out, or None.
         lateness: milliseconds (the upper end, exclusive, of a bucket) to the number of hand-outs in it.
+        handler_time: likewise, to the number of handlers, or batches, that ran so long. Consumers tell it every 10 s.
     """
 
     queue: str
+    at: dt.datetime = EPOCH
     pending: int = 0
     ready: int = 0
     unack: int = 0
@@ -55,7 +62,9 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     adjusted: int = 0
     paused_since: dt.datetime | None = None
     next_due_at: dt.datetime | None = None
+    oldest_due_at: dt.datetime | None = None
     lateness: dict[int, int] = {}
+    handler_time: dict[int, int] = {}
 
     COUNTERS: ClassVar[tuple[str, ...]] = (
         *("sent", "replaced", "promoted", "delivered", "acked", "nacked", "released", "lease_lost", "died"),
@@ -74,12 +83,11 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 
     def lateness_quantile(self, share: float) -> float | None:
         """Return an upper bound, in seconds, on the lateness of `share` (0 to 1) of all hand-outs; None without any."""
-        left = share * sum(self.lateness.values())
-        for upper, count in sorted(self.lateness.items()):
-            left -= count
-            if left <= 0:
-                return upper / 1000
-        return None
+        return quantile(self.lateness, share)
+
+    def handler_time_quantile(self, share: float) -> float | None:
+        """Return an upper bound, in seconds, on how long `share` (0 to 1) of all handlers ran; None without any."""
+        return quantile(self.handler_time, share)
 
 
 class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +111,17 @@ class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
         return self.pending + self.retry
 
 
-def lateness_buckets(counters: Mapping[str, int]) -> dict[int, int]:
-    """Read the histogram that ready_to_unack keeps: bucket b holds 2^(b-1) up to 2^b ms."""
-    return {2 ** int(name[5:]): count for name, count in counters.items() if name.startswith("late:")}
+def buckets(counters: Mapping[str, int], kind: str) -> dict[int, int]:
+    """Read a histogram that is kept among the counters, "late" or "took": bucket b holds 2^(b-1) up to 2^b ms."""
+    start = f"{kind}:"
+    return {2 ** int(name[len(start) :]): count for name, count in counters.items() if name.startswith(start)}
+
+
+def quantile(histogram: Mapping[int, int], share: float) -> float | None:
+    """Return an upper bound, in seconds, on `share` (0 to 1) of what a histogram in milliseconds counts."""
+    left = share * sum(histogram.values())
+    for upper, count in sorted(histogram.items()):
+        left -= count
+        if left <= 0:
+            return upper / 1000
+    return None

@@ -9,7 +9,9 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+from delayq import heartbeat
 from delayq.errors import InvalidInput
+from delayq.heartbeat import Heartbeat
 from delayq.log import log
 
 USAGE_ERROR = 2  # an exit code: the command line is wrong, and would be wrong again
@@ -64,6 +66,17 @@ class Supervisor:
             for number, old in previous.items():
                 signal.signal(number, signal.SIG_DFL if old is None else old)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether all its processes run, and it was not told to stop."""
+        children = self._children
+        return bool(children) and not self._stopping and all(child.is_running for child in children)
+
+    @property
+    def stalled(self) -> float:
+        """For how many seconds the quietest of its processes has given no sign that its consumers turn."""
+        return max((child.silence for child in self._children), default=0.0)
+
     def _new_children(self) -> list[Child]:
         return [Child(self._command, number, self._tries) for number in range(self._count)]
 
@@ -102,7 +115,13 @@ class Child:
         self._started = 0.0
         self._start_at = 0.0
         self._wait = FIRST_WAIT
+        self._heartbeat: Heartbeat | None = None
+        self.silence = 0.0
         self.code: int | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def look(self) -> None:
         """Start the process when it is time, and note its end."""
@@ -113,7 +132,10 @@ class Child:
         code = self._process.poll()
         if code is not None:
             self._process = None
+            self._listen_no_more()
             self._note(code)
+        elif self._heartbeat is not None:
+            self.silence = self._heartbeat.silence()
 
     def terminate(self) -> None:
         """Ask the process to end; asked again, it does so at once."""
@@ -131,18 +153,35 @@ class Child:
             self._process.kill()
             self._process.wait()
             return False
+        finally:
+            self._listen_no_more()
         return True
 
     def _start(self) -> None:
-        # A group of its own: Ctrl-C in a terminal reaches the supervisor alone, which hands it on once.
-        environment = {**os.environ, SUPERVISOR_ENV: str(os.getpid())}
         self._started = time.monotonic()
         try:
-            self._process = subprocess.Popen(self._command, env=environment, process_group=0)
+            self._process = self._popen()
         except OSError as error:  # no memory, no process left: as it may be when children die
+            self._listen_no_more()
             self._wait_after(0.0, f"not started: {error}")
             return
         log.info("consumer process started", number=self._number, pid=self._process.pid)
+
+    def _popen(self) -> subprocess.Popen[bytes]:
+        beating = self._heartbeat = Heartbeat()
+        told = {SUPERVISOR_ENV: str(os.getpid()), heartbeat.ENV: str(beating.child)}
+        try:
+            # A group of its own: Ctrl-C in a terminal reaches the supervisor alone, which hands it on once.
+            return subprocess.Popen(
+                self._command, env={**os.environ, **told}, process_group=0, pass_fds=[beating.child]
+            )
+        finally:
+            os.close(beating.child)
+
+    def _listen_no_more(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.close()
+        self._heartbeat, self.silence = None, 0.0
 
     def _note(self, code: int) -> None:
         lived = time.monotonic() - self._started

@@ -138,7 +138,7 @@ class Telemetry:
                 yield span
             except BaseException as error:
                 span.record_exception(error)
-                span.set_attribute("error.type", _type_of(error))
+                span.set_attribute("error.type", error_type(error))
                 span.set_status(Status(StatusCode.ERROR, error_text(error)))
                 raise
 
@@ -152,6 +152,11 @@ def _attributes(operation: str, queue: str) -> dict[str, str]:
     }
 
 
+def destination(message: Delivery[Any] | Record) -> str:
+    """Return the name of the queue, or the topic, that a delivery is of."""
+    return _delivered(message)[0]
+
+
 def _delivered(message: Delivery[Any] | Record) -> tuple[str, int]:
     """Return the name of the queue, or the topic, and the number of the delivery."""
     if isinstance(message, Record):
@@ -159,7 +164,8 @@ def _delivered(message: Delivery[Any] | Record) -> tuple[str, int]:
     return message.queue, message.attempt
 
 
-def _type_of(error: BaseException) -> str:
+def error_type(error: BaseException) -> str:
+    """Return the full name of an error's class."""
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from delayq import crew, pace
 from delayq import outcome as oc
-from delayq import pace
 from delayq.calls import expect, nothing, together
 from delayq.errors import DelayqError, ServerError, StoreError
 from delayq.leases import Leases
@@ -70,11 +70,13 @@ class Turns(Generic[D]):
         self._slept_in_peace = False  # nothing has ended the last sleep, and nothing is due as far as was known
         self._patience = Patience(queue=core.name)
         self._stopping = self._at_once = False
+        self._is_cut_off = False  # the server did not answer at the end
         self._deadline = 0.0  # of running handlers, in the end
         self._trouble: DelayqError | None = None
         self._upkeep = pace.Every(pace.FALLBACK_MS / 1000)
         self._cleaning = pace.Every(60)
-        self._presence = appearing.Presence(core)
+        self._began = time.monotonic()
+        self._presence = appearing.Presence(core, self._describe, self._times)
         self._unstored: list[scheduling.Prepared] = []  # schedules for which the server had no memory
 
     @property
@@ -95,6 +97,7 @@ class Turns(Generic[D]):
             yield from self._patiently(self._turn())
         self._deadline = time.monotonic() + grace()
         yield from self._finish()
+        yield from self._leave()
 
     def _turn(self) -> Moves[None]:
         self._gather()
@@ -306,7 +309,7 @@ class Turns(Generic[D]):
                 break
             if self._leases.heartbeat.due():
                 yield from self._patiently(self._renew())
-            yield Rest(min(self._deadline - time.monotonic(), self._leases.heartbeat.left()))
+            yield from self._await_outcome()
         if self._workers.interrupt() and not self._at_once:
             end = time.monotonic() + INTERRUPTED_SECONDS
             while self._unfinished and (left := end - time.monotonic()) > 0:
@@ -320,10 +323,33 @@ class Turns(Generic[D]):
         if self._core.is_limited and not (self._patience.is_tried or self._at_once):
             yield from self._pass_bell_on()  # to whoever may take the places that are free now
 
+    def _await_outcome(self) -> Moves[None]:
+        if not self._unsettled:  # else a try was in vain, and was followed by a pause: the next one is due
+            yield Rest(min(self._deadline - time.monotonic(), self._leases.heartbeat.left()))
+
+    def _leave(self) -> Moves[None]:
+        """Be a consumer no longer, for all to see; a server that is away is not waited for once more."""
+        if self._patience.is_tried or self._at_once or self._is_cut_off:
+            return
+        try:
+            yield self._presence.leave(self._name)
+        except ServerError:  # it is told gone when it was not seen for half a minute
+            log.debug("consumer not struck off", queue=self._core.name)
+
+    def _times(self) -> Sequence[int]:
+        return self._workers.times.counts()
+
+    def _describe(self) -> bytes:
+        """Return what the consumer tells of itself; what is being settled, it holds no longer."""
+        settling = {id(message) for message, _ in self._unsettled}
+        held = (each for each in self._leases.held() if id(each) not in settling and not each.settled)
+        return crew.describe(self._workers.count, self._began, self.handled, self.failed, held)
+
     def _pass_bell_on(self) -> Moves[None]:
         try:
             rang = yield HUSH
             if rang or self._next_sleep is not None or self._core.is_limited:
                 yield resting.pass_on(self._core, self._name)
         except ServerError:  # the fallback poll of the others makes up for a lost token
+            self._is_cut_off = True
             log.debug("bell not passed on", queue=self._core.name)

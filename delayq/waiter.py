@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+from functools import partial
 from typing import TypeVar
 
-from delayq import bell
+from delayq import bell, crew
 from delayq.calls import Steps
 from delayq.connection import Client, Connection
 from delayq.errors import ServerError
@@ -26,7 +27,7 @@ class Waiter:
         self._core = core
         self._connection = connection
         self._token = secrets.token_hex(4)
-        self._presence = appearing.Presence(core)
+        self._presence = appearing.Presence(core, partial(crew.describe, 0, time.monotonic()))
         self._bells: list[bell.Bell] = []
         self._client: Client | None = None  # theirs
         self._until = 0.0

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from delayq import outcome as oc
 from delayq import pace
+from delayq.handler_times import Times
 
 D = TypeVar("D")  # a message of either face, or a record
 
@@ -28,6 +29,10 @@ class Workers(Generic[D]):
         count: of threads.
         may_start: whether a message's lease still stands.
         on_outcome: is called, on the worker's thread, after each outcome.
+
+    Attributes:
+        count: of threads.
+        times: how long handlers have run.
     """
 
     def __init__(
@@ -38,7 +43,7 @@ class Workers(Generic[D]):
         on_outcome: Callable[[], None],
     ) -> None:
         self._handler = handler
-        self._count = count
+        self.count = count
         self._may_start = may_start
         self._on_outcome = on_outcome
         self._inbox: deque[D] = deque()
@@ -46,18 +51,18 @@ class Workers(Generic[D]):
         self._stopped = False
         self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
         self.threads: list[threading.Thread] = []
-        self.handler_seconds: float | None = None
+        self.times = Times()
 
     def start(self) -> None:
         """Start the threads."""
-        for number in range(self._count):
+        for number in range(self.count):
             thread = threading.Thread(target=self._work, name=f"delayq-worker-{number}", daemon=True)
             thread.start()
             self.threads.append(thread)
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
         """Return how many messages to claim beside those that are with the threads; `ahead`: also for busy ones."""
-        return pace.room(self._count, unfinished, self.handler_seconds if ahead else None)
+        return pace.room(self.count, unfinished, self.times.seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
         """Let the threads run the handler on messages, in their order."""
@@ -67,7 +72,7 @@ class Workers(Generic[D]):
 
     def adapt(self) -> None:
         """Wake as many threads as the handler's measured time calls for."""
-        count, seconds = len(self._inbox), self.handler_seconds
+        count, seconds = len(self._inbox), self.times.seconds
         self._wake(count if seconds is None else min(count, int(count * seconds / ALONE_SECONDS)))
 
     @property
@@ -113,11 +118,12 @@ class Workers(Generic[D]):
     def stop(self) -> None:
         """Let the threads end when they have finished what they run."""
         self._stopped = True
-        self._wake(self._count)
+        self._wake(self.count)
 
     def _work(self) -> None:
         parking = threading.Lock()
         parking.acquire()
+        times = self.times.own()
         while not self._stopped:
             try:
                 message = self._inbox.popleft()
@@ -128,7 +134,7 @@ class Workers(Generic[D]):
                     continue
                 parking.acquire()
                 continue
-            self._outcomes.append((message, self._run(message)))
+            self._outcomes.append((message, self._run(message, times)))
             self._on_outcome()
 
     def _unparked(self, parking: threading.Lock) -> bool:
@@ -139,7 +145,7 @@ class Workers(Generic[D]):
             return False
         return True
 
-    def _run(self, message: D) -> oc.Outcome:
+    def _run(self, message: D, times: list[int]) -> oc.Outcome:
         if not self._may_start(message):
             return oc.HANDED_BACK
         started = time.perf_counter()
@@ -147,9 +153,5 @@ class Workers(Generic[D]):
             outcome = oc.of_return(self._handler(message))
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its worker
             outcome = oc.of_error(error)
-        self._measure(time.perf_counter() - started)
+        self.times.note(time.perf_counter() - started, times)
         return outcome
-
-    def _measure(self, seconds: float) -> None:
-        known = self.handler_seconds
-        self.handler_seconds = seconds if known is None else known + (seconds - known) / 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -12,12 +13,13 @@ from delayq.errors import InvalidInput
 from delayq.spark import server as spark_server
 from delayq.spark.archiving.compaction import Compacted, compact
 from delayq.spark.archiving.growing import Stored
+from delayq.spark.archiving.losses import Loss
 from delayq.spark.jobs.archive import EVERY, MOST, tables_of
 from delayq.spark.jobs.archive import archive as run
 
 from .. import candidates
 from ..options import DURATION, command, json_option, server_options
-from ..output import plural, print_json, say
+from ..output import note, plural, print_json, say
 from ..progress import progress
 from ..server import Server
 from .reading import check_archive
@@ -40,6 +42,11 @@ delayq pipeline archive emails --to archive
 @click.option(
     "--batch", type=click.IntRange(1), default=MOST, show_default=True, metavar="N", help="The most entries of a batch."
 )
+@click.option(
+    "--skip-lost", is_flag=True,
+    help="Go on where the ledger has dropped entries before they were archived; what is missing is told, and noted in "
+    "FOLDER/lost.",
+)  # fmt: skip
 @click.option("--compact", "compacts", is_flag=True, help="Merge small files afterwards; alone, without QUEUE, too.")
 @click.option(
     "--before",
@@ -50,26 +57,32 @@ delayq pipeline archive emails --to archive
 @spark_options
 @json_option
 def archive(
-    queues: Sequence[str], everything: bool, path: str, follow: bool, every: float | None, batch: int, compacts: bool,
-    before: dt.datetime | None, server: Server, open_session: OpenSession, as_json: bool,
+    queues: Sequence[str], everything: bool, path: str, follow: bool, every: float | None, batch: int, skip_lost: bool,
+    compacts: bool, before: dt.datetime | None, server: Server, open_session: OpenSession, as_json: bool,
 ) -> None:  # fmt: skip
     """Add what is new in the ledgers of queues to an archive in Parquet, each entry once.
 
     The archive is FOLDER/events/queue=…/date=…/*.parquet: any reader of Parquet reads it. The command may be killed at
     any point, and begins where it was when it is run again, by cron, say. Exit code 1 when it was stopped before it had
-    archived all that was there at its start, unless it follows.
+    archived all that was there at its start, unless it follows. A ledger that has dropped entries before they were
+    archived is an error, until --skip-lost says to go on without them.
     """
     if (queues and everything) or not (queues or everything or compacts):
         raise click.UsageError("give queues, or --all, or --compact alone: one of these")
     _check_together(compacts, follow, before, every)
+    if skip_lost and not (queues or everything):
+        raise click.UsageError("--skip-lost was given without a queue to archive")
     names = _with_ledgers(server) if everything else queues
     if not names:
         check_archive(path)
     rows: Counter[str] = Counter(dict.fromkeys(names, 0))
-    was_stopped = bool(names) and _archive(server, names, path, follow, every, batch, rows, open_session)
+    lost: list[Loss] = []
+    way = {"most": batch, "follow": follow, "every": EVERY if every is None else every, "skip_lost": skip_lost}
+    was_stopped = bool(names) and _archive(server, names, path, way, rows, lost, open_session)
     compacted = _compact(path, before) if compacts and not was_stopped else Compacted()
     if as_json:
-        print_json({"archived": dict(rows), "merged": compacted.files, "into": compacted.into})
+        told = [loss._asdict() for loss in lost]
+        print_json({"archived": dict(rows), "lost": told, "merged": compacted.files, "into": compacted.into})
     else:
         for name, count in rows.items():
             say(f"archived {plural(count, 'event')} of {name} to {path}")
@@ -80,20 +93,22 @@ def archive(
 
 
 def _archive(
-    server: Server, names: Sequence[str], path: str, follow: bool, every: float | None, batch: int, rows: Counter[str],
+    server: Server, names: Sequence[str], path: str, way: dict[str, Any], rows: Counter[str], lost: list[Loss],
     open_session: OpenSession,
 ) -> bool:  # fmt: skip
-    """Archive, and return whether it was stopped."""
+    """Archive, count, and return whether it was stopped."""
 
     def tell(stored: Stored) -> None:
         rows[stored.queue] += stored.rows
 
+    def tell_loss(loss: Loss) -> None:
+        lost.append(loss)
+        note(f"the archive of {loss.queue} lacks {loss}")
+
     spark = open_session()
     with stopping() as stop, watched(spark, f"archiving to {path}"):
-        run(
-            spark, spark_server.Server(server.url, server.prefix), names, path,
-            most=batch, follow=follow, every=EVERY if every is None else every, stop=stop, tell=tell,
-        )  # fmt: skip
+        source = spark_server.Server(server.url, server.prefix)
+        run(spark, source, names, path, **way, stop=stop, tell=tell, tell_loss=tell_loss)
     return stop.is_set()
 
 

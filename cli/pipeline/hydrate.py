@@ -11,10 +11,10 @@ from delayq.lake.hydrating import KEEP
 from delayq.spark.jobs import hydrate as job
 from delayq.spark.server import Server as SparkServer
 
+from .. import lakes
 from ..options import DURATION, MOMENT, command, json_option, server_options
 from ..output import plural, print_json, say
 from ..server import Server
-from .reading import check_lake
 from .running import OpenSession, spark_options, watched
 
 COUNTS = ("rows", "sent", "existing", "cancelled", "void", "held")
@@ -56,7 +56,7 @@ def hydrate(
     """
     if (horizon is None) == (until is None):
         raise click.UsageError("give --horizon or --until: one of these")
-    check_lake(lake, queue)
+    lakes.check(lake, queue)
     spark = open_session()
     to = SparkServer(server.url, server.prefix)
     with watched(spark, "hydrating"):

@@ -1,4 +1,4 @@
-"""Folders that a job only reads: one that is mistyped is bad input, rather than empty."""
+"""Archives that a job only reads: one that is mistyped is bad input, rather than empty."""
 
 from __future__ import annotations
 
@@ -6,27 +6,9 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 from delayq.errors import InvalidInput
-from delayq.lake.shelf import queues as queues_in
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.growing import PARTITION, WORK, queues_of
 from delayq.spark.jobs.archive import TABLE
-
-from ..output import note
-
-
-def check_lake(lake: str, queue: str | None) -> None:
-    """Refuse a lake that is not there; an empty one is one to which nothing was sent yet.
-
-    A queue that is not in it may be one of which nothing was deferred yet: that is told on stderr.
-    """
-    if not folders.exists(lake):
-        raise InvalidInput(
-            f"the lake {lake!r} is not there: give the folder that queues have as `lake`, or that "
-            "`delayq pipeline defer` wrote to; make it if both are yet to come"
-        )
-    known = queues_in(lake)
-    if queue is not None and queue not in known:
-        note(f"nothing of {queue} is in {lake}, which has {', '.join(known) or 'no queue'}")
 
 
 def check_archive(path: str, queues: Sequence[str] = ()) -> None:

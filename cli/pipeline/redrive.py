@@ -42,12 +42,12 @@ def redrive(
     as_json: bool,
     server: Server,
     open_session: OpenSession,
-) -> None:
+) -> int:
     """Send the dead letters of QUEUE again, all of them or those that a condition chooses.
 
     Each goes back only if it is still the one that was looked at. The function of --edit is called with the columns of
     a dead letter and returns its new payload, headers or both, or None to leave it as it is; where it raises, the
-    message stays dead. An interrupted run is simply run again.
+    message stays dead, and the exit code is 1. An interrupted run is simply run again.
     """
     edit = None if target is None else load_function(target)
     spark, at = open_session(), SparkServer(server.url, server.prefix)
@@ -55,12 +55,17 @@ def redrive(
         with watched(spark, f"looking at {name}"):
             total, errors = job.count_errors(job.dead_letters(spark, at, name, where))
         _tell_errors(total, errors, as_json)
-        return
+        return 0
     with watched(spark, f"redriving {name}"):
         told = job.redrive(spark, at, name, where, edit, delay or 0, rate)
     if as_json:
         print_json({"queue": name, "chosen": told.chosen} | msgspec.structs.asdict(told))
-        return
+    else:
+        _tell(name, told)
+    return 1 if told.failed else 0
+
+
+def _tell(name: str, told: job.Redriven) -> None:
     say(f"sent {plural(told.sent, 'dead letter')} of {name} again, of {told.chosen:,} chosen")
     if told.gone:
         note(f"left alone {told.gone:,}: not dead any more, or the payload is gone")

@@ -8,16 +8,16 @@ from contextlib import nullcontext
 
 import click
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from delayq.spark import server as spark_server
+from delayq.spark.archiving.losses import Loss
 from delayq.spark.failures import translated
 from delayq.spark.jobs import report as job
 from delayq.spark.jobs.archive import events
 
 from .. import candidates
 from ..options import MOMENT, command, json_option, server_options
-from ..output import print_json, print_table, say
+from ..output import note, print_json, print_table, say
 from ..server import Server
 from . import EXAMPLE
 from .reading import check_archive
@@ -34,21 +34,29 @@ COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 @click.option("--since", type=MOMENT, metavar="ISO8601", help="Of events from then on; with a time zone.")
 @click.option("--until", type=MOMENT, metavar="ISO8601", help="Of events before that; with a time zone.")
 @click.option("--follow", is_flag=True, help="Keep them up to date, by the minute, until SIGTERM or Ctrl-C.")
+@click.option(
+    "--skip-lost", is_flag=True,
+    help="With --follow: go on where a ledger has dropped entries before they were counted; what is missing is told, "
+    "and noted in FOLDER/lost.",
+)  # fmt: skip
 @server_options
 @spark_options
 @json_option
 def report(
     queues: Sequence[str], source: str | None, path: str, since: dt.datetime | None, until: dt.datetime | None,
-    follow: bool, server: Server, open_session: OpenSession, as_json: bool,
+    follow: bool, skip_lost: bool, server: Server, open_session: OpenSession, as_json: bool,
 ) -> None:  # fmt: skip
     """Tell by the minute what was sent, delivered, acked, retried and died, how late, how long it took, and of what.
 
-    FOLDER/report.html shows it in a browser, and needs no network; FOLDER/figures holds the same as Parquet.
+    FOLDER/report.html shows it in a browser, and needs no network; FOLDER/figures holds the same as Parquet. A ledger
+    that has dropped entries before they were counted is an error to --follow, until --skip-lost says to go on.
     """
     if not queues and source is None:
         raise click.UsageError("give queues, or --archive for all that are in one")
     if follow and (source or since or until):
         raise click.UsageError("--follow goes with queues alone: it reads their ledgers in Redis from the start")
+    if skip_lost and not follow:
+        raise click.UsageError("--skip-lost goes with --follow: else, what the ledgers have is what is counted")
     if source is not None:
         check_archive(source, queues)
     where = spark_server.Server(server.url, server.prefix)
@@ -56,21 +64,20 @@ def report(
     # A batch leaves the signals alone: nothing looks for them until it is done.
     with stopping() if follow else nullcontext() as stop, watched(spark, f"reporting to {path}"), translated():
         if follow:
-            figures = job.follow(spark, where, queues, path, stop=stop)
+            figures = job.follow(spark, where, queues, path, stop=stop, skip_lost=skip_lost, tell_loss=_tell_loss)
         else:
-            figures = job.report(spark, _between(_events(spark, where, source, queues), since, until))
+            figures = job.report(spark, _events(spark, where, source, queues), since=since, until=until)
             job.save(figures, path)
         rows = [row.asDict() for row in figures.queues.select("queue", *COLUMNS).collect()]
     _print(rows, path, as_json)
 
 
+def _tell_loss(loss: Loss) -> None:
+    note(f"the report of {loss.queue} lacks {loss}")
+
+
 def _events(spark: SparkSession, server: spark_server.Server, source: str | None, queues: Sequence[str]) -> DataFrame:
     return job.ledgers(spark, server, queues) if source is None else events(spark, source, queues or None)
-
-
-def _between(found: DataFrame, since: dt.datetime | None, until: dt.datetime | None) -> DataFrame:
-    found = found if since is None else found.where(f.col("at") >= f.lit(since))
-    return found if until is None else found.where(f.col("at") < f.lit(until))
 
 
 def _print(rows: Sequence[dict[str, object]], path: str, as_json: bool) -> None:

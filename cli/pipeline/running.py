@@ -14,7 +14,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from delayq.spark import session
-from delayq.spark.session import QUIET
+from delayq.spark.session import QUIET, VERBOSE
 
 from ..options import PAIR, Function
 from ..progress import Bar, progress
@@ -27,23 +27,24 @@ OpenSession = Callable[[], SparkSession]
 
 
 def spark_options(function: Function) -> Function:
-    """--master and --conf; the function gets `open_session`, which returns the session of Spark."""
+    """--master, --conf and --verbose; the function gets `open_session`, which returns the session of Spark."""
 
     @click.option("--master", metavar="URL", help="As for spark-submit. Default: all cores of this machine.")
     @click.option(
         "--conf", "settings", multiple=True, type=PAIR, metavar="KEY=VALUE", help="A setting of Spark; repeatable."
     )
+    @click.option("--verbose", is_flag=True, help="Show Spark's own log. For more, also: --conf spark.log.level=DEBUG.")
     @functools.wraps(function)
-    def with_session(*args: Any, master: str | None, settings: tuple[tuple[str, str], ...], **kwargs: Any) -> Any:
+    def with_session(
+        *args: Any, master: str | None, settings: tuple[tuple[str, str], ...], verbose: bool, **kwargs: Any
+    ) -> Any:
         opened: list[SparkSession] = []
         found = SparkSession.getActiveSession()  # of whoever runs the command within a program
 
         def open_session() -> SparkSession:
             if not opened:
-                logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each of its sockets
-                for name in TRACEBACKS:
-                    PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-                opened.append(session(master, QUIET | dict(settings)))
+                _silence(verbose)
+                opened.append(session(master, (VERBOSE if verbose else QUIET) | dict(settings)))
             return opened[0]
 
         try:
@@ -53,6 +54,13 @@ def spark_options(function: Function) -> Function:
                 each.stop()
 
     return with_session
+
+
+def _silence(verbose: bool) -> None:
+    """Keep Python's side of Spark from logging what goes on between the two, and errors that are raised, too."""
+    logging.getLogger("py4j").setLevel(logging.WARNING if verbose else logging.CRITICAL)
+    for name in TRACEBACKS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

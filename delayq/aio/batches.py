@@ -47,7 +47,7 @@ class Batches(Crew[Message]):
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
         """Return how many messages to claim beside those that are with the tasks; `ahead`: also for busy ones."""
-        return room(self._count, self._batching.max_messages, unfinished, self.handler_seconds if ahead else None)
+        return room(self.count, self._batching.max_messages, unfinished, self.times.seconds if ahead else None)
 
     def submit(self, messages: list[Message]) -> None:
         """Let messages be handled in batches, in their order."""
@@ -72,7 +72,7 @@ class Batches(Crew[Message]):
     def _begin_what_may(self) -> None:
         """Begin each batch for which it is time, while there is a place; come back when it is time for the next one."""
         left = self._collector.left()
-        while left == 0 and len(self.tasks) < self._count:
+        while left == 0 and len(self.tasks) < self.count:
             batch = self._collector.take()
             task = asyncio.create_task(self._work_on(batch), name=f"delayq-batch-{batch[0].id}")
             self.tasks.add(task)
@@ -102,7 +102,7 @@ class Batches(Crew[Message]):
         if ready:
             started = time.perf_counter()
             outcomes += await self._handled(ready)
-            self._measure(time.perf_counter() - started)
+            self.times.note(time.perf_counter() - started, self._own_times)
         self._outcomes.extend(outcomes)
 
     async def _handled(self, messages: Sequence[Message]) -> Outcomes[Message]:

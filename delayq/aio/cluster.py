@@ -16,6 +16,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.client import NEVER_DECODE
 
 from delayq.calls import Call
+from delayq.clients import HURRIES
 from delayq.cluster import _ANSWERS, LOOK_SECONDS, MOST_ROUNDS, PAUSES, Sent
 
 _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
@@ -52,7 +53,7 @@ class Cluster:
             again = {each for each in failed if await self._is_sent_on(each)}
             if not again:
                 again = {each for each in failed if each.is_refused or (each.is_lost and each.call.repeats)}
-                pause = next(pauses, None) if again else None
+                pause = next(pauses, None) if again and not HURRIES.get()() else None
                 if pause is None:
                     break
                 await asyncio.sleep(pause)

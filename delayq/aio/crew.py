@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from delayq import outcome as oc
 from delayq import pace
+from delayq.handler_times import Times
 from delayq.log import log
 from delayq.turns import INTERRUPTED_SECONDS, SHUTDOWN
 
@@ -33,6 +34,10 @@ class Crew(Generic[D]):
         count: of handlers that run at the same time.
         may_start: whether a message's lease still stands.
         on_outcome: is called after each outcome.
+
+    Attributes:
+        count: of handlers that run at the same time.
+        times: how long handlers have run.
     """
 
     def __init__(
@@ -43,26 +48,27 @@ class Crew(Generic[D]):
         on_outcome: Callable[[], None],
     ) -> None:
         self._handler = handler
-        self._count = count
+        self.count = count
         self._may_start = may_start
         self._on_outcome = on_outcome
         self._inbox: deque[D] = deque()
         self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
         self._is_interrupted = False
         self.tasks: set[asyncio.Task[None]] = set()
-        self.handler_seconds: float | None = None
+        self.times = Times()
+        self._own_times = self.times.own()
 
     def start(self) -> None:
         """Nothing: tasks begin with their messages."""
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
         """Return how many messages to claim beside those that are with the tasks; `ahead`: also for busy ones."""
-        return pace.room(self._count, unfinished, self.handler_seconds if ahead else None)
+        return pace.room(self.count, unfinished, self.times.seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
         """Run the handler on messages, in their order."""
         self._inbox.extend(messages)
-        while self._inbox and len(self.tasks) < self._count:
+        while self._inbox and len(self.tasks) < self.count:
             self._begin()
 
     def adapt(self) -> None:
@@ -139,9 +145,5 @@ class Crew(Generic[D]):
                 outcome = oc.of_error(error)
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its consumer
             outcome = oc.of_error(error)
-        self._measure(time.perf_counter() - started)
+        self.times.note(time.perf_counter() - started, self._own_times)
         self._outcomes.append((message, outcome))
-
-    def _measure(self, seconds: float) -> None:
-        known = self.handler_seconds
-        self.handler_seconds = seconds if known is None else known + (seconds - known) / 8

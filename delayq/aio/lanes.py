@@ -50,7 +50,7 @@ class LaneCrew(Crew[Message]):
 
     def room(self, unfinished: int, ahead: bool = True) -> int:  # noqa: ARG002  # the gate knows
         """Return how many messages to claim; `ahead`: also for busy tasks."""
-        return self._lane.room(self.handler_seconds if ahead else None)
+        return self._lane.room(self.times.seconds if ahead else None)
 
     def submit(self, messages: list[Message]) -> None:
         """Let messages wait at the gate, in their order."""
@@ -123,6 +123,10 @@ class Lanes:
     @property
     def is_stopping(self) -> bool:
         return self.gate.is_closed
+
+    @property
+    def turns_by(self) -> float:
+        return min(loop.turns_by for loop in self._loops)
 
     async def connect(self) -> None:
         """Make sure that the queues can be served.

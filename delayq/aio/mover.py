@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,9 +12,10 @@ from delayq.aio import bell
 from delayq.aio.connection import Connection
 from delayq.aio.crew import Crew
 from delayq.calls import Steps
+from delayq.clients import HURRIES
 from delayq.errors import ServerUnreachable
 from delayq.mover import HASTEN_SECONDS
-from delayq.moves import Move, Moves, Pause, Rest, Ring, Woken
+from delayq.moves import Move, Moves, Pause, Rest, Ring, Woken, done_by
 from delayq.processes import Processes
 from delayq.workers import Workers
 
@@ -26,6 +28,9 @@ class Mover:
     Args:
         connection: to the server.
         workers: that run the handlers.
+
+    Attributes:
+        turns_by: on the monotonic clock, when its present move should be done; infinite while it does not run.
     """
 
     _workers: Crew[Any] | Workers[Any] | Processes[Any]
@@ -39,6 +44,7 @@ class Mover:
         self._connection = connection
         self._workers = workers
         self._events = asyncio.get_running_loop()
+        self.turns_by = math.inf
         self._sleeping = self._is_hurried = False
         self._cancelled: asyncio.CancelledError | None = None
         self._bells: list[Any] = []  # Bell, or StreamBell
@@ -56,6 +62,7 @@ class Mover:
             self._workers.start()
             await self._make(self._consume(lambda: 0.0 if self._is_hurried else grace()))
         finally:
+            self.turns_by = math.inf
             self._workers.unstarted()
             if isinstance(self._workers, Crew):
                 await self._workers.stop()
@@ -94,13 +101,18 @@ class Mover:
 
     async def _do(self, steps: Steps[T]) -> T:
         # At the end, whoever waits for this consumer is not made to wait for a server that is away.
-        return await self._connection.do(steps, repeat=not self._stopping)
+        token = HURRIES.set(lambda: self._stopping)  # also for a call that is out when it is told to stop
+        try:
+            return await self._connection.do(steps, repeat=not self._stopping)
+        finally:
+            HURRIES.reset(token)
 
     async def _make(self, moves: Moves[None]) -> None:
         """Make one move after the other; what goes wrong is the run's to handle."""
         try:
             move = next(moves)
             while True:
+                self.turns_by = done_by(move)
                 try:
                     answer = await self._answer(move)
                 except asyncio.CancelledError as error:

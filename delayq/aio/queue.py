@@ -24,6 +24,7 @@ from delayq.aio.schedules import Schedules
 from delayq.aio.waiter import Waiter
 from delayq.backoff import Backoff, exponential
 from delayq.batch import BatchHandler, check_kind, check_sizes
+from delayq.crew import ConsumerInfo
 from delayq.cron import CronHandlers
 from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.errors import DelayqError, ServerError
@@ -36,20 +37,25 @@ from delayq.message import OnConflict, Outgoing, SentMessage
 from delayq.middleware import Middleware
 from delayq.names import new_id
 from delayq.operations import (
+    appearing,
     claiming,
     explaining,
     foreseeing,
     inspecting,
     limiting,
     managing,
+    paging,
     recounting,
+    sampling,
     sealing,
     sending,
     settling,
 )
 from delayq.operations.core import Core, Settings
+from delayq.operations.paging import Page
 from delayq.outcome import HANDED_BACK, Outcome, check_async_handler
 from delayq.plan import Missed
+from delayq.samples import Sample
 from delayq.stats import QueueStats, Upcoming
 from delayq.times import Seconds, lease_ms, milliseconds
 from delayq.typed import adapt
@@ -403,6 +409,25 @@ class Queue:
         """Look at up to `limit` (1 to 1,000,000) messages of a state, lowest score first, without taking them."""
         return await self.connection.do(inspecting.peek(self.core, state, limit))
 
+    async def page(
+        self,
+        state: State = "pending",
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+        largest: int | None = None,
+    ) -> Page:
+        """Look at a page of a state, lowest score first, without taking messages; as quick for the last of a million.
+
+        Args:
+            after: `after` of the page in front of the wanted one; None for the first page.
+            before: `before` of the page behind the wanted one, or "+" for the last page, instead.
+            limit: 1 to 500 messages.
+            largest: bytes; of a message that takes more in Redis the payload, headers and the like are not read.
+        """
+        return await self.connection.do(paging.page(self.core, state, after, before, limit, largest))
+
     async def pause(self) -> None:
         """Hand out nothing until `resume`; sending goes on, and what runs is finished."""
         await self.connection.do(managing.pause(self.core))
@@ -457,6 +482,28 @@ class Queue:
     async def stats(self) -> QueueStats:
         """Count everything."""
         return await self.connection.do(inspecting.stats(self.core))
+
+    async def sample(self) -> bool:
+        """Keep the counts of this minute for `samples`, unless they are kept; return whether they were not.
+
+        Consumers do so all the time: it is for who watches a queue that may have none.
+        """
+        return await self.connection.do(sampling.sample(self.core))
+
+    async def samples(self, since: dt.datetime | None = None) -> list[Sample]:
+        """Return what was counted of the queue, oldest first: every minute of the last hour, and every ten of the day.
+
+        Args:
+            since: an aware datetime: those of then or later only.
+
+        Raises:
+            InvalidTime: `since` is naive, or no datetime.
+        """
+        return await self.connection.do(sampling.samples(self.core, since))
+
+    async def consumers(self) -> list[ConsumerInfo]:
+        """Return the consumers that were seen within the last hour and have not ended in good order, by name."""
+        return await self.connection.do(appearing.consumers(self.core))
 
     async def upcoming(self, window: Seconds = 3600, bucket: Seconds = 300) -> list[Upcoming]:
         """Count what falls due within `window` from now, in buckets: seconds or timedeltas, 1 to 500 buckets.

@@ -13,7 +13,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from delayq.clients import REPEATS, RETRIES
+from delayq.clients import HURRIES, REPEATS, RETRIES
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class _Retry(Retry):
                     raise  # refused it stays, and some servers lock out a user who insists
                 except self._supported_errors as error:
                     await (fail(error, failures) if with_failure_count else fail(error))
-                    if failures > retries or (is_retryable is not None and not is_retryable(error)):
+                    if failures > retries or HURRIES.get()() or (is_retryable is not None and not is_retryable(error)):
                         raise
                     await asyncio.sleep(self._backoff.compute(failures))
         finally:

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import secrets
 import time
+from functools import partial
 from typing import TypeVar
 
+from delayq import crew
 from delayq.aio import bell
 from delayq.aio.connection import Client, Connection
 from delayq.calls import Steps
@@ -27,7 +29,7 @@ class Waiter:
         self._core = core
         self._connection = connection
         self.name = consumer_name(secrets.token_hex(4))
-        self._presence = appearing.Presence(core)
+        self._presence = appearing.Presence(core, partial(crew.describe, 0, time.monotonic()))
         self._bells: list[bell.Bell] = []
         self._client: Client | None = None  # theirs
         self._events: asyncio.AbstractEventLoop | None = None  # likewise

@@ -72,17 +72,19 @@ class _Examination:
 
     def _look_at_manifest(self, hour: Hour, manifest: Manifest) -> None:
         folder = self._shelf.folder(hour.name)
-        known = {each.file for each in manifest.loaded if each.pruned}
-        for each in [*manifest.loaded, *manifest.loading]:
-            if each.file not in known and each.file not in hour.files:
-                self._tell("lake-file-missing", f"{folder}/{each.file}, which its manifest names, is gone", RESTORE)
-            known.add(each.file)
+        named = {each.file for each in [*manifest.loaded, *manifest.loading]}
+        pruned = {each.file for each in manifest.loaded if each.pruned}
+        missing = named - hour.files.keys() - pruned
+        replaced = {name for name in missing if self._shelf.was_replaced(hour.name, name)}
+        for name in sorted(missing - replaced):
+            self._tell("lake-file-missing", f"{folder}/{name}, which its manifest names, is gone", RESTORE)
         for loaded in manifest.loaded:
             accounted = loaded.sent + loaded.existing + loaded.cancelled + loaded.void
             if accounted != loaded.rows:
                 text = f"the manifest of {folder} accounts for {accounted} of the {loaded.rows} rows of {loaded.file}"
                 self._tell("lake-manifest", text, RESTORE)
-        late = [each.file for each in manifest.loading if each.reserved_until_ms <= self._now_ms]
+        begun = (each for each in manifest.loading if each.file not in replaced)
+        late = [each.file for each in begun if each.reserved_until_ms <= self._now_ms]
         if late:
             text = f"a load of {folder} broke off too long ago to be completed: {', '.join(late)}"
             self._tell("lake-broken-off", text, "delayq pipeline hydrate says what can be done")
@@ -127,15 +129,15 @@ class _Examination:
             )
             until = from_ms(loaded.reserved_until_ms).isoformat(timespec="minutes")
             remedy = (
-                f"if Redis has lost them, remove the file from `loaded` in {layout.MANIFEST}, and hydrate again: until "
-                f"{until}, what Redis knows does not come twice"
+                f"if Redis has lost them, remove the file from `loaded` in {layout.MANIFEST}@….json, and hydrate "
+                f"again: until {until}, what Redis knows does not come twice"
             )
             self._tell("lake-lost", text, remedy)
 
     def _resting(self, hour: Hour, file: File, table: pa.Table | pa.RecordBatch) -> Iterator[Resting]:
         """Yield those that were neither cancelled nor moved."""
         all_resting = (Resting(hour.name, file.source, row) for row in rows_of(table))
-        return (each for each in all_resting if each.mark not in hour.changes)
+        return (each for each in all_resting if each.mark not in (hour.changes or ()))
 
     def _lost(self, resting: Sequence[Resting]) -> list[str]:
         do = self._queue.connection.do

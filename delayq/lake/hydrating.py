@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
@@ -22,7 +22,7 @@ from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake import layout
 from delayq.lake.far import RESERVE_MS
 from delayq.lake.layout import HOUR_MS, Loaded, Loading, Manifest
-from delayq.lake.loading import LEAST_RESERVE_MS, Task, load
+from delayq.lake.loading import LEAST_RESERVE_MS, Looks, Task, load
 from delayq.lake.plans import server_ms
 from delayq.lake.shelf import Hour, Shelf
 from delayq.queue import Queue
@@ -81,7 +81,8 @@ def hydrate(
 
 
 def _here(queue: Queue, shelf: Shelf) -> Load:
-    return lambda tasks: [load(queue, shelf, task) for task in tasks]
+    looks = Looks(shelf)
+    return lambda tasks: [load(queue, shelf, task, looks) for task in tasks]
 
 
 class _Hydration:
@@ -90,12 +91,15 @@ class _Hydration:
         self._now_ms = now_ms
         self._load_files = load_files
         self._troubles: dict[str, None] = {}
+        self._moved_on: set[str] = set()  # hours of which a file was replaced since they were looked at
 
     def run(self, last_ms: int, keep_ms: int | None) -> list[HourLoaded]:
-        hours = [hour for hour in self._shelf.hours() if layout.start_ms(hour.name) <= last_ms and hour.files]
-        done: list[HourLoaded] = []
-        for tasks in _groups(self._tried(self._begin, hour) for hour in hours):
-            done += self._load(tasks)
+        last = layout.hour_of(last_ms)  # the names of hours are in their order: to read a year of them takes longer
+        hours = [hour for hour in self._shelf.hours() if hour.name <= last and hour.files]
+        done = self._bring(hours)
+        while self._moved_on:
+            names, self._moved_on = self._moved_on, set()
+            done += self._bring(self._shelf.hours(*names))
         if keep_ms is not None:
             over = (hour for hour in hours if layout.start_ms(hour.name) + HOUR_MS + keep_ms <= self._now_ms)
             for hour in over:
@@ -103,6 +107,10 @@ class _Hydration:
         if self._troubles:
             raise LakeMismatch("; ".join(self._troubles))
         return done
+
+    def _bring(self, hours: Sequence[Hour]) -> list[HourLoaded]:
+        groups = _groups(self._tried(self._begin, hour) for hour in hours)
+        return [each for tasks in groups for each in self._load(tasks)]
 
     def _tried(self, work: Callable[[Hour], list[T]], hour: Hour) -> list[T]:
         """Work on an hour; trouble with it is no reason to leave the others."""
@@ -113,33 +121,39 @@ class _Hydration:
             return []
 
     def _begin(self, hour: Hour) -> list[Task]:
-        """Note that the new files of an hour are being loaded, and return them."""
+        """Note that the new files of an hour are being loaded, and return them; forget those that were replaced."""
         manifest = self._manifest(hour.name)
         known = {each.file for each in manifest.loaded}
         begun = {each.file: each for each in manifest.loading}
         ends = max(self._now_ms, layout.start_ms(hour.name) + HOUR_MS) + RESERVE_MS
-        names = sorted((hour.files.keys() | begun.keys()) - known)  # one that is gone is to be missed
-        loading = [begun.get(name, Loading(name, ends)) for name in names]
-        refused = self._refused(hour.name, manifest, loading)
+        missing = begun.keys() - hour.files.keys() - known
+        replaced = {name for name in missing if self._shelf.was_replaced(hour.name, name)}
+        names = sorted((hour.files.keys() | begun.keys()) - known - replaced)  # one that is lost is to be missed
+        sent = _known_until(begun[name] for name in replaced)  # some of it, perhaps, before it was replaced
+        loading = [begun.get(name) or Loading(name, min(ends, sent.get(_source(name), ends))) for name in names]
+        until = _known_until([*manifest.loaded, *loading])
+        refused = self._refused(hour.name, loading, until)
         tasks = [each for each in loading if each.file not in refused]
-        if tasks:
+        if tasks or replaced:
             noted = [each for each in loading if each.file in begun or each.file not in refused]
-            self._shelf.put_manifest(replace(manifest, state="loading", loading=noted))
-        return [Task(self._shelf.queue, hour.name, each.file, each.reserved_until_ms) for each in tasks]
+            self._note(manifest, noted)
+        return [
+            Task(self._shelf.queue, hour.name, each.file, each.reserved_until_ms, until[_source(each.file)])
+            for each in tasks
+        ]
 
-    def _refused(self, hour: str, manifest: Manifest, loading: Sequence[Loading]) -> set[str]:
-        """Tell which files of an hour cannot be loaded, since Redis has forgotten what it was sent of them."""
+    def _refused(self, hour: str, loading: Sequence[Loading], until: Mapping[str, int]) -> set[str]:
+        """Tell which files of an hour cannot be loaded, since Redis has forgotten what it was sent of them.
+
+        What it forgets after the start of this run, the loads themselves refuse.
+        """
         late = [each.file for each in loading if each.reserved_until_ms <= self._now_ms]
-        ended = [each.file for each in [*manifest.loaded, *manifest.loading] if self._ends_soon(each)]
-        sources = {_source(file) for file in ended}
-        again = [each.file for each in loading if _source(each.file) in sources and not self._ends_soon(each)]
+        soon = self._now_ms + LEAST_RESERVE_MS
+        again = [each.file for each in loading if until[_source(each.file)] < soon <= each.reserved_until_ms]
         for files, text in ((late, _too_late), (again, _done_again)):
             if files:
                 self._troubles[text(self._shelf.folder(hour), files)] = None
         return {*late, *again}
-
-    def _ends_soon(self, loading: Loading) -> bool:
-        return loading.reserved_until_ms - self._now_ms < LEAST_RESERVE_MS
 
     def _manifest(self, hour: str) -> Manifest:
         return self._shelf.manifest(hour) or Manifest(self._shelf.queue, hour)
@@ -149,8 +163,21 @@ class _Hydration:
         done = [HourLoaded(task.queue, task.hour, each) for task, each in loaded]
         for hour, group in groupby(done, key=lambda each: each.hour):
             self._seal(hour, [each.file for each in group])
-        self._troubles |= {each.file.trouble: None for each in done if each.file.trouble}
+        for each in done:
+            if each.file.trouble:
+                self._note_trouble(each.hour, each.file)
         return [each for each in done if not each.file.trouble]
+
+    def _note_trouble(self, hour: str, file: Loaded) -> None:
+        """Note that a file cannot be loaded; or, when it was replaced, that its hour is to be looked at again."""
+        troubles = {file.trouble: None}
+        try:
+            if self._shelf.was_replaced(hour, file.file):
+                self._moved_on.add(hour)
+                return
+        except LakeMismatch as error:
+            troubles[str(error)] = None
+        self._troubles |= troubles
 
     def _seal(self, hour: str, files: Sequence[Loaded]) -> None:
         """Note what was loaded; a file with trouble, or of which a message was held, is to be loaded again."""
@@ -159,8 +186,10 @@ class _Hydration:
         done = [each for each in files if not (each.held or each.trouble or each.file in known)]
         known |= {each.file for each in done}
         loading = [each for each in manifest.loading if each.file not in known]
-        state = "loading" if loading else "loaded"
-        self._shelf.put_manifest(replace(manifest, state=state, loading=loading, loaded=[*manifest.loaded, *done]))
+        self._note(replace(manifest, loaded=[*manifest.loaded, *done]), loading)
+
+    def _note(self, manifest: Manifest, loading: list[Loading]) -> None:
+        self._shelf.put_manifest(replace(manifest, state="loading" if loading else "loaded", loading=loading))
 
     def _prune(self, hour: Hour) -> list[Task]:
         """Remove the files of an hour, when all of it was loaded; its changes stay, for what they have moved."""
@@ -189,11 +218,20 @@ def _source(name: str) -> str:
     return name if file is None else file.source
 
 
+def _known_until(loading: Iterable[Loading]) -> dict[str, int]:
+    """Return until when Redis knows all that it was sent of a run, or of a lone file, by their names."""
+    known: dict[str, int] = {}
+    for each in loading:
+        source = _source(each.file)
+        known[source] = min(each.reserved_until_ms, known.get(source, each.reserved_until_ms))
+    return known
+
+
 def _too_late(folder: str, files: Sequence[str]) -> str:
     return (
         f"a load of {folder} broke off so long ago that Redis no longer knows which messages it has sent: "
-        f"{', '.join(files)}. To send them all, remove these from `loading` in its {layout.MANIFEST}: some may come "
-        "twice; to send none, delete these files"
+        f"{', '.join(files)}. To send them all, remove these from `loading` in its {layout.MANIFEST}@….json: some may "
+        "come twice; to send none, delete these files"
     )
 
 

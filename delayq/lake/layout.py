@@ -15,7 +15,10 @@ from delayq.envelope import Envelope, encode, parse_unstamped
 from delayq.errors import InvalidInput
 
 HOUR_MS = 3_600_000
-MANIFEST = "_manifest.json"
+MANIFEST = "_manifest"
+CHANGES = "_changes"
+"""In an hour's folder, apart from its other files: one for each message that was cancelled or moved."""
+
 QUEUE, HOUR = "queue=", "hour="
 HELD = 9_000_000_000_000_000
 """From here on, a mark's value says that a change holds it; a load's says until when, ms, it is reserved."""
@@ -163,7 +166,7 @@ class Run(msgspec.Struct, frozen=True):
 
     Attributes:
         created_ms: when it first began; a rerun writes the same.
-        files: as ``HOUR/NAME``; empty until it has ended.
+        files: as ``HOUR/NAME``, of the last try that has written all of its own; empty before.
         repeated: rows that were left out, since another one of their hour has the same id.
         rejected: rows that cannot be sent.
     """

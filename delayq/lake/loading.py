@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from delayq.operations.sending import send_new
 from delayq.queue import Queue
 
 BATCH_ROWS = 10_000
+LOOK_SECONDS = 5.0
 MARKS_A_TRIP = 1000
 LEAST_RESERVE_MS = 600_000  # a batch is sent within it: later, Redis may have forgotten what an earlier try has sent
 
@@ -30,25 +32,49 @@ class Task(NamedTuple):
 
     Attributes:
         reserved_until_ms: until then no other load sends its messages again.
+        known_until_ms: until then Redis knows what it was sent of the same run, from this file or another one.
     """
 
     queue: str
     hour: str
     file: str
     reserved_until_ms: int
+    known_until_ms: int
 
 
-def load(queue: Queue, shelf: Shelf, task: Task) -> Loaded:
+class Looks:
+    """Looks for the messages of hours that were cancelled or moved: one look serves all files that are loaded soon.
+
+    What is changed behind a look holds its mark in Redis: its file is loaded again.
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._seen: dict[str, tuple[float, set[str]]] = {}
+
+    def changes(self, hour: str) -> set[str]:
+        """Return the marks of these messages."""
+        now = time.monotonic()
+        if hour not in self._seen or now - self._seen[hour][0] > LOOK_SECONDS:
+            self._seen = {hour: (now, self._shelf.changes(hour))}
+        return self._seen[hour][1]
+
+
+def load(queue: Queue, shelf: Shelf, task: Task, looks: Looks | None = None) -> Loaded:
     """Send the messages of a file, but for those that were cancelled or moved.
 
     A file that is gone, or not what was written, is left: it has a `trouble`.
+
+    Args:
+        looks: for changes; of its own when None.
     """
     file = File.read(task.file)
     assert file is not None, f"{task.file} was listed as a file of messages"
     loaded = Loaded(task.file, task.reserved_until_ms, file.rows, file.checksum)
     try:
         table = shelf.read(task.hour, file)
-        changes = shelf.changes(task.hour)  # last before the sends: a change holds its mark for so long
+        # Last before the sends: a change holds its mark for so long.
+        changes = (looks or Looks(shelf)).changes(task.hour)
         counts: Counter[str] = Counter()
         for batch in table.to_batches(BATCH_ROWS):
             resting = [Resting(task.hour, file.source, row) for row in rows_of(batch)]
@@ -79,10 +105,9 @@ def _arrived(queue: Queue, shelf: Shelf, resting: list[Resting]) -> tuple[list[R
 
 def _send(core: Core, resting: Sequence[Resting], task: Task) -> Steps[Counter[str]]:
     now = yield from server_ms(core)
-    reserve = task.reserved_until_ms - now
-    if reserve < LEAST_RESERVE_MS:
+    if task.known_until_ms - now < LEAST_RESERVE_MS:
         raise LakeMismatch(_too_close(task))
-    new = yield from send_new(core, [_sealed(each, now, reserve) for each in resting])
+    new = yield from send_new(core, [_sealed(each, now, task.reserved_until_ms - now) for each in resting])
     taken = [each for each, is_new in zip(resting, new, strict=True) if not is_new]
     values = yield from marks(core, taken)
     free = [each.row.id for each, value in zip(taken, values, strict=True) if value is None]
@@ -99,7 +124,7 @@ def _count_nowhere(core: Core, ids: list[str]) -> Steps[int]:
 def _too_close(task: Task) -> str:
     return (
         f"the load of {task.file} of {task.queue}, {task.hour}, goes on so late that Redis may forget before its end "
-        f"which messages it has sent: in {LEAST_RESERVE_MS // 60_000} minutes, the next load says what can be done"
+        f"what it was sent before: in {LEAST_RESERVE_MS // 60_000} minutes, the next load says what can be done"
     )
 
 

@@ -13,7 +13,8 @@ from pyarrow import fs
 
 from delayq.errors import LakeMismatch
 from delayq.lake import layout
-from delayq.lake.files import LEVEL, place, read_bytes, read_json, remove, whole, write_bytes, write_json
+from delayq.lake.documents import Document, name_of, read_all
+from delayq.lake.files import LEVEL, names, place, read_bytes, read_json, remove, whole, write_json, write_once
 from delayq.lake.layout import Change, File, Manifest, Resting, Row, Run
 
 SCHEMA = pa.schema(
@@ -30,11 +31,15 @@ GROUP_ROWS = 20_000  # of which a look for an id reads one group a file
 
 @dataclass
 class Hour:
-    """What is in an hour's folder."""
+    """What is in an hour's folder.
+
+    Attributes:
+        changes: the marks of the messages that were cancelled or moved; None when nobody has looked for them.
+    """
 
     name: str
     files: dict[str, File] = field(default_factory=dict)
-    changes: set[str] = field(default_factory=set)
+    changes: set[str] | None = None
     has_manifest: bool = False
 
     def note(self, name: str) -> None:
@@ -42,10 +47,8 @@ class Hour:
         file = File.read(name)
         if file is not None:
             self.files[name] = file
-        elif name == layout.MANIFEST:
+        elif name_of(name) == layout.MANIFEST:
             self.has_manifest = True
-        elif name.startswith("_") and name.endswith(".json"):
-            self.changes.add(name[1:-5])
 
 
 class Shelf:
@@ -65,21 +68,26 @@ class Shelf:
         place(self.path)
 
     def hours(self, *names: str) -> list[Hour]:
-        """Return the hours that have a folder, earliest first; all, or those of these names."""
+        """Return the hours that have a folder, earliest first: all, or those of these names without their changes."""
         found: dict[str, Hour] = {}
-        for folder in names or [""]:
-            for info in self._list(layout.HOUR + folder if folder else ""):
-                parent, _, name = info.path.rpartition("/")
-                hour = parent.rpartition("/")[2]
-                if info.is_file and layout.is_hour(hour):
-                    hour = hour.removeprefix(layout.HOUR)
-                    found.setdefault(hour, Hour(hour)).note(name)
+        changes: dict[str, set[str]] = {}
+        for path in self._listed(*names):
+            *_, above, parent, name = ["", *path.split("/")]
+            if layout.is_hour(parent):
+                hour = parent.removeprefix(layout.HOUR)
+                found.setdefault(hour, Hour(hour)).note(name)
+            elif parent == layout.CHANGES:
+                changes.setdefault(above.removeprefix(layout.HOUR), set()).update(_marks(name))
+        for hour in () if names else found:
+            found[hour].changes = changes.get(hour, set())
         return sorted(found.values(), key=lambda each: each.name)
 
-    def _list(self, folder: str) -> list[fs.FileInfo]:
-        system, inner = place(f"{self.path}/{folder}".rstrip("/"))
-        listed: list[fs.FileInfo] = system.get_file_info(fs.FileSelector(inner, allow_not_found=True, recursive=True))
-        return listed
+    def _listed(self, *hours: str) -> Iterator[str]:
+        """Yield the paths of all files, or of those that are right in the folders of hours."""
+        for folder in map(self.folder, hours) if hours else [self.path]:
+            system, inner = place(folder)
+            selector = fs.FileSelector(inner, allow_not_found=True, recursive=not hours)
+            yield from (info.path for info in system.get_file_info(selector) if info.is_file)
 
     def folder(self, hour: str) -> str:
         """Return the folder of an hour."""
@@ -94,7 +102,7 @@ class Shelf:
         pq.write_table(rows, sink, compression="zstd", compression_level=LEVEL, row_group_size=GROUP_ROWS)
         data = sink.getvalue()
         file = File(writer, rows.num_rows, layout.checksum(memoryview(data)))
-        write_bytes(f"{self.folder(hour)}/{file.name}", data)
+        write_once(f"{self.folder(hour)}/{file.name}", data)
         return file
 
     def read(self, hour: str, file: File) -> pa.Table:
@@ -121,37 +129,52 @@ class Shelf:
 
     def manifest(self, hour: str) -> Manifest | None:
         """Return the manifest of an hour, or None; raises LakeMismatch when it is unreadable."""
-        return read_json(f"{self.folder(hour)}/{layout.MANIFEST}", Manifest)
+        return self._manifest(hour).read()
 
     def put_manifest(self, manifest: Manifest) -> None:
         """Write the manifest of an hour, in place of what is there."""
-        write_json(f"{self.folder(manifest.hour)}/{layout.MANIFEST}", manifest)
+        self._manifest(manifest.hour).write(manifest)
+
+    def _manifest(self, hour: str) -> Document[Manifest]:
+        return Document(self.folder(hour), layout.MANIFEST, Manifest)
 
     def change(self, hour: str, mark: str) -> Change | None:
         """Return what became of a message, or None."""
-        return read_json(f"{self.folder(hour)}/_{mark}.json", Change)
+        return read_json(self._change(hour, mark), Change)
 
     def changes(self, hour: str) -> set[str]:
         """Return the marks of the messages of an hour that were cancelled or moved."""
-        return {mark for each in self.hours(hour) for mark in each.changes}
+        return {mark for name in names(f"{self.folder(hour)}/{layout.CHANGES}") for mark in _marks(name)}
 
     def withdraw(self, resting: Resting, to: str | None = None) -> None:
         """Write that a message is no longer where it rested; `to` as in `Change`."""
-        path = f"{self.folder(resting.hour)}/_{resting.mark}.json"
-        write_json(path, Change(resting.row.id, resting.source, to))
+        write_json(self._change(resting.hour, resting.mark), Change(resting.row.id, resting.source, to))
+
+    def _change(self, hour: str, mark: str) -> str:
+        return f"{self.folder(hour)}/{layout.CHANGES}/{mark}.json"
 
     def run(self, name: str) -> Run | None:
         """Return what a run has written, or None."""
-        return read_json(f"{self.path}/_runs/{name}.json", Run)
+        return self._run(name).read()
 
     def put_run(self, run: Run) -> None:
         """Note what a run has written."""
-        write_json(f"{self.path}/_runs/{run.run}.json", run)
+        self._run(run.run).write(run)
+
+    def _run(self, name: str) -> Document[Run]:
+        return Document(f"{self.path}/_runs", name, Run)
+
+    def was_replaced(self, hour: str, name: str) -> bool:
+        """Whether a file of messages is gone because its run was done again, and has written others in its place."""
+        file = File.read(name)
+        if file is None or exists(f"{self.folder(hour)}/{name}"):
+            return False
+        run = self.run(file.source)  # read last: it is noted before a file is removed
+        return run is not None and bool(run.files) and f"{hour}/{name}" not in run.files
 
     def runs(self) -> list[Run]:
         """Return what all runs have written."""
-        names = [info.base_name.removesuffix(".json") for info in self._list("_runs") if info.is_file]
-        return [run for run in map(self.run, sorted(names)) if run is not None]
+        return read_all(f"{self.path}/_runs", Run)
 
     def find(self, message_id: str) -> Resting | None:
         """Find a message that rests here and was not loaded; None when there is none."""
@@ -164,9 +187,12 @@ class Shelf:
         found: dict[str, Resting] = {}
         for hour in self.hours(*hours):
             for resting in self._matches(hour, pa.array(sorted(ids), pa.string())):
-                if resting.mark not in hour.changes and self.is_there(resting):
+                if not self._is_changed(hour, resting.mark) and self.is_there(resting):
                     found.setdefault(resting.row.id, resting)
         return found
+
+    def _is_changed(self, hour: Hour, mark: str) -> bool:
+        return self.change(hour.name, mark) is not None if hour.changes is None else mark in hour.changes
 
     def _matches(self, hour: Hour, ids: pa.Array) -> Iterator[Resting]:
         manifest = self.manifest(hour.name) if hour.has_manifest and hour.files else None
@@ -199,6 +225,12 @@ class Shelf:
         return None if change is None else change.to
 
 
+def _marks(name: str) -> Iterator[str]:
+    """Yield the mark of which a file tells a change, if it does."""
+    if name.endswith(".json") and not name.startswith("."):
+        yield name.removesuffix(".json")
+
+
 def _of_ids(parquet: pq.ParquetFile, number: int, ids: pa.Array) -> Iterator[Row]:
     if pc.any(pc.is_in(parquet.read_row_group(number, columns=["id"])["id"], value_set=ids)).as_py():
         table = parquet.read_row_group(number)
@@ -208,6 +240,12 @@ def _of_ids(parquet: pq.ParquetFile, number: int, ids: pa.Array) -> Iterator[Row
 def rows_of(table: pa.Table | pa.RecordBatch) -> Iterator[Row]:
     """Yield the rows of a table of messages."""
     yield from map(Row, *(column.to_pylist() for column in table.columns))
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file or folder."""
+    system, inner = place(path)
+    return bool(system.get_file_info(inner).type != fs.FileType.NotFound)
 
 
 def queues(lake: str) -> list[str]:

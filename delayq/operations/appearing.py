@@ -1,14 +1,17 @@
-"""Appearing: a consumer notes in Redis that it lives, in a round trip that it makes anyway."""
+"""Appearing: a consumer notes in Redis that it lives, and what it does, in a round trip that it makes anyway."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from delayq.calls import Call, Steps
+from delayq import crew
+from delayq.calls import Call, Steps, one
 from delayq.errors import DelayqError
 from delayq.log import log
 from delayq.operations.core import Core
 from delayq.pace import Every
+from delayq.stats import QueueStats
 
 SECONDS = 10.0
 """How often a consumer appears, at the most."""
@@ -16,20 +19,43 @@ SECONDS = 10.0
 T = TypeVar("T")
 
 
+def consumers(core: Core) -> Steps[list[crew.ConsumerInfo]]:
+    """Return the consumers that were seen within the last hour, by name."""
+    shards = yield from core.opened()
+    found = yield from one(shards[0].consumers())
+    read = (crew.read(name, found.now_ms, seen_ms, document) for name, seen_ms, document in found.told)
+    return sorted((each for each in read if each is not None), key=lambda each: each.name)
+
+
 class Presence:
     """When a consumer notes that it lives: every 10 s, while it is served. One whose claims are refused does not.
 
-    The note goes to the first shard: a consumer serves them all. A queue that is not recorded is left without a trace.
+    The note goes to the first shard: a consumer serves them all. It takes along the queue's sample of the minute, a
+    shard each. A queue that is not recorded is left without a trace.
+
+    Args:
+        describe: returns what the consumer tells of itself.
+        times: returns how many of its handlers ran for how long, by buckets, so far.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, describe: Callable[[], bytes], times: Callable[[], Sequence[int]] = tuple) -> None:
         self._core = core
+        self._describe = describe
+        self._times = times
+        self._told: dict[int, int] = {}  # of the times, by bucket, what the queue's statistics have
         self._pace = Every(SECONDS)
         self._is_served = False  # as far as is known: by what it was answered first, and every 10 s
+        self._has_appeared = False
 
     def beside(self, operation: Steps[T], name: str) -> Steps[T]:
         """Return an operation; when it is time, one that takes along the note that the consumer `name` lives."""
         return operation if self._is_served and self._pace.left() else self._noting(operation, name)
+
+    def leave(self, name: str) -> Steps[None]:
+        """Be a consumer no longer, and hand over the times that are left."""
+        times = self._untold()
+        if self._has_appeared or (times and self._core.is_open):
+            self._note(name, times, (yield [self._core.shards[0].leave(name, times)]))
 
     def _noting(self, operation: Steps[T], name: str) -> Steps[T]:
         """Run an operation that is not to notice: it is sent its own replies and errors, no more."""
@@ -40,7 +66,9 @@ class Presence:
                 note: list[Call[Any]] = []
                 opened = core.is_open
                 if self._is_served and opened and not noted:
-                    note.append(core.shards[0].appear(name))
+                    times = self._untold()
+                    note.append(core.shards[0].appear(name, self._describe(), times))
+                    note += [shard.sample(QueueStats.COUNTERS) for shard in core.shards]
                 try:
                     replies = yield [*calls, *note]
                 except BaseException as error:  # noqa: BLE001  # it is the operation's to handle
@@ -50,8 +78,7 @@ class Presence:
                 if note:
                     noted = True
                     self._pace.due()
-                    if isinstance(replies[-1], DelayqError):  # nobody misses a message for it
-                        log.debug("consumer not noted", queue=core.name, consumer=name, error=str(replies[-1]))
+                    self._note(name, times, replies[len(calls) :])
                 elif opened:
                     self._is_served = not any(isinstance(each, DelayqError) for each in own)
                 calls = operation.send(own)
@@ -61,3 +88,18 @@ class Presence:
         except Exception:
             self._is_served = False
             raise
+
+    def _untold(self) -> dict[int, int]:
+        """Return the times that no note has handed over: those of one whose reply was lost are handed over again."""
+        counted = enumerate(self._times())
+        return {bucket: count for bucket, count in ((b, c - self._told.get(b, 0)) for b, c in counted) if count}
+
+    def _note(self, name: str, times: dict[int, int], replies: Sequence[Any]) -> None:
+        """Note what a note was answered."""
+        if not isinstance(replies[0], DelayqError):
+            self._has_appeared = True
+            for bucket, count in times.items():
+                self._told[bucket] = self._told.get(bucket, 0) + count
+        for error in replies:
+            if isinstance(error, DelayqError):  # nobody misses a message for it
+                log.debug("consumer not noted", queue=self._core.name, consumer=name, error=str(error))

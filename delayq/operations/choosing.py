@@ -1,4 +1,4 @@
-"""Choosing: which dead letters are meant."""
+"""Choosing: which messages are meant, by what is known of them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from delayq.times import Seconds, milliseconds, timestamp_ms
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which dead letters are meant: those to which all that is given applies.
+    """Which messages are meant: those to which all that is given applies.
 
     Attributes:
-        older_than: they died so long ago or longer; or at this moment or before.
-        newer_than: they died less than so long ago; or after this moment.
+        older_than: dead letters that died so long ago or longer; or at this moment or before.
+        newer_than: dead letters that died less than so long ago; or after this moment.
         error: their last error has this in it, upper and lower case as it is; or a compiled pattern is found in it.
         reason: they died for this reason, literally.
+        bare: nothing is known of an error of theirs.
         headers: they have all of these, with these values. A string also stands for a number, a boolean or bytes that
             read like it.
+        payload: it has this in it, as text or bytes, upper and lower case as it is.
     """
 
     older_than: Seconds | dt.datetime | None = None
@@ -31,6 +33,8 @@ class Choice:
     error: str | re.Pattern[str] | None = None
     reason: str | None = None
     headers: Headers | None = None
+    payload: str | bytes | None = None
+    bare: bool = False
 
     def __post_init__(self) -> None:
         self.bounds(0)
@@ -45,6 +49,18 @@ class Choice:
             isinstance(self.headers, Mapping) and all(isinstance(name, str) for name in self.headers)
         ):
             raise InvalidInput(f"headers {self.headers!r} are no mapping: give a dict of names and values")
+        if self.payload is not None and not (isinstance(self.payload, str | bytes) and self.payload):
+            raise InvalidInput(f"payload {self.payload!r} is not some text or bytes of a payload")
+
+    @property
+    def is_of_envelopes(self) -> bool:
+        """Whether the stored envelope decides, too."""
+        return bool(self.headers) or self.payload is not None
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether there is nothing that would keep a message out, but for the time of its death."""
+        return self.error is None and self.reason is None and not (self.bare or self.is_of_envelopes)
 
     def bounds(self, now_ms: int) -> tuple[int | None, int]:
         """Return after which time of death, if any, and up to which one they are meant, ms.
@@ -57,25 +73,33 @@ class Choice:
         return after, up_to
 
     def means(self, error: str | None, reason: str | None, stored: bytes | None) -> bool:
-        """Whether a dead letter is meant, by what is known of it."""
+        """Whether a message is meant, by what is known of it."""
         if isinstance(self.error, str) and self.error not in (error or ""):
             return False
         if isinstance(self.error, re.Pattern) and (error is None or not self.error.search(error)):
             return False
+        if self.bare and error:
+            return False
         if self.reason is not None and reason != self.reason:
             return False
-        return not self.headers or _has(stored, self.headers)
+        return not self.is_of_envelopes or self._opens(stored)
+
+    def _opens(self, stored: bytes | None) -> bool:
+        try:
+            envelope = parse(stored or b"")[1]
+        except UnreadableEnvelope:
+            return False
+        wanted = self.payload.encode("utf-8", "surrogateescape") if isinstance(self.payload, str) else self.payload
+        if wanted is not None and wanted not in envelope.body:
+            return False
+        return not self.headers or _has(envelope.headers or {}, self.headers)
 
 
 def _moment(given: Seconds | dt.datetime, what: str, now_ms: int) -> int:
     return timestamp_ms(given, what) if isinstance(given, dt.datetime) else now_ms - milliseconds(given, what)
 
 
-def _has(stored: bytes | None, wanted: Headers) -> bool:
-    try:
-        headers = parse(stored or b"")[1].headers or {}
-    except UnreadableEnvelope:
-        return False
+def _has(headers: Headers, wanted: Headers) -> bool:
     return all(name in headers and _is(headers[name], value) for name, value in wanted.items())
 
 

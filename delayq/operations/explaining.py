@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from delayq.calls import Steps, expect
@@ -15,8 +16,12 @@ from delayq.why import Known
 from delayq.why import why as sentence
 
 
-def why(core: Core, message_id: str) -> Steps[str]:
-    """Read all that it may be, and tell it."""
+def why(core: Core, message_id: str, ledger: Sequence[Event] | None = None) -> Steps[str]:
+    """Read all that it may be, and tell it.
+
+    Args:
+        ledger: what it tells of the message, earliest first, where that is known; else it is looked through.
+    """
     check_id(message_id)
     shards = yield from core.opened()
     scripts, first = core.shard(message_id), shards[0]
@@ -28,8 +33,7 @@ def why(core: Core, message_id: str) -> Steps[str]:
     ]
     found, standing, limits, last_seen = map(expect, replies)
     info = describe(core, message_id, found)
-    ledger = None
-    if limits.events is not None and (info is None or info.state in ("garbage", "unack")):
+    if ledger is None and limits.events is not None and (info is None or info.state in ("garbage", "unack")):
         ledger = yield from _last_told(scripts, message_id)
     return sentence(Known(core.name, message_id, info, standing, limits, last_seen, ledger))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
 from delayq.calls import Call, Steps, expect, one
@@ -15,9 +15,10 @@ from delayq.names import check_id
 from delayq.operations.core import Core
 from delayq.operations.walking import Walk
 from delayq.scripts import MAX_IDS, Counts, Found, Scripts
-from delayq.stats import QueueStats, lateness_buckets
+from delayq.stats import QueueStats, buckets
 from delayq.times import from_ms
 
+WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 FIND_AT_ONCE = 50
 GONE_PAGES = 10
 
@@ -25,18 +26,26 @@ GONE_PAGES = 10
 def stats(core: Core) -> Steps[QueueStats]:
     """Count everything."""
     shards = yield from core.opened()
-    results: list[Counts] = [expect(result) for result in (yield [scripts.stats() for scripts in shards])]
-    counters: dict[str, int] = {}
-    for result in results:
-        for name, value in [*result.counts.items(), *result.counters.items()]:
-            counters[name] = counters.get(name, 0) + value
-    paused = [result.paused_ms for result in results if result.paused_ms is not None]
-    heads = [result.heads_ms["pending"] for result in results if "pending" in result.heads_ms]
+    return summed(core.name, [expect(result) for result in (yield [scripts.stats() for scripts in shards])])
+
+
+def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
+    """Put together what was counted of each shard of a queue."""
+    counters: dict[str, int] = shards[0].counters | shards[0].counts
+    for shard in shards[1:]:
+        for counter, value in [*shard.counts.items(), *shard.counters.items()]:
+            counters[counter] = counters.get(counter, 0) + value
+    paused = [shard.paused_ms for shard in shards if shard.paused_ms is not None]
+    heads = [shard.heads_ms["pending"] for shard in shards if "pending" in shard.heads_ms]
+    due = [score for shard in shards for score in map(shard.heads_ms.get, WAITING) if score and score <= shard.now_ms]
     return QueueStats(
-        queue=core.name,
+        queue=name,
+        at=from_ms(max(shard.now_ms for shard in shards)),
         paused_since=from_ms(min(paused)) if paused else None,
         next_due_at=from_ms(min(heads)) if heads else None,
-        lateness=lateness_buckets(counters),
+        oldest_due_at=from_ms(min(due)) if due else None,
+        lateness=buckets(counters, "late"),
+        handler_time=buckets(counters, "took"),
         **{name: counters.get(name, 0) for name in (*STATES, *QueueStats.COUNTERS)},
     )
 
@@ -108,7 +117,7 @@ def describe(core: Core, message_id: str, found: Found) -> MessageInfo | None:
         id=message_id,
         queue=core.name,
         state=state,
-        due_at=at if state in ("pending", "ready", "retry") else None,
+        due_at=at if state in WAITING else None,
         lease_until=at if state == "unack" else None,
         died_at=at if state == "dead" else None,
         attempts=past + (state == "unack"),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import math
 import time
-from typing import Any
 
 import msgspec
 
-from delayq.calls import Call, Steps, expect, one, text, word
+from delayq.calls import Call, Steps, expect, one
 from delayq.limits import per_second
-from delayq.operations import scanning
+from delayq.operations import matching
 from delayq.operations.choosing import Choice
 from delayq.operations.core import Core
 from delayq.operations.sealing import due_word
@@ -129,7 +128,7 @@ class Redrive:
         ids = [message_id for message_id, died in rows if float(died) <= up_to]
         if len(ids) < len(rows):
             walk.ended = True
-        meant = yield from self._meant(scripts, ids)
+        meant = yield from matching.meant(scripts, self._choice, ids)
         self._tell(looked_at=len(ids), matched=len(meant))
         if not self._dry_run:
             self._found = meant
@@ -146,27 +145,6 @@ class Redrive:
             earliest = began - 1 / BURSTS if self._next else began  # so much of the time that reading takes is made up
             self._next = max(self._next, earliest) + moved / self._rate
             self.pause = max(0.0, self._next - time.monotonic())
-
-    def _meant(self, scripts: Scripts, ids: list[str]) -> Steps[list[str]]:
-        """Return those of `ids` that are meant; only what the choice asks for is read."""
-        choice, keys = self._choice, scripts.keys
-        errors: list[Any] = [None] * len(ids)
-        reasons: list[Any] = [None] * len(ids)
-        stored: dict[str, bytes] = {}
-        words = list(map(word, ids))
-        if ids and choice.error is not None:
-            errors = yield from one(Call(keys.errors, ("HMGET", keys.errors, *words), list))
-        if ids and choice.reason is not None:
-            reasons = yield from one(Call(keys.reasons, ("HMGET", keys.reasons, *words), list))
-        if ids and choice.headers:
-            sized = yield from scanning.sizes(scripts, ids)
-            while sized:
-                stored |= yield from scanning.envelopes(scripts, sized)
-        return [
-            message_id
-            for message_id, error, reason in zip(ids, errors, reasons, strict=True)
-            if choice.means(text(error), text(reason), stored.get(message_id))
-        ]
 
     def _tell(self, **more: int) -> None:
         self.told = msgspec.structs.replace(

@@ -44,7 +44,7 @@ class Server:
 def ask(scripts: Scripts) -> Steps[Server]:
     """Ask the server that holds a shard; what it refuses to tell stays None."""
     key = scripts.keys.meta
-    words = (("INFO",), ("TIME",), ("CONFIG GET", "save"), ("CONFIG GET", "lua-time-limit"))
+    words = (("INFO",), ("TIME",), ("CONFIG", "GET", "save"), ("CONFIG", "GET", "lua-time-limit"))
     started = time.time()
     replies = yield [Call(key, each, as_is) for each in words]
     here = (started + time.time()) / 2
@@ -97,7 +97,9 @@ def _warning(kind: str, text: str, remedy: str) -> Finding:
 
 
 def _words(reply: Any) -> dict[str, str]:
-    """Read what may be a refusal, or pairs of bytes, strings or numbers."""
+    """Read what may be a refusal, or pairs of bytes, strings or numbers: as a dict, or one behind the other."""
+    if isinstance(reply, list):
+        reply = dict(zip(reply[::2], reply[1::2], strict=False))
     pairs = reply.items() if isinstance(reply, dict) else ()
     return {_word(name): _word(value) for name, value in pairs}
 

@@ -38,12 +38,12 @@ KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
 )
 TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
-    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked"), "hash"),
+    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "crew"), "hash"),
     **dict.fromkeys(("armed", "rate", "slots", "waiting", "consumers"), "zset"),
     "cancelled": "set",
     "bell": "list",
     "timer": "string",
-    "events": "stream",
+    **dict.fromkeys(("events", "samples_minute", "samples_ten"), "stream"),
 }
 
 

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from pyspark.errors import PySparkException
 
 from delayq import errors
-from delayq.errors import DelayqError, InvalidInput, PipelineError
+from delayq.errors import DelayqError, InvalidInput, PipelineError, RowRefused
+
+ASIDE = "To put such rows aside: "
+"""What stands before the remedy in the text of a `RowRefused`, at its end."""
 
 _RAISED = re.compile(r"^(?:.*\s)?delayq\.errors\.(\w+): (.+)$", re.MULTILINE)
 
@@ -33,6 +36,15 @@ def own(error: Exception) -> DelayqError:
         if isinstance(kind, type) and issubclass(kind, DelayqError):
             return kind(text)
     return PipelineError(f"Spark could not run the job: {reason(told)}")
+
+
+@contextmanager
+def put_aside_by(remedy: str) -> Iterator[None]:
+    """Let the error of a row that cannot be sent name the remedy that there is here, not where it was raised."""
+    try:
+        yield
+    except RowRefused as error:
+        raise RowRefused(str(error).rpartition(ASIDE)[0] + ASIDE + remedy) from error
 
 
 @contextmanager

@@ -18,11 +18,14 @@ LOCAL = "local[*,4]"
 CONNECT = "sc://"
 """What the address of a server of Spark Connect begins with."""
 
-QUIET = {
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
-    "spark.ui.enabled": "false",
-}
-"""Settings with which Spark logs errors alone, and serves no page."""
+_OPTIONS = "spark.driver.extraJavaOptions"
+_LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+
+QUIET = {_OPTIONS: _LOG, "spark.ui.enabled": "false"}
+"""Settings with which Spark logs those errors alone that it raises to nobody, a line each, and serves no page."""
+
+VERBOSE = QUIET | {_OPTIONS: f"{_LOG} -Ddelayq.log=info -Ddelayq.log.told=info -Ddelayq.log.trace=full"}
+"""Settings with which Spark logs what it does, and each error with its traceback; it serves no page."""
 
 _SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 _OWN_SETTINGS = _SETTINGS | {

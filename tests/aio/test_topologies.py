@@ -17,6 +17,7 @@ from delayq.aio import Consumer, Message, Queue
 from delayq.aio.doctor import examine
 from delayq.keys import QueueKeys
 from tests.aio.conftest import Run
+from tests.aio.test_batches import becomes as counts
 from tests.aio.test_consumer import becomes
 from tests.servers import RedisServer
 from tests.topologies import Cluster, Watched, is_master
@@ -27,13 +28,10 @@ StartServer = Callable[..., RedisServer]
 async def live(url: str, shards: int) -> None:
     """Let messages live and die in every way."""
     async with Queue("work", url=url, shards=shards, backoff=backoff.fixed(0.05), max_retries=1) as queue:
-        ended = asyncio.Event()
 
         async def handle(message: Message) -> Any:
             if message.payload == "reject":
                 raise Reject("told to")
-            if message.payload == "end":
-                ended.set()
             return message.payload != "fail"
 
         consumer = Consumer(queue, handle)
@@ -44,7 +42,7 @@ async def live(url: str, shards: int) -> None:
         await queue.send("late", id="late", delay=3600)
         assert await queue.cancel("late") == "cancelled"
         await queue.send("end", delay=0.6)
-        await asyncio.wait_for(ended.wait(), 20)
+        assert await counts(queue, acked=31, dead=2)
         await consumer.stop()
         stats = await queue.stats()
         assert (stats.acked, stats.dead, stats.cancelled, stats.unack, stats.missing) == (31, 2, 1, 0, 0)

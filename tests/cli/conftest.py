@@ -57,7 +57,7 @@ def followed(process: subprocess.Popen[str]) -> list[str]:
 
 
 COMMAND = [sys.executable, "-m", "delayq.cli"]
-SECONDS = 60  # for a command that should take one; the machine may be busy
+SECONDS = 120  # for a command that should take one; the machine may be busy
 
 
 @pytest.fixture

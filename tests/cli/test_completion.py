@@ -90,8 +90,9 @@ class Bash:
         """The words of a line after a press of TAB at its end."""
         (self.folder / "words").unlink(missing_ok=True)
         self._prompts = self._shown.count("ready> ")
-        os.write(self._terminal, f"{line}\t{TO_THE_BEGINNING}printf '%s\\n' {TO_THE_END} > words\n".encode())
-        assert eventually(lambda: (self.folder / "words").exists() and (self.folder / "words").read_text() != "")
+        ask = f"{line}\t{TO_THE_BEGINNING}printf '%s\\n' {TO_THE_END} > part; mv part words\n"
+        os.write(self._terminal, ask.encode())
+        assert eventually((self.folder / "words").exists)
         return (self.folder / "words").read_text().splitlines()
 
     def end(self) -> None:

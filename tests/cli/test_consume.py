@@ -130,6 +130,19 @@ def test_sigterm_lets_a_handler_finish(targets: list[str], start: Start, queue: 
     assert queue.stats().acked == 1
 
 
+@pytest.mark.parametrize("targets", [["tasks:emails"], ["tasks:emails", "tasks:orders"], ["tasks:emails", "-p", "2"]])
+def test_sigterm_that_comes_while_it_is_stopped_ends_it_when_it_goes_on(targets: list[str], start: Start, queue: Queue):
+    """The kernel may give the signal to any of its threads then."""
+    queue.send("payload")
+    consumer = start("consume", *targets)
+    assert eventually(lambda: queue.stats().acked == 1)
+    consumer.send_signal(signal.SIGSTOP)
+    assert eventually(lambda: " T " in Path(f"/proc/{consumer.pid}/stat").read_text())
+    consumer.send_signal(signal.SIGTERM)
+    consumer.send_signal(signal.SIGCONT)
+    assert consumer.wait(20) == 0
+
+
 @pytest.mark.parametrize("targets", [["tasks:emails"], ["tasks:emails", "tasks:orders"]])
 def test_second_signal_ends_it_at_once(targets: list[str], start: Start, queue: Queue, tasks: Path):
     tasks.write_text(TASKS.replace("time.sleep(1)", "time.sleep(60)"))

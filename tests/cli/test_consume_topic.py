@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def note(record):
 
 def slow(record):
     pathlib.Path(f"started-{record.payload}").touch()
-    time.sleep(1)
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
     note(record)
 
 def late(number: int):
@@ -119,10 +121,14 @@ def test_killed_and_stopped_processes_lose_nothing(start: Start, topic: Topic, t
     def handled() -> list[int]:
         return [int(line) for path in tmp_path.glob("handled-*") for line in path.read_text().split()]
 
+    def takes_part(process: subprocess.Popen[str]) -> bool:
+        publish(topic, 1)  # one that starts late may have missed all others
+        return (tmp_path / f"handled-{process.pid}").exists()
+
     processes = [start("consume", *words) for _ in range(3)]
     publish(topic, 1000)
     for process, how in zip(processes, (signal.SIGKILL, signal.SIGTERM), strict=False):
-        assert eventually((tmp_path / f"handled-{process.pid}").exists)
+        assert eventually(lambda: takes_part(process))  # noqa: B023
         process.send_signal(how)
         assert process.wait(30) == (0 if how == signal.SIGTERM else -how)
     assert eventually(lambda: not group.unacked() and not group.lag(), 60)
@@ -137,6 +143,7 @@ def test_sigterm_lets_a_handler_finish(start: Start, topic: Topic, tmp_path: Pat
     publish(topic, 2)
     assert eventually((tmp_path / "started-0").exists)
     process.terminate()
+    (tmp_path / "go").touch()
     assert process.wait(30) == 0
     assert not (tmp_path / "started-1").exists()
     assert (tmp_path / f"handled-{process.pid}").read_text() == "0\n"

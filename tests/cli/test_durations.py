@@ -6,8 +6,9 @@ import datetime as dt
 import time
 
 import pytest
-from delayq.cli.durations import parse_duration, parse_moment, show_duration, show_moment
+from delayq.cli.durations import show_duration, show_moment
 
+from delayq.durations import parse_duration, parse_moment
 from delayq.errors import InvalidTime
 
 LAST_SECOND = 253_402_300_799

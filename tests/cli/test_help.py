@@ -22,7 +22,7 @@ from tests.cli.conftest import SECONDS, Invoke, Run
 PIPELINE = ("schedule", "defer", "hydrate", "archive", "report", "drain", "restore", "redrive")
 PLANNED = {
     *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
-    *("configure", "why", "plan"),
+    *("configure", "why", "plan", "dashboard", "exporter"),
     *("dead list", "dead show", "dead requeue", "dead edit", "dead purge", "doctor", "bench", "top"),
     *(
         "cron",
@@ -44,6 +44,7 @@ PLANNED = {
 }
 SERVERLESS = {"init", "completion", "pipeline defer", "plan"}
 RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py
+RUN_ELSEWHERE |= {"dashboard"}  # in tests/web
 RUN_ELSEWHERE |= {"pipeline", *(f"pipeline {name}" for name in PIPELINE)}  # in tests/spark
 
 

@@ -8,9 +8,9 @@ import re
 from typing import Any
 
 import pytest
-from delayq.cli.inspecting import LEFT
+from delayq.cli.counting import LEFT
 
-from delayq import Queue, QueueStats, Reject
+from delayq import Consumer, Queue, QueueStats, Reject
 from tests.cli.conftest import Invoke, Run
 from tests.servers import RedisServer
 
@@ -68,7 +68,22 @@ def test_stats_of_one_queue_show_every_count_and_the_balance(invoke: Invoke, que
     assert "50% under" in shown["lateness"]
     told = json.loads(invoke("stats", "emails", "--json").stdout)
     assert set(told) == {*QueueStats.__struct_fields__, "inside", "missing"}
-    assert {*shown} | {*LEFT, "sent", "inside", "missing", "next_due_at", "paused_since", "held_back"} >= set(told)
+    others = {"at", "oldest_due_at", "handler_time", "next_due_at", "paused_since", "held_back"}
+    assert {*shown} | {*LEFT, "sent", "inside", "missing"} | others >= set(told)
+
+
+def test_stats_show_how_long_handlers_ran_and_since_when_the_oldest_is_due(invoke: Invoke, queue: Queue):
+    queue.send("x")
+    shown = invoke("stats", "emails").stdout
+    assert re.search(r"^oldest due +\S+ \S+ \(\S+ ago\)$", shown, re.MULTILINE)
+    assert "handler time" not in shown
+    Consumer(queue, lambda _: None).drain()
+    shown = invoke("stats", "emails").stdout
+    assert re.search(r"^handler time +50% under \S+, 99% under \S+, 100% under \S+$", shown, re.MULTILINE)
+    assert "oldest due" not in shown
+    told = json.loads(invoke("stats", "emails", "--json").stdout)
+    assert sum(told["handler_time"].values()) == 1
+    assert told["oldest_due_at"] is None
 
 
 def test_stats_show_what_had_to_wait_for_others_of_its_key(invoke: Invoke, queue: Queue):

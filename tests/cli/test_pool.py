@@ -95,11 +95,11 @@ def test_process_over_its_time_is_killed_and_its_message_retried(delayq: Run, qu
 def test_program_over_its_time_is_ended_with_what_it_has_started(delayq: Run, queue: Queue, tmp_path: Path):
     queue.send("x", max_retries=0, id="x")
     program = "sleep 3600 & echo $! > child; echo begun >&2; sleep 3600"
-    done = delayq("consume", "emails", "--exec", program, "--timeout", "1s", "--max-messages", "1")
+    done = delayq("consume", "emails", "--exec", program, "--timeout", "3s", "--max-messages", "1")
     assert done.returncode == 0
     info = queue.get("x")
     assert info is not None
-    assert info.error == "ProgramFailed: took longer than 1 s, and was ended: begun"
+    assert info.error == "ProgramFailed: took longer than 3 s, and was ended: begun"
     assert eventually(lambda: ended(int((tmp_path / "child").read_text())))
 
 

@@ -17,15 +17,17 @@ from tests.waiting import eventually
 
 
 def test_processes_share_the_work_and_end_together(start: Start, queue: Queue, tmp_path: Path):
-    consumer = start("consume", "emails", "--exec", f"echo $PPID >> {tmp_path}/pids; sleep 0.05", "-p", "2", "-c", "1")
+    pids = tmp_path / "pids"
+    program = f"echo $PPID >> {pids}; until [ $(sort -u {pids} | wc -l) -ge 2 ]; do sleep 0.02; done"
+    consumer = start("consume", "emails", "--exec", program, "-p", "2", "-c", "1")
     for _ in range(40):
         queue.send("payload")
     assert eventually(lambda: queue.stats().acked == 40)
     consumer.send_signal(signal.SIGTERM)
     assert consumer.wait(20) == 0
-    pids = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
-    assert len(pids) == 2
-    assert consumer.pid not in pids
+    parents = {int(pid) for pid in pids.read_text().split()}
+    assert len(parents) == 2
+    assert consumer.pid not in parents
 
 
 def test_process_that_dies_is_replaced(start: Start, queue: Queue, tmp_path: Path):

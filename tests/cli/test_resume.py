@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from delayq.operations import sending
 from tests.cli.conftest import Invoke, Start
 from tests.cli.lines import Write, numbered, numbers
 from tests.conftest import StartServer
+from tests.faults.proxy import Decide, Proxy
 from tests.servers import RedisServer
 from tests.waiting import eventually
 
@@ -89,21 +93,33 @@ def test_killed_sending_is_resumed_without_loss_or_double_though_messages_are_ha
     with Queue("emails", url=server.url, shards=shards) as queue:
         queue.pause()  # records the number of shards
         queue.resume()
-        sender, kills = start("send", "emails", "--file", "emails.jsonl"), 0
-        while sender.poll() is None:
-            for message, ours in _acked(queue):
-                handled += [message.payload] if ours else []
-            if kills < 3 and queue.stats().sent >= (kills + 1) * 3000:
-                sender.kill()  # SIGKILL
-                sender.wait()
-                kills += 1
-                sender = start("send", "emails", "--file", "emails.jsonl", "--resume")
-        assert sender.returncode == 0
+        with Proxy(server.socket) as proxy:
+            words = ["send", "emails", "--file", "emails.jsonl", "--url", proxy.url]
+            senders = [start(*words)]
+            proxy.decide = killing(senders, transactions=7)
+            while senders[-1].poll() != 0:
+                for message, ours in _acked(queue):
+                    handled += [message.payload] if ours else []
+                if senders[-1].poll() == -signal.SIGKILL:
+                    senders.append(start(*words, "--resume"))
         while batch := list(_acked(queue)):
             handled += [message.payload for message, _ in batch]
-        assert kills == 3
+        assert len(senders) == 4
         assert sorted(handled) == list(range(count))
         assert queue.stats().sent == count
+
+
+def killing(senders: list[subprocess.Popen[str]], transactions: int) -> Decide:
+    """Kill each of the first three senders when it has begun so many transactions; the last may be done or not."""
+    seen = Counter[int]()
+
+    def decide(name: str) -> None:
+        number = len(senders)
+        seen[number] += name == "EXEC"
+        if number <= 3 and seen[number] >= transactions:
+            senders[-1].kill()
+
+    return decide
 
 
 def _acked(queue: Queue) -> Iterator[tuple[Any, bool]]:

@@ -1,4 +1,4 @@
-"""top, live on a terminal and in one frame; stats --upcoming."""
+"""top, live on a terminal and in one frame."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from delayq.cli.pulse import Look, pulse
-from delayq.cli.screen import COLUMNS, table
-from delayq.cli.upcoming import sparkline
+from delayq.cli.view import KEYS
 
-from delayq import Outgoing, Queue, QueueStats, Upcoming
-from delayq.times import from_ms
+from delayq import Outgoing, Queue
 from tests.cli.conftest import SECONDS, Invoke, Start
 from tests.servers import RedisServer
 
@@ -62,7 +59,13 @@ class Terminal:
         return self.process.wait(timeout=SECONDS)
 
     def press(self, key: str) -> None:
+        self.shown = ""
         os.write(self.control, key.encode())
+
+    def resize(self, columns: int, lines: int) -> None:
+        self.shown = ""
+        fcntl.ioctl(self.control, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.process.send_signal(signal.SIGWINCH)  # which the kernel sends to a terminal's own session alone
 
 
 Open = Callable[..., Terminal]
@@ -73,18 +76,23 @@ def terminal(start: Start, environment: dict[str, str]) -> Iterator[Open]:
     """``terminal("emails", columns=…)``: top on a terminal of its own."""
     opened: list[int] = []
 
-    def run(*words: str, columns: int = 160, lines: int = 24) -> Terminal:
+    def run(*words: str, columns: int = 160, lines: int = 24, **variables: str) -> Terminal:
         control, end = pty.openpty()
         opened.extend((control, end))
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         own = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
         command = ("top", "--interval", "100ms", *words)
-        process = start(*command, env=own | {"TERM": "xterm"}, stdin=end, stdout=end, stderr=end)
+        process = start(*command, env=own | {"TERM": "xterm"} | variables, stdin=end, stdout=end, stderr=end)
         return Terminal(process, control, termios.tcgetattr(end))
 
     yield run
     for each in opened:
         os.close(each)
+
+
+def frames(shown: str) -> list[str]:
+    """What was drawn, a screen each."""
+    return [plain(each) for each in shown.split("\x1b[H")]
 
 
 def plain(shown: str) -> str:
@@ -93,21 +101,23 @@ def plain(shown: str) -> str:
 
 def test_live_view_follows_what_happens_until_q_is_pressed(terminal: Open, queue: Queue):
     queue.send_many([Outgoing("x", delay=60)] * 7)
-    view = terminal()
+    view = terminal(columns=200)
     told = view.until(r"emails +7 +0 +0 +0 +0 ")
     assert "1 queue · every 100ms · q quits" in told
-    assert re.search(r"queue +pending ready unack retry dead sent/s acked/s failed/s late 50% late 99% next due", told)
+    counted = r"queue▲ +pending ready unack retry dead +sent/s acked/s failed/s"
+    header = rf"{counted} late 50% late 99% ran 99% overdue cons next due"
+    assert re.search(header, told)
     queue.send_many([Outgoing("x")] * 5)
     queue.ack(queue.receive(3))
     assert "sent/s" in view.until(r"emails +7 +2 +0 +0 +0 ")
     queue.pause()
     view.until(r"emails +7 +2 +0 +0 +0 .* paused")
-    view.press("x")  # no other key ends it
+    assert view.shown.index(ENTER) < view.shown.index("emails")
+    view.press("x")  # a key that means nothing
     queue.resume()
     view.until(r"emails +7 +2 +0 +0 +0 .* in \d+s")
     view.press("q")
     assert view.gone() == 0
-    assert view.shown.index(ENTER) < view.shown.index("emails") < view.shown.index(LEAVE)
     assert termios.tcgetattr(view.control) == view.settings
 
 
@@ -143,11 +153,87 @@ def test_queues_that_have_no_room_are_counted(terminal: Open, server: RedisServe
         with Queue(f"queue-{number:02}", url=server.url) as each:
             each.send("x")
     view = terminal(lines=10)
-    told = view.until("more: name those that you want to see")
-    assert "6 more: name" in told
-    assert "queue-05" in told
-    assert "queue-06" not in told
+    told = view.until("8 more: ↑ ↓ go to them")
+    assert ("queue-03" in told, "queue-04" in told) == (True, False)
+    view.press("\x1b[F")  # End
+    told = view.until("queue-11")
+    assert "queue-07" not in frames(view.shown)[-1]
+    view.resize(160, 30)
+    view.until(r"queue-00(?s:.)*queue-11 ")
     view.press("Q")
+    assert view.gone() == 0
+
+
+def test_columns_are_those_that_a_resized_terminal_has_room_for(terminal: Open, queue: Queue):
+    queue.send("x")
+    view = terminal(columns=160)
+    view.until("failed/s")
+    view.resize(40, 24)
+    view.until(r"pending(?: ready)? dead(?: trouble)? *\r?\n")
+    view.press("q")
+    assert view.gone() == 0
+
+
+def test_keys_sort_filter_and_open_a_queue(terminal: Open, queue: Queue, server: RedisServer):
+    queue.send_many([Outgoing("x", delay=60)] * 3)
+    with Queue("orders", url=server.url) as orders:
+        orders.send_many([Outgoing("x")] * 5)
+    view = terminal()
+    view.until(r"queue▲(?s:.)*emails(?s:.)*orders")
+    view.press(">")
+    view.until(r"pending▼(?s:.)*orders +5(?s:.)*emails +3")
+    view.press("r")
+    view.until(r"pending▲(?s:.)*emails +3(?s:.)*orders +5")
+    view.press("/")
+    view.press("ORD")
+    view.until(r"1 queue (?s:.)*orders +5(?s:.)*/ORD█")
+    view.press("\r")
+    view.until("Esc shows all")
+    view.press("\r")
+    told = view.until(r"orders\s+A message has been due for .* there is no consumer")
+    assert "messages   5 pending, 0 ready" in told
+    view.press("\x1b")
+    view.until("Esc shows all")
+    view.press("\x1b")
+    view.until(r"2 queues(?s:.)*emails")
+    view.press("?")
+    told = view.until("any key goes back")
+    assert all(key in told for key in KEYS)
+    view.press("q")
+    assert view.gone() == 0
+
+
+def test_paused_display_stays_until_it_goes_on(terminal: Open, queue: Queue):
+    queue.send("x", delay=60)
+    view = terminal()
+    view.until(r"emails +1 ")
+    view.press("p")
+    view.until("paused: p goes on")
+    queue.send("x", delay=60)
+    view.press(">")  # it draws again, and has not looked
+    view.until(r"pending▼(?s:.)*emails +\d ")
+    assert re.search(r"emails +1 ", frames(view.shown)[-1])
+    view.press(" ")
+    view.until(r"emails +2 ")
+    view.press("p")
+    queue.send("x", delay=60)
+    view.until(r"emails +3 ")
+    view.press("q")
+    assert view.gone() == 0
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+
+
+@pytest.mark.parametrize(("variables", "has_colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colours_are_left_out_where_the_environment_asks_for_that(
+    variables: dict[str, str], has_colour: bool, terminal: Open, queue: Queue
+):
+    queue.send("x")
+    view = terminal(**variables)
+    view.until("no-consumer")
+    assert bool(COLOUR.search(view.shown)) == has_colour
+    view.press("q")
     assert view.gone() == 0
 
 
@@ -169,7 +255,9 @@ def test_frame_of_json_holds_counts_rates_and_what_is_next(invoke: Invoke, queue
     first = documents[0]
     assert (first["pending"], first["sent"], first["missing"]) == (2, 2, 0)
     assert first["per_second"] == {"sent": 0, "delivered": 0, "acked": 0, "failed": 0}
-    assert (first["late_half"], first["late_most"]) == (None, None)
+    assert [first[name] for name in ("late_half", "late_most", "ran_half", "ran_most")] == [None] * 4
+    assert first["consumers_alive"] == 0
+    assert [trouble["code"] for trouble in first["troubles"]] == ["no-consumer"]
     assert [bucket["pending"] for bucket in first["upcoming"]] == [1, 1]
 
 
@@ -188,89 +276,3 @@ def test_queue_that_cannot_be_read_is_named_and_the_others_shown(invoke: Invoke,
     result = invoke("top", "--once", "--interval", "100ms")
     assert (result.exit_code, len(result.stdout.splitlines())) == (1, 2)
     assert re.match(r"newer: .*format", result.stderr)
-
-
-# What it works out
-
-
-def bucket(pending: int, retry: int = 0) -> Upcoming:
-    return Upcoming(starts_at=from_ms(0), ends_at=from_ms(1), pending=pending, retry=retry)
-
-
-def seen(at: float, **stats: Any) -> Look:
-    return Look(at, QueueStats(queue="q", **stats), [bucket(0)])
-
-
-def test_rates_are_what_came_between_two_looks():
-    before = seen(10, sent=100, delivered=50, acked=40, nacked=5, died=1, lease_lost=1)
-    now = pulse(before, seen(12, sent=120, delivered=60, acked=48, nacked=7, died=2, lease_lost=4))
-    assert (now.sent, now.delivered, now.acked, now.failed) == (10, 5, 4, 3)
-
-
-def test_first_look_tells_no_rates_and_those_of_a_queue_made_anew_are_none():
-    assert pulse(None, seen(1, sent=5)).sent is None
-    assert pulse(seen(1, sent=500), seen(2, sent=5)).sent == 0
-
-
-def test_lateness_is_that_of_the_hand_outs_since():
-    before, now = seen(1, lateness={1: 1000, 4096: 5}), seen(2, lateness={1: 1000, 8: 60, 64: 40, 4096: 5})
-    assert (pulse(before, now).late_half, pulse(before, now).late_most) == (0.008, 0.064)
-    assert pulse(now, seen(3, lateness=dict(now.stats.lateness))).late_half is None
-
-
-def test_columns_that_matter_least_give_way():
-    pulses = [pulse(seen(1), seen(2))]
-    shown = {width: [column.header for column in table(pulses, width).columns] for width in (200, 70, 40, 5)}
-    assert shown[200] == list(COLUMNS)
-    assert shown[70] == ["queue", "pending", "ready", "unack", "retry", "dead", "acked/s", "failed/s", "late 99%"]
-    assert shown[40] == ["queue", "pending", "ready", "unack", "dead", "acked/s"]
-    assert shown[5] == ["queue", "pending", "dead"]
-
-
-@pytest.mark.parametrize(
-    ("counts", "line"), [([0, 0], "  "), ([1, 1], "██"), ([0, 1, 500, 1000], " ▁▄█"), ([7, 8, 1], "▇█▁")]
-)
-def test_bars_are_as_high_as_buckets_are_full_and_nothing_alone_is_empty(counts: list[int], line: str):
-    assert sparkline([bucket(count) for count in counts]) == line
-
-
-# stats --upcoming
-
-
-def test_upcoming_is_a_line_each_bucket(invoke: Invoke, queue: Queue):
-    queue.send_many([Outgoing("x", delay=delay) for delay in (10, 130, 140)])
-    queue.send("x")
-    queue.receive()[0].nack(delay=10)
-    lines = invoke("stats", "emails", "--upcoming", "--window", "3m", "--bucket", "1m").stdout.splitlines()
-    assert lines[0].split() == ["due", "before", "pending", "retry"]
-    assert [line.split(")")[1].split() for line in lines[1:]] == [
-        ["1", "1", "█" * 30],
-        ["0", "0"],
-        ["2", "0", "█" * 30],
-    ]
-    assert "(in 3m)" in lines[3] or "(in 2m 59s)" in lines[3]
-
-
-def test_upcoming_of_all_queues_leaves_out_what_is_empty(invoke: Invoke, queue: Queue, redis_client: Any):
-    queue.send("x", delay=10)
-    with Queue("other", redis=redis_client, shards=2) as other:
-        other.send_many([Outgoing("x", delay=delay) for delay in (4000, 400, 400)])
-    lines = invoke("stats", "--upcoming").stdout.splitlines()
-    assert [(line.split()[0], line.split(")")[1].split()[0]) for line in lines[1:]] == [("emails", "1"), ("other", "2")]
-
-
-def test_upcoming_is_told_as_json(invoke: Invoke, queue: Queue):
-    queue.send("x", delay=301)
-    documents = [json.loads(line) for line in invoke("stats", "emails", "--upcoming", "--json").stdout.splitlines()]
-    assert [(each["queue"], each["pending"], each["retry"]) for each in documents] == [
-        ("emails", int(number == 1), 0) for number in range(12)
-    ]
-    assert all(each["ends_at"] > each["starts_at"] for each in documents)
-
-
-def test_nothing_that_falls_due_is_told(invoke: Invoke, queue: Queue, redis_client: Any):
-    queue.send("x", delay=86_400)
-    with Queue("other", redis=redis_client) as other:
-        other.send("x", delay=86_400)
-    result = invoke("stats", "--upcoming")
-    assert (result.stdout, result.stderr) == ("", "nothing falls due\n")

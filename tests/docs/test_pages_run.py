@@ -15,7 +15,7 @@ from tests.docs.pages import PAGES, Block, blocks, name, without_variables
 
 RUNNABLE = {"python", "console"}
 SHOWN = {"", "sh", "toml"}  # pictures, and what a reader runs in a checkout: see test_references
-SECONDS = 60
+SECONDS = 250
 
 
 @pytest.fixture

@@ -153,7 +153,9 @@ def idles(mine: Queue, root: Queue) -> None:
     keys = mine.core.shards[0].keys
     act(mine, mine.core.shards[0].rest("me", 1000), mine.core.shards[0].watch("me", 1000))
     shards(root).zadd(keys.consumers, {"long ago": 1})
-    assert mine.connection.run([mine.core.shards[0].appear("me")]) == [1]
+    assert mine.connection.run([mine.core.shards[0].appear("me", "{}", {0: 1})]) == [1]
+    act(mine, mine.core.shards[0].leave("me", {0: 1}))
+    samples(mine, root)
     assert shards(root).exists(keys.timer)
     shards(root).delete(keys.bell, keys.timer)
     act(mine, mine.core.shards[0].ring())
@@ -164,6 +166,16 @@ def idles(mine: Queue, root: Queue) -> None:
     assert bell.fileno() != -1
     bell.close()
     assert mine.receive(wait=0.01) == []
+
+
+def samples(mine: Queue, root: Queue) -> None:
+    """Keep what is counted now, and strike off what was kept before the server's clock was set back."""
+    root.send("x", delay=60)
+    far = {"s": "of a time that the server's clock has not reached"}
+    shards(root).xadd(root.core.shards[0].keys.samples_minute, far, "9999999999999-0")
+    forget_scripts(root)
+    assert mine.sample()
+    assert [sample.stats.pending for sample in root.samples()] == [root.stats().pending]
 
 
 def keeps_limits(mine: Queue, root: Queue) -> None:
@@ -199,6 +211,9 @@ def observes(mine: Queue, root: Queue) -> None:
     assert [each.reason for each in mine.dead.list()] == ["unwanted"]
     assert [each.id for each in mine.peek("pending")] == ["c"]
     assert [each.count for each in mine.upcoming(120, 120)] == [2]
+    root.sample()
+    assert mine.samples()
+    assert [consumer.concurrency for consumer in mine.consumers()] == [0]
     assert mine.why("c").startswith("c is not due until")
 
 
@@ -328,6 +343,7 @@ STORIES: dict[str, Story] = {
     "examines": examines,
     "manages": manages,
     "repairs": repairs,
+    "samples": samples,
     "schedules": schedules,
     "recurs": recurs,
     "lasts": lasts,

@@ -21,7 +21,7 @@ from delayq import Consumer, Outgoing, Queue
 from delayq.errors import LoginRefused, ServerError
 from delayq.operations import sending
 from tests import bookkeeping
-from tests.faults import telling, test_acl_topics
+from tests.faults import telling, test_acl_spark, test_acl_topics
 from tests.faults.roles import STORIES, Story
 from tests.faults.telling import LINES, ON_OCCASION, as_root, as_user, contents, grant, tell
 from tests.house.tree import LUA
@@ -47,7 +47,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_page_has_a_line_for_each_role() -> None:
-    assert set(LINES) == {*OWN, *test_acl_topics.OWN, "finder"}
+    assert set(LINES) == {*OWN, *test_acl_topics.OWN, *test_acl_spark.OWN, "finder"}
     assert all(LINES[role][:4] == ["reset", "on", ">secret", "~delayq:{emails}:*"] for role in OWN)
     assert set(EXTRAS) < set(ON_OCCASION)
 
@@ -85,10 +85,10 @@ def test_file_that_lacks_a_right_leaves_no_connection(right: str, any_server: Re
 SCRIPTS = {
     "producer": "send send_unique replace find cancel reschedule",
     "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire collect"
-    " rest watch ring stats purge arm configure",
-    "observer": "find stats upcoming",
-    "administrator": "find stats upcoming pause resume purge collect requeue edit cancel reschedule repair balance"
-    " unack_to_retry configure",
+    " rest watch ring stats purge arm configure appear leave sample",
+    "observer": "find stats upcoming consumers",
+    "administrator": "find stats upcoming consumers pause resume purge collect requeue edit cancel reschedule repair"
+    " balance unack_to_retry configure",
     "scheduler": "arm stats send",
 }
 
@@ -332,6 +332,20 @@ def test_consumer_does_more_with_what_the_page_adds(extra: str, story: str, any_
         assert tell(any_server, "consumer", [*LINES["consumer"], *others], STORIES[story]), right
 
 
+SAMPLING = ON_OCCASION[
+    "an observer, or an administrator, who takes samples of a queue that may have no consumer (`queue.sample`)"
+].split()
+
+
+@pytest.mark.parametrize("role", ["observer", "administrator"])
+def test_role_takes_samples_with_what_the_page_adds(role: str, any_server: RedisServer) -> None:
+    assert tell(any_server, role, [*LINES[role], *SAMPLING], STORIES["samples"]) == ""
+    for right in SAMPLING:
+        others = [each for each in SAMPLING if each != right]
+        without = [each for each in LINES[role] if each != right]
+        assert tell(any_server, role, [*without, *others], STORIES["samples"]), right
+
+
 KEEPING = {
     "producer": ("sends", "corrects"),
     "consumer": ("receives", "recovers", "recurs"),
@@ -360,7 +374,8 @@ def test_role_keeps_the_ledger_of_its_queue_with_what_the_page_adds(role: str, a
         assert tell(any_server, role, [*LINES[role], *TO_A_LEDGER], noted(story)) == "", story
         for right in TO_A_LEDGER:
             others = [each for each in TO_A_LEDGER if each != right]
-            assert tell(any_server, role, [*LINES[role], *others], noted(story)), (story, right)
+            without = [each for each in LINES[role] if each != right]
+            assert tell(any_server, role, [*without, *others], noted(story)), (story, right)
 
 
 def test_who_may_not_append_to_a_ledger_changes_nothing(any_server: RedisServer) -> None:

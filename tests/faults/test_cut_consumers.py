@@ -14,7 +14,7 @@ from tests.faults.cutting.stage import At, Stage, by_url
 from tests.faults.proxy import WAYS, Cut, Proxy
 from tests.servers import RedisServer, server_binaries
 
-TRIES = 3  # of a life: on a machine that pauses, a lease may end
+TRIES = 6  # of a life: on a machine that pauses, a lease may end
 AT_ONCE = 10  # lives: they wait more than they work
 # The first time that a command of a kind comes, and the second.
 CUTS = [*((1, Cut(way)) for way in WAYS), (1, Cut("before", for_good=True)), (1, Cut("after", for_good=True))]

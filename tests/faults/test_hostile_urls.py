@@ -92,7 +92,6 @@ def test_what_is_no_url_is_refused_by_name(name: str) -> None:
         connect(CORPUS[name])
 
 
-@pytest.mark.timeout(10)
 @pytest.mark.parametrize("name", HUGE)
 def test_url_of_a_megabyte_is_read_at_once(name: str) -> None:
     connect_or_refuse(HUGE[name])

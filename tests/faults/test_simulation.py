@@ -50,7 +50,7 @@ def connection(redis_server: RedisServer) -> Iterator[Connection]:
     connection.close()
 
 
-@pytest.mark.timeout(120 + SEEDS)
+@pytest.mark.timeout(300 + SEEDS)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_seed_comes_to_a_good_end(connection: Connection, chunk: int):
     counts: Counter[str] = Counter()

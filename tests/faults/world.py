@@ -23,7 +23,18 @@ from tests.waiting import eventually
 ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 30.0
 # The keys that a drained queue leaves.
-LASTING = (b":meta", b":stats", b":timer", b":bell", b":rate", b":consumers", b":events")
+LASTING = (
+    b":meta",
+    b":stats",
+    b":timer",
+    b":bell",
+    b":rate",
+    b":consumers",
+    b":crew",
+    b":events",
+    b":samples:minute",
+    b":samples:ten",
+)
 
 Size: TypeAlias = Literal["short", "long"]
 

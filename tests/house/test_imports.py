@@ -16,19 +16,20 @@ from tests.house.tree import modules
 LAYERS = (
     "errors log",
     (
-        "lua times names keys limits backoff envelope outcome message info stats pace quarantine rota recurrence plan "
-        "schedule typed middleware batch ledger footprint capacity"
+        "lua times durations names keys limits backoff envelope outcome message info stats pace quarantine rota "
+        "recurrence plan schedule typed middleware batch ledger footprint capacity handler_times rates catalog"
     ),
-    "calls scripts why",
+    "calls scripts why crew samples health",
     "operations topics",
     "urls clients server embedded told wire cluster connection connecting wakeup bell",
     (
         "lake waiter outbox listener group queue dead schedules workers collecting batches leases patience overtime "
         "moves turns job inside worker_process processes handling gate mover lanes loop running consumer supervisor "
-        "doctor cron topic events member holding topic_turns topic_loop topic_consumer"
+        "heartbeat doctor cron topic events member holding topic_turns topic_loop topic_consumer"
     ),
     "delayq",  # delayq/__init__.py
     "aio testing telemetry",
+    "metrics instruments",
     "cli web spark __main__",
 )
 SANS_IO = {name for layer in LAYERS[:4] for name in layer.split()}

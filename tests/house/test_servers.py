@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import redis
 
 from tests.conftest import StartServer
 from tests.servers import RedisServer
+from tests.waiting import eventually
 
 
 def test_any_server_is_of_the_version_that_the_test_is_named_for(any_client: redis.Redis, any_server: RedisServer):
@@ -74,11 +74,8 @@ time.sleep(60)
         directory = Path(process.stdout.readline().strip())
         assert listens(directory / "s")
         process.kill()
-    deadline = time.monotonic() + 5
-    while directory.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert eventually(lambda: not directory.exists())
     assert not listens(directory / "s")
-    assert not directory.exists()
 
 
 def listens(path: Path) -> bool:

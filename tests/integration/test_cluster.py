@@ -305,7 +305,7 @@ def reaches(queue: Queue, shard: int) -> bool:
 
 
 def test_calls_to_a_frozen_node_keep_nobody_elses_answers(cluster: Cluster) -> None:
-    with Queue("many", url=f"{cluster.url}?socket_timeout=0.3", shards=9) as queue:
+    with Queue("many", url=f"{cluster.url}?socket_timeout=2", shards=9) as queue:
         queue.send_many([Outgoing(n) for n in range(9)])
         frozen = cluster.masters[2]
         calls = [scripts.stats() for scripts in queue.core.shards]
@@ -322,7 +322,7 @@ def test_calls_to_a_frozen_node_keep_nobody_elses_answers(cluster: Cluster) -> N
 
 def test_node_that_says_nothing_is_waited_for_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.cluster.FROZEN_SECONDS", 600.0)
-    with Queue("work", url=f"{cluster.url}?socket_timeout=0.3") as queue:
+    with Queue("work", url=f"{cluster.url}?socket_timeout=2") as queue:
         queue.send("first")
         node = cluster.owner(META)
         os.kill(node.pid, signal.SIGSTOP)
@@ -340,7 +340,7 @@ def test_node_that_says_nothing_is_waited_for_once(cluster: Cluster, monkeypatch
 
 
 def test_claim_is_not_repeated_when_its_node_may_have_run_it(cluster: Cluster) -> None:
-    with Queue("work", url=f"{cluster.url}?socket_timeout=0.3") as queue:
+    with Queue("work", url=f"{cluster.url}?socket_timeout=2") as queue:
         queue.send_many([Outgoing(n) for n in range(40)])
         assert len(queue.receive(1)) == 1  # its node knows the scripts from here on
         node = cluster.owner(META)

@@ -146,12 +146,15 @@ def test_messages_are_handled_in_the_order_of_their_due_times(queue: Queue, runn
 
 
 def test_lease_is_renewed_while_the_handler_runs(any_client: redis.Redis) -> None:
-    queue = Queue("long", redis=any_client, lease=0.2)
+    now = [1_000_000.0]
+    queue = Queue("long", redis=any_client, clock=lambda: now[0], lease=3)
     seen = []
 
     def handle(message: Message) -> None:
         seen.append(message.attempt)
-        time.sleep(1)
+        now[0] += 2000
+        assert eventually(lambda: any_client.zscore("delayq:{long}:unack", message.id) == now[0] + 3000)
+        now[0] += 2000  # when the first lease is over
 
     queue.send("x")
     Consumer(queue, handle).drain()
@@ -160,13 +163,13 @@ def test_lease_is_renewed_while_the_handler_runs(any_client: redis.Redis) -> Non
 
 
 def test_waiting_behind_slow_messages_burns_no_retries(any_client: redis.Redis) -> None:
-    """A backlog of several leases' worth of work: what waits, waits in Redis or under a renewed lease."""
-    queue = Queue("backlog", redis=any_client, lease=0.2)
+    """A backlog of several leases' worth of work waits in Redis, and not under a lease."""
     attempts: list[int] = []
+    queue = Queue("backlog", redis=any_client, lease=30, clock=lambda: 1_000_000 + 300 * len(attempts))
 
     def handle(message: Message) -> None:
-        attempts.append(message.attempt)
         time.sleep(0.01)
+        attempts.append(message.attempt)
 
     queue.send_many([Outgoing(n) for n in range(400)])
     assert Consumer(queue, handle, concurrency=4).drain() == 400

@@ -98,13 +98,16 @@ def test_expectation_from_before_the_shards_were_known_is_no_harm(redis_client: 
 def test_idle_consumer_handles_a_lone_message_after_one_trip(
     redis_client: redis.Redis, shards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = Queue("lone", redis=redis_client, shards=shards)
+    now = [1_000_000.0]
+    queue = Queue("lone", redis=redis_client, shards=shards, clock=lambda: now[0])
     handled: list[Message] = []
     consumer = Consumer(queue, handled.append)
     consumer.start()
     queue.send("first", delay=0.3)
     assert eventually(lambda: bool(redis_client.keys("delayq:{lone*}:timer")))
+    assert eventually(lambda: redis_client.info("clients")["blocked_clients"] == shards)  # it sleeps
     trips = Trips(queue, monkeypatch)
+    now[0] += 300
     assert eventually(lambda: len(handled) == 1)
     consumer.stop()
     assert not any(trip[0] == "MGET" for trip in trips.seen), trips.seen

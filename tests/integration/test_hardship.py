@@ -110,21 +110,21 @@ def test_server_that_stalls_does_not_make_claims_that_nobody_holds(
     own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It runs the request that its client has given up, and would run each repetition of it."""
+    with Queue("jobs", url=own_server.url) as sender:
+        assert sender.receive() == []  # from now on the server knows the scripts
+        sender.send_many([Outgoing(n) for n in range(60)])
     with Queue("jobs", url=f"{own_server.url}?socket_timeout=0.5") as queue:
-        assert queue.receive() == []  # from now on the server knows the scripts
-        queue.send_many([Outgoing(n) for n in range(60)])
+        assert queue.stats().inside == 60
         run = queue.connection.run
 
         def stalled(calls: Any, repeat: bool = True) -> Any:
             if not any(call.script and call.script.name == "ready_to_unack" for call in calls):
                 return run(calls, repeat)
             os.kill(own_server.pid, signal.SIGSTOP)
-            timer = threading.Timer(2, os.kill, [own_server.pid, signal.SIGCONT])
-            timer.start()
             try:
                 return run(calls, repeat)
             finally:
-                timer.join()
+                os.kill(own_server.pid, signal.SIGCONT)
 
         monkeypatch.setattr(queue.connection, "run", stalled)
         with pytest.raises(ServerUnreachable):
@@ -195,10 +195,8 @@ def test_start_without_a_server_says_so() -> None:
 
 def test_stop_within_a_handler_does_not_wait_for_that_handler(queue: Queue) -> None:
     queue.send("x")
-    consumer = Consumer(queue, lambda _: consumer.stop(), shutdown_timeout=60)
-    before = time.monotonic()
+    consumer = Consumer(queue, lambda _: consumer.stop(), shutdown_timeout=3600)
     assert consumer.run() == 1
-    assert time.monotonic() - before < 30
     assert queue.stats().acked == 1
 
 
@@ -220,9 +218,9 @@ def test_shutdown_timeout_of_one_stop_does_not_hold_for_the_next(queue: Queue) -
 
 
 def test_drain_takes_back_what_a_dead_consumer_held(redis_client: redis.Redis) -> None:
-    queue = Queue("jobs", redis=redis_client, lease=0.05)
+    queue = Queue("jobs", redis=redis_client)
     queue.send("x")
-    assert len(queue.receive()) == 1
+    assert len(queue.receive(lease=0.05)) == 1
     time.sleep(0.1)
     assert Consumer(queue, lambda _: None).drain() == 1
 

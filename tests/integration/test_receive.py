@@ -45,9 +45,11 @@ def test_nothing_in_time_is_an_empty_list(redis_client: redis.Redis) -> None:
 def test_receivers_in_many_threads_take_each_message_once(redis_server: RedisServer) -> None:
     with Queue("pull", url=redis_server.url) as queue:
         taken: list[str] = []
+        over = threading.Event()
 
         def pull() -> None:
-            while messages := queue.receive(max_messages=7, wait=1):
+            while not over.is_set():
+                messages = queue.receive(max_messages=7, wait=0.1)
                 taken.extend(message.id for message in messages)
                 assert all(queue.ack(messages))
 
@@ -56,8 +58,11 @@ def test_receivers_in_many_threads_take_each_message_once(redis_server: RedisSer
             thread.start()
         for n in range(300):
             queue.send(n, delay=n % 10 / 100)
+        arrived = eventually(lambda: len(taken) >= 300)
+        over.set()
         for thread in threads:
             thread.join()
+        assert arrived
         assert len(taken) == len(set(taken)) == 300
 
 
@@ -72,15 +77,21 @@ def test_thread_that_ends_gives_its_blocked_connection_back(redis_server: RedisS
         assert eventually(lambda: len(client.client_list()) <= before + 1)  # perhaps one bell
 
 
+def send_to_watcher(queue: Queue, client: redis.Redis) -> None:
+    assert eventually(lambda: client.get("delayq:{pull}:timer") is not None)
+    queue.send("now")
+
+
 def test_receiver_that_leaves_early_leaves_its_watch_to_others(redis_client: redis.Redis) -> None:
     """It has promised to be awake for the event, gets something else first, and does not come back."""
-    queue = Queue("pull", redis=redis_client)
+    now = [1_000_000.0]
+    queue = Queue("pull", redis=redis_client, clock=lambda: now[0])
     queue.send("later", delay=0.9)
-    timer = threading.Timer(0.2, queue.send, ["now"])
-    timer.start()
-    (message,) = queue.receive(wait=20)
+    sender = threading.Thread(target=send_to_watcher, args=(queue, redis_client))
+    sender.start()
+    (message,) = queue.receive(wait=60)
     assert message.payload == "now"
-    timer.join()
+    sender.join()
     assert redis_client.get("delayq:{pull}:timer") is None
     assert redis_client.llen("delayq:{pull}:bell") == 1
 

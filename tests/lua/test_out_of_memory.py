@@ -11,7 +11,7 @@ from tests.lua.every import CALLS, state_for
 from tests.lua.raw import FRESH, LEASE, NOW, RawQueue
 
 REFUSED = {"arm", "ack_then", "balance", "edit", "open", "pause", "repair", "replace"}  # nothing waits for them
-REFUSED |= {"restore", "send", "send_unique"}
+REFUSED |= {"restore", "sample", "send", "send_unique"}
 
 
 @pytest.fixture(params=[{}, {"events": 1000}], ids=["", "ledger"])

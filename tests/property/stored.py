@@ -19,6 +19,9 @@ return {rang, redis.call('SMEMBERS', KEYS[13]), redis.call('KEYS', '*'), unpack(
 """
 HASHES = ("attempts", "errors", "reasons", "stats", "meta")
 
+NOTED = (b":consumers", b":crew", b":samples:minute", b":samples:ten")
+"""The ends of keys that consumers write now and then, whatever becomes of messages."""
+
 
 class Stored:
     """Reads a queue's raw state, and takes the token out of its bell."""
@@ -33,7 +36,7 @@ class Stored:
         rang, cancelled, keys, *structures = self._read()
         self.rang = bool(rang)
         flat = [dict(zip(each[::2], each[1::2], strict=True)) for each in structures]
-        keys = [key for key in keys if not key.endswith(b":consumers")]  # which are noted now and then
+        keys = [key for key in keys if not key.endswith(NOTED)]
         zsets = {state: {id.decode(): micros(score) for id, score in flat.pop(0).items()} for state in STATES}
         hashes = {name: {key.decode(): value.decode() for key, value in flat.pop(0).items()} for name in HASHES}
         hashes["stats"] = {name: count for name, count in hashes["stats"].items() if count != "0"}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
@@ -21,7 +23,9 @@ def no_socket_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """As everywhere, but for the sockets between this process and Java, which stay for the next test."""
     spared: set[int] = set()
     if "spark" in request.fixturenames:
-        context = request.getfixturevalue("spark").sparkContext
+        request.getfixturevalue("spark")
+    context: Any = SparkContext._active_spark_context  # noqa: SLF001  # of earlier tests, too, whatever this one asks for
+    if context is not None:
         gateway = context._gateway  # noqa: SLF001
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # by which a stream calls functions of this process
         callbacks = gateway.get_callback_server().get_listening_port()
@@ -40,16 +44,32 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
+def warm(folder: Path) -> Path:
+    """Let each Python that finds this folder on its path begin with delayq's imports.
+
+    Those that Spark forks, a new one after each error, need not do them again: half a second each.
+    """
+    (folder / "sitecustomize.py").write_text("import delayq.spark\n")
+    return folder
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
+    # Java is to be quick at once: none of its code runs often enough for its second compiler to pay. Without it, less
+    # room would be kept for code, and what was compiled be thrown away again.
+    quick = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    java = f"{QUIET['spark.driver.extraJavaOptions']} {quick}"
     own = {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "1"}  # errors that a test provokes are no news
-    settings = QUIET | own | {"spark.sql.warehouse.dir": str(folder / "warehouse")}
+    # Nor does the Java that Spark writes for each query; the programs of tests/spark/test_clusters.py have it written.
+    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    folders = {"spark.sql.warehouse.dir": str(folder / "warehouse")}
+    settings = QUIET | own | interpreted | folders | {"spark.driver.extraJavaOptions": java}
     with pytest.MonkeyPatch.context() as patch:  # for Java and its tasks alone: this process has other tests, too
         for name in ("SPARK_LOCAL_DIRS", "TMPDIR"):
             patch.setenv(name, str(folder))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYTHONPATH", str(absent(folder / "absent")))
-        running = session("local[2,4]", settings, "tests")
+        patch.setenv("PYTHONPATH", str(warm(absent(folder / "absent"))))
+        running = session("local[2,2]", settings, "tests")
     yield running
     running.stop()

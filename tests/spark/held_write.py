@@ -1,4 +1,4 @@
-"""For spark-submit: writes ROWS messages in four partitions, where the first try of the second stops halfway for good.
+"""For spark-submit: schedules ROWS messages in four partitions, where the first try of the second stops for good.
 
 Usage: held_write.py FOLDER, which has the file `url`, and gets `held`, `summary.json` and `told.json`.
 """
@@ -16,6 +16,8 @@ from pyspark.sql import functions as f
 
 import delayq
 from delayq.spark import session
+from delayq.spark.jobs.schedule import schedule
+from delayq.spark.server import Server
 
 ROWS = 20_000
 PARTITIONS = 4
@@ -46,9 +48,11 @@ def main(folder: Path) -> None:
         f.to_json(payload).alias("payload"),
         f.lit(3600).alias("delay"),
     )
-    writer = table.write.format("delayq").mode("append").option("queue", "letters").option("payload_format", "json")
-    writer = writer.option("url", (folder / "url").read_text()).option("summary", str(folder / "summary.json"))
-    writer.save()
+    server = Server((folder / "url").read_text())
+    summary = schedule(spark, table, server, "letters", payload_format="json")
+    (folder / "summary.json").write_text(
+        json.dumps({name: getattr(summary, name) for name in summary.__struct_fields__})
+    )
     told = {name: spark.conf.get(name) for name in ("spark.app.name", "spark.sql.shuffle.partitions")}
     (folder / "told.json").write_text(json.dumps(told | {"delayq": delayq.__file__}))
     spark.stop()

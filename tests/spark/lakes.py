@@ -63,6 +63,12 @@ def delivered(queue: Queue) -> list[Message]:
     return found
 
 
+def manifest(hour: Path) -> Path:
+    """The only manifest in the folder of an hour."""
+    (path,) = hour.glob("_manifest*")
+    return path
+
+
 def files(lake: Path) -> list[Path]:
     """The files of messages, by their paths."""
     return sorted(lake.rglob("*.parquet"))

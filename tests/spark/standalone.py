@@ -25,6 +25,7 @@ from tests.spark.absent import absent
 from tests.waiting import eventually
 
 HOME = Path(pyspark.__file__).parent
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 READY_SECONDS = 60.0  # a machine under load; an idle one needs 2 s
 # Its standard input ends with the test process, also when that is killed.
 GUARD = 'read -r _ || kill -9 "-$1"'
@@ -62,6 +63,11 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    @property
+    def group(self) -> int:
+        """The group of its processes."""
+        return self._process.pid
+
     def says(self, pattern: str) -> re.Match[str]:
         """Wait until the log has a match of a pattern."""
         found: list[re.Match[str]] = []
@@ -95,18 +101,19 @@ class Cluster:
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self._folder = folder
+        self.folder = folder
         self._environment = environment
         self._running = ExitStack()
+        self._workers: list[Process] = []
 
     def __enter__(self) -> Self:
         with ExitStack() as starting:
             master = starting.enter_context(self._daemon("master", "--port", "0"))
             self.url = master.says(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")[1]
             for number in range(2):
-                work = self._folder / f"work-{number}"
+                work = self.folder / f"work-{number}"
                 own = ("--cores", "1", "--memory", "1g", "--work-dir", str(work), self.url)
-                starting.enter_context(self._daemon(f"worker-{number}", *own))
+                self._workers.append(starting.enter_context(self._daemon(f"worker-{number}", *own)))
             master.says(r"(?s)Registering worker.*Registering worker")
             self._running = starting.pop_all()
         return self
@@ -117,12 +124,19 @@ class Cluster:
     def _daemon(self, name: str, *arguments: str) -> Process:
         kind = name.partition("-")[0]
         command = ["spark-class", f"org.apache.spark.deploy.{kind}.{kind.title()}", "--host", "127.0.0.1"]
-        return Process(self._folder / f"{name}.log", [*command, "--webui-port", "0", *arguments], self._environment)
+        return Process(self.folder / f"{name}.log", [*command, "--webui-port", "0", *arguments], self._environment)
 
     def submit(self, program: Path, *arguments: str, settings: Mapping[str, str], options: Sequence[str]) -> Process:
         """Run a Python program by spark-submit, its driver here."""
         command = ["spark-submit", "--master", self.url, *options, *conf(settings), str(program), *arguments]
-        return Process(self._folder / "driver.log", command, self._environment)
+        return Process(self.folder / "driver.log", command, self._environment)
+
+    def executors(self) -> list[int]:
+        """Return the processes that run tasks."""
+        groups = {worker.group for worker in self._workers}
+        done = subprocess.run(["ps", "-eww", "-o", "pid=,pgid=,args="], capture_output=True, text=True, check=True)
+        told = (line.split(maxsplit=2) for line in done.stdout.splitlines())
+        return [int(pid) for pid, group, *args in told if int(group) in groups and EXECUTOR in "".join(args)]
 
 
 def conf(settings: Mapping[str, str]) -> list[str]:

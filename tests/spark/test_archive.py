@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import redis
+from click.testing import CliRunner
+from delayq.cli import main
 from pyspark.sql import SparkSession
 
 from delayq import Queue
@@ -15,6 +19,7 @@ from delayq.keys import shard_of
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.growing import Stored
 from delayq.spark.archiving.locks import alone
+from delayq.spark.archiving.losses import Loss
 from delayq.spark.jobs.archive import archive, events, table_of
 from delayq.spark.server import Server
 from tests.ledgers import append
@@ -76,15 +81,35 @@ def test_archive_has_what_the_ledger_tells(
     assert row["entry"] == entry
 
 
-def test_what_was_dropped_before_it_was_archived_is_an_error_that_says_so(
+def test_what_was_dropped_before_it_was_archived_is_an_error_until_it_is_skipped_and_noted(
     spark: SparkSession, server: Server, queue: Queue, redis_client: redis.Redis, tmp_path: Path
 ):
-    record(redis_client, 4)
-    archive(spark, server, ["jobs"], str(tmp_path))
-    record(redis_client, 8, first=4)
+    path, url = str(tmp_path), str(server.options()["url"])
+    known = record(redis_client, 4)
+    archive(spark, server, ["jobs"], path)
+    later = record(redis_client, 12, first=4)
     queue.events.trim(max_length=1, approximate=False)
-    with pytest.raises(DataLost, match="have been trimmed"):
-        archive(spark, server, ["jobs"], str(tmp_path))
+    for _ in range(2):
+        with pytest.raises(DataLost, match=r"have been trimmed before they were read\. What is left .* --skip-lost"):
+            archive(spark, server, ["jobs"], path)
+    assert entries(tmp_path) == sorted(known)
+
+    words = ["pipeline", "archive", "jobs", "--to", path, "--skip-lost", "--json", "--url", url]
+    done = CliRunner().invoke(main, words)
+    ends, kept = dict(map(str.split, known)), dict(map(str.split, later))  # the last of each shard
+    counts = Counter(each.partition(" ")[0] for each in later)
+    known += [f"{shard} {entry}" for shard, entry in kept.items()]
+    assert entries(tmp_path) == sorted(known)
+    missing = [Loss("jobs", n, ends.get(s, "0-0"), kept[s], kept[s], counts[s] - 1) for n, s in enumerate("01")]
+    assert json.loads(done.stdout) == {
+        "archived": {"jobs": 2}, "lost": [loss._asdict() for loss in missing], "merged": 0, "into": 0
+    }  # fmt: skip
+    assert f"the archive of jobs lacks 5 of the entries behind {ends['1']} up to" in done.stderr
+    assert seen(tmp_path, "lost") == [loss._asdict() for loss in missing]
+
+    known += record(redis_client, 4, first=16)
+    archive(spark, server, ["jobs"], path)
+    assert entries(tmp_path) == sorted(known)
 
 
 def test_queue_without_a_ledger_is_refused(spark: SparkSession, server: Server, tmp_path: Path):

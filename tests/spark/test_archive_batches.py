@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from delayq.errors import DataLost, InvalidInput, LakeMismatch
+from delayq.errors import DataLost, InvalidInput, LakeMismatch, PipelineError
 from delayq.lake.files import write_table
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.growing import GrowingTable, Stored
 from delayq.spark.archiving.queries import Growing
 from delayq.spark.jobs.archive import SCHEMA, table_of
 from tests.spark.killing import Killing
-from tests.spark.recorded import NOON, entries, event, frame, named, seen
+from tests.spark.recorded import LEDGER, NOON, entries, event, frame, named, seen
 
 STEPS = [(folders, name) for name in ("move", "remove", "remove_folder", "settle", "sync")]
 TWO_DAYS = [event("sent", seconds, f"m{seconds}") for seconds in (0, 1, 50_000, 50_001)]
@@ -29,10 +29,12 @@ def table(tmp_path: Path) -> GrowingTable:
 
 
 def staged(table: GrowingTable, files: int) -> str:
-    """Write a batch as the tasks do that Spark gives it to, each of which writes a file a day."""
+    """Write what is left of a batch as the tasks do that Spark gives it to, each of which writes a file a day."""
     folder = f"{table.work}/staging/try-{files}"
-    for day in {row["at"].date() for row in TWO_DAYS}:
-        rows = [row for row in TWO_DAYS if row["at"].date() == day]
+    there = entries(Path(table.path))
+    left = [row for row in TWO_DAYS if named(0, row["entry"]) not in there]
+    for day in {row["at"].date() for row in left}:
+        rows = [row for row in left if row["at"].date() == day]
         for i in range(files):
             write_table(f"{folder}/date={day}/{i}.parquet", pa.Table.from_pylist(rows[i::files], SCHEMA))
     return folder
@@ -45,19 +47,30 @@ def test_batch_that_is_killed_at_any_step_is_in_the_table_once_when_it_was_done_
     while was_killed:
         path = tmp_path / str(step)
         table = table_of(str(path), "jobs")
+        known: set[str] = set()
 
         def work(files: int, table: GrowingTable = table) -> None:
-            table.forget(7)
-            table.take_in(staged(table, files), 7)
+            table.take_in(staged(table, files), 7, len(table.of_batch(7)))
 
-        def look(path: Path = path) -> None:
-            assert len(entries(path)) == len(set(entries(path)))
+        def look(path: Path = path, known: set[str] = known) -> None:
+            found = entries(path)
+            assert len(found) == len(set(found))
+            assert known <= set(found)
+            known.update(found)
 
         was_killed = Killing(STEPS, step, look).run(lambda: work(2))
         assert Killing(STEPS, -1, look).run(lambda: work(again)) is False
         assert entries(path) == whole
         step += 1
     assert step > 2 * 2 * 3  # two files of each of two days: to disk, to the table, and that they are there
+
+
+def error_of(table: GrowingTable, batch: Any, number: int) -> BaseException | None:
+    """What a batch has failed of; Spark is told no more than that it has."""
+    growing = Growing(table)
+    with pytest.raises(PipelineError, match=f"batch {number} was not done"):
+        growing(batch, number)
+    return growing.error
 
 
 def test_batch_that_cannot_be_written_anew_stays_as_it_was(tmp_path: Path):
@@ -72,9 +85,18 @@ def test_batch_that_cannot_be_written_anew_stays_as_it_was(tmp_path: Path):
     table.take_in(staged(table, 2), 7)
     before = entries(tmp_path)
     again: Any = Gone()
-    with pytest.raises(DataLost):
-        Growing(table)(again, 7)
+    assert isinstance(error_of(table, again, 7), DataLost)
     assert entries(tmp_path) == before != []
+
+
+def test_loss_that_a_task_finds_is_told_as_one(spark: SparkSession, table: GrowingTable):
+    def lose(_: int) -> NoReturn:
+        raise DataLost("some entries have been trimmed while they were read")
+
+    rows = spark.createDataFrame(spark.sparkContext.range(1, numSlices=1).map(lose), LEDGER)
+    error = error_of(table, rows, 0)
+    assert isinstance(error, DataLost)
+    assert str(error) == "some entries have been trimmed while they were read"
 
 
 def test_reader_that_knows_nothing_of_spark_finds_columns_and_folders(spark: SparkSession, tmp_path: Path):
@@ -98,6 +120,17 @@ def test_batches_of_a_run_come_one_after_the_other(spark: SparkSession, tmp_path
     assert not (tmp_path / "_work" / "queue=jobs" / "staging").exists()
 
 
+def test_batch_of_which_less_is_left_to_be_read_keeps_what_it_had(
+    spark: SparkSession, tmp_path: Path, table: GrowingTable
+):
+    """Its ledger has dropped some since, and may have had others that no file holds yet."""
+    Growing(table)(frame(spark, TWO_DAYS[:3]), 0)
+    stored: list[Stored] = []
+    Growing(table, stored.append)(frame(spark, TWO_DAYS[2:]), 0)
+    assert entries(tmp_path) == sorted(named(0, row["entry"]) for row in TWO_DAYS)
+    assert [each.rows for each in stored] == [1]
+
+
 def test_table_with_later_batches_than_its_checkpoint_is_left_alone(
     spark: SparkSession, tmp_path: Path, table: GrowingTable
 ):
@@ -105,8 +138,9 @@ def test_table_with_later_batches_than_its_checkpoint_is_left_alone(
     growing(frame(spark, TWO_DAYS), 0)
     growing(frame(spark, LATER), 1)
     before = entries(tmp_path)
-    with pytest.raises(LakeMismatch, match="old copy"):
-        Growing(table)(frame(spark, TWO_DAYS), 0)
+    error = error_of(table, frame(spark, TWO_DAYS), 0)
+    assert isinstance(error, LakeMismatch)
+    assert "old copy" in str(error)
     assert entries(tmp_path) == before
 
 

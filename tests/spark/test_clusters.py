@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import secrets
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
-from delayq import Queue
+import pytest
+
+from delayq import Outgoing, Queue
+from delayq.lake.shelf import Shelf
+from delayq.scripts import MAX_IDS
 from tests.conftest import StartServer
+from tests.faults.proxy import Proxy
 from tests.servers import RedisServer
 from tests.spark import connect_client, held_write
-from tests.spark.standalone import Cluster, Process, conf, without_delayq, zipped
+from tests.spark.standalone import Cluster, Process, conf, environment, without_delayq, zipped
+
+SMALL = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
 
 
-def test_executor_killed_in_a_write_loses_nothing_doubles_nothing_and_shows_no_password(
-    start_server: StartServer, tmp_path: Path
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with Cluster(folder, without_delayq(folder)) as running:
+        yield running
+
+
+def test_executor_killed_in_a_job_loses_nothing_doubles_nothing_and_shows_no_password(
+    start_server: StartServer, tmp_path: Path, cluster: Cluster
 ):
     password = f"pw{secrets.token_hex(16)}"
     server = start_server(port=True, config={"requirepass": password})
@@ -28,17 +46,15 @@ def test_executor_killed_in_a_write_loses_nothing_doubles_nothing_and_shows_no_p
     (tmp_path / "events").mkdir()
     settings = {
         "spark.cores.max": "2",
-        "spark.executor.memory": "512m",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are there before the first task
         "spark.eventLog.enabled": "true",  # what the web interface shows, and more
         "spark.eventLog.dir": str(tmp_path / "events"),
         "spark.eventLog.compress": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(held_write.BATCH),
         "spark.sql.shuffle.partitions": "3",
-        "spark.ui.enabled": "false",
-    }
+    } | SMALL
     options = ["--name", "reminders", "--py-files", str(zipped(tmp_path / "delayq.zip"))]
-    with Queue("letters", url=url) as queue, Cluster(tmp_path, without_delayq(tmp_path)) as cluster:
+    with Queue("letters", url=url) as queue:
         with cluster.submit(Path(held_write.__file__), str(tmp_path), settings=settings, options=options) as driver:
             driver.goes_on_until((tmp_path / "held").exists)
             driver.goes_on_until(lambda: queue.get(f"reminder-{held_write.HELD[0]}") is not None)
@@ -46,7 +62,6 @@ def test_executor_killed_in_a_write_loses_nothing_doubles_nothing_and_shows_no_p
             driver.ends_well()
 
         summary = json.loads((tmp_path / "summary.json").read_text())
-        assert summary["queue"] == "letters"
         assert summary["sent"] + summary["existing"] == held_write.ROWS
         assert summary["rejected"] == 0
         assert 1 <= summary["existing"] <= len(held_write.HELD) // 2  # the killed try had sent them
@@ -60,7 +75,8 @@ def test_executor_killed_in_a_write_loses_nothing_doubles_nothing_and_shows_no_p
     assert Path(told["delayq"]).is_relative_to(tmp_path / "delayq.zip")
     assert (told["spark.app.name"], told["spark.sql.shuffle.partitions"]) == ("reminders", "3")
 
-    written = [path for path in tmp_path.rglob("*") if path.is_file() and path != tmp_path / "url"]
+    folders = (tmp_path, cluster.folder)
+    written = [path for each in folders for path in each.rglob("*") if path.is_file() and path != tmp_path / "url"]
     assert {"driver.log", "stderr"} <= {path.name for path in written}
     assert any(path.is_relative_to(tmp_path / "events") and path.stat().st_size for path in written)
     assert [path for path in written if password.encode() in path.read_bytes()] == []
@@ -69,6 +85,44 @@ def test_executor_killed_in_a_write_loses_nothing_doubles_nothing_and_shows_no_p
 def parent_of(pid: int) -> int:
     done = subprocess.run(["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True, check=True)
     return int(done.stdout)
+
+
+def test_executor_killed_in_a_job_of_the_command_line_loses_nothing_and_doubles_nothing(
+    start_server: StartServer, tmp_path: Path, cluster: Cluster
+):
+    hour = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0) + dt.timedelta(hours=3)
+    letters = {f"letter-{n}": n for n in range(3 * MAX_IDS)}  # several calls
+    lake, reached, goes_on = tmp_path / "lake", threading.Event(), threading.Event()
+
+    def decide(name: str) -> None:
+        if name == "send_unique" and proxy.passed.count(name) == 2:
+            reached.set()
+            goes_on.wait()
+
+    with ExitStack() as stack:
+        server = start_server()
+        queue = stack.enter_context(Queue("letters", url=server.url, horizon=3600, lake=lake))
+        queue.send_many([Outgoing(n, id=name, at=hour) for name, n in letters.items()])
+        proxy = stack.enter_context(Proxy(Path(server.socket), decide, port=True))
+        stack.callback(goes_on.set)
+        command = [sys.executable, "-m", "delayq.cli", "pipeline", "hydrate", "letters", "--lake", str(lake)]
+        options = ["--horizon", "4h", "--master", cluster.url, *conf({"spark.cores.max": "1"} | SMALL)]
+        own = environment(tmp_path) | {"DELAYQ_URL": proxy.url}
+        with Process(tmp_path / "driver.log", [*command, *options], own) as driver:
+            driver.goes_on_until(reached.is_set)
+            (executor,) = cluster.executors()
+            os.kill(executor, signal.SIGKILL)
+            goes_on.set()
+            driver.ends_well()
+
+        (found,) = Shelf(lake, "letters").hours()
+        manifest = Shelf(lake, "letters").manifest(found.name)
+        assert manifest is not None
+        (loaded,) = manifest.loaded
+        assert loaded.sent + loaded.existing == len(letters)
+        assert loaded.existing >= MAX_IDS  # the killed try had sent them
+        assert queue.stats().sent == len(letters)
+        assert {message.id: message.payload for message in queue.peek(limit=len(letters))} == letters
 
 
 def test_server_of_spark_connect_with_delayq_installed_knows_the_format(redis_server: RedisServer, tmp_path: Path):
@@ -87,7 +141,7 @@ def test_server_of_spark_connect_with_delayq_installed_knows_the_format(redis_se
         port = server.says(r"Spark Connect server started at: .*:(\d+)")[1]
         without_path = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         client = [sys.executable, connect_client.__file__, f"sc://127.0.0.1:{port}"]
-        done = subprocess.run(client, env=without_path, capture_output=True, text=True, timeout=90, check=False)
+        done = subprocess.run(client, env=without_path, capture_output=True, text=True, timeout=250, check=False)
         assert done.returncode == 0, f"{done.stderr}\n{server.log.read_text()}"
     assert json.loads(done.stdout) == {"found": connect_client.ROWS, "zone": "UTC"}
     with Queue("letters", url=redis_server.url) as queue:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,6 +19,7 @@ from delayq import Queue
 from delayq.errors import InvalidInput
 from delayq.spark.archiving import folders
 from delayq.spark.jobs.archive import table_of
+from delayq.spark.session import QUIET, VERBOSE
 from tests.servers import RedisServer
 
 Invoke = Callable[..., Result]
@@ -57,6 +59,7 @@ def make_archive(*queues: str) -> None:
         ("hydrate --lake lake --horizon 2h --until 2030-01-01T00:00Z", "give --horizon or --until"),
         ("archive jobs --to archive --before 2026-11-20", "--before was given without --compact"),
         ("archive jobs --to archive --every 5s", "--every was given without --follow"),
+        ("archive --compact --to archive --skip-lost", "--skip-lost was given without a queue"),
     ],
 )
 def test_what_is_mistyped_is_bad_input_told_in_a_line(invoke: Invoke, tmp_path: Path, words: str, told: str):
@@ -72,6 +75,21 @@ def test_archive_of_queues_without_events_is_compacted(invoke: Invoke):
     make_archive("jobs")
     assert not folders.exists("archive/events")
     assert invoke("archive", "--compact", "--to", "archive").stdout == "merged 0 files into 0\n"
+
+
+@pytest.mark.parametrize(("words", "settings"), [([], QUIET), (["--verbose"], VERBOSE)])
+def test_verbose_shows_the_whole_log_of_spark(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, words: list[str], settings: dict[str, str]
+):
+    opened: list[Any] = []
+
+    def session(*given: object) -> None:
+        opened.append(given)
+        raise InvalidInput("seen")
+
+    monkeypatch.setattr(running, "session", session)
+    assert invoke("drain", "jobs", "folder", "--conf", "spark.log.level=DEBUG", *words).exit_code == 2
+    assert opened == [(None, settings | {"spark.log.level": "DEBUG"})]
 
 
 @pytest.mark.parametrize("follow", [False, True])

@@ -52,7 +52,7 @@ def killed(server: RedisServer, lake: Path, clock: Clock, step: str, times: int)
     """Load in a process that dies; return its exit code."""
     program = [sys.executable, "-m", "tests.spark.hydrate_and_die"]
     words = [server.url, str(lake), str(clock.ms), step, str(times)]
-    return subprocess.run([*program, *words], cwd=ROOT, timeout=60, check=False).returncode
+    return subprocess.run([*program, *words], cwd=ROOT, timeout=250, check=False).returncode
 
 
 # Each is a step that is not reached, and how often it was done before.
@@ -245,6 +245,31 @@ def test_run_done_again_in_time_brings_only_what_is_new(queue: Queue, lake: Path
     clock.later(DAY)
     assert counted(load(queue, lake), "sent", "existing") == (1, 2)
     assert [each.id for each in delivered(queue)] == ["c"]
+
+
+def test_run_done_again_that_redis_forgets_after_the_start_of_a_load_is_not_sent(
+    queue: Queue, lake: Path, clock: Clock
+):
+    start = clock.ms
+    run_again(queue, lake, clock, "a", "b")
+    clock.later(HOUR)
+    load(queue, lake)
+    clock.later(HOUR)
+    assert len(delivered(queue)) == 2
+    ends = clock.ms + layout.HOUR_MS + RESERVE_MS
+    clock.ms = start
+    run_again(queue, lake, clock, "a", "b", "c")
+    clock.ms = ends - loading.LEAST_RESERVE_MS
+
+    def load_late(tasks: Sequence[Task]) -> list[Loaded]:
+        clock.ms = ends + 1
+        return [loading.load(queue, Shelf(str(lake), "jobs"), task) for task in tasks]
+
+    with pytest.raises(LakeMismatch, match="goes on so late"):
+        load(queue, lake, load_files=load_late)
+    assert delivered(queue) == []
+    with pytest.raises(LakeMismatch, match="has new files of runs"):
+        load(queue, lake)
 
 
 def test_load_that_goes_on_too_close_to_its_end_sends_nothing(queue: Queue, lake: Path, clock: Clock):

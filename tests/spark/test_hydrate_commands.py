@@ -51,7 +51,7 @@ def example(invoke: Invoke, *path: str) -> list[str]:
 def test_examples_run_as_they_are_printed_and_tell_what_was_done(invoke: Invoke, tmp_path: Path):
     deferred = invoke(*example(invoke, "pipeline", "defer"))
     assert deferred.exit_code == 0, deferred.stderr
-    assert deferred.stdout == "1 message deferred, to 1 hour, in 1 file; 0 repeated, 0 rejected\n"
+    assert re.fullmatch(r"deferred 1 message from \S+/reminders.json to 1 hour of lake\n", deferred.stdout)
     assert deferred.stderr.startswith("run ")
     assert len(files(tmp_path / "lake")) == 1
     hydrated = invoke(*example(invoke, "pipeline", "hydrate"))
@@ -68,24 +68,14 @@ def test_examples_run_as_they_are_printed_and_tell_what_was_done(invoke: Invoke,
 def test_exit_code_is_1_when_rows_were_rejected_or_a_file_was_changed(invoke: Invoke, tmp_path: Path):
     rows: list[dict[str, Any]] = [{"text": "x", "in": 60}, {"text": None, "in": 60}]
     (tmp_path / "rows.json").write_text("\n".join(map(json.dumps, rows)))
-    words = [
-        "pipeline",
-        "defer",
-        "jobs",
-        str(tmp_path / "rows.json"),
-        "--format",
-        "json",
-        "--lake",
-        "lake",
-        "--run",
-        "r",
-    ]
-    columns = ["--select", "text AS payload", "--select", "CAST(`in` AS DOUBLE) AS delay"]
+    path = str(tmp_path / "rows.json")
+    words = ["pipeline", "defer", "jobs", path, "--lake", "lake", "--run", "r"]
+    columns = ["--map", "payload=text", "--map", "delay=CAST(`in` AS DOUBLE)"]
     told = invoke(*words, *columns, "--rejects", "rejects", "--json")
     assert told.exit_code == 1, told.stderr
     document = json.loads(told.stdout)
     assert document == {
-        "queue": "jobs", "run": "r", "deferred": 1, "repeated": 0, "rejected": 1, "hours": 1, "files": 1,
+        "queue": "jobs", "table": path, "run": "r", "deferred": 1, "repeated": 0, "rejected": 1, "hours": 1, "files": 1,
     }  # fmt: skip
     assert sum(pq.read_metadata(each).num_rows for each in files(tmp_path / "rejects")) == 1
     files(tmp_path / "lake")[0].write_bytes(b"")
@@ -110,15 +100,15 @@ def table(folder: Path, *rows: dict[str, Any]) -> str:
     ("name", "words", "told"),
     [
         ("nowhere.json", [], "the table 'nowhere.json'"),
-        ("rows.json", ["--select", "texd AS payload"], "the column 'texd AS payload'.*The table has delay, text"),
-        ("rows.json", ["--select", "text +"], r"the column 'text \+'"),
+        ("rows.json", ["--map", "payload=texd"], "the expression for payload 'texd'.*The table has delay, text"),
+        ("rows.json", ["--map", "payload=text +"], r"the expression for payload 'text \+'"),
     ],
 )
 def test_table_or_column_that_is_not_there_is_bad_input_told_in_a_line(
     invoke: Invoke, tmp_path: Path, name: str, words: list[str], told: str
 ):
     table(tmp_path, {"text": "x", "delay": 60})
-    result = invoke("pipeline", "defer", "jobs", name, "--format", "json", "--lake", "lake", *words)
+    result = invoke("pipeline", "defer", "jobs", name, "--lake", "lake", *words)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
     assert re.search(told, result.stderr)
     assert not (tmp_path / "lake").exists()
@@ -126,19 +116,28 @@ def test_table_or_column_that_is_not_there_is_bad_input_told_in_a_line(
 
 def test_refused_row_fails_in_a_line_that_names_it(invoke: Invoke, tmp_path: Path):
     path = table(tmp_path, {"payload": "x", "delay": 60}, {"payload": None, "delay": 60})
-    result = invoke("pipeline", "defer", "jobs", path, "--format", "json", "--lake", "lake")
+    result = invoke("pipeline", "defer", "jobs", path, "--lake", "lake")
     run, failure = result.stderr.splitlines()
     assert (result.exit_code, run.startswith("run ")) == (1, True)
     assert failure.startswith("delayq: row ")
     assert "payload is null" in failure
+    assert failure.endswith("To put such rows aside: --rejects FOLDER")
     assert "Traceback" not in failure
+
+
+def test_dry_run_tells_what_would_rest_and_changes_nothing(invoke: Invoke, tmp_path: Path):
+    path = table(tmp_path, {"payload": "x"}, {"payload": None})
+    told = invoke("pipeline", "defer", "jobs", path, "--delay", "365d", "--lake", "lake", "--dry-run")
+    assert (told.exit_code, told.stderr) == (0, "")
+    assert told.stdout.startswith("would send 1 message; cannot send 1\n  1 × payload is null\ndue from ")
+    assert not (tmp_path / "lake").exists()
 
 
 def test_redis_that_is_away_from_a_task_is_told_in_a_line(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = table(tmp_path, {"payload": "x", "delay": 60})
-    assert invoke("pipeline", "defer", "jobs", path, "--format", "json", "--lake", "lake").exit_code == 0
+    assert invoke("pipeline", "defer", "jobs", path, "--lake", "lake").exit_code == 0
     away = Server(f"unix://{tmp_path}/nobody")
     run = Loads.run
 
@@ -157,7 +156,7 @@ def test_redis_that_is_away_from_a_task_is_told_in_a_line(
 
 def test_hours_until_a_moment_need_no_horizon_and_a_queue_that_is_not_there_is_told(invoke: Invoke, tmp_path: Path):
     path = table(tmp_path, {"payload": "x", "delay": 3 * 3600})
-    assert invoke("pipeline", "defer", "jobs", path, "--format", "json", "--lake", "lake").exit_code == 0
+    assert invoke("pipeline", "defer", "jobs", path, "--lake", "lake").exit_code == 0
     words = ["pipeline", "hydrate", "--lake", "lake", "--until", "2999-01-01T00:00Z"]
     other = invoke(*words, "jbos")
     assert (other.exit_code, other.stdout) == (0, "0 messages loaded from 0 files\n")

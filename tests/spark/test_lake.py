@@ -241,7 +241,7 @@ for kind in (delayq.Queue, delayq.aio.Queue):
     except delayq.InvalidInput as error:
         print(error)
 """
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=250)
     refused = "lake='lake' needs pyarrow: pip install 'delayq[lake]'"
     assert told.stdout.splitlines() == ["True", refused, refused]
 

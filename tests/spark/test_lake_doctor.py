@@ -15,7 +15,7 @@ from delayq.lake.examining import examine
 from delayq.lake.layout import Run
 from delayq.lake.shelf import Shelf
 from tests.servers import RedisServer
-from tests.spark.lakes import DAY, HOUR, Clock, delivered, far_queue, files, load
+from tests.spark.lakes import DAY, HOUR, Clock, delivered, far_queue, files, load, manifest
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ WOUNDS: dict[str, tuple[Callable[[list[Path]], Any], str]] = {
     "removed": (lambda paths: paths[0].unlink(), "lake-file-missing"),
     "changed after its load": (lambda paths: flip(paths[0]), "lake-file-changed"),
     "changed before its load": (lambda paths: flip(paths[1]), "lake-file-changed"),
-    "manifest": (lambda paths: paths[0].with_name("_manifest.json").write_text("{"), "lake-manifest"),
+    "manifest": (lambda paths: manifest(paths[0].parent).write_text("{"), "lake-manifest"),
     "renamed": (lambda paths: paths[0].rename(str(paths[0]).replace(".10.", ".9.")), "lake-file-missing"),
 }
 
@@ -102,8 +102,7 @@ def test_what_redis_has_lost_is_found_and_can_be_loaded_again(
     (finding,) = examine(queue, str(lake)).findings
     assert finding.kind == "lake-lost"
     assert finding.text.startswith("9 messages of ")
-    manifest = files(lake)[0].with_name("_manifest.json")
-    manifest.unlink()
+    manifest(files(lake)[0].parent).unlink()
     load(queue, lake, until=clock.now)
     assert kinds(queue, lake) == []
 

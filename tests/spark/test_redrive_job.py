@@ -206,7 +206,7 @@ def test_command_counts_and_redrives(
     tried = invoke(main, ["pipeline", "redrive", "emails", "--where", "attempts = 1", "--dry-run"])
     assert (tried.exit_code, tried.stdout) == (0, "would send 2 dead letters again\n  2 × broken\n")
     done = invoke(main, ["pipeline", "redrive", "emails", "--edit", "mending:mend", "--rate", "100/s"])
-    assert (done.exit_code, done.stdout) == (0, "sent 1 dead letter of emails again, of 2 chosen\n")
+    assert (done.exit_code, done.stdout) == (1, "sent 1 dead letter of emails again, of 2 chosen\n")
     assert "left dead 1, whose edit failed:\n  1 × AssertionError: only ones" in done.stderr
     assert pending(queue) == {"a": "new"}
     wrong = invoke(main, ["pipeline", "redrive", "emails", "--where", "nothing > 1"])

@@ -74,6 +74,12 @@ def test_delivery_that_the_ledger_no_longer_has_is_no_time(spark: SparkSession):
     assert (minute["acked"], minute["took_max"]) == (1, None)
 
 
+def test_part_of_a_story_has_the_times_of_the_whole(spark: SparkSession):
+    part = report(spark, frame(spark, STORY), since=NOON + dt.timedelta(seconds=95), until=NOON + dt.timedelta(1))
+    (minute,) = rows(part.minutes)
+    assert (minute["delivered"], minute["acked"], minute["took_max"]) == (0, 1, 1.5)
+
+
 def test_attempts_tell_the_share_that_each_has_acked(story: Figures):
     told = [
         (row["attempt"], row["delivered"], row["acked"], row["share"], row["reached"]) for row in rows(story.attempts)

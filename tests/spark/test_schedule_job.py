@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from delayq import Queue
 from delayq.errors import InvalidInput, RowRefused
-from delayq.spark.jobs.schedule import preview, schedule
+from delayq.spark.jobs.preview import preview
+from delayq.spark.jobs.schedule import schedule
 from delayq.spark.jobs.tables import read_table
 from delayq.spark.server import Server
 from delayq.spark.writing.sink import Summary
@@ -58,9 +59,7 @@ def people(count: int) -> list[dict[str, Any]]:
     return [{"to": f"u{n}", "n": n, "t": T + 60 * n} for n in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"), [("parquet", {}), ("csv", {"header": "true", "inferSchema": "true"}), ("jsonl", {})]
-)
+@pytest.mark.parametrize(("kind", "options"), [("parquet", {}), ("csv", {"inferSchema": "true"}), ("jsonl", {})])
 def test_rows_of_a_file_are_sent_as_they_are_mapped(
     spark: SparkSession, server: Server, queue: Queue, tmp_path: Path, kind: str, options: dict[str, str]
 ):
@@ -97,7 +96,7 @@ def test_rows_that_cannot_be_sent_are_put_aside(spark: SparkSession, server: Ser
     told = {row["id"]: row["reason"] for row in spark.read.parquet(rejects).collect()}
     assert told.keys() == {"row-9", ""}
     assert "due_at" in told["row-9"]
-    with pytest.raises(RowRefused, match=r"row \d .*cannot be sent"):
+    with pytest.raises(RowRefused, match=r"row \d .*cannot be sent: .*To put such rows aside: rejects=FOLDER$"):
         schedule(spark, path, server, "emails", columns)
 
 
@@ -165,6 +164,12 @@ def test_two_times_for_a_row_are_refused(spark: SparkSession, server: Server):
         schedule(spark, table, server, "emails", delay=5)
 
 
+def test_first_line_of_csv_names_the_columns_unless_it_is_said_otherwise(spark: SparkSession, tmp_path: Path):
+    path = write(tmp_path, "csv", people(2))
+    tables = [read_table(spark, path, "csv", options) for options in ({}, {"Header": "false"})]
+    assert [(table.columns, table.count()) for table in tables] == [(["to", "n", "t"], 2), (["_c0", "_c1", "_c2"], 3)]
+
+
 def test_compressed_files_are_known_by_their_names(spark: SparkSession, tmp_path: Path):
     spark.range(3).write.option("compression", "gzip").json(str(tmp_path / "table"))
     (file,) = [path for path in (tmp_path / "table").glob("*.json.gz") if path.stat().st_size > 30]
@@ -188,9 +193,10 @@ def test_command_previews_and_sends(queue: Queue, redis_server: RedisServer, tmp
     assert json.loads(invoke(main, [*command, "--dry-run", "--json"]).stdout)["hours"] == {DUE.isoformat(): 3}
     failed = invoke(main, command)
     assert (failed.exit_code, "cannot be sent" in failed.stderr) == (1, True)
+    assert failed.stderr.endswith("To put such rows aside: --rejects FOLDER\n")
     done = invoke(main, [*command, "--rejects", str(tmp_path / "rejects"), "--json"])
     told = json.loads(done.stdout)
-    assert (told["sent"] + told["existing"], told["rejected"]) == (3, 1)
+    assert (done.exit_code, told["sent"] + told["existing"], told["rejected"]) == (1, 3, 1)
     assert queue.stats().pending == 3
     wrong = invoke(main, ["pipeline", "schedule", "emails", path, "--map", "payload=nothing"])
     assert (wrong.exit_code, "The table has n, t, to" in wrong.stderr) == (2, True)

@@ -20,6 +20,17 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Core:
     return Core("jobs", "delayq", 1, Settings())
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a consumer appear whenever it can."""
+    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+
+
+def noting(core: Core, *times: int) -> Presence:
+    """The notes of a consumer whose handlers ran for so long, as many of each bucket."""
+    return Presence(core, lambda: b"{}", lambda: times)
+
+
 def call(name: str) -> Call[str]:
     return Call("k", (name,), str)
 
@@ -51,31 +62,31 @@ def run(steps: Steps[str], *replies: Any) -> list[list[str]]:
 
 
 def test_consumer_that_has_been_served_appears_and_then_not_for_a_while(core: Core):
-    presence, seen = Presence(core), list[Any]()
+    presence, seen = noting(core), list[Any]()
     assert run(presence.beside(operation(seen), "me"), ["a"]) == [["call 0"]]
-    assert run(presence.beside(operation(seen), "me"), ["b", 0]) == [["call 0", "appear"]]
+    assert run(presence.beside(operation(seen), "me"), ["b", 0, 0]) == [["call 0", "appear", "sample"]]
     assert run(presence.beside(operation(seen), "me"), ["c"]) == [["call 0"]]
     assert seen == [["a"], ["b"], ["c"]]
 
 
 def test_first_round_trip_that_follows_one_that_was_answered_takes_the_note(core: Core):
     seen = list[Any]()
-    trips = run(Presence(core).beside(operation(seen, 3), "me"), ["a"], ["b", 0], ["c"])
-    assert trips == [["call 0"], ["call 1", "appear"], ["call 2"]]
+    trips = run(noting(core).beside(operation(seen, 3), "me"), ["a"], ["b", 0, 0], ["c"])
+    assert trips == [["call 0"], ["call 1", "appear", "sample"], ["call 2"]]
     assert seen == [["a"], ["b"], ["c"]]
 
 
 def test_who_is_refused_does_not_appear(core: Core):
-    trips = run(Presence(core).beside(operation([], 2), "me"), [StaleReceipt("no")], ["b"])
+    trips = run(noting(core).beside(operation([], 2), "me"), [StaleReceipt("no")], ["b"])
     assert trips == [["call 0"], ["call 1"]]
 
 
 def test_operation_is_thrown_what_its_round_trip_was(core: Core, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(appearing, "SECONDS", 0.0)
-    presence, seen, error = Presence(core), list[Any](), LookupError("lost")
+    presence, seen, error = noting(core), list[Any](), LookupError("lost")
     run(presence.beside(operation(seen), "me"), ["a"])
-    trips = run(presence.beside(operation(seen, 2), "me"), error, ["b", 0])
-    assert trips == [["call 0", "appear"], ["call 1", "appear"]]
+    trips = run(presence.beside(operation(seen, 2), "me"), error, ["b", 0, 0])
+    assert trips == [["call 0", "appear", "sample"], ["call 1", "appear", "sample"]]
     assert seen == [["a"], error, ["b"]]
 
 
@@ -83,24 +94,24 @@ def test_consumer_whose_operation_fails_appears_again_when_one_has_been_answered
     core: Core, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(appearing, "SECONDS", 0.0)
-    presence = Presence(core)
+    presence = noting(core)
     run(presence.beside(operation([]), "me"), ["a"])
     with pytest.raises(ServerUnreachable):
         run(presence.beside(operation([]), "me"), ServerUnreachable("gone"))
     assert run(presence.beside(operation([]), "me"), ["b"]) == [["call 0"]]
-    assert run(presence.beside(operation([]), "me"), ["c", 0]) == [["call 0", "appear"]]
+    assert run(presence.beside(operation([]), "me"), ["c", 0, 0]) == [["call 0", "appear", "sample"]]
 
 
 def test_refused_note_is_no_error_of_the_operation(core: Core, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(appearing, "SECONDS", 0.0)
-    presence, seen = Presence(core), list[Any]()
+    presence, seen = noting(core), list[Any]()
     run(presence.beside(operation(seen), "me"), ["a"])
-    run(presence.beside(operation(seen), "me"), ["b", StaleReceipt("no")])
+    run(presence.beside(operation(seen), "me"), ["b", StaleReceipt("no"), 0])
     assert seen == [["a"], ["b"]]
 
 
 def test_queue_that_is_not_recorded_is_left_without_a_trace():
-    presence = Presence(Core("jobs", "delayq", 1, Settings()))
+    presence = noting(Core("jobs", "delayq", 1, Settings()))
     for _ in range(3):
         assert run(presence.beside(operation([], 2), "me"), ["a"], ["b"]) == [["call 0"], ["call 1"]]
 
@@ -108,6 +119,73 @@ def test_queue_that_is_not_recorded_is_left_without_a_trace():
 def test_to_be_told_that_the_queue_is_recorded_is_no_service(monkeypatch: pytest.MonkeyPatch):
     opened = iter([False, True, True, True])
     monkeypatch.setattr(Core, "is_open", property(lambda _: next(opened)))
-    presence = Presence(Core("jobs", "delayq", 1, Settings()))
+    presence = noting(Core("jobs", "delayq", 1, Settings()))
     trips = run(presence.beside(operation([], 2), "me"), ["recorded"], ["b"])
     assert trips == [["call 0"], ["call 1"]]
+
+
+def told(calls: list[Call[Any]]) -> list[Any]:
+    """Which times of handlers a note hands over."""
+    (note,) = (each for each in calls if each.script and each.script.name in ("appear", "leave"))
+    keys = int(note.args[0])
+    return list(note.args[1 + keys + (3 if asked([note]) == ["appear"] else 1) :])
+
+
+def note(presence: Presence, *replies: Any) -> list[Any]:
+    """Let a consumer appear, be answered so, and return which times it has handed over."""
+    steps = presence.beside(operation([]), "me")
+    handed = told(next(steps))
+    with pytest.raises(StopIteration):
+        steps.send(["own", *replies])
+    return handed
+
+
+@pytest.mark.usefixtures("at_once")
+def test_each_note_hands_over_the_times_since_the_last(core: Core):
+    times = [3, 0, 1]
+    presence = Presence(core, lambda: b"{}", lambda: times)
+    run(presence.beside(operation([]), "me"), ["a"])
+    assert note(presence, 0, 0) == [0, 3, 2, 1]
+    assert note(presence, 0, 0) == []
+    times[1] += 5
+    times[2] += 1
+    assert note(presence, 0, 0) == [1, 5, 2, 1]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_times_of_a_note_that_was_refused_are_handed_over_with_the_next(core: Core):
+    presence = noting(core, 3)
+    run(presence.beside(operation([]), "me"), ["a"])
+    assert note(presence, StaleReceipt("no"), 0) == [0, 3]
+    assert note(presence, 0, StaleReceipt("no")) == [0, 3]
+    assert note(presence, 0, 0) == []
+
+
+@pytest.mark.usefixtures("at_once")
+def test_who_leaves_hands_over_what_is_left(core: Core):
+    times = [3]
+    presence = Presence(core, lambda: b"{}", lambda: times)
+    run(presence.beside(operation([]), "me"), ["a"])
+    note(presence, 0, 0)
+    times[0] += 1
+    steps = presence.leave("me")
+    assert told(next(steps)) == [0, 1]
+    with pytest.raises(StopIteration):
+        steps.send([1])
+
+
+def test_who_has_neither_appeared_nor_run_anything_need_not_leave(core: Core):
+    assert list(noting(core, 0, 0).leave("me")) == []
+
+
+def test_who_has_not_appeared_hands_its_times_over_all_the_same(core: Core):
+    (calls,) = [next(noting(core, 0, 2).leave("me"))]
+    assert (asked(calls), told(calls)) == (["leave"], [1, 2])
+
+
+@pytest.mark.usefixtures("at_once")
+def test_each_shard_is_sampled(core: Core):
+    core.shards = [core.shards[0]] * 3
+    presence = noting(core)
+    trips = run(presence.beside(operation([], 2), "me"), ["a"], ["b", 0, 0, 0, 0])
+    assert trips == [["call 0"], ["call 1", "appear", "sample", "sample", "sample"]]

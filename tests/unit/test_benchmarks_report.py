@@ -57,6 +57,7 @@ def results() -> dict[str, Any]:
             "awaited": {"send_tasks": pair | {"ratio": 2.5, "unrest": 0.01}},
             "topics": {"poll": pair | {"ratio": 0.8, "unrest": 0.01}},
             "ledger": {"drain": pair | {"ratio": 0.8, "unrest": 0.01, "redis_us": {"with": 12.34, "without": 7.0}}},
+            "metrics": {"drain": pair | {"ratio": 0.987, "unrest": 0.01, "scrapes": [2, 3]}},
             "cost": {"redis_cpu_us": 10.0, "commands": 0.1, "trips": 0.01, "lone_trips": 5},
         },
     }

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq import QueueStats
-from delayq.stats import lateness_buckets
+from delayq.stats import buckets
 
 
 def test_inside_is_what_waits_runs_or_is_dead():
@@ -34,7 +34,7 @@ def test_every_counter_is_a_field():
 
 def test_buckets_of_lateness_are_named_by_their_upper_end():
     counters = {"sent": 3, "late:0": 5, "late:1": 2, "late:11": 1}
-    assert lateness_buckets(counters) == {1: 5, 2: 2, 2048: 1}
+    assert buckets(counters, "late") == {1: 5, 2: 2, 2048: 1}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
+import urllib.request
 from importlib.resources import files
 from pathlib import Path
 
@@ -42,7 +44,7 @@ def test_types_are_marked_as_shipped():
 def test_message_sent_by_the_library_is_received_and_acked(redis_server: RedisServer):
     with delayq.Queue("wheel", url=redis_server.url) as queue:
         sent = queue.send({"to": "a@example.org"})
-        (message,) = queue.receive(wait=5)
+        (message,) = queue.receive(wait=60)
         assert (message.id, message.payload, message.attempt) == (sent.id, {"to": "a@example.org"}, 1)
         message.ack()
         assert queue.stats().acked == 1
@@ -53,8 +55,23 @@ def test_message_sent_on_the_command_line_is_counted(redis_server: RedisServer):
     assert json.loads(run("stats", "wheel", "--json", "--url", redis_server.url))["sent"] == 1
 
 
+def test_dashboard_serves_its_pages_and_files(redis_server: RedisServer):
+    command: list[str | Path] = [BIN / "delayq", "dashboard", "--port", "0", "--url", redis_server.url]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        (address,) = re.findall(r"http://\S+/", process.stderr.readline())
+        with urllib.request.urlopen(address, timeout=120) as answer:
+            page = answer.read().decode()
+        for file in re.findall(r'(?:src|href)="/(static/[^"#]+)"', page):
+            with urllib.request.urlopen(address + file, timeout=120) as answer:
+                assert answer.read()
+        process.terminate()
+        process.communicate(timeout=120)  # it says more at its end, which is to be read
+    assert process.returncode == 0
+
+
 def run(*arguments: str) -> str:
-    done = subprocess.run([BIN / "delayq", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([BIN / "delayq", *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

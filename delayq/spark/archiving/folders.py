@@ -11,7 +11,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from delayq.lake.files import place
+from delayq.lake.files import place, uri, whole
+
+_JAVAS = {"s3": "s3a", "gcs": "gs"}  # schemes that pyarrow has another name for
 
 
 def files(folder: str) -> dict[str, int]:
@@ -57,8 +59,17 @@ def rows(path: str) -> int:
 
 
 def for_spark(path: str) -> str:
-    """Return a path as Spark takes it: one without a scheme may be another place to it than to this process."""
-    return path if "://" in path else f"file://{Path(path).resolve()}"
+    """Return a path by which Spark finds what pyarrow finds by it.
+
+    One without a scheme would be in Java's default file system, which may be a cluster's, or in the folder in which it
+    was started. The keys of a store of objects are left out: Java has them from its settings, and shows paths.
+    """
+    parts = uri(path)
+    if parts is None:
+        return f"file://{whole(path)}"
+    scheme = _JAVAS.get(parts.scheme, parts.scheme)
+    host = parts.host.rpartition("@")[2] if scheme in _JAVAS.values() else parts.host
+    return f"{scheme}://{host}{parts.path}"
 
 
 def settle(path: str) -> None:

@@ -3,26 +3,30 @@
     PATH/TABLE/queue=…/date=…/*.parquet   the table: nothing else ever lies in it
     PATH/_work/queue=…/checkpoint/        how far Spark is
     PATH/_work/queue=…/staging/           the files of a batch that are being written
+    PATH/_work/queue=…/table              which table both are of
 
 Spark writes the files of a batch in `staging`, and the driver alone moves them into the table, under names that tell
-the batch's number. What is killed on the way is done again from the start, since Spark then gives the batch its number
-and its rows again: what of it was in the table goes first. So a row is at no moment in the table twice, and a task
-that lives on while its driver is dead changes nothing.
+the batch's number. What is killed on the way is done again, since Spark then gives the batch its number and its rows
+again: what of it is in the table stays, and the rest is added. So a row is at no moment in the table twice, none that
+was there goes, and a task that lives on while its driver is dead changes nothing.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from delayq.errors import InvalidInput, LakeMismatch
+from delayq.lake.files import write_bytes
 from delayq.spark.archiving import folders
 
 WORK = "_work"
@@ -52,6 +56,7 @@ class GrowingTable:
         queue: whose part it is.
         moment: the column of the rows' time, whose day in UTC is the partition `date`.
         schema: of the files: all columns but the queue and the date, which the folders tell.
+        key: the columns that tell a row from all others.
     """
 
     path: str
@@ -59,19 +64,21 @@ class GrowingTable:
     queue: str
     moment: str
     schema: pa.Schema
+    key: Sequence[str]
 
     @property
     def folder(self) -> str:
         """Where its files are."""
-        return f"{self.path}/{self.table}/{self._name}"
+        return f"{self.path}/{self.table}/{self.partition}"
 
     @property
     def work(self) -> str:
         """Where what is no part of the table is kept."""
-        return f"{self.path}/{WORK}/{self._name}"
+        return f"{self.path}/{WORK}/{self.partition}"
 
     @property
-    def _name(self) -> str:
+    def partition(self) -> str:
+        """The folder of the queue in any table."""
         # As Hive writes it; and thus a queue may be called "..", too.
         name = f"{PARTITION}{quote(self.queue, safe='')}"
         if len(name) > LONGEST_NAME:
@@ -87,7 +94,7 @@ class GrowingTable:
         return f"{self.work}/checkpoint"
 
     def check(self) -> None:
-        """Refuse a table whose checkpoint is gone: all that it holds would be added again.
+        """Refuse a table whose checkpoint is gone: all that it holds would be added again; or is another table's.
 
         Raises:
             LakeMismatch: that is so.
@@ -97,9 +104,17 @@ class GrowingTable:
                 f"{self.folder} has files, and {self.checkpoint} is gone, which tells how far they go: restore it, or "
                 "begin in another folder"
             )
+        noted = f"{self.work}/table"
+        if not folders.exists(noted):
+            write_bytes(noted, self.table.encode())
+        elif (other := folders.read(noted).decode()) != self.table:
+            raise LakeMismatch(
+                f"{self.path} has the {other} of queue {self.queue}, and {self.checkpoint} tells how far those go: "
+                f"keep its {self.table} in another folder"
+            )
 
-    def forget(self, number: int) -> None:
-        """Remove what an earlier try of a batch has left; it is the first one of a run.
+    def of_batch(self, number: int) -> list[str]:
+        """Return the files of a batch, which is the last one.
 
         Raises:
             LakeMismatch: the table has later batches: the checkpoint is an old copy.
@@ -111,31 +126,43 @@ class GrowingTable:
                 f"{self.folder} has batches up to {last}, and {self.checkpoint} goes on at {number}: it is an old "
                 "copy; bring back the one that was there last"
             )
-        for name in (name for name, each in numbers.items() if each == number):
-            folders.remove(f"{self.folder}/{name}")
+        return [name for name, each in numbers.items() if each == number]
 
     def add(self, frame: DataFrame, number: int, again: bool = False) -> Stored:
         """Add the rows of a batch.
 
         Args:
-            again: it may have been tried before. What is there of it goes when all of it was written anew, and not
-                before: it may no longer be there to be read.
+            again: it may have been tried before. What is there of it stays: it may no longer be there to be read.
         """
         folders.remove_folder(f"{self.work}/staging")
         staging = f"{self.work}/staging/{uuid.uuid4().hex}"
         # Else Spark writes times in a way of its own. The session is the query's, not the user's.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         rows = frame.select(*self.schema.names, f.expr(_DAY.format(self.moment)).alias("date"))
+        there = self.of_batch(number) if again else []
+        if there:
+            rows = self._without(rows, there)
         rows.write.partitionBy("date").option("compression", "zstd").parquet(folders.for_spark(staging))
-        if again:
-            self.forget(number)
-        return self.take_in(staging, number)
+        return self.take_in(staging, number, len(there))
 
-    def take_in(self, staging: str, number: int) -> Stored:
-        """Move the files of a batch from where they were written into the table."""
+    def _without(self, rows: DataFrame, files: Sequence[str]) -> DataFrame:
+        """Leave out the rows that are in some files of the table."""
+        paths = [folders.for_spark(f"{self.folder}/{name}") for name in files]
+        known = rows.sparkSession.read.parquet(*paths).select(
+            *(f.col(name).alias(f"known_{name}") for name in self.key)
+        )
+        same = (rows[name].eqNullSafe(known[f"known_{name}"]) for name in self.key)
+        return rows.join(known, reduce(Column.__and__, same), "left_anti")
+
+    def take_in(self, staging: str, number: int, there: int = 0) -> Stored:
+        """Move files of a batch from where they were written into the table.
+
+        Args:
+            there: files of the batch are in the table already.
+        """
         files = folders.files(staging)
         count = sum(folders.rows(f"{staging}/{name}") for name in files)
-        for part, name in enumerate(files):
+        for part, name in enumerate(files, there):
             folders.settle(f"{staging}/{name}")
             day = name.partition("/")[0]
             folders.move(f"{staging}/{name}", f"{self.folder}/{day}/batch-{number:010d}-{part:05d}.parquet")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, TypeAlias
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -15,11 +15,20 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from delayq.errors import DelayqError, PipelineError
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.growing import GrowingTable, Stored
-from delayq.spark.failures import own
+from delayq.spark.failures import own, translated
 
 LOOK_SECONDS = 0.5
 
 Tell = Callable[[Stored], None]
+
+
+Make: TypeAlias = Callable[[DataFrame, int], AbstractContextManager[DataFrame]]
+"""Makes the rows that a batch, of a number, adds to a table of the batch that was read."""
+
+
+def as_it_is(frame: DataFrame, _: int) -> AbstractContextManager[DataFrame]:
+    """Add what was read."""
+    return nullcontext(frame)
 
 
 def ignore(_: Stored) -> None:
@@ -29,22 +38,25 @@ def ignore(_: Stored) -> None:
 class Growing:
     """What a query does with its batches: each goes into a table, and is told of then."""
 
-    def __init__(self, table: GrowingTable, tell: Tell = ignore) -> None:
+    def __init__(self, table: GrowingTable, tell: Tell = ignore, make: Make = as_it_is) -> None:
         self.queue = table.queue
         self._table = table
         self._tell = tell
+        self._make = make
         self._is_first = True
         self.error: Exception | None = None
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Add a batch; the first may have been tried before."""
         try:
-            stored = self._table.add(frame, number, again=self._is_first)
+            with translated(), self._make(frame, number) as rows:
+                stored = self._table.add(rows, number, again=self._is_first)
             self._is_first = False
             self._tell(stored)
-        except Exception as error:
-            self.error = error  # Spark would tell of it as a text
-            raise
+        except Exception as error:  # noqa: BLE001  # what it was is raised where the queries are waited for
+            self.error = error
+            # Spark looks through the text of what is raised here, and runs out of its stack when that is long.
+            raise PipelineError(f"queue {self.queue}: batch {number} was not done") from None
 
     def start(self, writer: DataStreamWriter, **trigger: Any) -> StreamingQuery:
         """Start the query."""

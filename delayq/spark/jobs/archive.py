@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from delayq.errors import InvalidInput
+from delayq.log import log
 from delayq.names import check_queue_name
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.compaction import mend
 from delayq.spark.archiving.growing import GrowingTable, queues_of
 from delayq.spark.archiving.locks import alone
+from delayq.spark.archiving.losses import Loss, TellLoss, in_table, noting, with_remedy
 from delayq.spark.archiving.queries import Growing, Tell, ignore, run
 from delayq.spark.server import Server
 
@@ -43,6 +46,13 @@ SCHEMA = pa.schema(
 )
 """Of its files."""
 
+KEY = ("shard", "entry")
+
+
+def warn(loss: Loss) -> None:
+    """Log what an archive lacks."""
+    log.warning("entries were dropped before they were archived", **loss._asdict())
+
 
 def archive(
     spark: SparkSession,
@@ -55,6 +65,8 @@ def archive(
     every: float = EVERY,
     stop: threading.Event | None = None,
     tell: Tell = ignore,
+    skip_lost: bool = False,
+    tell_loss: TellLoss = warn,
 ) -> DataFrame:
     """Add what is new in the ledgers of queues to their archive; each entry is in it once, for whoever reads it.
 
@@ -68,6 +80,9 @@ def archive(
         every: seconds from batch to batch, when it follows.
         stop: ends the run when it is set; a batch that is under way is done by the next run.
         tell: is called with each batch that is done.
+        skip_lost: go on from the oldest entry there is where a ledger has dropped some before they were archived, and
+            write down, as ``PATH/lost/queue=…/*.parquet``, what is missing.
+        tell_loss: is called with each of these.
 
     Returns:
         The archive of these queues, as `events`.
@@ -75,7 +90,7 @@ def archive(
     Raises:
         InvalidInput: a queue keeps no ledger.
         LakeMismatch: another process is archiving one of the queues here, or the archive's own records are gone.
-        DataLost: entries were dropped from a ledger before they were archived.
+        DataLost: entries were dropped from a ledger before they were archived, and `skip_lost` is off.
     """
     if most < 1:
         raise InvalidInput(f"{most} entries a batch are none: give 1 or more")
@@ -92,12 +107,18 @@ def archive(
         for group in [tables] if follow else [[table] for table in tables]:
             if stop.is_set():
                 break
-            growing = [Growing(table, tell) for table in group]
-            run(
-                [each.start(_reading(spark, server, each.queue, most).writeStream, **trigger) for each in growing],
-                growing,
-                stop,
-            )
+            telling = [
+                noting(server, table, partial(in_table, table), tell, tell_loss) if skip_lost else tell
+                for table in group
+            ]
+            growing = [Growing(table, each) for table, each in zip(group, telling, strict=True)]
+            frames = [_reading(spark, server, table.queue, most, fails=not skip_lost) for table in group]
+            with with_remedy(path, "archived"):
+                run(
+                    [each.start(read.writeStream, **trigger) for each, read in zip(growing, frames, strict=True)],
+                    growing,
+                    stop,
+                )
     return events(spark, path, [table.queue for table in tables])
 
 
@@ -122,7 +143,7 @@ def events(spark: SparkSession, path: str, queues: Sequence[str] | None = None) 
 
 def table_of(path: str, queue: str) -> GrowingTable:
     """Return the part of an archive that is a queue's."""
-    return GrowingTable(path.rstrip("/"), TABLE, check_queue_name(queue), "at", SCHEMA)
+    return GrowingTable(path.rstrip("/"), TABLE, check_queue_name(queue), "at", SCHEMA, KEY)
 
 
 def tables_of(path: str) -> list[GrowingTable]:
@@ -137,6 +158,6 @@ def check_ledger(server: Server, name: str) -> None:
             raise InvalidInput(f"queue {name} keeps no ledger: switch it on with `delayq configure {name} --events`")
 
 
-def _reading(spark: SparkSession, server: Server, queue: str, most: int) -> DataFrame:
-    reader = spark.readStream.format("delayq").options(**server.options(events=queue))
-    return reader.option("maxEntriesPerTrigger", most).load()
+def _reading(spark: SparkSession, server: Server, queue: str, most: int, fails: bool) -> DataFrame:
+    options = server.options(events=queue, maxEntriesPerTrigger=most, failOnDataLoss=fails)
+    return spark.readStream.format("delayq").options(**options).load()

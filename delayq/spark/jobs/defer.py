@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -22,7 +23,8 @@ from delayq.lake.layout import HOUR_MS, File, Row, Run
 from delayq.lake.shelf import Shelf
 from delayq.names import check_queue_name, new_id
 from delayq.operations.core import Core, Settings
-from delayq.spark.failures import translated
+from delayq.spark.failures import put_aside_by, translated
+from delayq.spark.jobs.tables import read_messages
 from delayq.spark.writing.ids import Ids
 from delayq.spark.writing.rejects import Reject, write_rejects
 from delayq.spark.writing.rows import Rows
@@ -35,25 +37,30 @@ HOUR = "delayq_hour"
 COLUMNS = "hour string, file string, rows bigint"
 
 
+@put_aside_by("rejects=FOLDER")
 @translated()
 def defer(
     spark: SparkSession,
-    table: DataFrame,
+    table: DataFrame | str,
     lake: str,
     queue: str,
+    columns: Mapping[str, str] | None = None,
     *,
-    run: str | None = None,
+    delay: float | None = None,
+    table_format: str | None = None,
+    options: Mapping[str, str] | None = None,
     payload_format: str = "text",
+    run: str | None = None,
     rejects: str | None = None,
     max_payload: int = MAX_PAYLOAD_BYTES,
 ) -> DataFrame:
     """Put a table of messages into a lake; Redis is not asked. Another run under the same name doubles nothing.
 
     Args:
-        table: with the columns that the format "delayq" writes: payload, due_at or delay, and others.
+        table, columns, delay, table_format, options, payload_format: as in `delayq.spark.jobs.schedule.schedule`. A
+            delay counts from when the run first began.
         run: what names its files, and the ids of rows without one: 1 to 64 letters, digits, dashes, dots and
             underscores. A run that has broken off is run again under its name, and replaces what it has left.
-        payload_format: what a string in `payload` is: "text", or "json".
         rejects: a folder for the rows that cannot be sent, with the reason; without it, they fail the job. `row` and
             `partition` are those of the table as it was sorted by hours.
 
@@ -67,10 +74,11 @@ def defer(
     run = layout.check_run(new_id() if run is None else run)
     shelf = Shelf(lake, check_queue_name(queue))
     begun = shelf.run(run) or Run(run, time.time_ns() // 1_000_000)
-    deferring = Deferring(shelf, begun, Rows(table.schema, payload_format), rejects, max_payload)
+    messages = read_messages(spark, table, columns, delay, table_format, options, payload_format)
+    deferring = Deferring(shelf, begun, Rows(messages.schema, payload_format), rejects, max_payload)
     shelf.put_run(begun)
     spark.dataSource.register(deferring.source())
-    _by_hours(table, begun.created_ms).write.format(Deferring.FORMAT).mode("append").save()
+    _by_hours(messages, begun.created_ms).write.format(Deferring.FORMAT).mode("append").save()
     return spark.createDataFrame(_written(shelf, run), COLUMNS)
 
 
@@ -164,8 +172,10 @@ class Deferring(DataSourceArrowWriter):
         wrote = [message for message in messages if isinstance(message, Wrote)]
         files = sorted(path for each in wrote for path in each.files)
         repeated, rejected = sum(each.repeated for each in wrote), sum(each.rejected for each in wrote)
+        run = Run(self._run.run, self._run.created_ms, "writing", files, repeated, rejected)
+        self._shelf.put_run(run)  # first: who misses a file that is removed sees that others are in its place
         self._remove_all_but(set(files))
-        self._shelf.put_run(Run(self._run.run, self._run.created_ms, "written", files, repeated, rejected))
+        self._shelf.put_run(replace(run, state="written"))
 
     def _remove_all_but(self, written: set[str]) -> None:
         for hour in self._shelf.hours():

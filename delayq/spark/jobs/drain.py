@@ -18,6 +18,7 @@ from delayq.operations import backup
 from delayq.operations.servers import ask
 from delayq.queue import Queue
 from delayq.scripts import Seen
+from delayq.spark.archiving.folders import for_spark
 from delayq.spark.failures import translated
 from delayq.spark.jobs import manifest as folder
 from delayq.spark.jobs.manifest import Manifest, Measure, measure
@@ -114,16 +115,19 @@ def _write(spark: SparkSession, server: Server, queue: Queue, path: str, live: b
         if live:  # one that moves meanwhile may be seen twice
             messages = messages.dropDuplicates(["id"])
         written = messages.drop(*_LEFT_OUT).write.mode("overwrite").option("compression", "zstd")
-        written.parquet(folder.messages_of(path))
-        files = spark.read.parquet(folder.messages_of(path))
+        written.parquet(for_spark(folder.messages_of(path)))
+        files = spark.read.parquet(for_spark(folder.messages_of(path)))
         found, after = measure(files), queue.stats()
-        distinct = files.agg(F.countDistinct("id")).first()
-        if live or (_books(before) == _books(after) and found.total == after.inside == distinct[0]):  # type: ignore[index]  # one row
+        if live or (_books(before) == _books(after) and found.total == after.inside == _ids(files)):
             return found, after
     raise PipelineError(
         f"queue {queue.name} has changed each of the {TRIES} times that it was read: stop those who send to it, cancel "
         "or reschedule, and its consumers; or drain it live, as it is"
     )
+
+
+def _ids(files: DataFrame) -> int:
+    return files.select("id").distinct().count()
 
 
 def _books(stats: QueueStats) -> dict[str, int]:
@@ -159,7 +163,7 @@ def discard_drained(spark: SparkSession, server: Server, queue: str, path: str) 
     Returns:
         how many were removed, and how many left.
     """
-    files = spark.read.parquet(folder.messages_of(path))
+    files = spark.read.parquet(for_spark(folder.messages_of(path)))
     due = F.coalesce("due_at", "died_at").alias("at")
     with translated():
         done = in_tasks(files.select("id", "state", due, "created_at"), Discarder(server, queue), "removed boolean")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -14,8 +15,8 @@ from pyspark.sql.types import StructType
 from delayq.errors import LakeMismatch
 from delayq.lake import hydrating
 from delayq.lake.hydrating import KEEP, HourLoaded
-from delayq.lake.layout import Loaded
-from delayq.lake.loading import Task, load
+from delayq.lake.layout import File, Loaded
+from delayq.lake.loading import Looks, Task, load
 from delayq.lake.shelf import Shelf, queues
 from delayq.queue import Queue
 from delayq.spark.failures import translated
@@ -26,6 +27,7 @@ COLUMNS = (
     "queue string, hour string, file string, rows bigint, sent bigint, existing bigint, cancelled bigint, void bigint, "
     "held bigint"
 )
+TASK_ROWS = 20_000
 
 
 def hydrate(
@@ -90,27 +92,30 @@ class Loads:
         return self._server.queue(self._queue, **({} if now_ms is None else {"clock": lambda: now_ms}))
 
     def run(self, spark: SparkSession, tasks: Sequence[Task]) -> list[Loaded]:
-        """Load files, a task of Spark each; return what became of them, in their order."""
+        """Load files, some of an hour in a task of Spark; return what became of them, in their order."""
         spark.dataSource.register(self._source(tasks))
         with translated():
             rows = spark.read.format(self.FORMAT).load().collect()
         told = {(row["hour"], row["file"]): row["told"] for row in rows}
         return [msgspec.json.decode(told[task.hour, task.file], type=Loaded) for task in tasks]
 
-    def load(self, task: Task) -> tuple[str, str, str]:
-        """Load a file, and tell of it."""
+    def load(self, tasks: Sequence[Task]) -> Iterator[tuple[str, str, str]]:
+        """Load files, and tell of each."""
+        looks = Looks(self._shelf)
         with self.queue() as queue:
-            return task.hour, task.file, msgspec.json.encode(load(queue, self._shelf, task)).decode()
+            for task in tasks:
+                loaded = load(queue, self._shelf, task, looks)
+                yield task.hour, task.file, msgspec.json.encode(loaded).decode()
 
     def _source(self, tasks: Sequence[Task]) -> type[DataSource]:
         """Return the format whose reading is the load: what it is told, and its secrets, are in no plan."""
 
         class Reader(DataSourceReader):
             def partitions(self) -> list[InputPartition]:
-                return [InputPartition(task) for task in tasks]
+                return [InputPartition(some) for some in _divided(tasks)]
 
             def read(self, partition: InputPartition) -> Iterator[tuple[str, str, str]]:
-                yield loads.load(partition.value)
+                yield from loads.load(partition.value)
 
         class Source(DataSource):
             @classmethod
@@ -125,3 +130,21 @@ class Loads:
 
         loads = self
         return Source
+
+
+def _divided(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+    """Divide files among tasks of Spark: those of an hour go together until they are worth a task."""
+    for _, of_hour in groupby(tasks, key=lambda task: task.hour):
+        some: list[Task] = []
+        for task in of_hour:
+            some.append(task)
+            if sum(_rows(each) for each in some) >= TASK_ROWS:
+                yield some
+                some = []
+        if some:
+            yield some
+
+
+def _rows(task: Task) -> int:
+    file = File.read(task.file)
+    return 0 if file is None else file.rows

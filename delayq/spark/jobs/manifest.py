@@ -90,7 +90,7 @@ def measure(messages: DataFrame) -> Measure:
 
 
 def messages_of(path: str) -> str:
-    """Return where the messages of a drained queue are, as Java sees it: it may have been started in another folder."""
+    """Return where the messages of a drained queue are."""
     return f"{whole(path)}/{_MESSAGES}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -9,25 +10,24 @@ from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import functions as f
 
 from delayq.lake.files import write_bytes, write_table
-from delayq.log import log
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.growing import GrowingTable, Stored
 from delayq.spark.archiving.locks import alone
+from delayq.spark.archiving.losses import TellLoss, noting, with_remedy
 from delayq.spark.archiving.queries import Growing, run
 from delayq.spark.failures import translated
-from delayq.spark.jobs.archive import check_ledger, events
+from delayq.spark.jobs.archive import check_ledger, events, warn
 from delayq.spark.reporting import counts as counting
 from delayq.spark.reporting.figures import Figures, by_step
 from delayq.spark.reporting.page import page, step_of
+from delayq.spark.reporting.tallying import LONGEST, Tally
 from delayq.spark.server import Server
 
 TABLE = "counts"
 FOLLOW_EVERY = "10 seconds"
-LATEST = "10 seconds"
-"""An event that is so much older than the last one known may still come: shards have clocks of their own."""
 
 SCHEMA = pa.schema(
     [
@@ -40,16 +40,26 @@ SCHEMA = pa.schema(
         ("longest", pa.float64()),
     ]
 )
+KEY = ("minute", "event", "attempt", "error", "bucket")
 
 
-def report(spark: SparkSession, source: DataFrame | str) -> Figures:
+def report(
+    spark: SparkSession, source: DataFrame | str, *, since: dt.datetime | None = None, until: dt.datetime | None = None
+) -> Figures:
     """Return the figures of queues.
 
     Args:
         source: the path of an archive, or events with its columns, as `ledgers` returns them; they are read once.
+        since: what was before is not counted; what ends a delivery has its time, though that was up to a week before.
+        until: nor is what was at this time, or later.
     """
     found = events(spark, source) if isinstance(source, str) else source
-    return Figures.of(counting.counts(counting.timed(found)).persist())
+    if until is not None:
+        found = found.where(f.col("at") < f.lit(until))
+    if since is None:
+        return Figures.of(counting.counts(counting.timed(found)).persist())
+    timed = counting.timed(found.where(f.col("at") >= f.lit(since) - f.lit(LONGEST)))
+    return Figures.of(counting.counts(timed.where(f.col("at") >= f.lit(since))).persist())
 
 
 def ledgers(spark: SparkSession, server: Server, queues: Sequence[str]) -> DataFrame:
@@ -86,18 +96,21 @@ def save(figures: Figures, path: str) -> None:
 
 def follow(
     spark: SparkSession, server: Server, queues: Sequence[str], path: str, *, stop: threading.Event | None = None,
-    until_now: bool = False,
+    until_now: bool = False, skip_lost: bool = False, tell_loss: TellLoss = warn,
 ) -> Figures:  # fmt: skip
     """Keep figures up to date while queues go on, as `save` writes them: of the minutes that are over.
 
-    Of these, all numbers are those of `report`, but for the times from delivery to ack, which take both ends of a
-    delivery together and are left out. It may be killed at any point; the next run goes on where this one was. What
-    comes when its minute is over already, since a clock was set back, say, is logged and left out.
+    Of these, all numbers are those of `report`; but what takes longer than a week from its delivery to its ack or nack
+    has no time. It may be killed at any point; the next run goes on where this one was. What comes when its minute is
+    over already, since a clock was set back, say, is logged and left out.
 
     Args:
         path: of the folder of the report; ``PATH/counts`` is what it is made of.
         stop: ends the run when it is set.
         until_now: end when all is counted that was there at the start.
+        skip_lost: go on from the oldest entry there is where a ledger has dropped some before they were counted, and
+            write down, as ``PATH/lost/queue=…/*.parquet``, what is missing.
+        tell_loss: is called with each of these.
 
     Returns:
         The figures as they are at the end.
@@ -105,10 +118,10 @@ def follow(
     Raises:
         InvalidInput: a queue keeps no ledger.
         LakeMismatch: another process follows one of the queues here, or the folder's own records are gone.
-        DataLost: entries were dropped from a ledger before they were counted.
+        DataLost: entries were dropped from a ledger before they were counted, and `skip_lost` is off.
     """
     stop = stop or threading.Event()
-    tables = [GrowingTable(path.rstrip("/"), TABLE, queue, "minute", SCHEMA) for queue in dict.fromkeys(queues)]
+    tables = [GrowingTable(path.rstrip("/"), TABLE, queue, "minute", SCHEMA, KEY) for queue in dict.fromkeys(queues)]
     for table in tables:
         check_ledger(server, table.queue)
     keeping = _Keeping(spark, path)
@@ -116,50 +129,34 @@ def follow(
     with ExitStack() as locks:
         for table in tables:
             locks.enter_context(alone(f"{table.work}/following.lock", f"following queue {table.queue} to {path}"))
-        growing = [Growing(table, keeping.tell) for table in tables]
-        queries = [
-            each.start(_counting(spark, server, table.queue).writeStream.outputMode("append"), **trigger)
-            for table, each in zip(tables, growing, strict=True)
-        ]
-        run(queries, growing, stop, [_Late(queries).look, keeping.look])
+        growing: list[Growing] = []
+        for table in tables:
+            tally = Tally(table)
+            tally.check()
+            noted = noting(server, table, tally.look, keeping.tell, tell_loss)
+            growing.append(Growing(table, noted if skip_lost else keeping.tell, tally))
+        frames = [_reading(spark, server, table.queue, fails=not skip_lost) for table in tables]
+        with with_remedy(path, "counted"):
+            queries = [each.start(frame.writeStream, **trigger) for each, frame in zip(growing, frames, strict=True)]
+            run(queries, growing, stop, [keeping.look])
     return keeping.figures()
 
 
-def _counting(spark: SparkSession, server: Server, queue: str) -> DataFrame:
+def _reading(spark: SparkSession, server: Server, queue: str, fails: bool) -> DataFrame:
     # No bound on a batch: each takes all shards to their ends. Else one of them could be an hour behind the others, and
     # what it tells then would count as too late.
-    read = spark.readStream.format("delayq").options(**server.options(events=queue)).load()
-    return counting.counts(read.withWatermark("at", LATEST))
-
-
-class _Late:
-    """Tells of what came too late to be counted."""
-
-    def __init__(self, queries: Sequence[StreamingQuery]) -> None:
-        self._queries = queries
-        self._seen: dict[str, int] = {}
-
-    def look(self) -> None:
-        """Log what the batches have left out that have ended since the last look."""
-        for query in self._queries:
-            for progress in query.recentProgress:
-                if progress.batchId > self._seen.get(query.id, -1):
-                    self._seen[query.id] = progress.batchId
-                    _warn(query, sum(each.numRowsDroppedByWatermark for each in progress.stateOperators))
-
-
-def _warn(query: StreamingQuery, count: int) -> None:
-    if count:
-        log.warning("events came too late to be counted: their minutes were over", query=query.name, at_least=count)
+    options = server.options(events=queue, failOnDataLoss=fails)
+    return spark.readStream.format("delayq").options(**options).load()
 
 
 class _Keeping:
-    """Writes the report anew after each batch that has closed a minute."""
+    """Writes the report at the start, and anew after each batch that has closed a minute."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self._path = path
         self._has_news = threading.Event()
+        self._has_news.set()  # an earlier run may have been killed before it wrote the report
 
     def tell(self, stored: Stored) -> None:
         """Note a batch."""

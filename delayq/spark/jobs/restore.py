@@ -17,6 +17,7 @@ from delayq.message import Deliveries
 from delayq.operations import backup
 from delayq.queue import Queue
 from delayq.scripts import Kept
+from delayq.spark.archiving.folders import for_spark
 from delayq.spark.failures import translated
 from delayq.spark.jobs import manifest as folder
 from delayq.spark.jobs.drain import all_messages
@@ -101,7 +102,7 @@ def _shards(server: Server, name: str) -> int | None:
 
 def _read(spark: SparkSession, path: str, manifest: Manifest) -> DataFrame:
     """Return the messages of a drained queue, if they are what the manifest says."""
-    messages = spark.read.schema(_COLUMNS).parquet(folder.messages_of(path))
+    messages = spark.read.schema(_COLUMNS).parquet(for_spark(folder.messages_of(path)))
     found = measure(messages)
     if found != manifest.measure:
         raise LakeMismatch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from glob import glob
 from pathlib import Path, PurePath
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,8 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark k
 from pyspark.sql import types as t
 
 from delayq.errors import InvalidInput
+from delayq.spark.archiving import folders
 from delayq.spark.failures import checked
-from delayq.spark.writing.rows import COLUMNS
+from delayq.spark.writing.rows import COLUMNS, Rows
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".orc": "orc"}
 """By the end of a file's name; a further ``.gz`` and the like is of no account."""
@@ -19,6 +21,7 @@ FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "jso
 TABLE = "table"
 """The format of a table that the session knows by its name."""
 
+_DEFAULTS = {"csv": {"header": "true"}}
 _PACKED = {".gz", ".bz2", ".zst", ".snappy", ".lz4"}
 _TIMES = ("due_at", "expires_at")
 
@@ -29,23 +32,26 @@ def read_table(
     """Return a table.
 
     Args:
-        place: a file, a folder, or the name of a table.
+        place: a file, a folder, a pattern of such, or the name of a table. What this machine has not is looked for in
+            Spark's default file system.
         table_format: parquet, csv, json (a document a line), another one that Spark reads, or "table"; None goes by
             the file's name.
-        options: of the format, such as ``{"header": "true"}``.
+        options: of the format, such as ``{"sep": ";"}``. The first line of CSV has the names of the columns, unless
+            `header` is "false".
 
     Raises:
         InvalidInput: the format is not known, or there is no such table.
     """
     chosen = table_format or _format_of(place)
     with checked("the table", place, "Give a path or a name that there is, and its format"):
-        reader = spark.read.options(**dict(options or {}))
-        return reader.table(place) if chosen == TABLE else reader.format(chosen).load(_seen_by_java(place))
+        reader = spark.read.options(**_DEFAULTS.get(chosen.lower(), {})).options(**dict(options or {}))
+        return reader.table(place) if chosen == TABLE else reader.format(chosen).load(_path(place))
 
 
-def _seen_by_java(place: str) -> str:
-    """Return a path of this machine as a whole: the folder in which Java was started may be another one by now."""
-    return str(Path(place).absolute()) if Path(place).exists() else place
+def _path(place: str) -> str:
+    """Return where a table is, to Spark; what is not on this machine may be in its default file system."""
+    is_known = "://" in place or Path(place).exists() or bool(glob(place))  # noqa: PTH207  # of any folder
+    return folders.for_spark(place) if is_known else place
 
 
 def _format_of(place: str) -> str:
@@ -59,6 +65,31 @@ def _format_of(place: str) -> str:
             f'"{TABLE}" for one that Spark knows by its name'
         )
     return found
+
+
+def read_messages(
+    spark: SparkSession,
+    table: DataFrame | str,
+    columns: Mapping[str, str] | None = None,
+    delay: float | None = None,
+    table_format: str | None = None,
+    options: Mapping[str, str] | None = None,
+    payload_format: str = "text",
+) -> DataFrame:
+    """Return a table of messages, and say here what is wrong with its columns, rather than in a task.
+
+    Args:
+        table: a DataFrame, or where it is, with `table_format` and `options` as in `read_table`.
+        columns, delay: as in `as_messages`.
+        payload_format: what a payload that is a string is: "text", or the text of a "json" document.
+
+    Raises:
+        InvalidInput: naming what is wrong with the table, or an argument.
+    """
+    found = read_table(spark, table, table_format, options) if isinstance(table, str) else table
+    messages = as_messages(found, columns, delay)
+    Rows(messages.schema, payload_format)
+    return messages
 
 
 def as_messages(table: DataFrame, columns: Mapping[str, str] | None = None, delay: float | None = None) -> DataFrame:

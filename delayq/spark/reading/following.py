@@ -22,6 +22,7 @@ from delayq.topic import Topic
 from delayq.topics.scripts import Extent
 
 MOST_ENTRIES = 10**12
+REMEDY = '; let it keep more, and read on with .option("failOnDataLoss", "false") or from a new checkpoint'
 _GONE = Extent(0, "", "0-0", 0)
 
 
@@ -39,15 +40,13 @@ class Following(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._most = whole(options, "maxEntriesPerTrigger", MOST_ENTRIES)
         self._fails = switch(options, "failOnDataLoss", True)
         self._until: Offsets | None = None
+        self._beginning: Offsets | None = None
         self._open: tuple[ExitStack, Topic] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as those below
         """Return where a new query begins."""
-        extents = self._extents()
-        if self._start == LATEST:
-            return at.dump({shard: at.end(extent) for shard, extent in extents.items()})
-        first = 0 if self._start == EARLIEST else number(self._start)
-        return at.dump({shard: at.before(first, extent) for shard, extent in extents.items()})
+        self._beginning = {shard: self._first(extent) for shard, extent in self._extents().items()}
+        return at.dump(self._beginning)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return how much a batch may read."""
@@ -66,12 +65,15 @@ class Following(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached = at.ahead(ends, offsets)
         if isinstance(limit, ReadMaxRows):
             reached = self._within(limit.max_rows, reached, offsets)
-        return at.dump(offsets | reached)
+        if not reached:
+            return start  # as it is: Spark takes whatever differs for a batch
+        return at.dump(offsets | reached, since=offsets if offsets == self._beginning else None)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divide a batch among tasks."""
         topic, extents = self._topic, self._extents()
-        offsets, ends = at.load(start), at.load(end)
+        first = at.begun(end) if start != end else None  # from one end to itself, to move a watermark, nothing is read
+        offsets, ends = first or at.load(start), at.load(end)
         behind = {shard: offsets.get(shard, BEGINNING) for shard in at.ahead(ends, offsets)}
         pieces: list[InputPartition] = []
         for shard in sorted(behind.keys() & extents.keys()):
@@ -107,6 +109,11 @@ class Following(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = self._topic.connection.run([scripts.extent() for scripts in shards])
         return dict(enumerate(map(expect, extents)))
 
+    def _first(self, extent: Extent) -> Offset:
+        if self._start == LATEST:
+            return at.end(extent)
+        return at.before(0 if self._start == EARLIEST else number(self._start), extent)
+
     def _within(self, most: int, ends: Offsets, offsets: Offsets) -> Offsets:
         """Shorten the way to these ends to so many entries, of which each shard has its share."""
         reached: Offsets = {}
@@ -126,10 +133,7 @@ class Following(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, shard: int, what: str) -> None:
         if self._fails:
-            raise DataLost(
-                f"shard {shard} of {self._streams}: {what}; let it keep more, and read on with "
-                '.option("failOnDataLoss", "false") or from a new checkpoint'
-            )
+            raise DataLost(f"shard {shard} of {self._streams}: {what}{REMEDY}")
         log.warning("entries lost", stream=str(self._streams), shard=shard, what=what)
 
 

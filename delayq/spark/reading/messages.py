@@ -19,6 +19,7 @@ from delayq.spark.server import Server, required
 INSIDE: list[State] = [state for state in STATES if state != "garbage"]
 PARTITIONS = 8
 MOST_PARTITIONS = 10_000
+LEAST_MESSAGES = 1000  # of a task, unless more tasks are asked for: to start one takes as long as to read some hundred
 
 
 class Stretches(InputPartition):
@@ -51,12 +52,13 @@ class Messages(DataSourceReader):
         after, before = bound_ms(options, "after"), bound_ms(options, "before")
         self._after = -math.inf if after is None else after
         self._before = math.inf if before is None else before
-        self._partitions = whole(options, "partitions", MOST_PARTITIONS) or PARTITIONS
+        self._partitions = whole(options, "partitions", MOST_PARTITIONS)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide what is there now among tasks, about evenly."""
+        most, least = (self._partitions, 1) if self._partitions else (PARTITIONS, LEAST_MESSAGES)
         with self._server.queue(self._queue) as queue:
-            steps = spans.plan(queue.core, self._states, self._after, self._before, self._partitions)
+            steps = spans.plan(queue.core, self._states, self._after, self._before, most, least)
             return [Stretches(part) for part in queue.connection.do(steps)] or [Stretches([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

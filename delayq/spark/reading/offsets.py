@@ -28,16 +28,28 @@ Offsets: TypeAlias = dict[int, Offset]
 """By the numbers of the shards. A shard that has none is read from its beginning: it came later."""
 
 BEGINNING = Offset("0-0", 0)
+_SINCE = "since"
 
 
-def dump(offsets: Offsets) -> dict[str, Any]:
-    """Return offsets as Spark keeps them."""
-    return {str(shard): offset._asdict() for shard, offset in offsets.items()}
+def dump(offsets: Offsets, since: Offsets | None = None) -> dict[str, Any]:
+    """Return offsets as Spark keeps them.
+
+    Args:
+        since: of the end of a first batch, where that begins. Spark does not keep it, and asks for the beginning anew
+            when the batch is done again.
+    """
+    stored: dict[str, Any] = {str(shard): offset._asdict() for shard, offset in offsets.items()}
+    return stored if since is None else stored | {_SINCE: dump(since)}
 
 
 def load(stored: Mapping[str, Any]) -> Offsets:
     """Read what `dump` has returned."""
-    return {int(shard): Offset(**offset) for shard, offset in stored.items()}
+    return {int(shard): Offset(**offset) for shard, offset in stored.items() if shard != _SINCE}
+
+
+def begun(stored: Mapping[str, Any]) -> Offsets | None:
+    """Return where the batch begins whose end was stored, of the first one; None of others."""
+    return load(stored[_SINCE]) if _SINCE in stored else None
 
 
 def end(extent: Extent) -> Offset:
@@ -52,7 +64,9 @@ def before(entry: int, extent: Extent) -> Offset:
         return Offset(id_of(behind), None)
     if extent.added is not None:
         return Offset(id_of(behind), extent.added - extent.length)
-    # All that is there is behind the place: by its id, something between them would seem to have been trimmed.
+    # What was trimmed between the place and what is there would, by its id, seem to have been so later.
+    if extent.first:
+        return Offset(id_of(number(extent.first) - 1), None)
     return Offset(BEGINNING.id if behind < number(extent.last) else id_of(behind), None)
 
 
@@ -72,8 +86,8 @@ def missing(offset: Offset, extent: Extent) -> str | None:
 
 
 def _is_held(offset: Offset, extent: Extent) -> bool:
-    """Whether nothing behind a place can have been trimmed: what is in front of it is still there."""
-    return bool(extent.first) and number(extent.first) <= number(offset.id)
+    """Whether nothing behind a place can have been trimmed: what is there begins in front of it, or right behind it."""
+    return bool(extent.first) and number(extent.first) <= number(offset.id) + 1
 
 
 def advance(scripts: TopicScripts, offset: Offset, until: Offset, most: int) -> Steps[tuple[Offset, int]]:

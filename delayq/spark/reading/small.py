@@ -18,9 +18,12 @@ from delayq.stats import QueueStats
 STATS = {
     "queue": "string",
     **dict.fromkeys((*STATES, *QueueStats.COUNTERS), "bigint"),
+    "at": "timestamp",
     "paused_since": "timestamp",
     "next_due_at": "timestamp",
+    "oldest_due_at": "timestamp",
     "lateness": "map<bigint,bigint>",
+    "handler_time": "map<bigint,bigint>",
 }
 SCHEDULES = {
     "name": "string",
@@ -65,7 +68,7 @@ class Stats(_Small):
 
     def _rows(self, queue: Queue) -> list[dict[str, Any]]:
         told = msgspec.structs.asdict(queue.stats())
-        return [told | {"lateness": list(told["lateness"].items())}]
+        return [told | {name: list(told[name].items()) for name in ("lateness", "handler_time")}]
 
 
 class Schedules(_Small):

@@ -31,7 +31,9 @@ class Stretch(NamedTuple):
     end: int
 
 
-def plan(core: Core, states: Sequence[State], after_ms: float, before_ms: float, most: int) -> Steps[list[list[Span]]]:
+def plan(
+    core: Core, states: Sequence[State], after_ms: float, before_ms: float, most: int, least: int = 1
+) -> Steps[list[list[Span]]]:
     """Divide what is there now into at most `most` parts of about equal size; none when nothing is there.
 
     A part may be of several states and shards, so that small ones do not take a task each. What comes behind the last
@@ -39,6 +41,7 @@ def plan(core: Core, states: Sequence[State], after_ms: float, before_ms: float,
 
     Args:
         after_ms, before_ms: the scores: from the one on, until before the other.
+        least: messages of a part, where there are several.
     """
     shards = yield from core.opened()
     where = [(number, state) for number in range(len(shards)) for state in states]
@@ -47,7 +50,7 @@ def plan(core: Core, states: Sequence[State], after_ms: float, before_ms: float,
     counts = [expect(result) for result in (yield counting)]
     skipped, ends = counts[::2], counts[1::2]
     sizes = [max(0, end - skip) for skip, end in zip(skipped, ends, strict=True)]
-    parts = divide(sizes, most)
+    parts = divide(sizes, max(1, min(most, sum(sizes) // least)))
     calls = []
     for each in (each for part in parts for each in part):
         number, state = where[each.which]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
+from pyspark.sql.window import WindowSpec
 
 from delayq.spark.reporting.buckets import bucket_of
 
@@ -21,27 +22,36 @@ def timed(events: DataFrame) -> DataFrame:
 
     It is null where the ledger no longer has that delivery.
     """
-    millis, number = (f.split("entry", "-").getItem(i).cast("bigint") for i in (0, 1))
-    before = Window.partitionBy("queue", "id", "attempt").orderBy(millis, number)
+    before = _attempts()
     is_end = f.col("event").isin("acked", "nacked") & (f.lag("event").over(before) == "delivered")
-    since = f.col("at").cast("double") - f.lag("at").over(before).cast("double")
+    since = (f.unix_micros("at") - f.unix_micros(f.lag("at").over(before))) / 1_000_000
     return events.withColumn("took", f.when(is_end, since).otherwise(_late()))
+
+
+def unended(events: DataFrame) -> DataFrame:
+    """Return the deliveries after which nothing was told of their attempt: `timed` needs them for what comes."""
+    told = events.withColumn("then", f.lead("event").over(_attempts()))
+    return told.where((f.col("event") == "delivered") & f.col("then").isNull()).drop("then")
+
+
+def place_of(entry: str) -> list[Column]:
+    """Return by what entries are in order: the two numbers of their ids."""
+    return [f.split(entry, "-").getItem(i).cast("bigint") for i in (0, 1)]
 
 
 def counts(events: DataFrame) -> DataFrame:
     """Count events: one row per queue, minute, event, attempt, error and bucket of `took`, with `COLUMNS`.
 
     Args:
-        events: of ledgers, with `took`, where it was added; those of a stream have a watermark on `at`.
+        events: of ledgers, with `took`, as `timed` adds it.
 
     Returns:
         `error` is why messages have died, with long numbers and ids as ``…``, else null; `longest` is of `took`.
     """
-    took = f.col("took") if "took" in events.columns else _late()
     error = f.when(f.col("event") == "died", like(f.col("reason")))
     keyed = events.select(
-        "queue", "at", "event", "attempt", took.alias("took"), error.alias("error"),
-        bucket_of(f.round(took * 1000)).alias("bucket"),
+        "queue", "at", "event", "attempt", "took", error.alias("error"),
+        bucket_of(f.round(f.col("took") * 1000)).alias("bucket"),
     )  # fmt: skip
     counted = keyed.groupBy(f.window("at", "1 minute"), *_KEYS).agg(
         f.count("*").alias("n"), f.max("took").alias("longest")
@@ -51,9 +61,19 @@ def counts(events: DataFrame) -> DataFrame:
     )
 
 
+def summed(counts: DataFrame) -> DataFrame:
+    """Add counts up that are of the same minute, event, attempt, error and bucket."""
+    keys = ("queue", "minute", *_KEYS[1:])
+    return counts.groupBy(*keys).agg(f.sum("n").alias("n"), f.max("longest").alias("longest"))
+
+
 def like(reason: Column) -> Column:
     """Return what errors of a kind have in common: all but their ids, and of those that are long the beginning."""
     return f.substring(f.regexp_replace(f.coalesce(reason, f.lit("")), _IDS, "…"), 1, _ERROR_LENGTH)
+
+
+def _attempts() -> WindowSpec:
+    return Window.partitionBy("queue", "id", "attempt").orderBy(*place_of("entry"))
 
 
 def _late() -> Column:

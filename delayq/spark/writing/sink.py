@@ -19,6 +19,7 @@ from delayq.names import new_id
 from delayq.operations.core import Core
 from delayq.operations.sealing import Sealed, seal_one
 from delayq.operations.sending import send_new
+from delayq.spark.failures import ASIDE
 from delayq.spark.reading.options import check_known
 from delayq.spark.server import Server, ServerClock, required
 from delayq.spark.writing.ids import Ids
@@ -149,7 +150,7 @@ class Task:
             named = "" if row.id is None else f" (id {row.id!r})"
             raise RowRefused(
                 f"row {row.number} of partition {self._partition}{named} cannot be sent: {error}. Rows before it may "
-                'have been: a rerun under the same ids leaves those. .option("mode", "PERMISSIVE") puts such rows aside'
+                f'have been: a rerun under the same ids leaves those. {ASIDE}.option("mode", "PERMISSIVE")'
             ) from error
         self.rejects.append(Reject(self._partition, row.number, row.id, str(error)))
 

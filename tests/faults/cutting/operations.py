@@ -240,10 +240,14 @@ OPERATIONS: dict[str, Operation] = {
     "history": Operation(lambda q, _: q.history("later"), ("Queue.history",)),
     "why": Operation(lambda q, _: q.why("later").partition(" until ")[0], ("Queue.why",)),
     "peek": Operation(lambda q, _: sorted(map(known, q.peek("unack"))), ("Queue.peek",)),
+    "page": Operation(lambda q, _: [known(info) for info in q.page("dead", limit=2).messages], ("Queue.page",)),
     "stats": Operation(lambda q, _: counts(q), ("Queue.stats",)),
     "upcoming": Operation(
         lambda q, _: [bucket.count for bucket in q.upcoming(2 * HOUR, 2 * HOUR)], ("Queue.upcoming",)
     ),
+    "consumers": Operation(lambda q, _: [each.pid for each in q.consumers()], ("Queue.consumers",)),
+    "sample": Operation(lambda q, _: q.sample(), ("Queue.sample",), lambda told, _: not told),
+    "samples": Operation(lambda q, _: len(q.samples()), ("Queue.samples",), first=Queue.sample),
     "configure": Operation(_configured, ("Queue.configure",)),
     "configuration": Operation(lambda q, _: q.configuration(), ("Queue.configuration",)),
     "pause": Operation(lambda q, _: q.pause(), ("Queue.pause",)),
@@ -252,6 +256,9 @@ OPERATIONS: dict[str, Operation] = {
     "purge of one state": Operation(lambda q, _: q.purge("pending"), ("Queue.purge",), between=DISCARDED),
     "collect_garbage": Operation(lambda q, _: q.collect_garbage(), ("Queue.collect_garbage",)),
     "dead.list": Operation(lambda q, _: sorted(map(known, q.dead.list())), ("DeadLetters.list",)),
+    "dead.causes": Operation(
+        lambda q, _: {cause.reason: cause.count for cause in q.dead.causes().causes}, ("DeadLetters.causes",)
+    ),
     "dead.requeue of all": Operation(lambda q, _: q.dead.requeue(), ("DeadLetters.requeue",)),
     "dead.requeue": Operation(lambda q, _: q.dead.requeue(["dead-0", "later"]), ("DeadLetters.requeue",)),
     "dead.redrive": Operation(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 
@@ -56,12 +58,17 @@ def run(world: World) -> Verdict:
 
 
 def strike(world: World, victim: subprocess.Popen[bytes]) -> None:
-    """Kill a consumer; if possible when the last line of its journal says that a handler has just begun."""
+    """Kill a consumer, stopped first: if possible where its journal ends with a handler that has begun."""
     path = world.folder / f"consumer-{victim.pid}.jsonl"
 
-    def is_busy() -> bool:
+    def is_caught() -> bool:
+        victim.send_signal(signal.SIGSTOP)
+        os.waitpid(victim.pid, os.WUNTRACED)  # until it stands
         lines = path.read_bytes().splitlines() if path.exists() else []
-        return bool(lines) and b'"delivered"' in lines[-1]
+        if lines and b'"delivered"' in lines[-1]:
+            return True
+        victim.send_signal(signal.SIGCONT)
+        return False
 
-    eventually(is_busy, 1)
+    eventually(is_caught, 1)
     world.kill(victim)

@@ -17,7 +17,7 @@ RATE = 200.0  # messages a second
 GROWTH = 1.01  # of resident memory, at most
 LONG_SECONDS = float(os.environ.get("DELAYQ_SOAK_SECONDS", "1200"))
 WARM_SHARE = 0.2  # of the time: imports, pools, the first retries
-FIXED_KEYS = 14  # all that a queue may have beside its messages: see delayq/keys.py
+FIXED_KEYS = 17  # all that a queue may have beside its messages: see delayq/keys.py
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 

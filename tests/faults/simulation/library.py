@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from delayq import leases, log, loop, mover, outbox, pace, quarantine, queue, turns, waiter, workers
+from delayq import crew, leases, log, loop, mover, outbox, pace, quarantine, queue, turns, waiter, workers
 from delayq.operations import claiming, core, resting, sealing, sending, settling
 from tests.faults.simulation.bells import Belfry
 from tests.faults.simulation.fibers import Stage
@@ -18,7 +18,22 @@ from tests.faults.simulation.network import Network, SimulatedConnection
 from tests.faults.simulation.server import Server
 from tests.faults.simulation.standins import Threading, VirtualTime, Wakeup
 
-TIMED = (core, claiming, sending, settling, resting, leases, pace, quarantine, turns, workers, mover, queue, waiter)
+TIMED = (
+    crew,
+    core,
+    claiming,
+    sending,
+    settling,
+    resting,
+    leases,
+    pace,
+    quarantine,
+    turns,
+    workers,
+    mover,
+    queue,
+    waiter,
+)
 
 
 @contextmanager
@@ -36,6 +51,8 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
         (loop, "bell", belfry),
         (mover, "bell", belfry),
         (waiter, "bell", belfry),
+        (crew, "os", SimpleNamespace(getpid=lambda: 1)),
+        (crew, "platform", SimpleNamespace(node=lambda: "simulated")),
         (mover, "Wakeup", partial(Wakeup, stage)),
         (waiter, "secrets", SimpleNamespace(token_hex=lambda _: f"receiver-{next(tokens)}")),
         (waiter, "consumer_name", str),

@@ -24,7 +24,17 @@ SECOND = 1_000_000  # microseconds
 STORM_US = 6 * SECOND
 DRAIN_US = 120 * SECOND  # a message that waits through all of its retries needs less
 LEDGER_EVERY = 7  # seeds
-LASTING = {"meta", "stats", "bell", "timer", "consumers", "events"}  # the keys that a drained queue leaves
+LASTING = {
+    "meta",
+    "stats",
+    "bell",
+    "timer",
+    "consumers",
+    "crew",
+    "events",
+    "samples:minute",
+    "samples:ten",
+}  # the keys that a drained queue leaves
 END = 60  # lines of the trace that a failure shows
 
 
@@ -213,5 +223,5 @@ class Simulation:
             raise Violation(f"the books do not balance: {queue.stats()}")
         client: Any = self.connection.client
         keys = [key.decode() for key in client.keys("*")]
-        if left := [key for key in keys if key.rsplit(":", 1)[1] not in LASTING]:
+        if left := [key for key in keys if key.split("}:", 1)[1] not in LASTING]:
             raise Violation(f"keys are left: {sorted(left)}")

@@ -1,7 +1,10 @@
-"""Reads of a cluster, and of a master that sentinels watch."""
+"""Reads and writes of a cluster, and of a master that sentinels watch."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from delayq import Outgoing, Queue, Topic
@@ -9,6 +12,8 @@ from delayq.spark import reading
 from delayq.topics.publishing import NewRecord
 from tests.conftest import StartServer
 from tests.spark import reads
+from tests.spark.kept import assert_whole
+from tests.spark.tables import table, written
 from tests.topologies import Cluster, Watched
 
 
@@ -42,13 +47,43 @@ def check_stream(url: str) -> None:
     assert sorted(int(row["payload"]) for row in first + second) == list(range(60))
 
 
-def test_all_of_a_cluster_is_read(start_server: StartServer):
-    url = Cluster(start_server).url
-    check_all_reads(url)
-    check_stream(url)
+def check_writes(spark: SparkSession, url: str, folder: Path) -> list[str]:
+    """Write a table and, when all of it was delivered, write it again with one more row, as a rerun does.
+
+    Returns:
+        a key of each shard.
+    """
+    rows = table(spark, [(f"m{n}", f"{n}", 0.0) for n in range(60)], "id string, payload string, delay double")
+    with Queue("jobs", url=url, shards=6) as queue:
+        assert queue.cancel(queue.send("x").id) == "cancelled"  # by which the shards are recorded
+        told = written(rows, url, folder)
+        assert told == {"queue": "jobs", "sent": 60, "existing": 0, "rejected": 0}
+        taken = queue.receive(60)
+        assert {message.id: message.payload for message in taken} == {f"m{n}": f"{n}" for n in range(60)}
+        assert all(queue.ack(taken))
+
+        more = rows.union(table(spark, [("new", "new", 0.0)], rows.schema.simpleString()))
+        told = written(more, url, folder)
+        assert (told["sent"], told["existing"]) == (1, 60)
+        assert [message.id for message in queue.receive(60)] == ["new"]
+        assert_whole(queue)
+        return [scripts.keys.meta for scripts in queue.core.shards]
 
 
-def test_master_that_sentinels_watch_is_read(start_server: StartServer):
+def test_all_nodes_of_a_cluster_are_read_and_written_once(
+    spark: SparkSession, start_server: StartServer, tmp_path: Path
+):
+    cluster = Cluster(start_server)
+    check_all_reads(cluster.url)
+    check_stream(cluster.url)
+    keys = check_writes(spark, cluster.url, tmp_path)
+    assert {cluster.owner(key).port for key in keys} == {node.port for node in cluster.masters}
+
+
+def test_master_that_sentinels_watch_is_read_and_written_once(
+    spark: SparkSession, start_server: StartServer, tmp_path: Path
+):
     url = Watched(start_server).url
     check_all_reads(url)
     check_stream(url)
+    check_writes(spark, url, tmp_path)

@@ -1,0 +1,160 @@
+"""``python -m benchmarks.pages``: how long the dashboard takes for a page where a state holds a million messages.
+
+With ``--queues``, instead: how long it takes for the overview of so many queues, each with a day of samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from html import unescape
+from urllib.parse import quote
+
+import click
+import httpx
+from delayq.cli.output import print_table
+
+from benchmarks.server import BenchServer
+from delayq import Outgoing, Queue
+from delayq.keys import QueueKeys
+from delayq.web import Dashboard, app
+from delayq.web.listing import PAGE, View
+from delayq.web.watching import MOST_EYES
+
+BATCH = 10_000
+SAME_INSTANT_MS = 4_000_000_000_000
+PAYLOAD = {"to": "someone@example.org", "subject": "Your order has shipped", "order": 4711}
+MINUTES = 1440
+FOLLOWED = ("Next", "Last", "Back")
+
+
+def fill(server: BenchServer, queue: Queue, messages: int) -> None:
+    """Let there be so many messages in pending, half of them due at one instant, and as many dead, with errors."""
+    keys = QueueKeys("delayq", queue.name)
+    for start in range(0, 2 * messages, BATCH):
+        queue.send_many([Outgoing(PAYLOAD, delay=3600 + n, id=f"m{n:08}") for n in range(start, start + BATCH)])
+    pipe = server.client.pipeline(transaction=False)
+    for start in range(0, messages, BATCH):
+        ids = [f"m{n:08}" for n in range(start, start + BATCH)]
+        dead = [f"m{n:08}" for n in range(messages + start, messages + start + BATCH)]
+        if start < messages // 2:
+            pipe.zadd(keys.pending, dict.fromkeys(ids, SAME_INSTANT_MS))
+        pipe.zrem(keys.pending, *dead)
+        pipe.zadd(keys.dead, {each: 1_700_000_000_000 + number + start for number, each in enumerate(dead)})
+        pipe.hset(keys.errors, mapping={each: f"HTTP 50{number % 7}: no luck" for number, each in enumerate(dead)})
+        pipe.hset(keys.reasons, mapping=dict.fromkeys(dead, "exhausted"))
+        pipe.execute()
+
+
+async def timed(dashboard: Dashboard, path: str, times: int) -> tuple[list[float], str]:
+    """Return how long the dashboard took for a page, ms, each time; and the page."""
+    transport = httpx.ASGITransport(dashboard)
+    took, text = [], ""
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        for _ in range(times):
+            began = time.perf_counter()
+            answer = await client.get(path)
+            took.append((time.perf_counter() - began) * 1000)
+            text = answer.raise_for_status().text
+    return took, text
+
+
+def link(page: str, title: str) -> str:
+    """Return where a link of a page leads."""
+    return unescape(page.partition(f">{title}</a>")[0].rpartition('href="')[2].partition('"')[0])
+
+
+async def measure(url: str, messages: int, times: int) -> list[tuple[str, str, str]]:
+    """Return of each page what it is, and how long it took: the median and the longest."""
+    dashboard, base = app({"main": url}), "/main/queues/many"
+    rows: list[tuple[str, str, str]] = []
+
+    async def look(what: str, path: str) -> str:
+        took, text = await timed(dashboard, path, times + 1)
+        took = took[1:]
+        rows.append((what, f"{statistics.median(took):.1f}", f"{max(took):.1f}"))
+        return text
+
+    await look("overview", "/")
+    await look("queue", base)
+    for state in ("pending", "dead"):
+        path = f"{base}/messages"
+        page = await look(f"{state}: first page", f"{path}?state={state}")
+        for title in FOLLOWED:
+            page = await look(f"{state}: {title.lower()}", path + link(page, title))
+    gone = quote(quote(f"{SAME_INSTANT_MS} m{messages // 4:08}x", safe=""))
+    await look("pending: behind an id that is gone", f"{base}/messages?state=pending&after={gone}")
+    await look("search of a payload, a turn", f"{base}/messages?state=pending&where=payload&text=nobody")
+    await look("search of an error, a turn", f"{base}/messages?state=dead&where=error&text=nobody")
+    await look("message", f"{base}/messages/m00000007")
+    for name in ("dead", "schedules", "consumers"):
+        await look(name, f"{base}/{name}")
+    await look("server", "/main/server")
+    await dashboard.close()
+    return rows
+
+
+def multiply(server: BenchServer, queues: int) -> None:
+    """Let there be so many queues, each with a day behind it."""
+    now, model = time.time() * 1000, QueueKeys("delayq", "model")
+    for minute in range(MINUTES):
+        at = str(now - (MINUTES - minute) * 60_000)
+        with Queue("model", url=server.url, clock=lambda at=at: at) as queue:  # type: ignore[misc]
+            queue.send(PAYLOAD)
+            queue.ack(queue.receive(1))
+            queue.sample()
+    pipe = server.client.pipeline(transaction=False)
+    for kept in (model.meta, model.stats, model.samples_minute, model.samples_ten):
+        dumped = server.client.dump(kept)
+        assert dumped is not None, f"{kept} was counted"
+        for number in range(queues):
+            pipe.restore(kept.replace("{model}", f"{{queue-{number:05}}}"), 0, dumped)
+        pipe.execute()
+    server.client.unlink(*server.client.scan_iter("delayq:{model}:*"))
+
+
+async def measure_many(url: str, queues: int, times: int) -> list[tuple[str, str, str]]:
+    """Return how long the overview takes, asked for in several ways, while a round goes on, and that one itself."""
+    dashboard, rows = app({"main": url}, interval=0), list[tuple[str, str, str]]()
+    watch, began = dashboard.state.watches["main"], time.perf_counter()
+
+    async def look(what: str, *paths: str) -> None:
+        took = [(await timed(dashboard, path, 1))[0][0] for path in paths]
+        rows.append((what, f"{statistics.median(took):.1f}", f"{max(took):.1f}"))
+
+    await look("overview, the very first", "/")
+    pages = [f"/main/queues?start=queue-{start:05}" for start in range(PAGE, min(queues, MOST_EYES), PAGE)]
+    await look("page seen for the first time", *pages)
+    await look("page seen before", *pages)
+    await look("found by name", *["/?name=99"] * times)
+    while (sight := await watch.now(View())).looked_at < sight.total:  # noqa: ASYNC110  # nobody tells
+        await asyncio.sleep(0.5)
+    rows.append(("round over all queues", f"{(time.perf_counter() - began) * 1000:.0f}", ""))
+    await look("in trouble", *["/?trouble=1"] * times)
+    await look("metrics", *["/metrics"] * 3)
+    await dashboard.close()
+    return rows
+
+
+@click.command()
+@click.option("--messages", default=1_000_000, show_default=True, help="In pending, and as many dead letters.")
+@click.option("--times", default=20, show_default=True, help="How often each page is asked for.")
+@click.option("--queues", default=0, help="Measure the overview of so many queues instead.")
+def main(messages: int, times: int, queues: int) -> None:
+    """Measure the pages of the dashboard, each asked for in the process that makes it: milliseconds."""
+    if queues:
+        with BenchServer() as server:
+            multiply(server, queues)
+            click.echo(f"Redis {server.version}: {queues:,} queues")
+            print_table(("page", "#median, ms", "#longest, ms"), asyncio.run(measure_many(server.url, queues, times)))
+        return
+    with BenchServer() as server, Queue("many", url=server.url) as queue:
+        fill(server, queue, messages)
+        counts = queue.stats()
+        click.echo(f"Redis {server.version}: {counts.pending:,} pending, {counts.dead:,} dead")
+        print_table(("page", "#median, ms", "#longest, ms"), asyncio.run(measure(server.url, messages, times)))
+
+
+if __name__ == "__main__":
+    main()

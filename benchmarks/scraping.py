@@ -1,0 +1,125 @@
+"""What it costs a consumer to be scraped: delayq with a metrics port, in turn with delayq without."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from delayq.cli.monitoring import routes
+from delayq.cli.samples import Paired, alternate
+
+from benchmarks.own import opened
+from benchmarks.server import BenchServer
+from delayq import Consumer, Queue
+from delayq.metrics import Metrics, MetricsServer
+
+# In a process of its own, as Prometheus is: its processor time is not the consumer's. A line names what to scrape.
+SCRAPER = """
+import select, urllib.request
+lines = open(0, "rb", buffering=0)  # a buffer would take in a line that select then waits for
+url, count = "", 0
+while True:
+    if select.select([lines], [], [], 1.0)[0]:
+        told = lines.readline().decode()
+        if not told:
+            break
+        if not told.strip():
+            print(count, flush=True)
+        url, count = told.strip(), 0
+    if url:
+        urllib.request.urlopen(url).read()
+        count += 1
+"""
+
+
+class Scraper:
+    """Scrapes once a second, while it is told what."""
+
+    def __init__(self) -> None:
+        words = [sys.executable, "-c", SCRAPER]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _tell(self, text: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{text}\n")
+        self._process.stdin.flush()
+
+    def begin(self, url: str) -> None:
+        """Scrape now, and every second from now on."""
+        self._tell(url)
+
+    def end(self) -> int:
+        """Scrape no more; return how often it was."""
+        self._tell("")
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class Measure:
+    """Drains a queue, scraped or not.
+
+    Attributes:
+        scrapes: how many there were, a sample a run.
+    """
+
+    def __init__(self, queue: Queue, fill: Callable[[], None], scraper: Scraper, count: int) -> None:
+        self._queue, self._fill, self._scraper, self._count = queue, fill, scraper, count
+        self.scrapes: list[int] = []
+
+    def with_port(self) -> float:
+        """Return the messages a second of a consumer that is scraped."""
+        metrics = Metrics([self._queue])
+        with MetricsServer("127.0.0.1", 0, routes(metrics, lambda _: "")) as served:
+            return self._rate(f"http://127.0.0.1:{served.port}/metrics")
+
+    def without(self) -> float:
+        """Return those of one that has no port."""
+        return self._rate("")
+
+    def _rate(self, url: str) -> float:
+        self._fill()
+        if url:
+            self._scraper.begin(url)
+        began = time.perf_counter()
+        handled = Consumer(self._queue, lambda _: None).drain()
+        seconds = time.perf_counter() - began
+        if url:
+            self.scrapes.append(self._scraper.end())
+        if handled != self._count:
+            raise RuntimeError(f"{self._count} messages were due, and {handled} were handled: the figures are void")
+        return handled / seconds
+
+
+@contextmanager
+def scraping() -> Iterator[Scraper]:
+    """Yield a scraper, in a process of its own until the block ends."""
+    scraper = Scraper()
+    try:
+        yield scraper
+    finally:
+        scraper.close()
+
+
+def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Return the rates of a consumer that is scraped once a second, measured in turn with those of one that is not."""
+    with opened(server, size) as place, scraping() as scraper:
+        measure = Measure(place.queue, lambda: place.due(messages), scraper, messages)
+        measure.without()  # connects, and loads the scripts
+        paired: Paired = alternate(measure.with_port, measure.without, runs)
+    told = f"{paired.median:,.0f}/s, {cost(paired.ratio):.1%} less than without"
+    say(f"drain, scraped {sum(measure.scrapes)} times in {runs} runs: {told}")
+    return {"drain": paired.as_record() | {"scrapes": measure.scrapes}}
+
+
+def cost(ratio: float) -> float:
+    """Return what a metrics port costs, as a share of the rate without."""
+    return 1 - ratio

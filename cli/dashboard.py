@@ -1,0 +1,166 @@
+"""dashboard: queues in a browser."""
+
+from __future__ import annotations
+
+import ipaddress
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from delayq.errors import InvalidInput
+
+from .logging import LogFormat, configure
+from .options import command
+from .output import note
+from .several import Place, servers_option
+
+if TYPE_CHECKING:
+    from delayq.web import Login
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+STOP_SECONDS = 5
+
+
+@command(
+    """
+    delayq send emails hello --delay 1m
+    delayq dashboard --port 8700
+    """,
+    "Show queues in a browser.",
+)
+@click.option("--port", default=8700, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; others need a login.")
+@servers_option
+@click.option("--prefix", default="delayq", show_default=True, help="What all keys in Redis begin with.")
+@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@click.option(
+    "--token",
+    envvar="DELAYQ_DASHBOARD_TOKEN",
+    show_envvar=True,
+    metavar="TEXT",
+    help="One secret for all who may look; better in the environment, for others on this machine see arguments.",
+)
+@click.option(
+    "--users-file",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="Users and their passwords: lines that --new-user prints.",
+)
+@click.option("--new-user", metavar="NAME", help="Ask for a password, print a line for the users file, and end.")
+@click.option(
+    "--role",
+    default="operator",
+    show_default=True,
+    type=click.Choice(["operator", "viewer"]),
+    help="Of the new user, or of whoever has the token: a viewer changes nothing.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which browsers may ask; repeatable. Default: on a loopback address its own names, else any.",
+)
+@click.option("--behind", metavar="ADDRESS", help="Of the proxy in front, whose X-Forwarded-… headers are believed.")
+@click.option("--root-path", default="", metavar="PATH", help="The path below which the proxy serves the dashboard.")
+@click.option(
+    "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
+)
+def dashboard(
+    port: int, host: str, places: Sequence[Place], prefix: str, read_only: bool, token: str | None,
+    users_file: Path | None, new_user: str | None, role: str, hosts: Sequence[str], behind: str | None, root_path: str,
+    log_format: LogFormat,
+) -> int:  # fmt: skip
+    """Serve the dashboard until SIGTERM or Ctrl-C: all queues of one or more servers, live, and what keeps them.
+
+    \b
+    delayq dashboard --new-user ann >> users.txt
+    delayq dashboard --host 0.0.0.0 --users-file users.txt
+
+    Passwords go over the wire as they are: off this machine, put a proxy with TLS in front of it, and name it by
+    --behind. Each action is logged with who did it.
+    """  # noqa: D301  # click wants the character
+    configure(log_format)
+    web = _web()
+    if new_user is not None:
+        click.echo(web.user_line(new_user, role, _password()))
+        return 0
+    login = _login(web, token, users_file, role)
+    if login is None and not _is_loopback(host):
+        raise click.UsageError(
+            f"--host {host} lets others in: give --users-file, or --token of 16 characters or more, that they log in by"
+        )
+    known = [*((*LOOPBACK, host) if _is_loopback(host) else ()), *hosts]
+    app = web.app(_servers(places), prefix=prefix, read_only=read_only, login=login, hosts=known)
+    _serve(app, _listening(host, port), behind, f"/{root_path.strip('/')}" if root_path.strip("/") else "")
+    return 0
+
+
+def _web() -> Any:
+    try:
+        from delayq import web  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as error:
+        raise InvalidInput(f"the dashboard needs {error.name}: pip install 'delayq[dashboard]'") from error
+    return web
+
+
+def _login(web: Any, token: str | None, users_file: Path | None, role: str) -> Login | None:
+    if token is not None and users_file is not None:
+        raise click.UsageError("--token and --users-file were given: give one of them")
+    if users_file is not None:
+        login: Login = web.Users.read(users_file)
+        return login
+    return None if token is None else web.Token(token, role)
+
+
+def _servers(places: Sequence[Place]) -> Any:
+    """Return what `delayq.web.app` takes."""
+    named = {each.name: each.url for each in places if each.name is not None}
+    return named or [each.url for each in places] or None
+
+
+def _password() -> str:
+    if sys.stdin is None or not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\n") if sys.stdin else ""
+    password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return password
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    address = host.strip("[]")
+    try:
+        family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((address, port), family=family)
+    except OSError as error:
+        remedy = "choose another --port" if port else "choose another --host"
+        raise click.ClickException(f"cannot listen on {host}:{port} ({error.strerror}): {remedy}") from error
+
+
+def _serve(app: Any, listening: socket.socket, behind: str | None, root_path: str) -> None:
+    import uvicorn  # noqa: PLC0415  # an extra
+
+    with listening:
+        address, port = listening.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        note(f"the dashboard is at http://{shown}:{port}{root_path}/ until Ctrl-C")
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, server_header=False, root_path=root_path,
+            proxy_headers=behind is not None, forwarded_allow_ips=behind, timeout_graceful_shutdown=STOP_SECONDS,
+        )  # fmt: skip
+        previous = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:  # uvicorn ends in good order, and then passes the signal on: it has done what it is for
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            for number, old in previous.items():
+                signal.signal(number, old)

@@ -1,0 +1,118 @@
+"""exporter: metrics of all queues of one server or several."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from delayq.names import check_queue_name
+from delayq.topics.record import GroupInfo
+from delayq.urls import redact
+
+from .monitoring import metrics_library, routes
+from .options import command
+from .server import Server
+from .several import Place, servers_option
+
+if TYPE_CHECKING:
+    from delayq.metrics import Metrics
+
+PORT = 8701
+SECONDS = 5.0  # that --once waits for a server
+
+
+@command(
+    """
+    delayq send emails hello --delay 1h
+    delayq exporter --once
+    """,
+    "Serve metrics of all queues, for Prometheus.",
+)
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535), help="0 is any free port.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Listen on this address; 0.0.0.0 is all of them, as a container needs.",
+)
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Tell of this topic's groups, too; repeatable.")
+@click.option(
+    "--max-queues",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    default=1000,
+    show_default=True,
+    help="Of each server, tell of so many, in the order of their names.",
+)
+@click.option("--once", is_flag=True, help="Print what a scrape would get, and end.")
+@servers_option
+@click.option("--prefix", default="delayq", show_default=True, help="What all keys in Redis begin with.")
+def exporter(
+    places: Sequence[Place], prefix: str, port: int, host: str, topics: Sequence[str], max_queues: int, once: bool
+) -> int:
+    """Serve /metrics of all queues of each --url, found by name every minute, until SIGTERM or Ctrl-C.
+
+    One exporter is enough for a server. Of several, each sample has the label server: the name, or else the address. A
+    server that does not answer has delayq_server_up 0. /healthz says that the exporter runs, /readyz that all servers
+    answer.
+
+    With --once, metrics are printed, as for the textfile collector of a node_exporter. Exit code 1 when a queue could
+    not be read.
+    """
+    if topics and len(places) > 1:
+        raise click.UsageError("--topic goes with one --url: give each server an exporter of its own")
+    library = metrics_library("delayq exporter")
+    with ExitStack() as stack:
+        urls = [each.url for each in places] or (None,)
+        servers = [stack.enter_context(Server(url, prefix)) for url in urls]
+        labels = [each.name or address(each.url) for each in places] if len(places) > 1 else [""]
+        found = [library.Found(each, label, max_queues) for each, label in zip(servers, labels, strict=True)]
+        metrics = library.Metrics(topics=[Later(servers[0], name) for name in topics], servers=found)
+        if once:
+            return _print(metrics)
+        with _until_signal() as wait, library.MetricsServer(host, port, routes(metrics, lambda _: "")):
+            wait()
+    return 0
+
+
+class Later:
+    """A topic of a server that may be away as yet."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.name = check_queue_name(name, "topic name")
+        self._server = server
+
+    def groups(self) -> Sequence[GroupInfo]:
+        """List the topic's groups."""
+        return self._server.topic(self.name).groups()
+
+
+def address(url: str) -> str:
+    """Return what samples call a server: where it is, without secrets and settings."""
+    scheme, _, rest = redact(url).partition("://")
+    place = rest.partition("?")[0]
+    return place.rpartition("@")[2] if scheme.startswith("redis") else place
+
+
+def _print(metrics: Metrics) -> int:
+    """Print what a scrape would get; return an exit code."""
+    click.echo(metrics.exposition().body.decode(), nl=False)
+    return int(bool(metrics.unread(SECONDS)))
+
+
+@contextmanager
+def _until_signal() -> Iterator[Callable[[], bool]]:
+    """Yield a function that waits for SIGTERM or SIGINT; one that came before ends it at once."""
+    ended = threading.Event()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    previous = {number: signal.signal(number, lambda *_: ended.set()) for number in numbers}
+    try:
+        yield ended.wait
+    finally:
+        for number, old in previous.items():
+            signal.signal(number, old)

@@ -1,0 +1,91 @@
+"""Tables whose rows become messages: the options of the jobs that take one, and what these tell of its rows."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import click
+import msgspec
+
+from delayq.spark.jobs.preview import Preview
+from delayq.spark.writing.rows import FORMATS
+from delayq.times import show_moment
+
+from ..options import PAIR, Decorator, Function, delay_option
+from ..output import note, plural, print_json, print_table, say
+
+BAR = 40  # characters
+
+ASIDE = "--rejects FOLDER"
+"""What to give for rows that cannot be sent, as an error tells it."""
+
+OPTIONS: tuple[Decorator, ...] = (
+    click.argument("table"),
+    click.option(
+        "--map",
+        "columns",
+        multiple=True,
+        type=PAIR,
+        metavar="COLUMN=SQL",
+        help="What payload, due_at, delay, id, headers, max_retries or expires_at is, in Spark SQL; repeatable. "
+        "Default: the table's columns of these names.",
+    ),
+    delay_option,
+    click.option(
+        "--format", "table_format", metavar="NAME", help="parquet, csv, json, orc or table. Default: by the name's end."
+    ),
+    click.option(
+        "--option", "options", multiple=True, type=PAIR, metavar="KEY=VALUE", help="Of the format: sep=';'; repeatable."
+    ),
+    click.option(
+        "--payload-format",
+        type=click.Choice(FORMATS),
+        default="text",
+        show_default=True,
+        help="What a string payload is.",
+    ),
+    click.option("--run", metavar="NAME", help="Name this work: done again under its name, no row is sent twice."),
+    click.option(
+        "--rejects", metavar="FOLDER", help="Put rows that cannot be sent there, with the reasons, and go on."
+    ),
+    click.option("--dry-run", is_flag=True, help="Change nothing, and tell what would be sent, and when."),
+)
+
+
+def table_options(function: Function) -> Function:
+    """TABLE, and how its rows become messages: the function gets `source`, arguments of the jobs, and the others."""
+
+    @functools.wraps(function)
+    def with_source(*args: Any, columns: Any, options: Any, **kwargs: Any) -> Any:
+        source = {name: kwargs.pop(name) for name in ("delay", "table_format", "payload_format")}
+        source |= {"columns": dict(columns), "options": dict(options)}
+        return function(*args, source=source, **kwargs)
+
+    decorated: Function = with_source
+    for option in reversed(OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def tell_preview(found: Preview, as_json: bool) -> None:
+    """Print what a dry run has found."""
+    if as_json:
+        hours = {at.isoformat(): count for at, count in found.hours.items()}
+        print_json(msgspec.structs.asdict(found) | {"hours": hours})
+        return
+    say(f"would send {plural(found.sendable, 'message')}; cannot send {found.refused:,}")
+    for reason, count in found.reasons.items():
+        say(f"  {count:,} × {reason}")
+    if found.earliest is not None and found.latest is not None:
+        say(f"due from {show_moment(found.earliest)} to {show_moment(found.latest)}")
+        most = max(found.hours.values())
+        rows = [(f"{at:%Y-%m-%d %H:00}", count, "█" * round(BAR * count / most)) for at, count in found.hours.items()]
+        print_table(["hour (UTC)", "#messages", ""], rows)
+
+
+def tell_rejected(count: int, rejects: str | None, as_json: bool) -> int:
+    """Tell of rows that were put aside, but for JSON, which has their number; return the exit code."""
+    if count and not as_json:
+        note(f"put aside {plural(count, 'row')} that cannot be sent: see {rejects}")
+    return 1 if count else 0

@@ -1,0 +1,44 @@
+"""``--watch``: a command that goes on until Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+from .options import DURATION, Decorator
+
+LEAST_SECONDS, MOST_SECONDS = 0.1, 3600.0
+
+watch_option: Decorator = click.option(
+    "--watch",
+    type=DURATION,
+    metavar="[TIME]",
+    is_flag=False,
+    flag_value="2s",
+    help="Again and again, every 2s or as given, as in --watch=10s, until Ctrl-C.",
+)
+
+
+def again(seconds: float, show: Callable[[], int | None]) -> int:
+    """Call a function every so many seconds until Ctrl-C; return the greatest exit code of its calls.
+
+    On a terminal, each call has a cleared screen.
+
+    Raises:
+        click.UsageError: the time is out of range.
+    """
+    if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        raise click.UsageError("--watch is not between 100ms and 1h")
+    code = 0
+    try:
+        while True:
+            if sys.stdout.isatty():
+                click.clear()
+            code = max(code, show() or 0)
+            sys.stdout.flush()
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        return code

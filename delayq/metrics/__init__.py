@@ -1,0 +1,14 @@
+"""Metrics of queues and topics for Prometheus. It needs prometheus_client: ``pip install 'delayq[metrics]'``."""
+
+from __future__ import annotations
+
+try:
+    import prometheus_client as _prometheus_client  # noqa: F401  # what is not there is told here, in words
+except ImportError as error:
+    raise ImportError("delayq.metrics needs prometheus_client: pip install 'delayq[metrics]'") from error
+
+from delayq.metrics.collector import Exposition, Metrics
+from delayq.metrics.found import Found
+from delayq.metrics.serving import Answer, MetricsServer
+
+__all__ = ["Answer", "Exposition", "Found", "Metrics", "MetricsServer"]

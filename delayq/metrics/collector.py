@@ -1,0 +1,168 @@
+"""The collector: one read of each queue a scrape."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from delayq.errors import InvalidInput
+from delayq.metrics import families
+from delayq.metrics.found import Found
+from delayq.metrics.reading import QueueReading, Reader, Reading, ReadQueue, ReadTopic, Subject, TopicReading, left
+
+SECONDS = 5.0
+"""That a scrape waits for servers; Prometheus' own patience is 10 s, unless it is told otherwise."""
+
+
+class Exposition(NamedTuple):
+    """A page for a scrape."""
+
+    body: bytes
+    content_type: str
+
+
+class Metrics(Collector):
+    """Tells Prometheus of queues and topics; to be registered with a registry, or asked for its `exposition`.
+
+    Each scrape reads each of them once; scrapes at the same time share that. What cannot be read within `seconds` has a
+    `delayq_up` of 0, and no other sample.
+
+    Args:
+        queues: no two of one name.
+        topics: no two of one name.
+        servers: whose queues are found by name; when there are several, each is to have a label of its own.
+        seconds: that a scrape waits for all of them together, more than 0.
+
+    Raises:
+        InvalidInput: names or labels that are not distinct.
+    """
+
+    def __init__(
+        self,
+        queues: Sequence[ReadQueue] = (),
+        topics: Sequence[ReadTopic] = (),
+        servers: Sequence[Found] = (),
+        seconds: float = SECONDS,
+    ) -> None:
+        for what, names in (
+            ("queue", [queue.name for queue in queues]),
+            ("topic", [topic.name for topic in topics]),
+            ("server", [server.label for server in servers]),
+        ):
+            check_distinct(what, names)
+        self._seconds = seconds
+        self._servers = servers
+        single: list[Subject] = [*queues, *topics]
+        self._sources = [_Source("", Reader(_always(each)), _always(each)) for each in single]
+        self._found = [_Source(each.label, Reader(each), lambda each=each: each.known) for each in servers]  # type: ignore[misc]
+        self._names = ["server", "queue"] if any(each.label for each in servers) else ["queue"]
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what is to be registered beside it is not asked of servers."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Read, and yield what was read."""
+        yield from self._families(self._read(self._seconds))
+
+    def unread(self, seconds: float) -> list[str]:
+        """Read, and return the names of the queues, topics and servers that could not be read within `seconds`."""
+        told = self._read(seconds)
+        return _down((*told.queues_up, *told.topics_up, *told.servers))
+
+    def silent(self, seconds: float) -> list[str]:
+        """Read, and return what has not answered within `seconds`; of a server, one of its queues is answer enough."""
+        told = self._read(seconds)
+        return _down((*(told.servers if self._servers else told.queues_up), *told.topics_up))
+
+    def exposition(self, accept: str = "", beside: Collector | None = None) -> Exposition:
+        """Return what a scrape is answered with.
+
+        Args:
+            accept: the header of the request, by which the format is chosen.
+            beside: what else is told, such as `prometheus_client.REGISTRY`.
+        """
+        registry = CollectorRegistry()
+        registry.register(self)
+        if beside is not None:
+            registry.register(beside)
+        encode, content_type = choose_encoder(accept)
+        return Exposition(encode(registry), content_type)
+
+    def _read(self, seconds: float) -> _Told:
+        told = _Told()
+        deadline = time.monotonic() + seconds
+        for source, sweep in [(source, source.reader.begin()) for source in (*self._sources, *self._found)]:
+            found = sweep.wait(left(deadline))
+            told.note(source, found)
+            if source in self._found:
+                told.servers.append(({"server": source.label}, sweep.is_known and _answers(found, sweep.is_done)))
+        return told
+
+    def _families(self, told: _Told) -> Iterator[Metric]:
+        yield families.up(self._names, told.queues_up, "queue")
+        yield from families.of_queues(told.queues, self._names)
+        if told.topics_up:
+            yield families.up(["topic"], told.topics_up, "topic")
+            yield from families.of_topics(told.topics)
+        if self._servers:
+            yield families.up(["server"], told.servers, "server")
+            yield families.left_out({server.label: server.left_out for server in self._servers})
+
+
+class _Source(NamedTuple):
+    """Where something is read: `known` returns what is to be read, as far as that is known."""
+
+    label: str
+    reader: Reader
+    known: Callable[[], Sequence[Subject]]
+
+
+class _Told:
+    """What one scrape has read."""
+
+    def __init__(self) -> None:
+        self.queues: list[tuple[families.Labels, QueueReading]] = []
+        self.topics: list[tuple[families.Labels, TopicReading]] = []
+        self.queues_up: list[tuple[families.Labels, bool]] = []
+        self.topics_up: list[tuple[families.Labels, bool]] = []
+        self.servers: list[tuple[families.Labels, bool]] = []
+
+    def note(self, source: _Source, found: Mapping[Subject, Reading | None]) -> None:
+        """Note what was read, and what was not."""
+        for subject in {**dict.fromkeys(source.known()), **found}:
+            reading = found.get(subject)
+            if isinstance(reading, QueueReading):
+                self.queues.append(({"server": source.label, "queue": subject.name}, reading))
+            elif isinstance(reading, TopicReading):
+                self.topics.append(({"topic": subject.name}, reading))
+            ups = self.topics_up if hasattr(subject, "groups") else self.queues_up
+            named = "topic" if hasattr(subject, "groups") else "queue"
+            ups.append(({"server": source.label, named: subject.name}, reading is not None))
+
+
+def _down(ups: Iterable[tuple[families.Labels, bool]]) -> list[str]:
+    names = (labels.get("queue") or labels.get("topic") or labels["server"] for labels, is_up in ups if not is_up)
+    return [name or "the server" for name in names]
+
+
+def _answers(found: Mapping[Subject, Reading | None], is_all: bool) -> bool:
+    """Tell whether a server answers; one of many queues may take longer for all of them than a scrape waits."""
+    return any(reading is not None for reading in found.values()) or (is_all and not found)
+
+
+def _always(subject: Subject) -> Callable[[], Sequence[Subject]]:
+    return lambda: [subject]
+
+
+def check_distinct(what: str, names: Sequence[str]) -> None:
+    """Raise InvalidInput when a name is there twice: samples of both would be taken for those of one."""
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(f"two {what}s for metrics are called {name!r}: tell of each in a place of its own")

@@ -1,0 +1,154 @@
+"""From what was read of queues to the families of samples that Prometheus takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from delayq.keys import STATES
+from delayq.metrics.reading import QueueReading, TopicReading
+from delayq.stats import QueueStats
+
+HIGHEST_POWER = 22
+"""The last bucket with an end of its own is of 2^22 ms, 70 minutes: what took longer is in the one without end."""
+
+BUCKETS_MS = [2**power for power in range(HIGHEST_POWER + 1)]
+
+COUNTERS = {
+    "sent": "New messages; one that replaced another is counted as replaced instead.",
+    "replaced": "Messages that replaced another one of their id.",
+    "promoted": "Moves from pending to ready.",
+    "delivered": "Hand-outs to consumers, repeated ones included.",
+    "acked": "Messages that are done.",
+    "nacked": "Deliveries that have failed, and are tried again.",
+    "released": "Hand-outs that came back unstarted.",
+    "held_back": "Of those released: the ones that had to wait for others of their key.",
+    "lease_lost": "Hand-outs whose lease ran out.",
+    "died": "Moves to the dead letters.",
+    "requeued": "Dead letters that were brought back.",
+    "rescheduled": "Changes of a due time.",
+    "expired": "Messages that were discarded when their time was over.",
+    "cancelled": "Messages that were withdrawn.",
+    "purged": "Messages that were discarded by a purge, or as dead letters too old.",
+    "collected": "Payloads deleted by the garbage collector.",
+}
+
+Labels: TypeAlias = Mapping[str, str]
+Samples: TypeAlias = Sequence[tuple[Labels, QueueReading]]
+TopicSamples: TypeAlias = Sequence[tuple[Labels, TopicReading]]
+
+
+def of_queues(samples: Samples, names: Sequence[str]) -> Iterator[Metric]:
+    """Yield all families of queues.
+
+    Args:
+        names: of the labels that each queue has.
+    """
+    for counter, told in COUNTERS.items():
+        rows = [(labels, getattr(each.stats, counter)) for labels, each in samples]
+        yield _counter(f"delayq_messages_{counter}", told, names, rows)
+    yield _states(samples, names)
+    for gauge, told in GAUGES.items():
+        rows = [(labels, VALUES[gauge](each)) for labels, each in samples]
+        yield _gauge(f"delayq_{gauge}", told, names, rows)
+    for name, (told, field) in HISTOGRAMS.items():
+        family = HistogramMetricFamily(f"delayq_{name}_seconds", f"{told} {ESTIMATED}", labels=names)
+        for labels, each in samples:
+            buckets, total = histogram(getattr(each.stats, field))
+            family.add_metric([labels[name] for name in names], buckets=buckets, sum_value=total)
+        yield family
+
+
+def of_topics(samples: TopicSamples) -> Iterator[Metric]:
+    """Yield all families of topics' groups."""
+    for field, told in GROUPS.items():
+        rows = [
+            ({**labels, "group": group.name}, float(getattr(group, field)))
+            for labels, each in samples
+            for group in each.groups
+        ]
+        yield _gauge(f"delayq_topic_{field}", told, ["topic", "group"], rows)
+
+
+def up(names: Sequence[str], rows: Iterable[tuple[Labels, bool]], subject: str) -> Metric:
+    """Return the family that tells of what could be read."""
+    told = f"1 when the {subject} could be read for this scrape, 0 when it could not, or not in time."
+    return _gauge(f"delayq_{'' if subject == 'queue' else subject + '_'}up", told, names, rows)
+
+
+def left_out(counts: Mapping[str, int]) -> Metric:
+    """Return the family that tells how many queues of each server are not told of."""
+    told = "Queues that are not told of: there are too many."
+    return _gauge(
+        "delayq_queues_left_out", told, ["server"], [({"server": name}, each) for name, each in counts.items()]
+    )
+
+
+def histogram(counts: Mapping[int, int]) -> tuple[list[tuple[str, float]], float]:
+    """Return buckets as Prometheus has them, in seconds, each with those below; and an estimate of the sum.
+
+    Args:
+        counts: ms (the upper end of a bucket, a power of two) to how many are in it.
+    """
+    buckets: list[tuple[str, float]] = []
+    below = 0
+    for end in BUCKETS_MS:
+        below += counts.get(end, 0)
+        buckets.append((repr(end / 1000), below))
+    buckets.append(("+Inf", sum(counts.values())))
+    middles = ((0.5 if end == 1 else 0.75 * end, count) for end, count in counts.items())
+    return buckets, sum(middle * count for middle, count in middles) / 1000
+
+
+def oldest_due_age(stats: QueueStats) -> float:
+    """Return for how many seconds the earliest message that is due, and not handled, has been so; 0 without any."""
+    return 0.0 if stats.oldest_due_at is None else max(0.0, (stats.at - stats.oldest_due_at).total_seconds())
+
+
+GAUGES = {
+    "consumers": "Consumers that were seen within the last 30 seconds.",
+    "oldest_due_age_seconds": "For how long the earliest message that is due has waited to be handled; 0 when none is.",
+    "paused": "1 while the queue hands out nothing.",
+    "messages_unaccounted": "Messages that the books do not account for: 0, or something is wrong.",
+    "messages_adjusted": "What repairs have struck off the books; added to them when negative.",
+}
+VALUES = {
+    "consumers": lambda each: float(each.consumers),
+    "oldest_due_age_seconds": lambda each: oldest_due_age(each.stats),
+    "paused": lambda each: float(each.stats.paused_since is not None),
+    "messages_unaccounted": lambda each: float(each.stats.missing),
+    "messages_adjusted": lambda each: float(each.stats.adjusted),
+}
+HISTOGRAMS = {
+    "lateness": ("How long after their due time messages were handed out.", "lateness"),
+    "handler": ("How long handlers took.", "handler_time"),
+}
+ESTIMATED = "The sum is an estimate, from the middles of the buckets."
+GROUPS = {
+    "lag": "Records that the group was not handed yet.",
+    "unacked": "Records that the group was handed, and has not acked.",
+    "consumers": "Consumers of the group.",
+}
+
+
+def _states(samples: Samples, names: Sequence[str]) -> Metric:
+    rows = [
+        ({**labels, "state": state}, float(getattr(each.stats, state))) for labels, each in samples for state in STATES
+    ]
+    return _gauge("delayq_messages", "Messages that are there now, by state.", [*names, "state"], rows)
+
+
+def _counter(name: str, told: str, names: Sequence[str], rows: Iterable[tuple[Labels, float]]) -> Metric:
+    family = CounterMetricFamily(name, told, labels=names)
+    for labels, value in rows:
+        family.add_metric([labels[each] for each in names], value)
+    return family
+
+
+def _gauge(name: str, told: str, names: Sequence[str], rows: Iterable[tuple[Labels, float]]) -> Metric:
+    family = GaugeMetricFamily(name, told, labels=names)
+    for labels, value in rows:
+        family.add_metric([labels[each] for each in names], value)
+    return family

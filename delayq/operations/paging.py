@@ -1,0 +1,201 @@
+"""Paging: some messages of a state, behind or in front of a place, in time that does not grow with the state."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import msgspec
+
+from delayq.calls import Call, Steps, expect, one, text, together, word
+from delayq.errors import InvalidInput
+from delayq.info import MessageInfo
+from delayq.keys import State
+from delayq.operations import scanning
+from delayq.operations.core import Core
+from delayq.operations.inspecting import check_limit, check_state, describe
+from delayq.operations.walking import BEGINNING, Place, Row, place
+from delayq.scripts import MAX_IDS, Found, Scripts
+
+END = "+"
+"""The cursor behind all messages."""
+
+PROBES = 16  # a round trip: five of them find a place among a million messages of one instant
+TRIES = 5  # to read what has not moved since it was found
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Some messages of a state, lowest score first.
+
+    Attributes:
+        messages: as far as they were still known when they were described.
+        sizes: bytes of what is stored of each payload, headers and all, by id; 0 where it is gone.
+        total: how many messages the state holds.
+        rank: how many of them stand in front of this page; with `total`, of about the same instant.
+        before: what to give as `before` for the page in front of this one; None when there is none.
+        after: what to give as `after` for the page behind this one; None when there is none.
+    """
+
+    messages: list[MessageInfo]
+    sizes: dict[str, int]
+    total: int
+    rank: int
+    before: str | None = None
+    after: str | None = None
+
+
+def page(
+    core: Core, state: State, after: str | None, before: str | None, limit: int, largest: int | None = None
+) -> Steps[Page]:
+    """Return up to `limit` messages of a state, behind `after` or in front of `before`.
+
+    Args:
+        after: a cursor; None for the beginning.
+        before: a cursor instead, or "+" for the end.
+        largest: bytes; larger envelopes are not read, so that their messages seem to have none.
+    """
+    check_state(state)
+    check_limit(limit, most=MAX_IDS)
+    if after is not None and before is not None:
+        raise InvalidInput(f"after={after!r} and before={before!r} cannot both bound a page: give one of them")
+    at = BEGINNING if after is None else read_cursor(after)
+    if before not in (None, END):
+        at = read_cursor(before)
+    shards = yield from core.opened()
+    if before is None:
+        slices = yield from together(*(_behind(scripts, state, at, limit) for scripts in shards))
+    else:
+        end = None if before == END else at
+        slices = yield from together(*(_in_front(scripts, state, end, limit) for scripts in shards))
+    found: list[tuple[int, int, list[Row]]] = [expect(each) for each in slices]
+    total = sum(count for count, _, _ in found)
+    rows = list(heapq.merge(*(rows for _, _, rows in found), key=place))
+    rank = sum(rank for _, rank, _ in found)
+    if before is not None:
+        rank += max(0, len(rows) - limit)  # those of other shards' pages
+        rows = rows[-limit:]
+    rows = rows[:limit]
+    messages, sizes = yield from described(core, state, rows, largest)
+    return Page(
+        messages=messages,
+        sizes=sizes,
+        total=total,
+        rank=rank,
+        before=cursor(place(rows[0])) if rows and rank > 0 else None,
+        after=cursor(place(rows[-1])) if rows and rank + len(rows) < total else None,
+    )
+
+
+def cursor(at: Place) -> str:
+    """Return a place as text, which `read_cursor` reads."""
+    score, member = at
+    return f"{score:.17g} {member.decode('utf-8', 'surrogateescape')}"
+
+
+def read_cursor(given: str) -> Place:
+    """Return the place that a cursor names; raises InvalidInput."""
+    score, space, message_id = given.partition(" ") if isinstance(given, str) else ("", "", "")
+    try:
+        at = float(score)
+    except ValueError:
+        at = float("nan")
+    if not space or at != at:
+        raise InvalidInput(f"{given!r} is no cursor: give `before` or `after` of another page as it is")
+    return at, message_id.encode("utf-8", "surrogateescape")
+
+
+def rank_of(scripts: Scripts, state: State, at: Place, behind: bool = True) -> Steps[int]:
+    """Return how many rows of a state stand at `at` or in front of it; without `behind`, in front of it only.
+
+    Redis counts by scores alone: among rows of the same one, the place is searched for.
+    """
+    key = scripts.keys.state(state)
+    score = f"{at[0]:.17g}"
+    low: int
+    high: int
+    low, high = map(expect, (yield [Call(key, ("ZCOUNT", key, "-inf", bound), int) for bound in (f"({score}", score)]))
+    while low < high:
+        ranks = sorted({low + (high - low) * number // PROBES for number in range(PROBES)})
+        probes = yield [scripts.ranked_page(state, 1, rank) for rank in ranks]
+        for rank, rows in zip(ranks, map(expect, probes), strict=True):
+            if rows and (place(rows[0]) < at or (behind and place(rows[0]) == at)):
+                low = rank + 1
+            else:
+                high = rank
+                break
+    return low
+
+
+def _behind(scripts: Scripts, state: State, at: Place, limit: int) -> Steps[tuple[int, int, list[Row]]]:
+    """Return how many rows there are, how many up to a place, and the next ones."""
+    rank, rows = 0, []
+    for _ in range(TRIES):
+        rank = 0 if at == BEGINNING else (yield from rank_of(scripts, state, at))
+        # With the row in front of it: when that is another one by now, rows have gone, and some would be left out.
+        first = max(0, rank - 1)
+        rows = yield from one(scripts.ranked_page(state, limit + rank - first, first))
+        if not rank or (rows and place(rows[0]) <= at):
+            break
+    total = yield from _count(scripts, state)
+    return total, rank, [row for row in rows if place(row) > at][:limit]
+
+
+def _in_front(scripts: Scripts, state: State, at: Place | None, limit: int) -> Steps[tuple[int, int, list[Row]]]:
+    """Return how many rows there are, how many in front of the page, and the page in front of a place, or the last."""
+    rank, rows = 0, []
+    for _ in range(TRIES):
+        if at is None:
+            rank = yield from _count(scripts, state)
+        else:
+            rank = yield from rank_of(scripts, state, at, behind=False)
+        first = max(0, rank - limit)
+        rows = yield from one(scripts.ranked_page(state, rank - first + 1, first))  # and the row behind them
+        if at is None or len(rows) <= rank - first or place(rows[-1]) >= at:
+            break
+    total = yield from _count(scripts, state)
+    rows = [row for row in rows if at is None or place(row) < at][-limit:]
+    return total, max(0, rank - len(rows)), rows
+
+
+def _count(scripts: Scripts, state: State) -> Steps[int]:
+    key = scripts.keys.state(state)
+    return (yield from one(Call(key, ("ZCARD", key), int)))
+
+
+def described(
+    core: Core, state: State, rows: list[Row], largest: int | None
+) -> Steps[tuple[list[MessageInfo], dict[str, int]]]:
+    """Describe rows as they were seen in a state, and tell the sizes of their envelopes."""
+    ids = [message_id for message_id, _ in rows]
+    known: dict[str, MessageInfo] = {}
+    sizes: dict[str, int] = {}
+    for scripts, positions in core.by_shard(range(len(rows)), lambda position: ids[position]):
+        of_shard = [ids[position] for position in positions]
+        sizes |= yield from scanning.sizes(scripts, of_shard)
+        left = {each: sizes[each] for each in of_shard if largest is None or sizes[each] <= largest}
+        stored: dict[str, bytes] = {}
+        while left:
+            stored |= yield from scanning.envelopes(scripts, left)
+        told = yield from _told(scripts, state, of_shard)
+        for position, fields in zip(positions, told, strict=True):
+            message_id, score = rows[position]
+            found = Found({state: float(score)}, *fields, stored.get(message_id))
+            info = describe(core, message_id, found)
+            assert info is not None, "it was found in a state"
+            known[message_id] = info
+    return [known[message_id] for message_id in ids], sizes
+
+
+def _told(
+    scripts: Scripts, state: State, ids: list[str]
+) -> Steps[list[tuple[str | None, str | None, str | None, bool]]]:
+    """Return of each message its deliveries, its last error, its reason of death, and whether it was cancelled."""
+    if not ids:
+        return []
+    keys, words = scripts.keys, list(map(word, ids))
+    hashes = [Call(key, ("HMGET", key, *words), list) for key in (keys.attempts, keys.errors, keys.reasons)]
+    running = words if state == "unack" else []
+    flags: list[Call[Any]] = [Call(keys.cancelled, ("SISMEMBER", keys.cancelled, each), bool) for each in running]
+    replies = [expect(each) for each in (yield [*hashes, *flags])]
+    cancelled = replies[3:] or [False] * len(ids)
+    return [(text(a), text(b), text(c), flag) for a, b, c, flag in zip(*replies[:3], cancelled, strict=True)]

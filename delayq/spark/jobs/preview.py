@@ -1,0 +1,137 @@
+"""What a table of messages would become: looked at, and nothing changed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+
+from delayq.errors import InvalidInput
+from delayq.names import check_queue_name
+from delayq.operations.core import Core, Settings
+from delayq.operations.sealing import seal_one
+from delayq.spark.failures import translated
+from delayq.spark.jobs.tables import read_messages
+from delayq.spark.jobs.tasks import in_tasks
+from delayq.spark.server import Server, ServerClock
+from delayq.spark.writing.rows import Row, Rows
+
+MOST_REASONS = 10
+MOST_HOURS = 100_000  # eleven years of them
+
+Checked: TypeAlias = tuple[dt.datetime | None, str | None]
+"""When a row would be due, or why it cannot be sent."""
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What a table of messages would become.
+
+    Attributes:
+        sendable: rows that would be sent, or rest in a lake, unless their ids exist.
+        refused: rows that cannot be sent.
+        reasons: why, the most frequent first, with how many rows; ten at most.
+        earliest, latest: due times; None when there is nothing to send.
+        hours: messages by the hour in which they are due, earliest first; those without any are left out.
+    """
+
+    sendable: int
+    refused: int
+    reasons: dict[str, int]
+    earliest: dt.datetime | None
+    latest: dt.datetime | None
+    hours: dict[dt.datetime, int]
+
+
+def preview(
+    spark: SparkSession,
+    table: DataFrame | str,
+    server: Server | None,
+    queue: str,
+    columns: Mapping[str, str] | None = None,
+    *,
+    delay: float | None = None,
+    table_format: str | None = None,
+    options: Mapping[str, str] | None = None,
+    payload_format: str = "text",
+) -> Preview:
+    """Return what `schedule` or `defer` would do; nothing is changed.
+
+    Args:
+        server: by whose clock delays count; None for each machine's own, as for a lake.
+        table, queue, columns, delay, table_format, options, payload_format: as in these.
+
+    Raises:
+        InvalidInput: as they do.
+    """
+    messages = read_messages(spark, table, columns, delay, table_format, options, payload_format)
+    with translated():
+        rows = _checks(messages, server, check_queue_name(queue), payload_format).cache()
+        try:
+            return _summed_up(rows)
+        finally:
+            rows.unpersist()
+
+
+def _checks(messages: DataFrame, server: Server | None, queue: str, payload_format: str) -> DataFrame:
+    """Return one row per row of a table of messages: `due_at`, or the `reason` why it cannot be sent; one is null."""
+    schema = messages.schema
+
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[list[Checked]]:
+        rows = Rows(schema, payload_format)
+        with _opened(server, queue) as (core, clock):
+            for batch in batches:
+                now = clock()
+                yield [_checked(core, row, now) for row in rows.read(batch, 0, now)]
+
+    return in_tasks(messages, check, "due_at timestamp, reason string")
+
+
+@contextmanager
+def _opened(server: Server | None, queue: str) -> Iterator[tuple[Core, Callable[[], dt.datetime]]]:
+    """Yield what messages are sealed with, and what tells the time."""
+    if server is None:
+        yield Core(queue, "delayq", None, Settings()), partial(dt.datetime.now, dt.UTC)
+        return
+    with server.queue(queue) as opened:
+        yield opened.core, ServerClock(opened).now
+
+
+def _checked(core: Core, row: Row, now: dt.datetime) -> Checked:
+    if isinstance(row.message, InvalidInput):
+        return None, str(row.message)
+    try:
+        seal_one(core, row.message, "")
+    except InvalidInput as error:
+        return None, str(error)
+    if row.message.at is not None:
+        return row.message.at, None
+    return now + dt.timedelta(seconds=float(row.message.delay or 0)), None  # type: ignore[arg-type]  # a number here
+
+
+def _summed_up(rows: DataFrame) -> Preview:
+    due = F.col("due_at")
+    total = rows.agg(F.count(due), F.count("reason"), F.unix_micros(F.min(due)), F.unix_micros(F.max(due))).first()
+    assert total is not None, "an aggregate of all rows is one row"
+    reasons = rows.where("reason IS NOT NULL").groupBy("reason").count().orderBy(F.desc("count"), "reason")
+    hour = F.unix_micros(F.date_trunc("hour", due)).alias("hour")
+    hours = rows.where(due.isNotNull()).groupBy(hour).count().orderBy("hour")
+    return Preview(
+        sendable=total[0],
+        refused=total[1],
+        reasons=dict(map(tuple, reasons.limit(MOST_REASONS).collect())),
+        earliest=_moment(total[2]),
+        latest=_moment(total[3]),
+        hours={_moment(at): count for at, count in hours.limit(MOST_HOURS).collect()},  # type: ignore[misc]  # none null
+    )
+
+
+def _moment(micros: int | None) -> dt.datetime | None:
+    """Return a moment as Spark counts it; its own way to one goes by the zone of this process."""
+    return None if micros is None else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)

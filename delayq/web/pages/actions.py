@@ -1,0 +1,84 @@
+"""Actions on messages: a form is confirmed, with a count, and then runs as a task."""
+
+from __future__ import annotations
+
+import secrets
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from delayq.calls import shown
+from delayq.web import acting, reaching, rendering, works
+from delayq.web.deeds import Deed, counted
+from delayq.web.tasks import Task, Tasks, Work, word_of
+from delayq.web.visiting import visit, who
+
+MOST_LISTED = 10
+
+
+async def confirm(request: Request) -> Response:
+    """Tell what a form would do, with how many messages, and ask for the rest."""
+    queue = await reaching.queue_of(request)
+    deed = Deed.of(visit(request).form)
+    up_to = await works.last_score(queue, deed.filter.state) if deed.act == "purge" else None
+    return rendering.page(
+        request,
+        "actions.html",
+        deed=deed,
+        count=await counted(queue, deed),
+        up_to=up_to or 0,
+        listed=deed.ids[:MOST_LISTED],
+        once=secrets.token_urlsafe(12),
+    )
+
+
+async def run(request: Request) -> Response:
+    """Let a task do it; a form that is sent twice leads to the task of the first time."""
+    queue, form = await reaching.queue_of(request), visit(request).form
+    tasks: Tasks = request.app.state.tasks
+    deed, once = Deed.of(form), word_of(form)
+    work = deed.work(queue, (await queue.stats()).at)
+    task = tasks.asked(once)
+    if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
+        task = Task(request.path_params["server"], queue.name, deed.title(), who(request), alone=deed.is_sweep)
+        if deed.dry:
+            task.again = dict(deed.fields()) | {"delay": deed.delay, "rate": deed.rate}
+        line = audit_line(task, deed)
+        begin(request, task, work, once, line)
+        if deed.is_sweep:
+            acting.note(request, line | {"outcome": "began"})
+        await task.over(QUICK_SECONDS)
+    return RedirectResponse(rendering.url(request, "task", server=task.server, task=task.id), 303)
+
+
+QUICK_SECONDS = 0.3
+"""How long a task may take to be over when its page is shown first."""
+
+
+def begin(request: Request, task: Task, work: Work, once: str, line: dict[str, object]) -> None:
+    """Start a task, of whose end, or why it was refused, an audit line tells."""
+    tasks: Tasks = request.app.state.tasks
+    try:
+        tasks.start(task, work, once, lambda ended: acting.note(request, line | outcome(ended)))
+    except HTTPException as error:
+        acting.note(request, line | {"outcome": f"refused: {error.detail}"})
+        raise
+
+
+def audit_line(task: Task, deed: Deed) -> dict[str, object]:
+    """Return what an audit line tells of a task."""
+    about: dict[str, object] = {"ids": [*map(shown, deed.ids)]} if deed.ids else {"all": deed.filter.words()}
+    return {"who": task.who, "action": deed.act, "server": task.server, "queue": task.queue, "task": task.id} | about
+
+
+def outcome(task: Task) -> dict[str, object]:
+    """Return what an audit line tells of the end of a task."""
+    return {"outcome": f"failed: {task.error}" if task.error else task.status, "told": " ".join(task.told)}
+
+
+ROUTES = [
+    Route("/{server:name}/queues/{queue:name}/confirm", confirm, name="confirm", methods=["POST"]),
+    Route("/{server:name}/queues/{queue:name}/run", run, name="run", methods=["POST"]),
+]

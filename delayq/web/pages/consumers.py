@@ -1,0 +1,33 @@
+"""Consumers: who takes the messages of a queue, and what each holds."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.web import reaching, rendering
+from delayq.web.rendering import Entry
+
+MOST_LISTED = 100
+MOST_HELD = 20
+
+
+async def consumers(request: Request) -> Response:
+    """List the consumers, those that live first."""
+    queue = await reaching.queue_of(request)
+    found = sorted(await queue.consumers(), key=lambda each: (not each.is_alive, each.name))
+    stats = await queue.stats()
+    return rendering.page(
+        request,
+        "consumers.html",
+        rows=found[:MOST_LISTED],
+        total=len(found),
+        most_held=MOST_HELD,
+        stats=stats,
+        now=stats.at,
+    )
+
+
+TAB = Entry("Consumers", "consumers")
+ROUTES = [Route("/{server:name}/queues/{queue:name}/consumers", consumers, name="consumers")]

@@ -1,0 +1,79 @@
+"""A group of a topic: its consumers, what they have not acked, and taking that over."""
+
+from __future__ import annotations
+
+import secrets
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.aio import Topic
+from delayq.durations import parse_duration
+from delayq.errors import UnknownGroup
+from delayq.names import check_group_name
+from delayq.topics import grouping, rescuing
+from delayq.web import acting, reaching, rendering
+from delayq.web.tasks import Tasks, word_of
+from delayq.web.visiting import visit
+
+MOST_LISTED = 100
+STALLED_SECONDS = 60.0
+"""A consumer that holds something and was not heard of for so long is stalled."""
+
+MOST_CLAIMED = 100
+
+
+async def group(request: Request) -> Response:
+    """Show a group."""
+    topic, name = await reaching.topic_of(request), request.path_params["group"]
+    do = topic.connection.do
+    try:
+        info = await do(grouping.info(topic.core, name))
+        members = await do(grouping.consumers(topic.core, name))
+        unacked = await do(grouping.unacked(topic.core, name, None, 0, MOST_LISTED))
+    except UnknownGroup as error:
+        raise HTTPException(404, f"Topic {topic.name} has no group {name}.") from error
+    return rendering.page(
+        request,
+        "group.html",
+        topic=topic.name,
+        info=info,
+        members=members[:MOST_LISTED],
+        more_members=max(0, len(members) - MOST_LISTED),
+        unacked=unacked,
+        stalled_seconds=STALLED_SECONDS,
+        most_claimed=MOST_CLAIMED,
+        once=secrets.token_urlsafe(12),
+    )
+
+
+async def claim(request: Request) -> Response:
+    """Let a consumer take over what others have not acked for long; a form that is sent twice does so once."""
+    topic, name, form = await reaching.topic_of(request), request.path_params["group"], visit(request).form
+    consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
+    idle = parse_duration(form.get("idle", ""))
+    tasks: Tasks = request.app.state.tasks
+    told = "That was done already."
+    with tasks.once(word_of(form)) as is_new:
+        if is_new:
+            async with acting.audited(request, "claim", topic=topic.name, group=name, consumer=consumer) as line:
+                told = line["told"] = await _claimed(topic, name, consumer, idle)
+    return acting.back(request, told, "group")
+
+
+async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:
+    steps = rescuing.rescue(topic.core, group, consumer, idle, MOST_CLAIMED, None)
+    done = await topic.connection.do(steps)
+    ghosts = f" {done.ghosts:,} that were trimmed have left the list." if done.ghosts else ""
+    if not done.records:
+        return f"Nothing was unacked for so long.{ghosts}"
+    many = "1 record is" if len(done.records) == 1 else f"{len(done.records):,} records are"
+    return f"{many} {consumer}’s now: it reads them again when it asks for what it holds.{ghosts}"
+
+
+ROUTES = [
+    Route("/{server:name}/topics/{topic:name}/groups/{group:name}", group, name="group"),
+    Route("/{server:name}/topics/{topic:name}/groups/{group:name}/claim", claim, name="claim", methods=["POST"]),
+]

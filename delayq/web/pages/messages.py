@@ -1,0 +1,85 @@
+"""Messages of a state: page by page, or those that are searched for, with actions on those that are ticked."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from delayq.aio import Queue
+from delayq.keys import STATES
+from delayq.operations import paging
+from delayq.operations.searching import Search
+from delayq.operations.sweeping import count
+from delayq.operations.walking import Row
+from delayq.web import reaching, rendering
+from delayq.web.filtering import WHERE, Filter, quoted, unquoted
+from delayq.web.rendering import Entry
+
+PAGE = 50
+LARGEST = 16 * 1024  # bytes of a payload that a list reads for its preview
+SEARCH_SECONDS = 0.06  # of a request
+MOST_FOUND = 100  # in one go
+
+
+async def messages(request: Request) -> Response:
+    """Show a page of a state, or what a search has found so far; an id leads to its message."""
+    queue, asked = await reaching.queue_of(request), request.query_params
+    if message_id := asked.get("id", "").strip():
+        return RedirectResponse(rendering.url(request, "message", **request.path_params, id=message_id), 303)
+    wanted = Filter.of(asked)
+    known: dict[str, Any] = {"states": STATES, "wheres": WHERE, "filter": wanted, "where": asked.get("where", "")}
+    known["stats"] = await queue.stats()
+    if not wanted.is_empty:
+        found = await search(request, queue, wanted)
+        return rendering.page(request, "messages.html", **known, **found, page=None)
+    at = {name: unquoted(asked[name]) for name in ("after", "before") if asked.get(name)}
+    page = await queue.page(wanted.state, limit=PAGE, largest=LARGEST, **at)
+    rows, sizes = page.messages, page.sizes
+    return rendering.page(request, "messages.html", **known, page=page, rows=rows, sizes=sizes, now=known["stats"].at)
+
+
+async def more(request: Request) -> Response:
+    """Go on with a search: rows, and how far it is."""
+    queue, wanted = await reaching.queue_of(request), Filter.of(request.query_params)
+    found = await search(request, queue, wanted)
+    return HTMLResponse(rendering.render(request, "_found.html", filter=wanted, **found))
+
+
+async def search(request: Request, queue: Queue, wanted: Filter) -> dict[str, Any]:
+    """Look for a moment, from where an earlier request has stopped; return what a template needs of it."""
+    asked = request.query_params
+    behind = unquoted(asked["from"]) if asked.get("from") else None
+    looking = Search(queue.core, wanted.state, wanted.choice(), behind)
+    until, found = time.monotonic() + SEARCH_SECONDS, list[Row]()
+    goes_on = asked.get("halt") != "1"
+    while goes_on:
+        found += await queue.connection.do(looking.step())
+        goes_on = not (looking.done or time.monotonic() >= until or len(found) >= MOST_FOUND)
+    rows, sizes = await queue.connection.do(paging.described(queue.core, wanted.state, found, LARGEST))
+    looked, before = _number(asked.get("looked")), _number(asked.get("found"))
+    place = {"from": quoted(looking.cursor or ""), "looked": looked + looking.looked_at, "found": before + len(rows)}
+    return {
+        "rows": rows,
+        "sizes": sizes,
+        "now": (await queue.stats()).at,
+        "total": await queue.connection.do(count(queue.core, [wanted.state])),
+        "looked": looked + looking.looked_at,
+        "found": before + len(rows),
+        "link": "" if looking.done else rendering.query(**wanted.fields(), **place),
+        "goes_on": not (looking.done or asked.get("halt") == "1" or len(found) >= MOST_FOUND),
+    }
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 16 else 0  # what a link holds
+
+
+TAB = Entry("Messages", "messages")
+ROUTES = [
+    Route("/{server:name}/queues/{queue:name}/messages", messages, name="messages"),
+    Route("/{server:name}/queues/{queue:name}/found", more, name="found"),
+]

@@ -1,0 +1,64 @@
+"""The overview: the queues of all servers, or of one, a page of them; live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.web import live, reaching, rendering
+from delayq.web.listing import LEAST_PAGE, PAGE, View
+from delayq.web.watching import Sight, Watch
+
+MOST_UNFILTERED = 12
+"""Queues of a server that are found at a glance: of more, one can ask for some by their names."""
+
+
+async def overview(request: Request) -> Response:
+    """Show the first queues of each server."""
+    watches: dict[str, Watch] = request.app.state.watches
+    return await _page(request, watches, max(PAGE // len(watches), LEAST_PAGE))
+
+
+async def queues(request: Request) -> Response:
+    """Show a page of one server's queues."""
+    name = reaching.server_of(request).name
+    return await _page(request, {name: request.app.state.watches[name]}, PAGE)
+
+
+async def follow(request: Request) -> Response | live.Stream:
+    """Send a page of a server's queues, whenever they have changed."""
+    server, view = reaching.server_of(request), View.of(request.query_params)
+    return live.stream(request, _rendered(request, request.app.state.watches[server.name], view))
+
+
+async def _page(request: Request, watches: Mapping[str, Watch], rows: int) -> Response:
+    view = View.of(request.query_params, rows)
+    sights = await asyncio.gather(*(watch.now(view) for watch in watches.values()))
+    status = 503 if all(sight.error for sight in sights) else 200
+    has_filter = not view.is_of_all or any(sight.total > MOST_UNFILTERED for sight in sights)
+    known = {"sights": dict(zip(watches, sights, strict=True)), "view": view, "has_filter": has_filter}
+    return rendering.page(request, "overview.html", status, **known)
+
+
+async def _rendered(request: Request, watch: Watch, view: View) -> AsyncGenerator[str, None]:
+    async for sight in watch.following(view):
+        yield _queues(request, sight, view)
+
+
+def _queues(request: Request, sight: Sight, view: View) -> str:
+    """Return what is the same for all browsers that see it under the same prefix: it is made once for all of them."""
+    root = request.scope.get("root_path", "")
+    if root not in sight.texts:
+        sight.texts[root] = rendering.render(request, "_queues.html", sight=sight, view=view)
+    return sight.texts[root]
+
+
+ROUTES = [
+    Route("/", overview, name="overview"),
+    Route("/{server:name}/queues", queues, name="queues"),
+    Route("/{server:name}/live", follow, name="live"),
+]

@@ -1,0 +1,107 @@
+"""A queue: what it holds, how it came about, what fires when; and pausing it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from delayq.aio import Queue
+from delayq.samples import Sample
+from delayq.web import acting, drawing, live, reaching, rendering
+from delayq.web.listing import One
+from delayq.web.rendering import Entry
+from delayq.web.watching import Watch
+
+SPANS = ("hour", "day")
+HOUR = dt.timedelta(hours=1)
+WINDOWS = (("minute", 60, 1), ("hour", 3600, 60), ("day", 86_400, 1800))
+
+
+async def queue(request: Request) -> Response:
+    """Show a queue."""
+    found = await reaching.queue_of(request)
+    seen, drawn = await asyncio.gather(_watch(request).look_at(found.name), _drawn(request, found))
+    return rendering.page(request, "queue.html", seen=seen, **drawn)
+
+
+async def charts(request: Request) -> Response:
+    """Draw the charts anew."""
+    drawn = await _drawn(request, await reaching.queue_of(request))
+    return HTMLResponse(rendering.render(request, "_charts.html", **drawn))
+
+
+async def follow(request: Request) -> Response | live.Stream:
+    """Send what the queue holds, whenever that has changed."""
+    found = await reaching.queue_of(request)
+    return live.stream(request, _rendered(request, found.name))
+
+
+async def pause(request: Request) -> Response:
+    """Hold a queue."""
+    found = await reaching.queue_of(request)
+    async with acting.audited(request, "pause", queue=found.name):
+        await found.pause()
+    return acting.back(request, f"{found.name} is paused: what runs is finished, nothing more is handed out.", "queue")
+
+
+async def resume(request: Request) -> Response:
+    """Let a queue go on."""
+    found = await reaching.queue_of(request)
+    async with acting.audited(request, "resume", queue=found.name):
+        await found.resume()
+    return acting.back(request, f"{found.name} goes on.", "queue")
+
+
+def _watch(request: Request) -> Watch:
+    watch: Watch = request.app.state.watches[request.path_params["server"]]
+    return watch
+
+
+async def _rendered(request: Request, name: str) -> AsyncGenerator[str, None]:
+    async for sight in _watch(request).following(One(name)):
+        for seen in sight.queues:
+            yield rendering.render(request, "_queue.html", seen=seen)
+
+
+async def _drawn(request: Request, found: Queue) -> dict[str, Any]:
+    """Return what the charts show."""
+    span = request.query_params.get("span", "")
+    span = span if span in SPANS else SPANS[0]
+    stats, samples = await asyncio.gather(found.stats(), found.samples())
+    windows = await asyncio.gather(*(found.upcoming(window, bucket) for _, window, bucket in WINDOWS))
+    rates = drawing.rates_of(_of(samples, span, stats.at), stats)
+    drawn = [
+        drawing.throughput(rates),
+        drawing.times("Lateness", rates, [each.lateness_p50 for each in rates], [each.lateness_p99 for each in rates]),
+        drawing.times(
+            "Handler time",
+            rates,
+            [each.handler_time_p50 for each in rates],
+            [each.handler_time_p99 for each in rates],
+        ),
+    ]
+    due = [(name, drawing.bars(each), each) for (name, _, _), each in zip(WINDOWS, windows, strict=True)]
+    return {"span": span, "charts": drawn, "due": due}
+
+
+def _of(samples: list[Sample], span: str, now: dt.datetime) -> list[Sample]:
+    """Return the samples of the last hour, or every tenth minute's of the day."""
+    if span == "hour":
+        return [each for each in samples if each.at >= now - HOUR]
+    return [each for each in samples if not each.at.minute % 10]
+
+
+TAB = Entry("Now", "queue")
+ROUTES = [
+    Route("/{server:name}/queues/{queue:name}", queue, name="queue"),
+    Route("/{server:name}/queues/{queue:name}/live", follow, name="queue-live"),
+    Route("/{server:name}/queues/{queue:name}/charts", charts, name="charts"),
+    Route("/{server:name}/queues/{queue:name}/pause", pause, name="pause", methods=["POST"]),
+    Route("/{server:name}/queues/{queue:name}/resume", resume, name="resume", methods=["POST"]),
+]

@@ -1,0 +1,59 @@
+"""A server: its memory, its policy, what it keeps on disk, its clock; and the doctor at its queues."""
+
+from __future__ import annotations
+
+import secrets
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from delayq.operations.servers import ask, dangers
+from delayq.web import reaching, rendering, works
+from delayq.web.pages.actions import QUICK_SECONDS, begin
+from delayq.web.rendering import Entry
+from delayq.web.tasks import Task, Tasks, word_of
+from delayq.web.visiting import visit, who
+
+ASKED_AS = "server"
+"""A queue of this name need not be there: where its keys would be is who is asked."""
+
+
+async def server(request: Request) -> Response:
+    """Show what the server tells of itself."""
+    found = reaching.server_of(request)
+    names = await found.queue_names()
+    queue = await found.queue(names[0] if names else ASKED_AS)
+    told = await queue.connection.do(ask(queue.core.shards[0]))
+    return rendering.page(
+        request,
+        "server.html",
+        found=told,
+        dangers=list(dangers(told)),
+        names=names[:MOST_LISTED],
+        total=len(names),
+        once=secrets.token_urlsafe(12),
+    )
+
+
+async def examine(request: Request) -> Response:
+    """Let the doctor look at a queue, as a task."""
+    queue, form = await reaching.queue_of(request), visit(request).form
+    tasks: Tasks = request.app.state.tasks
+    once = word_of(form)
+    task = tasks.asked(once)
+    if task is None:
+        task = Task(request.path_params["server"], queue.name, f"Examine queue {queue.name}", who(request), alone=True)
+        line = {"who": task.who, "action": "examine", "server": task.server, "queue": queue.name, "task": task.id}
+        begin(request, task, works.examined(queue), once, dict(line))
+        await task.over(QUICK_SECONDS)
+    return RedirectResponse(rendering.url(request, "task", server=task.server, task=task.id), 303)
+
+
+MOST_LISTED = 200
+
+NAV = Entry("Server", "server")
+ROUTES = [
+    Route("/{server:name}/server", server, name="server"),
+    Route("/{server:name}/queues/{queue:name}/examine", examine, name="examine", methods=["POST"]),
+]

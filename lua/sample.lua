@@ -1,0 +1,54 @@
+-- sample: keep the queue's counts of this minute, unless they are kept already; every ten minutes, those for a day, too.
+--
+-- An hour of minutes is kept and a day of ten minutes, each sample under the time at which its minutes began. Samples of
+-- later than now were taken before the server's clock was set back: they are struck off.
+--
+-- State    (the queue itself; no message moves)
+-- KEYS[1]  pending  zset
+-- KEYS[2]  ready    zset
+-- KEYS[3]  unack    zset
+-- KEYS[4]  retry    zset
+-- KEYS[5]  dead     zset
+-- KEYS[6]  garbage  zset
+-- KEYS[7]  stats    hash
+-- KEYS[8]  meta     hash
+-- KEYS[9]  samples:minute  stream
+-- KEYS[10]  samples:ten  stream
+-- ARGV[1]  now_ms   '' for the server's time
+-- ARGV[2..]  the counters, in the order in which a sample has them
+-- Returns  how many samples were added, 0 to 2
+-- Cost     O(log n), and O(samples) after the clock was set back
+local now, added, counted = clock(ARGV[1]), 0, nil
+local function count()
+  local sizes, heads, counters, times, values = {}, {}, {}, {}, {}
+  for i = 1, 6 do
+    sizes[i] = redis.call('ZCARD', KEYS[i])
+    heads[i] = redis.call('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or ''
+  end
+  local flat = redis.call('HGETALL', KEYS[7])
+  for i = 1, #flat, 2 do
+    local kind, bucket = string.match(flat[i], '^(%l)%l+:(%d+)$') -- late: and took:
+    if kind then times[#times + 1] = kind .. bucket .. ':' .. flat[i + 1] end
+    values[flat[i]] = flat[i + 1]
+  end
+  for i = 2, #ARGV do counters[i - 1] = values[ARGV[i]] or 0 end
+  local parts = {sizes, heads, counters, times}
+  for i, part in ipairs(parts) do parts[i] = table.concat(part, ' ') end
+  return string.format('%.0f;%s;', now, redis.call('HGET', KEYS[8], 'paused') or '') .. table.concat(parts, ';')
+end
+for i, period in ipairs({60000, 600000}) do
+  local samples, at = KEYS[8 + i], string.format('%.0f-0', now - now % period)
+  local last = redis.call('XREVRANGE', samples, '+', '-', 'COUNT', 1)[1]
+  if last and tonumber(string.match(last[1], '%d+')) > now then
+    local kept = redis.call('XREVRANGE', samples, at, '-')
+    redis.call('UNLINK', samples)
+    for n = #kept, 1, -1 do redis.call('XADD', samples, kept[n][1], unpack(kept[n][2])) end
+    last = kept[1]
+  end
+  if not last or last[1] ~= at then
+    counted = counted or count()
+    redis.call('XADD', samples, 'MAXLEN', period == 60000 and 61 or 145, at, 's', counted)
+    added = added + 1
+  end
+end
+return added

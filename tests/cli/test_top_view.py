@@ -1,0 +1,182 @@
+"""What top works out of two looks, and what its keys do: without a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from delayq.cli.columns import COLUMNS, ordered
+from delayq.cli.frames import frame, table
+from delayq.cli.pulse import Look, Pulse, pulse
+from delayq.cli.screen import keys
+from delayq.cli.upcoming import sparkline
+from delayq.cli.view import HELP_LINE, KEYS, View
+from rich.console import Console
+
+from delayq import QueueStats, Upcoming
+from delayq.crew import ConsumerInfo, Held
+from delayq.times import from_ms
+
+
+def bucket(pending: int, retry: int = 0) -> Upcoming:
+    return Upcoming(starts_at=from_ms(0), ends_at=from_ms(1), pending=pending, retry=retry)
+
+
+def seen(at: float, **stats: Any) -> Look:
+    consumers = stats.pop("consumers", ())
+    return Look(QueueStats(queue=stats.pop("queue", "q"), at=from_ms(int(at * 1000)), **stats), [bucket(0)], consumers)
+
+
+def test_rates_are_what_came_between_two_looks():
+    before = seen(10, sent=100, delivered=50, acked=40, nacked=5, died=1, lease_lost=1)
+    rates = pulse(before, seen(12, sent=120, delivered=60, acked=48, nacked=7, died=2, lease_lost=4)).rates
+    assert rates is not None
+    assert (rates.sent, rates.delivered, rates.acked, rates.failed) == (10, 5, 4, 3)
+
+
+def test_first_look_tells_no_rates():
+    assert pulse(None, seen(1, sent=5)).rates is None
+
+
+def test_lateness_is_that_of_the_hand_outs_since():
+    before, now = seen(1, lateness={1: 1000, 4096: 5}), seen(2, lateness={1: 1000, 8: 60, 64: 40, 4096: 5})
+    rates = pulse(before, now).rates
+    assert rates is not None
+    assert (rates.lateness_p50, rates.lateness_p99) == (0.008, 0.064)
+
+
+def test_columns_that_matter_least_give_way():
+    pulses = [pulse(seen(1), seen(2))]
+    shown = {width: [str(column.header) for column in table(pulses, width).columns] for width in (200, 80, 45, 5)}
+    assert shown[200] == list(COLUMNS)
+    assert shown[80] == [
+        *("queue", "pending", "ready", "unack", "retry", "dead", "acked/s", "overdue", "cons", "trouble")
+    ]
+    assert shown[45] == ["queue", "pending", "ready", "dead", "cons", "trouble"]
+    assert shown[5] == ["queue", "pending", "dead"]
+
+
+def shown_of(pulse: Pulse, *pressed: str) -> str:
+    """What a wide terminal shows of a queue after some keys."""
+    view = View()
+    view.take([pulse])
+    console = Console(width=250, file=io.StringIO(), record=True)
+    console.print(frame(press(view, *pressed), "above", "an error", 250, 40))
+    return console.export_text()
+
+
+def test_page_of_a_queue_tells_who_consumes_and_what_each_holds():
+    held = (Held("order-1", from_ms(1_000), 1), Held("order-2", from_ms(1_500), 2))
+    alive = consumer("here-1", seen_at=from_ms(100_000), holds=held, holds_count=2, handled=70, failed=3)
+    gone = consumer("there-2", seen_at=from_ms(10_000))
+    counts = {"sent": 2, "unack": 2, "lateness": {1: 8, 4: 4, 16: 1}, "handler_time": {1024: 5}}
+    taker = consumer("mine-3", seen_at=from_ms(100_000), concurrency=0)
+    told = shown_of(pulse(seen(1), seen(2, **counts, consumers=[alive, gone, taker])), "enter")
+    assert re.search(r"mine-3 on host, pid 7, delayq 1.2: receives; seen ", told)
+    assert re.search(r"here-1 on host, pid 7, delayq 1.2: 70 handled, 3 failed, holds 2, since .* order-1; seen ", told)
+    assert re.search(r"there-2 on host.* holds 0; seen ", told)
+    assert "consumers  2 of 3 alive" in told
+    assert re.search(r"lateness +▏█ ▄ ▁▏ 1ms to 16ms; now half <1ms, 99 % <16ms", told)
+    assert re.search(r"handlers +▏ {10}█▏ 1ms to 1s; now half <1s, 99 % <1s", told)
+    assert "No trouble." in told
+    assert "an error" in told
+
+
+def consumer(name: str, **known: Any) -> ConsumerInfo:
+    defaults: dict[str, Any] = {
+        "host": "host",
+        "pid": 7,
+        "version": "1.2",
+        "at": from_ms(100_000),
+        "started_at": from_ms(0),
+    }
+    return ConsumerInfo(name=name, **defaults | {"concurrency": 8, "handled": 0, "failed": 0} | known)
+
+
+# What the keys do
+
+
+@pytest.fixture
+def view() -> View:
+    view = View()
+    view.take([shows("b", dead=1), shows("a", dead=3), shows("C", dead=2), shows("d", lateness={8: 5})])
+    return view
+
+
+def shows(queue: str, **stats: Any) -> Pulse:
+    return pulse(seen(1, queue=queue), seen(2, queue=queue, **stats))
+
+
+def names(view: View) -> str:
+    return "".join(each.queue for each in view.shown)
+
+
+def press(view: View, *pressed: str) -> View:
+    for key in pressed:
+        view.press(key)
+    return view
+
+
+def test_numbers_sort_from_the_greatest_on_and_names_from_a_on(view: View):
+    assert names(view) == "Cabd"
+    assert names(press(view, *">>>>>")) == "aCbd"
+    assert view.sort == "dead"
+    assert names(press(view, "r")) == "dbCa"
+    assert names(press(view, *"<<<<<")) == "Cabd"
+    assert names(press(view, "<")) == "Cabd"
+    assert view.sort == list(COLUMNS)[-1]
+
+
+def test_queue_without_a_figure_is_last_in_either_direction(view: View):
+    for is_reversed in (False, True):
+        assert ordered(view.shown, "late 99%", is_reversed)[0].queue == "d"
+
+
+def test_selection_stays_with_its_queue_when_the_order_changes(view: View):
+    press(view, "down", "j")
+    assert view.pulse is not None
+    assert view.pulse.queue == "b"
+    press(view, *">>>>>")
+    assert (view.pulse.queue, view.selected) == ("b", 2)
+    assert press(view, "end").selected == 3
+    assert press(view, "pageup").selected == 0
+    view.take([])
+    assert (press(view, "down", "enter").pulse, view.page) == (None, "queues")
+
+
+def test_filter_takes_keys_as_text_until_it_ends(view: View):
+    assert names(press(view, "/", "q")) == ""
+    assert names(press(view, "backspace", "B")) == "b"
+    assert not press(view, "enter").has_ended
+    assert (view.filter, view.is_typing) == ("B", False)
+    assert names(press(view, "escape")) == "Cabd"
+    assert names(press(view, "/", "a", "escape")) == "Cabd"
+
+
+def test_escape_goes_back_and_ends_only_from_the_whole_list(view: View):
+    assert press(view, "enter").page == "queue"
+    assert press(view, "?").page == "help"
+    assert press(view, "x").page == "queues"
+    press(view, "enter", "escape")
+    assert (view.page, view.has_ended) == ("queues", False)
+    assert press(view, "escape").has_ended
+
+
+def test_keys_of_a_terminal_are_read_by_their_names():
+    assert keys("q<\x1b[A\x1bOB\x1b[6~\r\x7f") == ["q", "<", "up", "down", "pagedown", "enter", "backspace"]
+    assert keys("\x1b") == ["escape"]
+    assert keys("\x1b[15~x\x1b[1;5A") == ["x"]
+
+
+def test_help_line_names_keys_that_there_are():
+    told = {each for key in KEYS for each in key.replace("< >", "<>").replace("↑ ↓", "↑↓").split()}
+    assert {each.split()[0] for each in HELP_LINE.split("  ")} <= told
+
+
+@pytest.mark.parametrize(
+    ("counts", "line"), [([0, 0], "  "), ([1, 1], "██"), ([0, 1, 500, 1000], " ▁▄█"), ([7, 8, 1], "▇█▁")]
+)
+def test_bars_are_as_high_as_buckets_are_full_and_nothing_alone_is_empty(counts: list[int], line: str):
+    assert sparkline([bucket(count) for count in counts]) == line

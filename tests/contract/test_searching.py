@@ -1,0 +1,196 @@
+"""What is meant is found, and done with, a step at a time: from where an earlier search has stopped, too."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Outgoing, Queue
+from delayq.errors import InvalidInput
+from delayq.keys import QueueKeys
+from delayq.operations import acting
+from delayq.operations.acting import cancelling, requeueing, rescheduling
+from delayq.operations.causes import kind_of, like
+from delayq.operations.choosing import Choice
+from delayq.operations.searching import Search
+from delayq.operations.sweeping import Sweep
+from tests.contract.conftest import Make, Now
+
+PAGE = 10
+CHOICES: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "payload": ({"payload": '"n":1'}, [1, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]),
+    "payload-in-bytes": ({"payload": b"\xff\x00"}, [20]),
+    "payload-with-umlaut": ({"payload": "grün"}, [3]),
+    "payload-in-other-letters": ({"payload": "GRÜN"}, []),
+    "header": ({"headers": {"tenant": "2"}}, [2, 5, 8, 11, 14, 17]),
+    "both": ({"headers": {"tenant": "2"}, "payload": '"n":1'}, [11, 14, 17]),
+    "all": ({}, list(range(21))),
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let few messages take several pages, and few of them a step."""
+    monkeypatch.setattr("delayq.operations.searching.MAX_MOVED", PAGE)
+    monkeypatch.setattr("delayq.operations.searching.STEP_BYTES", 300)
+
+
+@pytest.fixture
+def stocked(queue: Queue) -> Queue:
+    payloads = [{"n": n, "color": "grün" if n == 3 else "red"} for n in range(20)]
+    outgoing = [Outgoing(each, delay=60, id=f"{n:02}", headers={"tenant": n % 3}) for n, each in enumerate(payloads)]
+    queue.send_many([*outgoing, Outgoing(b"raw \xff\x00", delay=60, id="20")])
+    return queue
+
+
+def found(queue: Queue, search: Search) -> list[str]:
+    ids: list[str] = []
+    while not search.done:
+        ids += [message_id for message_id, _ in queue.connection.do(search.step())]
+    return ids
+
+
+def swept(queue: Queue, sweep: Sweep) -> Any:
+    while not sweep.done:
+        queue.connection.do(sweep.step())
+    return sweep.told
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_search_finds_what_is_meant_and_nothing_else(stocked: Queue, name: str):
+    wanted, numbers = CHOICES[name]
+    search = Search(stocked.core, "pending", Choice(**wanted))
+    assert sorted(found(stocked, search)) == [f"{n:02}" for n in numbers]
+    assert search.looked_at == 21
+
+
+def test_search_goes_on_where_another_has_stopped(stocked: Queue):
+    ids: list[str] = []
+    looked, cursor = 0, None
+    while True:
+        search = Search(stocked.core, "pending", Choice(payload="color"), cursor)
+        ids += [message_id for message_id, _ in stocked.connection.do(search.step())]
+        looked, cursor = looked + search.looked_at, search.cursor
+        if search.done:
+            break
+    assert (sorted(ids), looked) == ([f"{n:02}" for n in range(20)], 21)
+
+
+def test_search_goes_on_behind_a_message_that_is_gone(stocked: Queue):
+    search = Search(stocked.core, "pending", Choice())
+    seen = [message_id for message_id, _ in stocked.connection.do(search.step())]
+    for message_id in seen:
+        stocked.cancel(message_id)
+    left = found(stocked, Search(stocked.core, "pending", Choice(), search.cursor))
+    assert sorted([*seen, *left]) == [f"{n:02}" for n in range(21)]
+
+
+@pytest.mark.parametrize("cursor", ["", "x 5 a", "0 x a", "-1 5 a"])
+def test_what_is_no_place_of_a_search_is_refused(queue: Queue, cursor: str):
+    with pytest.raises(InvalidInput, match="cursor"):
+        Search(queue.core, "pending", Choice(), cursor)
+
+
+def test_sweep_does_it_with_what_is_meant(stocked: Queue):
+    told = swept(stocked, Sweep(stocked.core, "pending", Choice(headers={"tenant": 2}), cancelling))
+    assert (told.total, told.looked_at, told.matched, told.outcomes) == (21, 21, 6, {"cancelled": 6})
+    assert (stocked.stats().pending, stocked.stats().cancelled) == (15, 6)
+
+
+def test_dry_sweep_counts_and_changes_nothing(stocked: Queue):
+    told = swept(stocked, Sweep(stocked.core, "pending", Choice(headers={"tenant": 2}), None))
+    assert (told.matched, told.outcomes, stocked.stats().pending) == (6, {}, 21)
+
+
+@pytest.mark.parametrize("later", [0, 30_000, 60_000, 90_000])
+def test_each_message_is_rescheduled_once_wherever_it_moves_to(stocked: Queue, now: Now, later: int):
+    stocked.send_many([Outgoing(n, delay=n, id=f"other-{n}") for n in range(100)])
+    there = len([n for n in range(100) if n * 1000 == later]) + (21 if later == 60_000 else 0)
+    due = int(now.ms) + later
+    told = swept(stocked, Sweep(stocked.core, "pending", Choice(), rescheduling(due), due))
+    assert (told.matched, told.outcomes) == (121 - there, {"rescheduled": 121 - there})
+    assert {info.due_at for info in stocked.peek("pending", 1000)} == {stocked.page("pending").messages[0].due_at}
+
+
+def test_what_comes_while_a_sweep_goes_on_is_not_touched(stocked: Queue):
+    sweep = Sweep(stocked.core, "pending", Choice(), cancelling)
+    stocked.connection.do(sweep.step())
+    stocked.send_many([Outgoing(None, delay=90, id=f"new-{n}") for n in range(30)])
+    assert swept(stocked, sweep).outcomes == {"cancelled": 21}
+    assert {info.id for info in stocked.peek("pending", 100)} == {f"new-{n}" for n in range(30)}
+
+
+def test_act_tells_what_became_of_each_message(queue: Queue):
+    queue.send_many([Outgoing(None, id="runs"), Outgoing(None, id="dies")])
+    for message in queue.receive(2):
+        if message.id == "dies":
+            message.reject("no")
+    queue.send(None, id="waits", delay=60)
+    ids = ["runs", "waits", "gone", "waits"]
+    assert queue.connection.do(acting.each(queue.core, rescheduling("+0"), [*ids, "dies"])) == {
+        "runs": "in_flight",
+        "waits": "rescheduled",
+        "gone": "unknown",
+        "dies": "dead",
+    }
+    requeued = queue.connection.do(acting.each(queue.core, requeueing("+0"), [*ids, "dies"]))
+    assert requeued == {"runs": "left", "waits": "left", "gone": "left", "dies": "requeued"}
+    cancelled = queue.connection.do(acting.each(queue.core, cancelling, ids))
+    assert cancelled == {"runs": "in_flight", "waits": "cancelled", "gone": "unknown"}
+
+
+def test_message_of_another_program_s_id_is_cancelled_and_rescheduled(queue: Queue, client: redis.Redis):
+    keys = QueueKeys("delayq", "jobs")
+    foreign = b"\xff\xfe"
+    client.zadd(keys.pending, {foreign: 2_000_000_000_000})
+    due = 1_999_999_999_999
+    assert swept(queue, Sweep(queue.core, "pending", Choice(), rescheduling(due), due)).outcomes == {"rescheduled": 1}
+    assert client.zscore(keys.pending, foreign) == due
+    assert swept(queue, Sweep(queue.core, "pending", Choice(), cancelling)).outcomes == {"cancelled": 1}
+    assert client.zrange(keys.pending, 0, -1) == []
+
+
+def test_dead_letters_are_grouped_by_what_they_died_of(queue: Queue, now: Now):
+    errors = ["HTTP 503: try in 10 s", "HTTP 502: try in 7 s\nat line 3", "KeyError: 'x'", None]
+    for number in range(10):
+        queue.send(None, id=f"{number}")
+        (message,) = queue.receive(1)
+        message.reject("no", error=errors[number % 4] if number < 8 else errors[0])
+        now.later(60)
+    told = queue.dead.causes()
+    assert (told.total, told.looked_at) == (10, 10)
+    groups = [(each.text, each.count, each.example) for each in told.causes]
+    assert groups[0] == ("no: HTTP #: try in # s", 6, "9")
+    assert sorted(groups[1:]) == [("no", 2, "7"), ("no: KeyError: 'x'", 2, "6")]
+    assert (told.causes[0].last_at - told.causes[0].first_at).total_seconds() == 540
+
+
+def test_only_so_many_dead_letters_are_grouped_those_that_died_last(make: Make, now: Now):
+    queue = make("solo", shards=1)
+    for number in range(5):
+        queue.send(None, id=f"{number}")
+        (message,) = queue.receive(1)
+        message.reject(f"reason {number}")
+        now.later(1)
+    told = queue.dead.causes(2)
+    assert (told.total, told.looked_at) == (5, 2)
+    assert {each.reason for each in told.causes} == {"reason 4", "reason 3"}
+
+
+@pytest.mark.parametrize(
+    "error", ["HTTP 503: try in 10 s", "a.b [c] 1(2)* # 7", "first 1\nsecond", "x" * 300 + "7", "\\d+ # \\Z 5"]
+)
+def test_cause_chooses_the_errors_that_made_it(error: str):
+    choice = like("no", kind_of(error))
+    assert choice.means(error, "no", None)
+    assert choice.means(re.sub(r"\d+", "123456", error), "no", None)
+    assert not choice.means(f"other {error}", "no", None)
+    assert not choice.means(error, "yes", None)
+
+
+def test_choice_of_a_cause_with_many_numbers_in_a_row_does_not_try_all_ways_to_part_the_digits():
+    choice = like(None, f"order {'#' * 100} failed")
+    assert not choice.means(f"order {'1' * 200}", None, None)  # there are 10^58 of them

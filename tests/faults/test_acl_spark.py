@@ -1,0 +1,232 @@
+"""The rights that docs/acl.md lists for Spark: enough for what reads and writes, none too many, others refused."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from delayq import NewRecord, Outgoing, Queue, Topic, wire
+from delayq.errors import LoginRefused
+from delayq.spark import reading
+from delayq.spark.writing.sink import Sink
+from tests.faults.telling import HARMLESS, LINES, ON_OCCASION, contents, forget_scripts, grant
+from tests.house.tree import LUA
+from tests.servers import RedisServer
+from tests.spark import reads
+from tests.spark.lakes import DAY, HORIZON, Clock, load
+
+Options: TypeAlias = dict[str, str]
+Story: TypeAlias = Callable[[Options, RedisServer], None]
+
+MESSAGES = pa.table({"id": ["a", "b"], "payload": ["x", "y"], "delay": [0.0, 60.0]})
+
+
+def write(mine: Options, rows: pa.Table = MESSAGES) -> None:
+    """Do what a task does that writes to the queue."""
+    Sink(mine | {"queue": "emails"}, from_arrow_schema(rows.schema)).write(iter(rows.to_batches()))
+
+
+def follow(mine: Options) -> list[dict[str, Any]]:
+    """Do what a streaming query does in its first batch."""
+    reader = reading.stream_reader(mine, reads.schema(mine))
+    with ExitStack() as stack:
+        stack.callback(reader.stop)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadAllAvailable())
+        pieces = list(reader.partitions(start, end))
+    return [row for piece in pieces for row in reads.rows(reads.copied(reader).read(piece))]
+
+
+def root_of(server: RedisServer, **options: Any) -> Queue:
+    return Queue("emails", url=server.url, **options)
+
+
+def writes(mine: Options, server: RedisServer) -> None:
+    """Write a table, and again, when some of it is garbage, or was delivered."""
+    with root_of(server) as root:
+        forget_scripts(root)
+        write(mine)
+        assert root.cancel("b") == "cancelled"
+        root.receive()[0].ack()
+        forget_scripts(root)
+        write(mine)
+        assert root.stats().sent == 2
+
+
+def fill(root: Queue) -> None:
+    root.configure(events=True)
+    root.send_many([Outgoing("x", id=f"m{n}", delay=n // 2 * 60) for n in range(4)])
+    dead, running = root.receive()
+    dead.reject("unwanted", error="broken")
+    assert root.cancel(running.id) == "in_flight"
+    client: Any = root.connection.client
+    client.delete(root.core.shards[0].keys.message("m2"))
+    root.schedules.add("tick", "@hourly")
+    forget_scripts(root)
+
+
+def reads_messages(mine: Options, server: RedisServer) -> None:
+    """Read messages, dead letters, counts and schedules."""
+    with root_of(server) as root:
+        fill(root)
+        options = mine | {"queue": "emails"}
+        rows = reads.read(options)
+        assert len(rows) == 5
+        assert [row["cancelled"] for row in rows].count(True) == 1
+        assert [row["error"] for row in reads.read(options | {"read": "dead"})] == ["broken"]
+        assert reads.read(options | {"read": "stats"})[0]["sent"] == 5
+        forget_scripts(root)
+        assert [row["name"] for row in reads.read(options | {"read": "schedules"})] == ["tick"]
+
+
+def reads_ledger(mine: Options, server: RedisServer) -> None:
+    """Read the ledger, as it is and as it grows."""
+    with root_of(server) as root:
+        fill(root)
+        options = mine | {"events": "emails"}
+        assert len(reads.read(options)) == len(follow(options)) > 5
+
+
+def reads_topic(mine: Options, server: RedisServer) -> None:
+    """Read a topic, as it is and as it grows, what has come due included."""
+    with Topic("orders", url=server.url) as root:
+        root.publish_many([NewRecord(1), NewRecord(2)])
+        root.publish(3, delay=0.001)
+        client: Any = root.connection.client
+        client.script_flush()
+        time.sleep(0.002)  # until it is due
+        assert len(follow(mine | {"topic": "orders"})) == 3
+        assert len(reads.read(mine | {"topic": "orders"})) == 3
+
+
+def hydrates(mine: Options, server: RedisServer) -> None:
+    """Bring what rests in a lake into Redis, twice."""
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        options: dict[str, Any] = {"horizon": HORIZON, "lake": folder, "clock": clock}
+        with root_of(server, **options) as root:
+            root.send_many([Outgoing("x", delay=DAY, id=each) for each in "ab"])
+            forget_scripts(root)
+        clock.later(DAY)
+        with Queue("emails", url=mine["url"], **options) as queue:
+            (loaded,) = load(queue, Path(folder))
+            (path,) = Path(folder).rglob("_manifest*")
+            path.unlink()
+            (again,) = load(queue, Path(folder))
+    assert (loaded.file.sent, again.file.existing) == (2, 2)
+
+
+OWN: dict[str, tuple[Story, ...]] = {
+    "spark_writer": (writes, hydrates),
+    "spark_reader": (reads_messages, reads_ledger),
+    "spark_topic_reader": (reads_topic,),
+}
+SCRIPTS = {
+    "spark_writer": "send_unique",
+    "spark_reader": "stats topics/extent",
+    "spark_topic_reader": "topics/extent topics/ripe topics/append",
+}
+
+each_role = pytest.mark.parametrize("role", OWN)
+
+
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each connection counts as idle for half a minute, as one whose task computes: a PING finds out what it is."""
+    monkeypatch.setattr(wire, "_CHECK_AFTER_SECONDS", -1.0)
+
+
+def options_of(server: RedisServer, role: str) -> Options:
+    return {"url": f"unix://{role}:secret@{server.socket}"}
+
+
+def tell(server: RedisServer, role: str, rights: Iterable[str], story: Story) -> str:
+    """Tell a story as a user with these rights; return what of it failed, or was denied and put up with."""
+    server.flush()
+    with server.client(decode_responses=True) as admin:
+        admin.execute_command("ACL", "SETUSER", role, *rights)
+        admin.execute_command("ACL", "LOG", "RESET")
+        try:
+            story(options_of(server, role), server)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the story has not come to its end
+            return repr(error)
+        denied = [each["object"] for each in admin.acl_log() if each["username"] == role]
+    return ", ".join(each for each in denied if each not in HARMLESS)
+
+
+@each_role
+def test_role_does_all_that_is_its_own(role: str, any_server: RedisServer) -> None:
+    for story in OWN[role]:
+        assert tell(any_server, role, LINES[role], story) == "", story.__name__
+
+
+@each_role
+def test_role_may_run_every_command_of_its_scripts(role: str) -> None:
+    texts = [(LUA / f"{name}.lua").read_text() for name in SCRIPTS[role].split()]
+    commands = {f"+{name.lower()}" for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
+    assert commands - {right.partition("|")[0] for right in LINES[role]} == set()
+
+
+@each_role
+def test_without_any_one_of_its_rights_a_role_fails(role: str, any_server: RedisServer) -> None:
+    needless = []
+    for right in LINES[role][3:]:
+        rights = [each for each in LINES[role] if each != right]
+        if not any(tell(any_server, role, rights, story) for story in OWN[role]):
+            needless.append(right)
+    assert needless == []
+
+
+def postpone(mine: Options) -> None:
+    """Publish for later."""
+    with Topic("orders", url=mine["url"]) as topic:
+        topic.publish("x", delay=60)
+
+
+REFUSED: dict[str, Callable[[Options], Any]] = {
+    "spark_writer": lambda mine: reads.read(mine | {"queue": "emails"}),
+    "spark_reader": write,
+    "spark_topic_reader": postpone,
+}
+
+
+@each_role
+def test_what_is_not_a_role_s_own_is_refused_and_changes_nothing(role: str, any_server: RedisServer) -> None:
+    with root_of(any_server) as root:
+        fill(root)
+    grant(any_server, role)
+    before = contents(any_server)
+    with pytest.raises(LoginRefused, match=r"grant this user .*docs/acl\.md"):
+        REFUSED[role](options_of(any_server, role))
+    assert contents(any_server) == before
+
+
+def test_writer_keeps_the_ledger_of_its_queue_with_what_the_page_adds(any_server: RedisServer) -> None:
+    added = ON_OCCASION["whoever sends to a queue with a ledger (`events`), takes from it or corrects it"].split()
+
+    def noted(mine: Options, server: RedisServer) -> None:
+        with root_of(server) as root:
+            root.configure(events=True)
+            write(mine)
+            assert root.events.length() == len(MESSAGES)
+
+    assert tell(any_server, "spark_writer", [*LINES["spark_writer"], *added], noted) == ""
+    for right in added:
+        rights = [*LINES["spark_writer"], *(each for each in added if each != right)]
+        assert tell(any_server, "spark_writer", rights, noted), right
+
+
+def test_administrator_reads_messages_with_what_the_page_adds(any_server: RedisServer) -> None:
+    added = ON_OCCASION["an administrator who reads messages by Spark, as `delayq pipeline drain` and `redrive` do"]
+    assert tell(any_server, "administrator", [*LINES["administrator"], added], reads_messages) == ""
+    assert tell(any_server, "administrator", LINES["administrator"], reads_messages)

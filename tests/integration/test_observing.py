@@ -1,0 +1,230 @@
+"""What consumers tell of themselves: what they hold, how long their handlers ran, and that they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Consumer, Message, Outgoing, Queue, aio
+from delayq.errors import ServerUnreachable
+from delayq.operations import appearing, resting
+from tests.integration.observed import handle
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def queue(any_client: redis.Redis) -> Iterator[Queue]:
+    with Queue("jobs", redis=any_client) as queue:
+        yield queue
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let them appear whenever they can."""
+    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+
+
+def told(queue: Queue) -> int:
+    """How many handlers the queue has heard of."""
+    return sum(queue.stats().handler_time.values())
+
+
+@pytest.mark.usefixtures("often")
+def test_consumer_tells_what_it_holds_and_since_when(queue: Queue):
+    may_end = threading.Event()
+    queue.send_many([Outgoing(n, id=f"m{n}") for n in range(2)])
+    consumer = Consumer(queue, lambda _: may_end.wait(20) and None, concurrency=2, name="busy")
+    consumer.start()
+    try:
+        assert eventually(lambda: [len(each.holds) for each in queue.consumers()] == [2])
+        (info,) = queue.consumers()
+    finally:
+        may_end.set()
+        consumer.stop()
+    assert (info.name, info.pid, info.concurrency, info.is_alive) == ("busy", os.getpid(), 2, True)
+    assert {held.id: held.attempt for held in info.holds} == {"m0": 1, "m1": 1}
+    assert all(info.started_at <= held.since <= info.seen_at for held in info.holds)
+
+
+@pytest.mark.usefixtures("often")
+def test_consumer_tells_how_many_it_has_handled_and_that_failed(queue: Queue):
+    def fail(message: Message) -> bool:
+        return bool(message.payload != 1)
+
+    queue.send_many([Outgoing(n, max_retries=0) for n in range(5)])
+    consumer = Consumer(queue, fail)
+    consumer.start()
+    try:
+        assert eventually(lambda: [(each.handled, each.failed) for each in queue.consumers()] == [(5, 1)])
+        assert [each.holds_count for each in queue.consumers()] == [0]
+    finally:
+        consumer.stop()
+
+
+def test_consumer_that_ends_in_good_order_is_one_no_longer(queue: Queue):
+    consumer = Consumer(queue, lambda _: None)
+    queue.send("x")
+    assert consumer.drain() == 1
+    assert queue.consumers() == []
+    consumer.start()
+    queue.send("x")
+    assert eventually(lambda: len(queue.consumers()) == 1)
+    consumer.stop()
+    assert queue.consumers() == []
+
+
+@pytest.mark.usefixtures("often")
+def test_consumer_whose_server_is_away_at_the_end_does_not_wait_for_it_twice(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    def away(*_: Any) -> Iterator[Any]:
+        raise ServerUnreachable("no answer within 5 s")
+        yield
+
+    monkeypatch.setattr(resting, "pass_on", away)
+    consumer = Consumer(queue, lambda _: None)
+    consumer.start()
+    assert eventually(lambda: len(queue.consumers()) == 1)
+    consumer.stop()
+    assert len(queue.consumers()) == 1  # it was not asked to strike it off
+
+
+def test_end_of_a_consumer_is_told_once(queue: Queue):
+    assert not queue.core.shards[0].leave("me").repeats  # else an end would wait for a silent server several times
+
+
+PROGRAM = """
+import sys, time
+from delayq import Consumer, Queue
+from delayq.operations import appearing
+appearing.SECONDS = 0.0
+with Queue("jobs", url=sys.argv[1]) as queue:
+    Consumer(queue, lambda _: time.sleep(60), name="victim").run()
+"""
+
+
+def test_consumer_that_was_killed_is_known_with_what_it_held(any_server: RedisServer, queue: Queue):
+    queue.send_many([Outgoing(n, id=f"m{n}") for n in range(2)])
+    consumer = subprocess.Popen([sys.executable, "-c", PROGRAM, any_server.url])
+    try:
+        assert eventually(lambda: [each.holds_count for each in queue.consumers()] == [2])
+    finally:
+        consumer.send_signal(signal.SIGKILL)
+        consumer.wait()
+    (info,) = queue.consumers()
+    assert (info.name, info.pid) == ("victim", consumer.pid)
+    assert sorted(held.id for held in info.holds) == ["m0", "m1"]
+
+
+# -- how long handlers ran -----------------------------------------------------------------------------------------
+
+
+def test_every_handler_is_counted_once_by_how_long_it_ran(queue: Queue):
+    queue.send_many([Outgoing(n) for n in range(200)])
+    slow = Outgoing("slow")
+    queue.send_many([slow])
+    Consumer(queue, lambda message: time.sleep(0.02) if message.payload == "slow" else None).drain()
+    counted = queue.stats().handler_time
+    assert sum(counted.values()) == 201
+    assert sum(count for upper, count in counted.items() if upper >= 32) >= 1
+
+
+def test_handlers_of_processes_are_counted(queue: Queue):
+    queue.send_many([Outgoing(n) for n in range(5)])
+    Consumer(queue, handle, pool="process", concurrency=1).drain()
+    assert told(queue) == 5
+
+
+def test_batch_counts_as_one_handler(queue: Queue):
+    @queue.batch_handler(max_messages=10)
+    def all_of(_: Any) -> None: ...
+
+    queue.send_many([Outgoing(n) for n in range(10)])
+    Consumer(queue).drain()
+    assert told(queue) == 1
+
+
+def test_async_handlers_and_their_batches_are_counted(any_server: RedisServer, queue: Queue):
+    async def handle(_: Any) -> None: ...
+
+    async def drain() -> None:
+        async with aio.Queue("jobs", url=any_server.url) as jobs:
+            await jobs.send_many([Outgoing(n) for n in range(10)])
+            await aio.Consumer(jobs, handle).drain()
+            assert told(queue) == 10
+            jobs.batch_handler(handle)
+            await jobs.send_many([Outgoing(n) for n in range(10)])
+            await aio.Consumer(jobs).drain()
+            assert await jobs.consumers() == []
+
+    asyncio.run(drain())
+    assert told(queue) == 11
+
+
+def test_handlers_of_several_queues_are_counted_for_their_own(any_client: redis.Redis, queue: Queue):
+    with Queue("mail", redis=any_client) as mail:
+        queue.send_many([Outgoing(n) for n in range(3)])
+        mail.send("x")
+        Consumer([queue, mail], lambda _: None).drain()
+        assert (told(queue), told(mail)) == (3, 1)
+        assert queue.consumers() == mail.consumers() == []
+
+
+@pytest.mark.usefixtures("often")
+def test_note_that_is_refused_hands_the_times_over_with_the_next(queue: Queue, any_client: redis.Redis):
+    key = "delayq:{jobs}:consumers"
+    may_go_on = threading.Event()
+
+    def handle(message: Message) -> None:
+        if message.payload == "last":
+            any_client.delete(key)
+            may_go_on.wait(20)
+
+    any_client.set(key, "overwritten")
+    queue.send_many([Outgoing(n) for n in range(10)])
+    consumer = Consumer(queue, handle, concurrency=1)
+    consumer.start()
+    assert eventually(lambda: consumer.handled == 10)
+    assert told(queue) == 0
+    queue.send("last")
+    assert eventually(lambda: told(queue) == 10)
+    may_go_on.set()
+    consumer.stop()
+    assert told(queue) == 11
+
+
+# -- samples ---------------------------------------------------------------------------------------------------------
+
+
+def test_consumer_keeps_samples(queue: Queue):
+    queue.send("x")
+    Consumer(queue, lambda _: None).drain()
+    assert len(queue.samples()) == 1
+
+
+def test_history_of_a_queue_is_bounded(queue: Queue, any_client: Any):
+    """A day, of a queue that has counted everything there is to count, in large numbers."""
+    now = [1_700_000_400_000.0]  # when ten minutes begin
+    keys = queue.core.shards[0].keys
+    times = {f"{kind}:{bucket}": 10**7 + bucket for kind in ("late", "took") for bucket in range(20)}
+    counters = dict.fromkeys(queue.stats().COUNTERS, 10**9)
+    with Queue("jobs", redis=any_client, clock=lambda: now[0]) as clocked:
+        clocked.send("x")
+        any_client.hset(keys.stats, mapping=times | counters)
+        for _ in range(24 * 60):
+            clocked.sample()
+            now[0] += 60_000
+        assert len(clocked.samples()) == 60 + 138
+    used = [any_client.memory_usage(key, samples=0) for key in (keys.samples_minute, keys.samples_ten)]
+    assert sum(used) < 200_000

@@ -1,0 +1,46 @@
+"""What a scrape has brought, as Prometheus reads it."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+class Scrape:
+    """The samples of a page."""
+
+    def __init__(self, text: str, is_openmetrics: bool = False) -> None:
+        families = (openmetrics if is_openmetrics else plain)(text)
+        self.families = {family.name: family for family in families}
+        self.samples = [sample for family in self.families.values() for sample in family.samples]
+
+    def value(self, name: str, **labels: str) -> float:
+        """The value of the one sample that has these labels."""
+        (value,) = (each.value for each in self.samples if each.name == name and _has(each.labels, labels))
+        return float(value)
+
+    def names(self, **labels: str) -> set[str]:
+        """The names of all samples that have these labels."""
+        return {each.name for each in self.samples if _has(each.labels, labels)}
+
+
+def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(labels.get(name) == value for name, value in wanted.items())
+
+
+def get(url: str, accept: str = "", seconds: float = 60) -> tuple[int, str, Any]:
+    """Fetch a page: its status, its text and its headers."""
+    request = urllib.request.Request(url, headers={"Accept": accept} if accept else {})
+    try:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
+            return answer.status, answer.read().decode(), answer.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(), error.headers

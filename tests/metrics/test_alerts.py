@@ -1,0 +1,81 @@
+"""The alerts fire when they are to, and at no queue that is well: Prometheus plays them on what scrapes may tell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.metrics.test_files import RULES, rules
+
+EMAILS = '{queue="emails"}'
+WELL = {
+    f"delayq_up{EMAILS}": "1x480",
+    f"delayq_consumers{EMAILS}": "2x480",
+    f"delayq_paused{EMAILS}": "0x480",
+    f"delayq_oldest_due_age_seconds{EMAILS}": "0x480",
+    f"delayq_messages_died_total{EMAILS}": "4x480",
+    f"delayq_messages_unaccounted{EMAILS}": "0x480",
+    'delayq_lateness_seconds_bucket{queue="emails",le="0.064"}': "0+600x480",
+    'delayq_lateness_seconds_bucket{queue="emails",le="8.192"}': "0+600x480",
+    'delayq_lateness_seconds_bucket{queue="emails",le="+Inf"}': "0+600x480",
+    'delayq_topic_lag{topic="orders",group="billing"}': "10x480",
+}
+"""What a scrape a minute tells of a queue and a topic that are well."""
+
+LATE = {'delayq_lateness_seconds_bucket{queue="emails",le="0.064"}': "0x480"}
+DUE = {f"delayq_oldest_due_age_seconds{EMAILS}": "120x480"}
+GONE = {f"delayq_consumers{EMAILS}": "0x480"}
+PAUSED = {f"delayq_paused{EMAILS}": "1x480"}
+TROUBLES: dict[str, tuple[dict[str, str], str]] = {
+    "DelayqUnreachable": ({f"delayq_up{EMAILS}": "0x480"}, "10m"),
+    "DelayqUntold": ({f"delayq_up{EMAILS}": "1 1 stale"}, "20m"),
+    "DelayqLate": (LATE, "20m"),
+    "DelayqNotTaken": (DUE, "10m"),
+    "DelayqNoConsumer": (DUE | GONE, "10m"),
+    "DelayqDeadGrowing": ({f"delayq_messages_died_total{EMAILS}": "4x5 9x480"}, "10m"),
+    "DelayqPausedLong": (PAUSED, "7h"),
+    "DelayqUnaccounted": ({f"delayq_messages_unaccounted{EMAILS}": "-2x480"}, "10m"),
+    "DelayqGroupBehind": ({'delayq_topic_lag{topic="orders",group="billing"}': "2000+50x480"}, "40m"),
+}
+WITH_IT = {"DelayqNoConsumer": {"DelayqNotTaken"}}
+"""Alerts that another one brings with it."""
+
+
+def fires(folder: Path, promtool: str, told: dict[str, str], at: str, firing: set[str]) -> str:
+    """Play what scrapes have told; return what promtool says against it that just these alerts fire then."""
+    alerts = [rule["alert"] for rule in rules() if "alert" in rule]
+    expected = [
+        {
+            "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+            "eval_time": at,
+            "exp_samples": [{"labels": "{}", "value": 1}] if alert in firing else [],
+        }
+        for alert in alerts
+    ]
+    series = [{"series": name, "values": values} for name, values in told.items()]
+    played = {"interval": "1m", "input_series": series, "promql_expr_test": expected}
+    document = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [played]}
+    path = folder / "played.yml"
+    path.write_text(json.dumps(document))  # which is YAML, too
+    done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr if done.returncode else ""
+
+
+def test_nothing_fires_at_a_queue_that_is_well(tmp_path: Path, promtool: str):
+    assert fires(tmp_path, promtool, WELL, "90m", set()) == ""
+
+
+@pytest.mark.parametrize(("alert", "told", "at"), [(alert, *each) for alert, each in TROUBLES.items()])
+def test_trouble_fires_its_alert_and_no_other(tmp_path: Path, promtool: str, alert: str, told: dict[str, str], at: str):
+    assert fires(tmp_path, promtool, WELL | told, at, {alert} | WITH_IT.get(alert, set())) == ""
+
+
+def test_paused_queue_without_consumers_is_no_alarm(tmp_path: Path, promtool: str):
+    assert fires(tmp_path, promtool, WELL | DUE | GONE | PAUSED, "1h", set()) == ""
+
+
+def test_each_alert_is_played():
+    assert {rule["alert"] for rule in rules() if "alert" in rule} == TROUBLES.keys()

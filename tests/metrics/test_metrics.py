@@ -1,0 +1,307 @@
+"""What Prometheus is told of queues and topics, and what becomes of what cannot be read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from delayq.cli.server import Server
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter
+from redis.exceptions import RedisClusterException
+
+from delayq import Consumer, Outgoing, Queue, QueueStats, Topic
+from delayq.errors import InvalidInput, ServerUnreachable
+from delayq.keys import STATES
+from delayq.metrics import Found, Metrics
+from delayq.metrics.families import BUCKETS_MS, COUNTERS, histogram
+from delayq.metrics.reading import Sweep
+from tests.metrics.scrapes import OPENMETRICS, Scrape
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+
+class Still:
+    """A queue of a server that does not answer, until it is told to."""
+
+    def __init__(self, name: str, then: Callable[[], QueueStats]) -> None:
+        self.name = name
+        self.asked = 0
+        self.answers = threading.Event()
+        self._then = then
+
+    def stats(self) -> QueueStats:
+        self.asked += 1
+        self.answers.wait()
+        return self._then()
+
+    def consumers(self) -> list[Any]:
+        return []
+
+    def sample(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def still() -> Any:
+    queue = Still("still", lambda: QueueStats(queue="still", pending=7))
+    yield queue
+    queue.answers.set()
+
+
+def scraped(metrics: Metrics) -> Scrape:
+    return Scrape(metrics.exposition().body.decode())
+
+
+def test_every_counter_and_every_state_is_that_of_the_stats(queue: Queue):
+    queue.send_many([Outgoing("x", delay=60)] * 3 + [Outgoing("late")] * 4)
+    queue.cancel(queue.peek("pending")[-1].id)
+    first, second, third, _ = queue.receive(4)
+    first.ack()
+    second.nack(delay=60)
+    third.reject("no")
+    scrape, stats = scraped(Metrics([queue])), queue.stats()
+    assert (stats.acked, stats.nacked, stats.died, stats.cancelled, stats.unack) == (1, 1, 1, 1, 1)
+    for name in COUNTERS:
+        assert scrape.value(f"delayq_messages_{name}_total", queue="emails") == getattr(stats, name), name
+    for state in STATES:
+        assert scrape.value("delayq_messages", queue="emails", state=state) == getattr(stats, state), state
+    assert scrape.value("delayq_up", queue="emails") == 1
+
+
+def test_counters_are_all_that_only_grow():
+    assert {*COUNTERS, "adjusted"} == set(QueueStats.COUNTERS)
+
+
+def test_gauges_tell_of_consumers_age_pause_and_books(queue: Queue, redis_client: redis.Redis):
+    queue.send("x")
+    metrics = Metrics([queue])
+    before = scraped(metrics)
+    assert before.value("delayq_oldest_due_age_seconds") >= 0
+    assert (before.value("delayq_consumers"), before.value("delayq_paused")) == (0, 0)
+    redis_client.hincrby(queue.core.shards[0].keys.stats, "sent", 2)
+    queue.pause()
+    consumer = Consumer(queue, lambda _: None)
+    consumer.start()
+    assert eventually(lambda: scraped(metrics).value("delayq_consumers") == 1)
+    consumer.stop()
+    after = scraped(metrics)
+    assert (after.value("delayq_paused"), after.value("delayq_messages_unaccounted")) == (1, 2)
+    assert after.value("delayq_oldest_due_age_seconds") > before.value("delayq_oldest_due_age_seconds")
+    assert "delayq_messages_adjusted" in after.names(queue="emails")
+
+
+def test_lateness_and_handler_time_are_histograms_of_all_deliveries(queue: Queue):
+    queue.send_many([Outgoing("x")] * 5)
+    Consumer(queue, lambda _: None).drain()
+    scrape, stats = scraped(Metrics([queue])), queue.stats()
+    for name, counts in (("lateness", stats.lateness), ("handler", stats.handler_time)):
+        assert scrape.value(f"delayq_{name}_seconds_count") == sum(counts.values()) == 5
+        assert scrape.value(f"delayq_{name}_seconds_bucket", le="+Inf") == 5
+        assert scrape.families[f"delayq_{name}_seconds"].type == "histogram"
+
+
+@given(st.dictionaries(st.sampled_from([2**power for power in range(31)]), st.integers(1, 10**9)))
+def test_buckets_are_cumulative_and_hold_what_has_no_bucket_in_the_last(counts: dict[int, int]):
+    buckets, total = histogram(counts)
+    assert [float(end) for end, _ in buckets] == [*(end / 1000 for end in BUCKETS_MS), float("inf")]
+    for end, count in buckets:
+        assert count == sum(number for ms, number in counts.items() if ms / 1000 <= float(end))
+    least = sum((0 if ms == 1 else ms / 2) * count for ms, count in counts.items()) / 1000
+    most = sum(ms * count for ms, count in counts.items()) / 1000
+    assert least <= total <= most
+
+
+def test_page_is_of_the_format_that_is_asked_for(queue: Queue):
+    queue.send("x")
+    page = Metrics([queue]).exposition(OPENMETRICS)
+    assert page.content_type.startswith("application/openmetrics-text")
+    assert Scrape(page.body.decode(), is_openmetrics=True).value("delayq_messages_sent_total") == 1
+    assert Metrics([queue]).exposition().content_type.startswith("text/plain")
+
+
+def test_metrics_register_beside_those_of_the_program_without_a_read(still: Still):
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(Metrics([still], seconds=0.01))
+    Counter("own", "Of the program.", registry=registry).inc()
+    assert still.asked == 0
+    page = Metrics().exposition(beside=registry)
+    assert Scrape(page.body.decode()).value("own_total") == 1
+
+
+def test_server_that_does_not_answer_is_down_and_keeps_no_other_waiting(still: Still, queue: Queue):
+    queue.send("x")
+    metrics = Metrics([still, queue], seconds=0.2)
+
+    def up(name: str) -> float:
+        return scraped(metrics).value("delayq_up", queue=name)
+
+    assert eventually(lambda: up("emails") == 1)
+    assert up("still") == 0
+    assert scraped(metrics).names(queue="still") == {"delayq_up"}
+    scraped(metrics)
+    assert still.asked == 1  # whoever comes next waits for the same answer
+    still.answers.set()
+    assert eventually(lambda: scraped(metrics).value("delayq_up", queue="still") == 1)
+    assert scraped(metrics).value("delayq_messages", queue="still", state="pending") == 7
+
+
+def test_scrapes_at_the_same_time_share_a_read(still: Still, monkeypatch: pytest.MonkeyPatch):
+    metrics = Metrics([still], seconds=60)
+    pages: list[Scrape] = []
+    begun, wait = list[Sweep](), Sweep.wait
+
+    def noted(sweep: Sweep, seconds: float) -> Any:
+        begun.append(sweep)
+        return wait(sweep, seconds)
+
+    monkeypatch.setattr(Sweep, "wait", noted)
+    scrapers = [threading.Thread(target=lambda: pages.append(scraped(metrics))) for _ in range(5)]
+    for each in scrapers:
+        each.start()
+    assert eventually(lambda: len(begun) == 5)
+    still.answers.set()
+    for each in scrapers:
+        each.join()
+    assert [page.value("delayq_up", queue="still") for page in pages] == [1] * 5
+    assert still.asked == 1
+
+
+def test_queue_that_cannot_be_read_is_down_and_the_others_are_told(queue: Queue, redis_client: redis.Redis):
+    queue.send("x")
+    with Queue("newer", redis=redis_client) as newer:
+        newer.send("x")
+        redis_client.hset(newer.core.shards[0].keys.meta, "format", 99)
+    with Queue("newer", redis=redis_client, shards=None) as newer:
+        scrape = scraped(Metrics([newer, queue]))
+    assert (scrape.value("delayq_up", queue="newer"), scrape.value("delayq_up", queue="emails")) == (0, 1)
+
+
+def test_server_that_comes_back_is_up_again(own_server: RedisServer):
+    with Queue("emails", url=own_server.url) as queue:
+        queue.send("x")
+        metrics = Metrics([queue])
+        assert metrics.unread(20) == []
+        own_server.kill()
+        assert metrics.unread(20) == ["emails"]
+        own_server.start()
+        assert metrics.unread(20) == []
+        assert scraped(metrics).value("delayq_messages_sent_total", queue="emails") == 1
+
+
+def test_groups_of_a_topic_are_told(redis_client: redis.Redis):
+    with Topic("orders", redis=redis_client) as topic:
+        group = topic.group("billing", start="0")
+        for number in range(3):
+            topic.publish(number)
+        group.poll("me", 2)
+        scrape = scraped(Metrics(topics=[topic]))
+    labels = {"topic": "orders", "group": "billing"}
+    told = [scrape.value(f"delayq_topic_{name}", **labels) for name in ("lag", "unacked", "consumers")]
+    assert told == [1, 2, 1]
+    assert scrape.value("delayq_topic_up", topic="orders") == 1
+
+
+def test_two_queues_of_one_name_are_refused(queue: Queue):
+    with pytest.raises(InvalidInput, match="two queues for metrics are called 'emails'"):
+        Metrics([queue, queue])
+    with pytest.raises(InvalidInput, match="two servers"):
+        Metrics(servers=[Found(Server(None, "delayq")), Found(Server(None, "delayq"))])
+
+
+# Found by name
+
+
+def test_queues_are_found_by_name_and_new_ones_a_minute_later(redis_server: RedisServer, queue: Queue):
+    now = [0.0]
+    queue.send("x")
+    with Server(redis_server.url, "delayq") as server, Queue("more", url=redis_server.url) as more:
+        metrics = Metrics(servers=[Found(server, clock=lambda: now[0])])
+        assert scraped(metrics).names(queue="emails")
+        more.send("x")
+        assert not scraped(metrics).names(queue="more")
+        now[0] = 61
+        assert eventually(lambda: bool(scraped(metrics).names(queue="more")))
+        assert scraped(metrics).value("delayq_server_up") == 1
+        assert len(more.samples()) == 1  # whoever looks keeps the minute's counts
+
+
+def test_more_queues_than_the_bound_are_left_out_and_counted(redis_server: RedisServer, redis_client: redis.Redis):
+    for name in ("a", "b", "c"):
+        with Queue(name, redis=redis_client) as each:
+            each.send("x")
+    with Server(redis_server.url, "delayq") as server:
+        scrape = scraped(Metrics(servers=[Found(server, most=2)]))
+    assert (len(scrape.names(queue="a")), scrape.names(queue="c")) == (len(scrape.names(queue="b")), set())
+    assert scrape.value("delayq_queues_left_out") == 1
+
+
+class Away:
+    """A server that cannot be asked for its queues."""
+
+    def queue_names(self) -> list[str]:
+        raise ServerUnreachable("away")
+
+    def queue(self, name: str) -> Any:
+        raise AssertionError(name)
+
+
+def test_servers_are_told_apart_and_one_that_is_away_is_down(redis_server: RedisServer, queue: Queue):
+    queue.send("x")
+    with Server(redis_server.url, "delayq") as server:
+        metrics = Metrics(servers=[Found(server, "here:6379/0"), Found(Away(), "there:6379/0")])
+        scrape = scraped(metrics)
+    assert scrape.value("delayq_messages_sent_total", server="here:6379/0", queue="emails") == 1
+    assert scrape.value("delayq_server_up", server="here:6379/0") == 1
+    assert scrape.value("delayq_server_up", server="there:6379/0") == 0
+
+
+def test_cluster_without_a_node_is_told_to_be_away(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+    def scan(*_: Any, **__: Any) -> Any:
+        raise RedisClusterException("Redis Cluster cannot be connected")
+
+    with Server(redis_server.url, "delayq") as server:
+        monkeypatch.setattr(server.client, "scan_iter", scan)
+        assert scraped(Metrics(servers=[Found(server)])).value("delayq_server_up") == 0
+
+
+def test_queue_whose_counts_are_none_keeps_no_other_from_being_read(
+    redis_client: redis.Redis, redis_server: RedisServer
+):
+    for name in ("a", "b"):
+        with Queue(name, redis=redis_client) as queue:
+            queue.send("hello")
+    redis_client.hset("delayq:{a}:stats", "sent", "many")
+    with Server(redis_server.url, "delayq") as server:
+        told = scraped(Metrics(servers=[Found(server)]))
+    assert [told.value("delayq_up", queue=name) for name in ("a", "b")] == [0, 1]
+
+
+class Slow:
+    """A server of two queues, of which the second takes long."""
+
+    def __init__(self, quick: Queue, still: Still) -> None:
+        self._queues: dict[str, Any] = {"a": quick, "b": still}
+
+    def queue_names(self) -> list[str]:
+        return list(self._queues)
+
+    def queue(self, name: str) -> Any:
+        return self._queues[name]
+
+
+def test_server_that_takes_longer_for_all_its_queues_than_a_scrape_waits_is_up(queue: Queue, still: Still):
+    queue.send("x")
+    metrics = Metrics(servers=[Found(Slow(queue, still))], seconds=0.5)
+    assert eventually(lambda: metrics.silent(0.5) == [])
+    told = scraped(metrics)
+    assert (told.value("delayq_server_up"), told.value("delayq_up", queue="emails")) == (1, 1)
+    assert told.value("delayq_up", queue="still") == 0
+
+
+def test_server_of_which_no_queue_is_read_is_silent(still: Still):
+    assert Metrics(servers=[Found(Slow(still, still), "west")]).silent(0.2) == ["west"]  # type: ignore[arg-type]

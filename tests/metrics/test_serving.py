@@ -1,0 +1,288 @@
+"""The port of a consumer, and the exporter: real processes, asked over HTTP."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from delayq.cli.exporter import address
+from prometheus_client.registry import Collector
+
+import delayq as library
+from delayq import Outgoing, Queue, Topic
+from delayq.metrics import Answer, Metrics, MetricsServer
+from tests.cli.conftest import Invoke, Start, delayq, environment, followed, invoke, server, start  # noqa: F401
+from tests.metrics.scrapes import OPENMETRICS, Scrape, get
+from tests.servers import RedisServer
+from tests.waiting import eventually
+
+ANY = ("--metrics-port", "0")
+
+
+class Served:
+    """A process that serves metrics; `lines` are those of its log."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines = followed(process)
+        assert eventually(lambda: bool(self._urls()) or process.poll() is not None)
+        self.url = self._urls()[0]
+
+    def _urls(self) -> list[str]:
+        return re.findall(r"url=(http\S+)/metrics", "".join(self.lines))
+
+    def scrape(self) -> Scrape:
+        return Scrape(get(f"{self.url}/metrics")[1])
+
+    def status(self, path: str) -> int:
+        return get(f"{self.url}{path}")[0]
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve(start: Start) -> Serve:  # noqa: F811
+    """``serve("consume", …)``: a process that serves metrics."""
+    return lambda *words, **options: Served(start(*words, **options))
+
+
+@pytest.fixture
+def queue(server: RedisServer) -> Iterator[Queue]:  # noqa: F811
+    with Queue("emails", url=server.url, shards=None) as queue:
+        yield queue
+
+
+def test_consumer_tells_what_the_stats_tell(serve: Serve, queue: Queue):
+    queue.send_many([Outgoing("x")] * 3 + [Outgoing("x", delay=600)] * 2)
+    consumer = serve("consume", "emails", "--exec", "true", *ANY)
+    assert eventually(lambda: queue.stats().acked == 3)
+    scrape, stats = consumer.scrape(), queue.stats()
+    for name in ("sent", "delivered", "acked", "nacked", "promoted"):
+        assert scrape.value(f"delayq_messages_{name}_total", queue="emails") == getattr(stats, name)
+    assert scrape.value("delayq_messages", queue="emails", state="pending") == 2
+    assert scrape.value("delayq_lateness_seconds_count", queue="emails") == sum(stats.lateness.values()) == 3
+    assert "process_cpu_seconds_total" in scrape.names()  # and of the process itself
+    status, text, headers = get(f"{consumer.url}/metrics", OPENMETRICS)
+    assert (status, headers["Content-Type"].split(";")[0]) == (200, "application/openmetrics-text")
+    assert Scrape(text, is_openmetrics=True).value("delayq_messages_acked_total", queue="emails") == 3
+    assert (consumer.status("/healthz"), consumer.status("/readyz"), consumer.status("/other")) == (200, 200, 404)
+    assert consumer.end() == 0
+
+
+def test_only_this_machine_is_served_unless_another_address_is_given(serve: Serve):
+    assert serve("consume", "emails", "--exec", "true", *ANY).url.startswith("http://127.0.0.1:")
+    assert serve("consume", "emails", "--exec", "true", *ANY, "--metrics-host", "::1").url.startswith("http://[::1]:")
+
+
+def test_port_in_use_is_told_before_anything_is_consumed(invoke: Invoke, queue: Queue):  # noqa: F811
+    queue.send("x")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = invoke("consume", "emails", "--exec", "true", "--burst", "--metrics-port", str(port))
+    assert result.exit_code == 2
+    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in result.stderr
+    assert queue.stats().delivered == 0
+
+
+def test_option_of_the_port_without_one_is_refused(invoke: Invoke):  # noqa: F811
+    result = invoke("consume", "emails", "--exec", "true", "--metrics-host", "0.0.0.0")
+    assert (result.exit_code, "--metrics-host goes with --metrics-port" in result.stderr) == (2, True)
+    result = invoke("consume", "m:q", "--reload", "--processes", "2", "--metrics-port", "0")
+    assert (result.exit_code, "is for one process" in result.stderr) == (2, True)
+
+
+def test_package_that_is_missing_is_named(invoke: Invoke, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+    for name in [name for name in sys.modules if name.split(".")[:2] == ["delayq", "metrics"]]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(library, "metrics")
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for words in (("exporter", "--once"), ("consume", "emails", "--exec", "true", *ANY)):
+        result = invoke(*words)
+        assert (result.exit_code, "pip install 'delayq[metrics]'" in result.stderr) == (2, True)
+
+
+class Broken(Collector):
+    """Of a program whose own metrics fail."""
+
+    def collect(self) -> list[Any]:
+        raise ValueError("no figure")
+
+
+def test_page_that_cannot_be_made_is_an_error_of_the_server_and_logged():
+    with structlog.testing.capture_logs() as lines:
+        metrics = Metrics()
+        page = {"/metrics": lambda accept: Answer(200, *metrics.exposition(accept, beside=Broken()))}
+        with MetricsServer("127.0.0.1", 0, page) as served:
+            status, text, _ = get(f"http://127.0.0.1:{served.port}/metrics")
+    assert (status, text) == (500, "an error: see the log\n")
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["request not answered"]
+
+
+def test_consumer_is_alive_but_not_ready_while_redis_is_away(
+    serve: Serve,
+    own_server: RedisServer,
+    environment: dict[str, str],  # noqa: F811
+):
+    consumer = serve("consume", "emails", "--exec", "true", *ANY, env=environment | {"DELAYQ_URL": own_server.url})
+    assert eventually(lambda: consumer.status("/readyz") == 200)
+    own_server.stop()
+    status, text, _ = get(f"{consumer.url}/readyz")
+    assert (status, text) == (503, "no answer from Redis within 2 s for emails\n")
+    assert consumer.status("/healthz") == 200
+    assert consumer.scrape().value("delayq_up", queue="emails") == 0
+    own_server.start()
+    assert eventually(lambda: consumer.status("/readyz") == 200)
+    assert consumer.scrape().value("delayq_up", queue="emails") == 1
+
+
+BLOCKING = """
+import asyncio, threading, time
+from delayq.aio import Queue
+emails = Queue("emails")
+
+@emails.handler
+async def handle(message):
+    while message.payload == "block" and not open("released").read():
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_consumer_whose_event_loop_is_blocked_is_not_alive_until_it_turns_again(
+    processes: str, serve: Serve, queue: Queue, tmp_path: Path
+):
+    (tmp_path / "blocking.py").write_text(BLOCKING)
+    (tmp_path / "released").touch()
+    consumer = serve("consume", "blocking:emails", *ANY, "--stall-timeout", "1s", "--processes", processes)
+    queue.send("x")
+    assert eventually(lambda: consumer.status("/readyz") == 200)
+    assert eventually(lambda: queue.stats().acked == 1)
+    queue.send("block")
+    assert eventually(lambda: consumer.status("/healthz") == 503)
+    assert "the consumer has not turned for" in get(f"{consumer.url}/healthz")[1]
+    (tmp_path / "released").write_text("now")
+    assert eventually(lambda: consumer.status("/healthz") == 200)
+    assert eventually(lambda: consumer.scrape().value("delayq_messages_acked_total", queue="emails") == 2)
+    assert consumer.end() == 0
+
+
+def test_consumer_that_stops_is_alive_and_not_ready(serve: Serve, queue: Queue, tmp_path: Path):
+    (tmp_path / "go").touch()
+    consumer = serve("consume", "emails", "--exec", f"while ! [ -s {tmp_path}/go ]; do sleep 0.01; done", *ANY)
+    queue.send("x")
+    assert eventually(lambda: queue.stats().unack == 1)
+    consumer.process.send_signal(signal.SIGTERM)
+    assert eventually(lambda: consumer.status("/readyz") == 503)
+    assert consumer.status("/healthz") == 200
+    (tmp_path / "go").write_text("now")
+    assert consumer.process.wait(20) == 0
+    assert queue.stats().acked == 1
+
+
+def test_supervisor_serves_once_for_its_processes(serve: Serve, queue: Queue, tmp_path: Path):
+    consumer = serve("consume", "emails", "more", "--exec", f"echo $PPID >> {tmp_path}/pids", "-p", "2", *ANY)
+    assert eventually(lambda: consumer.status("/readyz") == 200)
+    queue.send("x")
+    assert eventually(lambda: queue.stats().acked == 1)
+    scrape = consumer.scrape()
+    assert scrape.value("delayq_messages_acked_total", queue="emails") == 1
+    assert scrape.value("delayq_up", queue="more") == 1
+    os.kill(int((tmp_path / "pids").read_text()), signal.SIGKILL)
+    assert eventually(lambda: consumer.status("/readyz") == 503)
+    assert eventually(lambda: consumer.status("/readyz") == 200)
+    assert consumer.end() == 0
+
+
+def test_consumer_of_a_topic_tells_of_its_groups(serve: Serve, server: RedisServer):  # noqa: F811
+    with Topic("orders", url=server.url) as topic:
+        topic.publish("x")
+        words = ["--topic", "orders", "--group", "log", "--start", "0"]
+        consumer = serve("consume", "builtins:str", *words, *ANY)
+        assert eventually(lambda: [group.lag for group in topic.groups()] == [0])
+        scrape = consumer.scrape()
+    assert scrape.value("delayq_topic_lag", topic="orders", group="log") == 0
+    assert scrape.value("delayq_topic_consumers", topic="orders", group="log") == 1
+    assert eventually(lambda: consumer.status("/readyz") == 200)
+    assert consumer.end() == 0
+
+
+# The exporter
+
+
+def test_exporter_tells_of_all_queues(serve: Serve, queue: Queue, server: RedisServer):  # noqa: F811
+    queue.send("x")
+    with Queue("more", url=server.url) as more:
+        more.send("x")
+    exporter = serve("exporter", "--port", "0")
+    scrape = exporter.scrape()
+    for name in ("emails", "more"):
+        assert scrape.value("delayq_messages_sent_total", queue=name) == 1
+    assert (exporter.status("/healthz"), exporter.status("/readyz")) == (200, 200)
+    assert exporter.end() == 0
+
+
+def test_exporter_begins_before_its_server_and_tells_several_apart(
+    serve: Serve,
+    queue: Queue,
+    own_server: RedisServer,
+    server: RedisServer,  # noqa: F811
+):
+    queue.send("x")
+    own_server.stop()
+    exporter = serve("exporter", "--port", "0", "--url", server.url, "--url", own_server.url)
+    labels = [url.removeprefix("unix://") for url in (server.url, own_server.url)]
+    scrape = exporter.scrape()
+    assert [scrape.value("delayq_server_up", server=label) for label in labels] == [1, 0]
+    assert scrape.value("delayq_messages_sent_total", server=labels[0], queue="emails") == 1
+    assert (exporter.status("/healthz"), exporter.status("/readyz")) == (200, 503)
+    own_server.start()
+    assert eventually(lambda: exporter.status("/readyz") == 200)
+
+
+def test_exporter_calls_servers_by_the_names_that_it_was_given(invoke: Invoke, queue: Queue, server: RedisServer):  # noqa: F811
+    queue.send("x")
+    told = invoke("exporter", "--once", "--url", f"west={server.url}", "--url", "east=redis://127.0.0.1:1").stdout
+    assert 'delayq_messages_sent_total{queue="emails",server="west"} 1.0' in told
+    assert 'delayq_server_up{server="east"} 0.0' in told
+
+
+def test_exporter_prints_once_what_a_scrape_would_get(invoke: Invoke, queue: Queue, server: RedisServer):  # noqa: F811
+    queue.send("x")
+    with Topic("orders", url=server.url) as topic:
+        topic.publish("x")
+        topic.group("billing", start="0").lag()
+    result = invoke("exporter", "--once", "--topic", "orders")
+    assert result.exit_code == 0
+    scrape = Scrape(result.stdout)
+    assert scrape.value("delayq_messages_sent_total", queue="emails") == 1
+    assert scrape.value("delayq_topic_lag", topic="orders", group="billing") == 1
+
+
+def test_exporter_refuses_what_makes_no_sense(invoke: Invoke):  # noqa: F811
+    for words, said in (
+        (("--topic", "a", "--url", "redis://a", "--url", "redis://b"), "--topic goes with one --url"),
+        (("--url", ""), "the URL is empty"),
+        (("--url", "a=redis://a", "--url", "redis://b"), "write --url NAME=URL for each"),
+    ):
+        result = invoke("exporter", "--once", *words)
+        assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
+
+
+def test_secrets_of_a_url_are_in_no_label():
+    assert address("redis://user:secret@redis-1:6379/2?socket_timeout=5") == "redis-1:6379/2"
+    assert address("unix:///run/redis@home.sock") == "/run/redis@home.sock"
+    assert address("redis://token@host") == "host"

@@ -1,0 +1,118 @@
+"""`delayq pipeline archive` and `report`, told to stop by a real SIGTERM in the middle, and what they go on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import redis
+from click.testing import CliRunner, Result
+from delayq.cli import main
+from delayq.cli.pipeline import running
+from pyspark.sql import SparkSession
+
+from delayq.spark.jobs import report as reporting
+from delayq.spark.jobs.report import follow
+from delayq.spark.server import Server
+from tests.ledgers import append
+from tests.servers import RedisServer
+from tests.spark.recorded import entries, named
+from tests.waiting import eventually
+
+Invoke = Callable[..., Result]
+
+AT = 1_763_726_400_000  # 2025-11-21 12:00, UTC
+MINUTE = 60_000
+SECONDS = 60  # until the command has begun, on a busy machine
+
+
+@pytest.fixture
+def invoke(spark: SparkSession, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """A job in this process and its session of Spark, on a server with the queue jobs, which keeps a ledger."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DELAYQ_URL", redis_server.url)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # it is for the next test, too
+    monkeypatch.setattr(running, "session", lambda *_: spark)
+    with Server(redis_server.url).queue("jobs") as queue:
+        queue.configure(events=True)
+    return lambda *words: CliRunner().invoke(main, ["pipeline", *words])
+
+
+def record(client: redis.Redis, count: int, minute: int = 0) -> list[str]:
+    """Append messages that are sent from a minute on, each 5 s; return what tells the entries from all others."""
+    times = [AT + minute * MINUTE + number * 5000 for number in range(count)]
+    return [named(0, append(client, f"m{at}", "sent", at, due=at)) for at in times]
+
+
+@contextmanager
+def stopped(when: Callable[[], bool]) -> Iterator[None]:
+    """Send this process a SIGTERM as soon as a condition holds."""
+
+    def stop() -> None:
+        if eventually(when, SECONDS):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_archive_that_is_stopped_in_the_middle_says_so_and_goes_on_where_it_was(
+    invoke: Invoke, redis_client: redis.Redis, tmp_path: Path
+):
+    known = record(redis_client, 40)
+    with stopped(lambda: len(list((tmp_path / "archive" / "events").rglob("*.parquet"))) > 1):
+        first = invoke("archive", "jobs", "--to", "archive", "--batch", "1", "--json")
+    assert first.exit_code == 1, first.output
+    assert first.stderr.endswith("delayq: stopped before all was archived: run it again to go on\n")
+    done = json.loads(first.stdout)["archived"]["jobs"]
+    assert 0 < done < 40
+    rest = invoke("archive", "--all", "--to", "archive")
+    assert rest.stdout == f"archived {40 - done} events of jobs to archive\n", rest.output
+    assert entries(tmp_path / "archive") == sorted(known)
+    files = len(list((tmp_path / "archive" / "events").rglob("*.parquet"))) - 1  # the last batch may be done again
+    compacted = invoke("archive", "--compact", "--before", "2025-11-22", "--to", "archive", "--json")
+    assert json.loads(compacted.stdout) == {"archived": {}, "lost": [], "merged": files, "into": 1}
+    assert entries(tmp_path / "archive") == sorted(known)
+
+
+def test_report_that_follows_ends_well_when_it_is_stopped_and_goes_on_where_it_was(
+    spark: SparkSession, invoke: Invoke, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    monkeypatch.setattr(reporting, "FOLLOW_EVERY", "100 milliseconds")
+    minutes = tmp_path / "page" / "figures" / "minutes.parquet"
+    for minute in range(3):
+        record(redis_client, 10, minute)
+    with stopped(lambda: minutes.exists() and pq.read_metadata(minutes).num_rows == 2):
+        told = invoke("report", "jobs", "--to", "page", "--follow", "--json")
+    assert (told.exit_code, json.loads(told.stdout)["sent"]) == (0, 20), told.output
+    record(redis_client, 10, 3)
+    figures = follow(spark, Server(redis_server.url), ["jobs"], str(tmp_path / "page"), until_now=True)
+    assert [row.sent for row in figures.queues.collect()] == [30]
+    assert pq.read_table(minutes)["sent"].to_pylist() == [10, 10, 10]
+
+
+def test_report_that_follows_has_a_page_though_no_minute_is_over(
+    invoke: Invoke, redis_client: redis.Redis, tmp_path: Path
+):
+    record(redis_client, 10)
+    with stopped((tmp_path / "page" / "report.html").exists):
+        told = invoke("report", "jobs", "--to", "page", "--follow")
+    assert (told.exit_code, told.stdout) == (0, "see page/report.html\n"), told.output
+
+
+def test_report_takes_the_time_that_it_is_given(invoke: Invoke, redis_client: redis.Redis):
+    for minute in range(4):
+        record(redis_client, 10 + minute, minute)
+    since, until = ("2025-11-21T12:01Z", "2025-11-21T13:03+01:00")
+    told = invoke("report", "jobs", "--to", "page", "--since", since, "--until", until, "--json")
+    assert (told.exit_code, json.loads(told.stdout)["sent"]) == (0, 11 + 12), told.output

@@ -1,0 +1,122 @@
+"""The first batch of a stream goes from where it was planned to begin, also when it is done again later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from delayq import Topic
+from delayq.errors import DataLost, PipelineError
+from delayq.spark import reading
+from delayq.spark.archiving import folders
+from delayq.spark.archiving.losses import Loss
+from delayq.spark.jobs.archive import archive
+from delayq.spark.reading.following import Following
+from delayq.spark.server import Server
+from delayq.topics.publishing import NewRecord
+from tests.conftest import StartServer
+from tests.ledgers import append
+from tests.servers import RedisServer
+from tests.spark import reads
+from tests.spark.killing import Killing
+from tests.spark.recorded import entries, named, seen
+
+AT = 1_763_726_400_000  # noon, UTC
+KEY = "delayq:{orders}:topic"
+
+
+@pytest.fixture
+def topic(redis_server: RedisServer) -> Iterator[Topic]:
+    with Topic("orders", url=redis_server.url) as topic:
+        yield topic
+
+
+def planned(options: dict[str, str]) -> dict[str, Any]:
+    """Return the end of a first batch; whoever has planned it is killed."""
+    reader = opened(options)
+    found: dict[str, Any] = json.loads(json.dumps(reader.latestOffset(reader.initialOffset(), ReadAllAvailable())))
+    reader.stop()
+    return found
+
+
+def again(options: dict[str, str], end: dict[str, Any]) -> list[int]:
+    """Do a first batch again, as Spark does: from what a new reader calls the beginning."""
+    reader = opened(options)
+    try:
+        pieces = reader.partitions(json.loads(json.dumps(reader.initialOffset())), end)
+    finally:
+        reader.stop()
+    rows = [row for piece in pieces for row in reads.rows(reads.copied(reader).read(reads.copied(piece)))]
+    return sorted(int(row["payload"]) for row in rows)
+
+
+def opened(options: dict[str, str]) -> Following:
+    reader = reading.stream_reader(options, reads.schema(options))
+    assert isinstance(reader, Following)
+    return reader
+
+
+def test_what_was_trimmed_of_a_planned_first_batch_is_an_error(topic: Topic, redis_server: RedisServer):
+    options = {"url": redis_server.url, "topic": "orders"}
+    topic.publish_many([NewRecord(n) for n in range(10)])
+    topic.trim(max_length=9, approximate=False)  # before it was planned: nobody has promised that one
+    end = planned(options)
+    assert again(options, end) == list(range(1, 10))
+    topic.trim(max_length=3, approximate=False)
+    with pytest.raises(DataLost, match="shard 0 of topic orders: 6 of the entries"):
+        again(options, end)
+    assert again(options | {"failOnDataLoss": "false"}, end) == [7, 8, 9]
+
+
+def test_first_batch_that_began_with_the_latest_has_what_came_before_it_was_done_again(
+    topic: Topic, redis_server: RedisServer
+):
+    options = {"url": redis_server.url, "topic": "orders", "start": "latest"}
+    topic.publish(0)
+    reader = opened(options)
+    start = reader.initialOffset()
+    topic.publish(1)
+    end = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
+    reader.stop()
+    topic.publish(2)
+    assert again(options, end) == [1]
+
+
+def test_server_that_does_not_count_is_taken_to_have_trimmed_a_first_batch(start_server: StartServer):
+    server = start_server("6.2")
+    options = {"url": server.url, "topic": "orders"}
+    with Topic("orders", url=server.url) as topic, server.client() as client:
+        topic.publish_many([NewRecord(n) for n in range(10)])
+        client.xtrim(KEY, maxlen=9, approximate=False)
+        end = planned(options)
+        assert again(options, end) == list(range(1, 10))
+        client.xtrim(KEY, maxlen=3, approximate=False)
+        with pytest.raises(DataLost, match="an unknown number of the entries"):
+            again(options, end)
+
+
+def test_archive_whose_first_run_was_killed_tells_what_its_ledger_has_dropped_since(
+    spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path
+):
+    server, path = Server(redis_server.url), str(tmp_path)
+    with server.queue("jobs") as queue:
+        queue.configure(events=True)
+        added = [append(redis_client, f"m{i}", "sent", AT) for i in range(8)]
+        with pytest.raises(PipelineError, match="Killed"):
+            Killing([(folders, "move")], 0).run(lambda: archive(spark, server, ["jobs"], path))
+        queue.events.trim(max_length=2, approximate=False)
+        with pytest.raises(DataLost, match=r"6 of the entries .* have been trimmed before they were read\. What is"):
+            archive(spark, server, ["jobs"], path)
+    assert entries(tmp_path) == []
+    told: list[Loss] = []
+    archive(spark, server, ["jobs"], path, skip_lost=True, tell_loss=told.append)
+    assert told == [Loss("jobs", 0, "0-0", added[6], added[7], 6)]
+    assert seen(tmp_path, "lost") == [told[0]._asdict()]
+    assert entries(tmp_path) == [named(0, entry) for entry in added[6:]]

@@ -1,0 +1,180 @@
+"""What changes in a lake, on file systems that cannot put a file in the place of another: a kill loses none of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from delayq import Outgoing
+from delayq.errors import LakeMismatch
+from delayq.lake import documents, files, shelf
+from delayq.lake.documents import Document, name_of
+from delayq.lake.files import read_json
+from delayq.lake.layout import Row, Run
+from delayq.lake.shelf import Shelf
+from tests.servers import RedisServer
+from tests.spark.lakes import DAY, Clock, delivered, far_queue, load, manifest
+from tests.spark.unreplacing import Killed, Unreplacing
+
+IDS = {"a", "b", "c"}
+
+
+@pytest.fixture
+def unreplacing(monkeypatch: pytest.MonkeyPatch) -> Unreplacing:
+    """Where all lakes are."""
+    handler = Unreplacing()
+    for module in (files, shelf):
+        monkeypatch.setattr(module, "place", lambda path: (fs.PyFileSystem(handler), path))
+    return handler
+
+
+def broken_off(server: RedisServer, lake: Path, system: Unreplacing, steps: int, later: float) -> bool:
+    """Load in a program that dies after so many steps, and again some time later; return whether it has died.
+
+    What is there is delivered and acked after each.
+    """
+    clock, told = Clock(), ""
+    server.flush()
+    with far_queue(server.url, lake, clock) as queue:
+        queue.send_many([Outgoing("x", delay=DAY, id=each) for each in IDS])
+        clock.later(DAY)
+        system.left, died = steps, False
+        try:
+            load(queue, lake)
+        except Killed:
+            died = True
+        system.left = None
+        came = Counter(each.id for each in delivered(queue))
+        clock.later(later)
+        try:
+            load(queue, lake)
+        except LakeMismatch as error:
+            told = str(error)
+        came.update(each.id for each in delivered(queue))
+    assert came == Counter(IDS) or (later and "broke off so long ago" in told and set(came.values()) <= {1})
+    return died
+
+
+@pytest.mark.parametrize("later", [0, 3 * DAY])
+def test_load_that_is_killed_at_any_step_is_completed_or_told_and_never_done_again(
+    redis_server: RedisServer, tmp_path: Path, unreplacing: Unreplacing, later: float
+):
+    """Also when Redis has forgotten what it was sent, so that the manifest alone knows."""
+    deaths = next(
+        n for n in count() if not broken_off(redis_server, tmp_path / f"{n}", unreplacing, steps=n, later=later)
+    )
+    assert deaths > 4  # two manifests, each written and moved, and one of them removed
+    assert unreplacing.replaced == []
+
+
+def test_document_says_what_it_said_or_the_new_whenever_its_writer_is_killed(lake: Path, unreplacing: Unreplacing):
+    document = Document(str(lake), "v1.2", int)
+    assert document.read() is None
+    for n in count():
+        document.write(1)
+        unreplacing.left = n
+        try:
+            document.write(2)
+        except Killed:
+            unreplacing.left = None
+            assert document.read() in (1, 2)
+        else:
+            break
+    assert n == 3
+    unreplacing.left = None
+    assert document.read() == 2
+    assert len([path for path in lake.iterdir() if name_of(path.name)]) == 1
+    assert unreplacing.replaced == []
+
+
+def test_file_of_messages_that_was_damaged_is_whole_when_it_is_written_again(lake: Path):
+    """As by a run that is done again under its name."""
+    hour, rows = "2030-01-02T12", [Row(each, 0, 0, b"") for each in IDS]
+    resting = Shelf(lake, "jobs")
+    file = resting.write(hour, "run-0", rows)
+    (path,) = lake.rglob("*.parquet")
+    path.write_bytes(bytes(path.stat().st_size))
+    assert resting.write(hour, "run-0", rows) == file
+    assert resting.read(hour, file).num_rows == len(IDS)
+
+
+def test_document_that_is_written_while_it_is_read_is_read_as_it_is_then(lake: Path, monkeypatch: pytest.MonkeyPatch):
+    document = Document(str(lake), "a", int)
+    document.write(1)
+
+    def read(*args: Any) -> Any:
+        monkeypatch.setattr(documents, "read_json", read_json)
+        document.write(2)
+        return read_json(*args)
+
+    monkeypatch.setattr(documents, "read_json", read)
+    assert document.read() == 2
+
+
+def test_document_is_there_at_each_moment_while_another_writes_it(lake: Path):
+    """Else a load would take an hour for one that was never loaded, and send it again when Redis has forgotten it."""
+    document = Document(str(lake), "_manifest", int)
+    document.write(0)
+    for number in range(300):  # others of the folder, which a look at it takes its time for
+        (lake / f"_{number:016d}.json").touch()
+
+    def write() -> None:
+        for number in range(500):
+            document.write(number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    found = []
+    while writer.is_alive():
+        found.append(document.read())
+    assert None not in found
+    assert document.read() == 499
+
+
+def test_runs_are_read_by_few_looks_at_their_folder_however_many_they_are(lake: Path, monkeypatch: pytest.MonkeyPatch):
+    """A lake to which something is deferred each hour has thousands after a year."""
+    shelf = Shelf(lake, "jobs")
+    assert shelf.runs() == []
+    for number in range(12):
+        shelf.put_run(Run(f"run-{number % 6}", number))
+    looks: list[str] = []
+
+    def place(path: str) -> tuple[fs.FileSystem, str]:
+        if path.endswith("_runs"):
+            looks.append(path)
+        return fs.LocalFileSystem(), path
+
+    monkeypatch.setattr(files, "place", place)
+    assert [(run.run, run.created_ms) for run in shelf.runs()] == [(f"run-{n}", n + 6) for n in range(6)]
+    assert len(looks) <= 2
+
+
+def test_versions_are_told_from_those_of_other_names(lake: Path):
+    names = ["v1", "v1.2", "v1-2", "_v1"]
+    for number, name in enumerate(names):
+        Document(str(lake), name, int).write(number)
+        Document(str(lake), name, int).write(number)
+    (lake / "v1@x.json").write_text("9")
+    assert [Document(str(lake), name, int).read() for name in names] == list(range(len(names)))
+
+
+def test_manifest_that_is_not_numbered_is_read_until_there_is_one_that_is(
+    redis_server: RedisServer, lake: Path, clock: Clock
+):
+    """As earlier lakes have it."""
+    with far_queue(redis_server.url, lake, clock) as queue:
+        queue.send("x", delay=DAY)
+        clock.later(DAY)
+        assert len(load(queue, lake)) == 1
+        (hour,) = lake.glob("queue=jobs/hour=*")
+        manifest(hour).rename(hour / "_manifest.json")
+        assert load(queue, lake) == []
+        clock.later(3 * DAY)
+        load(queue, lake, keep=0)
+        assert manifest(hour).name.startswith("_manifest@1-")

@@ -1,0 +1,87 @@
+"""Changes in a lake are looked for by hours, however many there are: a store of objects tells a thousand a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+from delayq import Outgoing, Queue
+from delayq.lake import files, shelf
+from tests.servers import RedisServer
+from tests.spark.lakes import DAY, HOUR, Clock, counted, far_queue, load
+from tests.spark.unreplacing import Unreplacing
+
+FILES, CANCELS = 6, 40
+
+
+class Counting(Unreplacing):
+    """This machine's files.
+
+    Attributes:
+        told: how many changes each look at a folder has told of.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[int] = []
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> Any:
+        found = super().get_file_info_selector(selector)
+        self.told.append(sum(info.extension == "json" and "_manifest" not in info.path for info in found))
+        return found
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    handler = Counting()
+    for module in (files, shelf):
+        monkeypatch.setattr(module, "place", lambda path: (fs.PyFileSystem(handler), path))
+    return handler
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer, lake: Path, clock: Clock, counting: Counting) -> Iterator[Queue]:
+    """A queue with an hour of several files, of which many messages are cancelled."""
+    with far_queue(redis_server.url, lake, clock) as queue:
+        for part in range(FILES):
+            queue.send_many([Outgoing(n, delay=DAY + n, id=f"{part}-{n}") for n in range(10)])
+        assert [queue.cancel(f"{n // 10}-{n % 10}") for n in range(CANCELS)] == ["cancelled"] * CANCELS
+        counting.told.clear()
+        yield queue
+
+
+def test_load_looks_for_changes_once_an_hour_however_many_files_and_cancels_there_are(
+    queue: Queue, lake: Path, clock: Clock, counting: Counting
+):
+    clock.later(DAY)
+    assert counted(load(queue, lake), "sent", "cancelled") == (FILES * 10 - CANCELS, CANCELS)
+    assert [told for told in counting.told if told] == [CANCELS, CANCELS]  # once with all hours, and once for this one
+
+
+def test_change_of_a_message_whose_id_tells_its_hour_looks_at_no_other_change(queue: Queue, counting: Counting):
+    queue.cancel(queue.send("x", delay=DAY + 60).id)
+    assert len(counting.told) > 0
+    assert sum(counting.told) == 0
+
+
+def test_cancel_that_comes_after_the_look_is_kept_by_redis_and_told_by_the_next_load(
+    queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    look, waiting = shelf.Shelf.changes, [f"{part}-9" for part in range(4, FILES)]
+
+    def late(*args: Any) -> Any:
+        found = look(*args)
+        while waiting:
+            assert queue.cancel(waiting.pop()) == "cancelled"
+        return found
+
+    monkeypatch.setattr(shelf.Shelf, "changes", late)
+    clock.later(DAY - HOUR)
+    load(queue, lake)
+    load(queue, lake)
+    assert load(queue, lake) == []
+    assert queue.stats().sent == FILES * 10 - CANCELS - 2

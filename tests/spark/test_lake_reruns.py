@@ -1,0 +1,172 @@
+"""A run of `defer` that is done again while a load is under way: the load brings what it has written in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql.types import StructType
+
+from delayq import Outgoing, Queue
+from delayq.errors import LakeMismatch
+from delayq.lake import layout, loading
+from delayq.lake.examining import examine
+from delayq.lake.layout import Loaded, Manifest, Row, Run
+from delayq.lake.loading import Task
+from delayq.lake.shelf import Hour, Shelf
+from delayq.operations.sealing import seal_one
+from delayq.spark.jobs.defer import Deferring, Wrote
+from delayq.spark.writing.rows import Rows
+from tests.servers import RedisServer
+from tests.spark.lakes import HOUR, Clock, counted, delivered, far_queue, files, load, manifest
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue]:
+    with far_queue(redis_server.url, lake, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def defer(queue: Queue, lake: Path, clock: Clock) -> Callable[..., None]:
+    """Let run R put messages of these ids into the lake, so many hours from now, in place of what it has put there."""
+    shelf, created = Shelf(str(lake), queue.name), clock.ms
+    columns = Rows(StructType().add("payload", "string").add("due_at", "timestamp"))
+
+    def run(*ids: str, hours: float = 1) -> None:
+        due = created + round(hours * HOUR) * 1000
+        rows = [Row(each, due, created, seal_one(queue.core, Outgoing(each, delay=0), each).envelope) for each in ids]
+        hour = layout.hour_of(due)
+        written = [f"{hour}/{shelf.write(hour, 'R-0', rows).name}"] if rows else []
+        begun = shelf.run("R") or Run("R", created)
+        Deferring(shelf, begun, columns, None, 1000).commit([Wrote(written, 0, 0)])
+
+    return run
+
+
+def meanwhile(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """Let something happen once, when a load has looked at the lake."""
+    waiting, look = [happens], Shelf.hours
+
+    def hours(shelf: Shelf, *names: str) -> list[Hour]:
+        found = look(shelf, *names)
+        while waiting:
+            waiting.pop()()
+        return found
+
+    patch.setattr(Shelf, "hours", hours)
+
+
+def test_file_that_a_rerun_replaces_during_a_load_is_no_loss_and_the_new_one_is_loaded(
+    queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+):
+    defer("a", "b")
+    (old,) = files(lake)
+    meanwhile(monkeypatch, lambda: defer("a", "b", "c"))
+    found = load(queue, lake)
+    assert counted(found, "rows", "sent") == (3, 3)
+    assert old not in files(lake)
+    assert '"state":"loaded"' in manifest(old.parent).read_text()
+    assert load(queue, lake) == []
+    assert examine(queue, str(lake)).findings == []
+    clock.later(2 * HOUR)
+    assert sorted(each.id for each in delivered(queue)) == ["a", "b", "c"]
+
+
+def test_hour_that_a_rerun_leaves_empty_during_a_load_has_nothing_to_load(
+    queue: Queue, lake: Path, defer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+):
+    defer("a", "b")
+    (old,) = files(lake)
+    meanwhile(monkeypatch, lambda: defer("a", "b", hours=20))
+    assert load(queue, lake) == []
+    assert '"state":"loaded"' in manifest(old.parent).read_text()
+    assert examine(queue, str(lake)).findings == []
+    assert queue.stats().sent == 0
+
+
+def rerun_behind(
+    queue: Queue, lake: Path, break_off: Callable[[Sequence[Task]], Any], rerun: Callable[[], None]
+) -> bytes:
+    """Load until that breaks off, and let a rerun replace the one file; return what the load has noted.
+
+    The rerun has looked before it did.
+    """
+    (old,) = files(lake)
+    with pytest.raises(ZeroDivisionError):
+        load(queue, lake, load_files=break_off)
+    noted = manifest(old.parent).read_bytes()
+    manifest(old.parent).unlink()
+    rerun()
+    old.with_name("_manifest@1-00000000.json").write_bytes(noted)
+    return noted
+
+
+def test_what_a_load_has_sent_of_a_file_that_was_replaced_is_not_sent_again(
+    queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
+):
+    defer("a", "b")
+
+    def break_off(tasks: Sequence[Task]) -> list[Loaded]:
+        assert sum(loading.load(queue, Shelf(str(lake), queue.name), task).sent for task in tasks) == 2
+        raise ZeroDivisionError
+
+    rerun_behind(queue, lake, break_off, lambda: defer("a", "b", "c"))
+    clock.later(2 * HOUR)
+    assert len(delivered(queue)) == 2
+    assert counted(load(queue, lake), "sent", "existing") == (1, 2)
+    assert [each.id for each in delivered(queue)] == ["c"]
+
+
+def test_new_file_is_known_no_longer_than_what_was_sent_of_the_one_that_it_replaces(
+    queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
+):
+    defer("a", "b")
+    (old,) = files(lake)
+    noted = rerun_behind(queue, lake, lambda _: 1 / 0, lambda: defer("a", "b", "c"))
+    clock.later(3 * HOUR)  # its hour is over: a new load would reserve its messages for longer
+    with pytest.raises(ZeroDivisionError):
+        load(queue, lake, load_files=lambda _: 1 / 0)
+    (new,) = msgspec.json.decode(manifest(old.parent).read_bytes(), type=Manifest).loading
+    (before,) = msgspec.json.decode(noted, type=Manifest).loading
+    assert (new.file, new.reserved_until_ms) == (files(lake)[0].name, before.reserved_until_ms)
+
+
+def test_file_that_its_run_still_names_is_missed(
+    queue: Queue, lake: Path, defer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+):
+    defer("a", "b")
+    (lost,) = files(lake)
+    meanwhile(monkeypatch, lost.unlink)
+    with pytest.raises(LakeMismatch, match="is gone: restore it from a backup"):
+        load(queue, lake)
+
+
+def test_doctor_does_not_miss_a_file_that_was_replaced_after_a_load_of_it_broke_off(
+    queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
+):
+    defer("a", "b")
+    # So that no load looks at the hour any more:
+    rerun_behind(queue, lake, lambda _: 1 / 0, lambda: defer("a", "b", hours=60))
+    assert examine(queue, str(lake)).findings == []
+    clock.later(50 * HOUR)
+    assert examine(queue, str(lake)).findings == []
+
+
+def test_file_is_missed_also_when_what_its_run_has_written_is_unreadable(
+    queue: Queue, lake: Path, defer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+):
+    defer("a", "b")
+    (lost,) = files(lake)
+    (run,) = lake.rglob("_runs/*.json")
+
+    def wound() -> None:
+        lost.unlink()
+        run.write_text("{")
+
+    meanwhile(monkeypatch, wound)
+    with pytest.raises(LakeMismatch, match=r"is gone: restore it from a backup; .* is no run"):
+        load(queue, lake)

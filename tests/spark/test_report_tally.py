@@ -1,0 +1,160 @@
+"""Events that come a batch at a time come to the figures of all of them at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import redis
+from click.testing import CliRunner
+from delayq.cli import main
+from pyspark.sql import SparkSession
+
+from delayq.errors import DataLost, LakeMismatch, PipelineError
+from delayq.lake.files import write_bytes
+from delayq.spark.archiving import folders
+from delayq.spark.archiving.growing import GrowingTable
+from delayq.spark.archiving.losses import Loss
+from delayq.spark.archiving.queries import Growing
+from delayq.spark.jobs import report as job
+from delayq.spark.jobs.archive import archive
+from delayq.spark.jobs.report import KEY, SCHEMA, TABLE, follow, report
+from delayq.spark.reporting import counts
+from delayq.spark.reporting.figures import Figures
+from delayq.spark.reporting.tallying import Tally
+from delayq.spark.server import Server
+from tests.ledgers import append
+from tests.servers import RedisServer
+from tests.spark.killing import Killing
+from tests.spark.recorded import event, frame, seen
+
+AT = 1_763_726_400_000  # a whole minute
+WEEK = 7 * 86_400
+# a fails, loses its lease, is handed back and handed out again, and is acked by its third attempt; b dies.
+STORY = [
+    [
+        event("delivered", 2, "a", attempt=1, late=0.04),
+        event("delivered", 3, "b", attempt=1, late=0.0),
+        event("nacked", 12.5, "a", attempt=1, reason="ValueError: no"),
+        event("delivered", 61, "a", attempt=2, late=1.0),
+        event("delivered", 80, "c", attempt=1, late=1.0),
+    ],
+    [
+        event("died", 83.25, "b", attempt=1, reason="rejected: order 4711 is unknown"),
+        event("lease_lost", 91, "a", attempt=2),
+        event("delivered", 92, "a", attempt=3, late=0.5),
+        event("released", 92.1, "a", attempt=3),
+        event("delivered", 94, "a", attempt=3, late=0.02),
+    ],
+    [
+        event("acked", 125.5, "a", attempt=3),
+        event("acked", 126, "c", attempt=1),
+        event("sent", 200, "d"),
+    ],
+]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> GrowingTable:
+    return GrowingTable(str(tmp_path), TABLE, "jobs", "minute", SCHEMA, KEY)
+
+
+def count(spark: SparkSession, table: GrowingTable, number: int, events: list[dict[str, Any]]) -> None:
+    """Count a batch, by a process that has not counted any before."""
+    Growing(table, make=Tally(table))(frame(spark, events), number)
+
+
+def waiting_for(table: GrowingTable, number: int) -> list[str]:
+    """Return the messages whose deliveries had not ended when a batch did."""
+    ids: list[str] = pq.read_table(f"{table.work}/tally/{number}/open.parquet")["id"].to_pylist()
+    return sorted(ids)
+
+
+def test_batches_have_the_figures_of_the_whole_also_when_one_is_killed_and_done_again(
+    spark: SparkSession, table: GrowingTable
+):
+    for number, events in enumerate(STORY):
+        if number == 2:
+            with pytest.raises(PipelineError, match="batch 2 was not done"):
+                Killing([(folders, "move")], 0).run(lambda: count(spark, table, 2, STORY[2]))
+        count(spark, table, number, events)
+        assert waiting_for(table, number) == [["a", "b", "c"], ["a", "c"], []][number]
+    whole = report(spark, frame(spark, [each for events in STORY for each in events]))
+    counted = (
+        spark.read.schema(counts.COLUMNS).option("basePath", table.path + "/counts").parquet(table.path + "/counts")
+    )
+    told, wanted = (figures.minutes.toArrow().to_pylist() for figures in (Figures.of(counted), whole))
+    assert told == wanted[:3]  # the fourth is not over
+    assert [row["took_max"] for row in told] == [10.5, None, 46.0]
+    assert folders.names(f"{table.work}/tally") == ["1", "2"]
+
+
+def test_delivery_is_waited_for_during_a_week(spark: SparkSession, table: GrowingTable):
+    count(spark, table, 0, [event("delivered", 0, "a", attempt=1), event("delivered", 120, "b", attempt=1)])
+    count(spark, table, 1, [event("sent", WEEK + 71, "c")])
+    assert waiting_for(table, 1) == ["b"]
+    count(spark, table, 2, [event(name, WEEK + 72, id, attempt=1) for id, name in (("a", "acked"), ("b", "acked"))])
+    count(spark, table, 3, [event("sent", WEEK + 200, "d")])
+    told = [(row["n"], row["longest"]) for row in seen(Path(table.path), TABLE) if row["event"] == "acked"]
+    assert sorted(told, key=str) == [(1, WEEK + 72 - 120.0), (1, None)]
+
+
+def test_batch_without_what_the_one_before_has_left_is_refused(spark: SparkSession, table: GrowingTable):
+    growing = Growing(table, make=Tally(table))
+    with pytest.raises(PipelineError):
+        growing(frame(spark, STORY[1]), 1)
+    assert isinstance(growing.error, LakeMismatch)
+    assert "with which batch 1 begins: restore it" in str(growing.error)
+
+
+def test_folder_that_a_version_without_tallies_has_followed_is_refused_before_anything_runs(
+    spark: SparkSession, table: GrowingTable, redis_server: RedisServer
+):
+    server = Server(redis_server.url)
+    with server.queue("jobs") as queue:
+        queue.configure(events=True)
+    write_bytes(f"{table.checkpoint}/commits/0", b"v1\n{}")
+    with pytest.raises(LakeMismatch, match=r"tally has nothing to go on with .* begin in another folder"):
+        follow(spark, server, ["jobs"], table.path, until_now=True)
+    assert folders.names(table.checkpoint) == ["commits"]
+
+
+def test_folder_of_a_report_that_follows_is_refused_to_an_archive_which_would_lack_what_that_has_read(
+    spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    monkeypatch.setattr(job, "save", lambda *_: None)
+    server, path = Server(redis_server.url), str(tmp_path)
+    with server.queue("jobs") as queue:
+        queue.configure(events=True)
+        append(redis_client, "m", "sent", AT)
+    follow(spark, server, ["jobs"], path, until_now=True)
+    with pytest.raises(LakeMismatch, match=r"has the counts of queue jobs, .* keep its events in another folder"):
+        archive(spark, server, ["jobs"], path)
+
+
+def test_what_was_dropped_before_it_was_counted_is_an_error_until_it_is_skipped_and_noted(
+    spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    monkeypatch.setattr(job, "save", lambda *_: None)  # which takes longest, and is none of its business
+    server, path = Server(redis_server.url), str(tmp_path)
+    with server.queue("jobs") as queue:
+        queue.configure(events=True)
+        added = [append(redis_client, f"m{i}", "sent", AT) for i in range(8)]
+        with pytest.raises(PipelineError, match="Killed"):
+            Killing([(folders, "remove_folder")], 0).run(lambda: follow(spark, server, ["jobs"], path, until_now=True))
+        queue.events.trim(max_length=2, approximate=False)
+    with pytest.raises(DataLost, match=r"6 of the entries .* What is left can be counted with --skip-lost"):
+        follow(spark, server, ["jobs"], path, until_now=True)
+    told: list[Loss] = []
+    follow(spark, server, ["jobs"], path, until_now=True, skip_lost=True, tell_loss=told.append)
+    assert told == [Loss("jobs", 0, "0-0", added[6], added[7], 6)]
+    assert seen(tmp_path, "lost") == [told[0]._asdict()]
+
+
+def test_losses_are_skipped_by_those_alone_who_follow():
+    done = CliRunner().invoke(main, ["pipeline", "report", "jobs", "--to", "report", "--skip-lost"])
+    assert (done.exit_code, "--skip-lost goes with --follow" in done.stderr) == (2, True)

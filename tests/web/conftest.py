@@ -1,0 +1,152 @@
+"""Fixtures: the dashboard, asked in this process, or served to a browser.
+
+enter      ``enter(**options)``: a client of a dashboard of the shared server, without a network between them
+serve      ``serve(**options)``: the same on a real uvicorn; returns its address
+browser    Chromium, one for a module's tests; without it, they are skipped, or fail where DELAYQ_REQUIRE_BROWSER is set
+follow     ``follow(url)``: one who reads what is live there
+screen     ``screen.page``, a page of it with a fresh profile, and ``screen.complaints``, what its console complains of
+queue      the queue emails
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from starlette.types import ASGIApp
+
+from delayq import Queue
+from delayq.web import Dashboard, app
+from tests.servers import RedisServer
+from tests.web.following import Follower
+from tests.web.serving import chromium, opened, served
+
+PATIENCE_MS = 60_000  # with a browser on a machine that does much else
+
+expect.set_options(timeout=PATIENCE_MS)
+
+Enter = Callable[..., "Client"]
+Serve = Callable[..., str]
+Follow = Callable[[str], Follower]
+
+OWN = {"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}
+"""What a browser sends along with a form of the dashboard's own."""
+
+
+class Client:
+    """Asks an application in this process, as a browser that follows no redirects and keeps its cookies."""
+
+    def __init__(self, application: ASGIApp, base_url: str = "http://127.0.0.1") -> None:
+        self._runner = asyncio.Runner()
+        transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+        self._client = httpx.AsyncClient(transport=transport, base_url=base_url)
+        self.cookies = self._client.cookies
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return self._runner.run(self._client.request(method, path, **options))
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
+
+    def close(self, dashboard: Dashboard) -> None:
+        self._runner.run(dashboard.close())
+        self._runner.run(self._client.aclose())
+        self._runner.close()
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer) -> Iterator[Queue]:
+    with Queue("emails", url=redis_server.url, shards=None) as queue:
+        yield queue
+
+
+@pytest.fixture
+def enter(redis_server: RedisServer) -> Iterator[Enter]:
+    """A dashboard that knows the server as ``main``, unless it is given others."""
+    with ExitStack() as stack:
+
+        def make(
+            around: Callable[[Dashboard], ASGIApp] = lambda each: each,
+            base_url: str = "http://127.0.0.1",
+            **options: Any,
+        ) -> Client:
+            known: dict[str, Any] = {"servers": {"main": redis_server.url}}
+            dashboard = app(**known | options)
+            client = Client(around(dashboard), base_url)
+            stack.callback(client.close, dashboard)
+            return client
+
+        yield make
+
+
+@pytest.fixture
+def serve(redis_server: RedisServer) -> Iterator[Serve]:
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> str:
+            known: dict[str, Any] = {"servers": {"main": redis_server.url}, "interval": 0.05}
+            return stack.enter_context(served(app(**known | options)))
+
+        yield start
+
+
+@pytest.fixture
+def follow() -> Iterator[Follow]:
+    with ExitStack() as stack:
+        yield lambda url: stack.enter_context(Follower(url))
+
+
+@pytest.fixture(scope="module")  # while it runs, no other event loop can in this thread
+def browser() -> Iterator[Browser]:
+    path = chromium()
+    if path is None:
+        missing = "no chromium on the path: on Debian, apt install chromium"
+        if os.environ.get("DELAYQ_REQUIRE_BROWSER"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    with opened(path) as browser:
+        yield browser
+
+
+class Screen(NamedTuple):
+    """A page of the browser, and what its console has complained of."""
+
+    page: Page
+    complaints: list[str]
+
+
+@pytest.fixture
+def screen(browser: Browser) -> Iterator[Screen]:
+    with contextlib.closing(browser.new_context()) as context:
+        context.set_default_timeout(PATIENCE_MS)
+        page, complaints = context.new_page(), list[str]()
+        page.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        yield Screen(page, complaints)
+
+
+def token_on(text: str) -> str:
+    """Return what a form on a page carries."""
+    return text.partition('name="csrf" value="')[2].partition('"')[0]
+
+
+def log_in(client: Client, secret: str, name: str = "") -> Any:
+    """Fill in the login's form and send it."""
+    token = token_on(client.get("/login").text)
+    return client.post("/login", data={"csrf": token, "name": name, "secret": secret}, headers=OWN)
+
+
+def act(client: Client, path: str, **fields: str) -> Any:
+    """Send a form, as a page of the dashboard has it."""
+    token = token_on(client.get("/main/queues/emails").text)
+    return client.post(path, data={"csrf": token} | fields, headers=OWN)

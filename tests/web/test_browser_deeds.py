@@ -1,0 +1,249 @@
+"""Each action clicked in a real browser, and what it does in Redis; an action that is added is missed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, Request, expect
+
+from delayq import Outgoing, Queue, Topic
+from delayq.web.deeds import KINDS
+from tests.servers import RedisServer
+from tests.web.conftest import Screen, Serve
+from tests.web.test_actions import bury
+from tests.web.test_every_route import POSTS, ROUTES
+
+SCHEDULING = {"pause", "resume", "run"}
+
+
+class Act(NamedTuple):
+    """What is clicked.
+
+    Attributes:
+        clicks: does so, and asserts what has become of the queue.
+        routes: to which forms are sent by that.
+        words: the values of their field `act`.
+    """
+
+    clicks: Callable[[Page, Queue], None]
+    routes: set[str]
+    words: set[str]
+
+
+ACTS: dict[str, Act] = {}
+
+
+def act(*routes: str, words: tuple[str, ...] = ()) -> Callable[[Callable[[Page, Queue], None]], None]:
+    """Register what clicks an action."""
+
+    def register(clicks: Callable[[Page, Queue], None]) -> None:
+        ACTS[clicks.__name__] = Act(clicks, set(routes), set(words))
+
+    return register
+
+
+@pytest.fixture
+def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
+    queue.send_many([Outgoing({"n": n}, delay=600, id=f"m{n}", headers={"tenant": n % 2}) for n in range(4)])
+    bury(queue, "d0", "d1", "d2")
+    queue.schedules.add("hourly", "every 1h", {"of": "hourly"})
+    with Topic("orders", url=redis_server.url) as topic:
+        topic.publish({"order": 1})
+        topic.group("billing", start="0").poll("first")
+        yield queue
+
+
+def ids(queue: Queue, state: str) -> set[str]:
+    return {info.id for info in queue.peek(state) if not info.id.startswith("hourly")}  # type: ignore[arg-type]
+
+
+def visit(page: Page, path: str) -> None:
+    page.goto(f"{page.url.partition('/main')[0].rstrip('/')}/main/{path}")
+
+
+def press(page: Page, name: str, nth: int = 0) -> None:
+    page.get_by_role("button", name=name, exact=True).nth(nth).click()
+
+
+def tick(page: Page, *chosen: str) -> None:
+    for each in chosen:
+        page.get_by_label(f"Choose {each}").check()
+
+
+def told(page: Page, text: str) -> None:
+    expect(page.get_by_text(text)).to_be_visible()
+
+
+@act("confirm", "run", words=("cancel",))
+def cancel_one(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/messages/m0")
+    press(page, "Cancel…")
+    told(page, "1 message was chosen.")
+    press(page, "Cancel 1 message")
+    told(page, "1 of 1 cancelled.")
+    assert ids(queue, "pending") == {"m1", "m2", "m3"}
+
+
+@act("confirm", "run", words=("cancel",))
+def cancel_all_that_a_search_finds(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/messages?state=pending&where=header&text=tenant%3D1")
+    page.locator(".all").get_by_role("button", name="Cancel…").click()
+    told(page, "2 messages are meant, as of now.")
+    press(page, "Cancel 2 messages")
+    told(page, "2 of 2 cancelled.")
+    assert ids(queue, "pending") == {"m0", "m2"}
+
+
+@act("confirm", "run", words=("reschedule",))
+def reschedule_one(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/messages/m0")
+    press(page, "Reschedule…")
+    page.get_by_label("New time").fill("2090-01-01T00:00Z")
+    press(page, "Reschedule 1 message")
+    told(page, "1 of 1 rescheduled.")
+    assert [info.id for info in queue.peek("pending") if info.due_at and info.due_at.year == 2090] == ["m0"]
+
+
+@act("confirm", "run", words=("now",))
+def run_some_now(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/messages?state=pending")
+    tick(page, "m1", "m2")
+    press(page, "Run now…", -1)
+    told(page, "2 messages were chosen.")
+    press(page, "Run now 2 messages")
+    told(page, "2 of 2 rescheduled.")
+    assert {message.id for message in queue.receive(9)} == {"m1", "m2"}
+
+
+@act("confirm", "run", words=("requeue",))
+def requeue_some(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/messages?state=dead")
+    tick(page, "d0", "d2")
+    press(page, "Requeue…", -1)
+    page.get_by_label("Delay").fill("1h")
+    press(page, "Requeue 2 messages")
+    told(page, "2 of 2 back in pending.")
+    assert ids(queue, "dead") == {"d1"}
+    assert ids(queue, "pending") == {"m0", "m1", "m2", "m3", "d0", "d2"}
+
+
+@act("confirm", "run", words=("requeue",))
+def redrive_by_a_filter_after_a_dry_run_at_a_rate(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/dead")
+    page.get_by_label("Text of the error").fill("503: d1")
+    press(page, "Requeue…", -1)
+    told(page, "1 message is meant, as of now.")
+    press(page, "Dry run: only count")
+    told(page, "1 match.")
+    assert ids(queue, "dead") == {"d0", "d1", "d2"}
+    press(page, "Requeue…")
+    page.get_by_label("Rate").fill("100/s")
+    press(page, "Requeue 1 message")
+    told(page, "1 are back in pending.")
+    assert ids(queue, "dead") == {"d0", "d2"}
+
+
+@act("edit")
+def edit_and_requeue(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/messages/d0")
+    page.get_by_role("link", name="Edit and requeue…").click()
+    page.get_by_label("Payload").fill('{"mended": true}')
+    page.get_by_label("Headers").fill('{"by": "hand"}')
+    press(page, "Requeue with this")
+    expect(page.get_by_role("heading", level=1)).to_have_text("d0")
+    (message,) = queue.receive(9)
+    assert (message.id, message.payload, message.headers) == ("d0", {"mended": True}, {"by": "hand"})
+
+
+@act("confirm", "run", words=("purge",))
+def purge_a_state(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/messages?state=dead")
+    press(page, "Purge…")
+    told(page, "3 messages are meant, as of now.")
+    press(page, "Purge 3 messages")
+    told(page, "3 purged.")
+    assert (queue.stats().dead, queue.stats().purged) == (0, 3)
+
+
+@act("confirm", "run", "stop", words=("requeue",))
+def stop_a_long_one(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/messages?state=dead")
+    press(page, "Requeue…")
+    page.get_by_label("Rate").fill("1/min")
+    press(page, "Requeue 3 messages")
+    told(page, "1 are back in pending.")
+    press(page, "Stop")
+    told(page, "It was stopped: what it had not reached is as before.")
+    assert queue.stats().dead == 2
+
+
+@act("pause", "resume")
+def pause_and_resume(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails")
+    press(page, "Pause")
+    told(page, "emails is paused")
+    assert queue.stats().paused_since is not None
+    press(page, "Resume")
+    told(page, "emails goes on.")
+    assert queue.stats().paused_since is None
+
+
+@act("schedule", words=("pause", "resume", "run"))
+def hold_a_schedule_let_it_go_on_and_run_it(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/schedules")
+    press(page, "Pause")
+    told(page, "hourly is paused")
+    assert [each.paused for each in queue.schedules.list()] == [True]
+    press(page, "Resume")
+    told(page, "hourly goes on")
+    assert [each.paused for each in queue.schedules.list()] == [False]
+    press(page, "Run now")
+    told(page, "was sent out of turn")
+    assert [message.payload for message in queue.receive(9)] == [{"of": "hourly"}]
+
+
+@act("claim")
+def claim_what_another_holds(page: Page, queue: Queue) -> None:
+    visit(page, "topics/orders/groups/billing")
+    page.get_by_label("For the consumer").fill("second")
+    page.get_by_label("What was handed out").fill("0s")
+    press(page, "Claim up to 100")
+    told(page, "1 record is second’s now")
+    with Topic("orders", redis=queue.connection.client) as topic:
+        assert [each.consumer for each in topic.group("billing").unacked()] == ["second"]
+
+
+@act("examine")
+def let_the_doctor_look(page: Page, queue: Queue) -> None:
+    before = queue.stats().inside
+    visit(page, "server")
+    press(page, "Examine emails")
+    told(page, "8 of 8 messages")
+    told(page, "the server keeps nothing on disk")
+    assert queue.stats().inside == before
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_action_that_is_clicked_is_done_in_redis(serve: Serve, stocked: Queue, screen: Screen, name: str):
+    sent: list[Request] = []
+    screen.page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+    screen.page.goto(serve())
+    ACTS[name].clicks(screen.page, stocked)
+    assert set(map(route_of, sent)) == ACTS[name].routes
+    fields = [parse_qs(request.post_data or "") for request in sent]
+    assert {word for each in fields for word in each.get("act", [])} == ACTS[name].words
+    assert screen.complaints == []
+
+
+def test_no_action_is_forgotten():
+    assert {route for each in ACTS.values() for route in each.routes} == set(POSTS) - {"enter", "logout"}
+    assert {word for each in ACTS.values() for word in each.words} == set(KINDS) | SCHEDULING
+
+
+def route_of(request: Request) -> str:
+    """The name of the route that a form was sent to."""
+    path = urlsplit(request.url).path
+    return next(each.name for each in ROUTES if each.path_regex.match(path) and "POST" in (each.methods or ()))

@@ -1,0 +1,82 @@
+"""The dashboard by keyboard alone: from the overview to an action, and always seeing where one is."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from delayq import Queue
+from tests.servers import RedisServer
+from tests.web.conftest import Screen, Serve
+from tests.web.scene import Scene
+
+FOCUSED = "(document.activeElement.getAttribute('aria-label') || document.activeElement.textContent).trim()"
+OUTLINE = "getComputedStyle(document.activeElement).outlineStyle"
+MOST_STEPS = 40
+
+
+def tab_to(page: Page, name: str) -> None:
+    """Press Tab until what has this name is reached; each thing on the way is seen to be."""
+    for _ in range(MOST_STEPS):
+        page.keyboard.press("Tab")
+        assert page.evaluate(OUTLINE) != "none", page.evaluate(FOCUSED)
+        if page.evaluate(FOCUSED) == name:
+            return
+    raise AssertionError(f"{name} is not reached by {MOST_STEPS} steps")
+
+
+def test_queue_is_paused_and_a_message_is_cancelled_from_the_overview_by_keyboard_alone(
+    serve: Serve, queue: Queue, screen: Screen
+):
+    queue.send("hello", id="one", delay=60)
+    page = screen.page
+    page.goto(serve())
+    tab_to(page, "emails")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("emails")
+    tab_to(page, "Pause")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("emails is paused")).to_be_visible()
+    assert queue.stats().paused_since is not None
+    tab_to(page, "Messages")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("rowheader", name="one")).to_be_visible()
+    tab_to(page, "Choose one")
+    page.keyboard.press("Space")
+    tab_to(page, "Run now…")
+    tab_to(page, "Cancel…")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Cancel 1 message")
+    tab_to(page, "Cancel 1 message")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 of 1 cancelled.")).to_be_visible()
+    assert (queue.stats().pending, queue.stats().cancelled) == (0, 1)
+    assert screen.complaints == []
+
+
+def test_first_step_leads_past_the_navigation_to_the_content(serve: Serve, queue: Queue, screen: Screen):
+    queue.send("hello", delay=60)
+    page = screen.page
+    page.goto(f"{serve()}/main/queues/emails/messages")
+    skip = page.get_by_role("link", name="Skip to the content")
+    expect(skip).not_to_be_in_viewport()
+    page.keyboard.press("Tab")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('main') !== null")
+    assert queue.stats().pending == 1
+
+
+def test_chart_is_read_with_the_arrow_keys(serve: Serve, redis_server: RedisServer, screen: Screen):
+    Scene(redis_server.url).play()
+    page = screen.page
+    page.goto(f"{serve()}/main/queues/emails")
+    chart = page.locator("figure.chart").first
+    chart.locator("svg[tabindex]").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(chart.locator("output")).to_have_text(re.compile(r"^\d\d:\d\d.* · sent [\d.]+/s · acked [\d.]+/s · failed"))
+    assert screen.complaints == []

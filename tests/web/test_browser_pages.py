@@ -1,0 +1,135 @@
+"""Each page in a real browser, opened on live queues: light, dark and narrow; a page that is added is seen, too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from delayq import Queue
+from delayq.web import Token
+from tests.servers import RedisServer
+from tests.web.conftest import Screen, Serve
+from tests.web.scene import Scene
+from tests.web.test_every_route import ROUTES
+
+SECRET = "a token that is long enough"
+EMAILS, INVOICES = "/main/queues/emails", "/main/queues/invoices"
+PATHS = {
+    "login": "/login",
+    "overview": "/",
+    "queues": "/main/queues?name=e",
+    "queue": EMAILS,
+    "messages": f"{EMAILS}/messages?state=pending",
+    "message": f"{INVOICES}/messages/ID",
+    "editor": f"{INVOICES}/messages/ID/edit",
+    "dead": f"{INVOICES}/dead",
+    "schedules": f"{EMAILS}/schedules",
+    "consumers": f"{EMAILS}/consumers",
+    "topics": "/main/topics",
+    "topic": "/main/topics/orders",
+    "group": "/main/topics/orders/groups/shipping",
+    "server": "/main/server",
+    "task": "",  # the one that an action leads to
+    "tasks": "/main/tasks",
+}
+PARTS = {"live", "queue-live", "follow", "found", "life", "charts"}
+"""Routes that a page asks for by itself: no pages of their own."""
+FOR_PROGRAMS = {"metrics"}
+
+ANOTHER_FORM = {  # of a page: a query or a path, for what it shows otherwise
+    "queue-day": f"{EMAILS}?span=day",
+    "queue-in-trouble": "/main/queues/webhooks",
+    "messages-dead": f"{INVOICES}/messages?state=dead",
+    "messages-found": f"{INVOICES}/messages?state=dead&where=error&text=503",
+    "message-pending": f"{EMAILS}/messages/email-later-1",
+}
+FORMS = {"light": ("light", 1200), "dark": ("dark", 1200), "narrow": ("light", 360)}
+
+CONTRAST = """() => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = (c) => c.slice(0, 3).map((v) => linear(v / 255))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (node) => { for (; node; node = node.parentElement) {
+    const c = rgb(getComputedStyle(node).backgroundColor); if (c[3] !== 0) return c; } return [255, 255, 255]; };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
+  while (texts.nextNode()) {
+    const node = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !node.checkVisibility()) continue;
+    const [a, b] = [rgb(getComputedStyle(node).color), behind(node)].map(light).sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) found.push(texts.currentNode.data.trim());
+  }
+  return found;
+}"""
+"""Returns the texts whose colour differs too little from what is behind it: WCAG's 4.5 to 1."""
+
+
+def test_every_route_that_is_read_is_a_page_opened_here_or_a_part_of_one():
+    assert {route.name for route in ROUTES if "GET" in (route.methods or ())} == set(PATHS) | PARTS | FOR_PROGRAMS
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_page_of_live_queues_is_whole_and_asks_nobody_else(
+    serve: Serve, redis_server: RedisServer, screen: Screen, form: str
+):
+    Scene(redis_server.url).play()
+    page, asked = screen.page, set[str]()
+    page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
+    scheme, width = FORMS[form]
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 740})
+    base = serve(login=Token(SECRET))
+    for name in opened(page, base, redis_server.url):
+        expect(page.locator("h1")).to_have_count(1)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert page.evaluate(CONTRAST) == [], name
+        keep(page, f"{name}-{form}")
+    assert screen.complaints == []  # a report of the content security policy would be one
+    assert asked == {urlsplit(base).netloc}
+
+
+def test_who_logs_out_is_asked_for_a_login_again(serve: Serve, queue: Queue, screen: Screen):
+    queue.send("hello", delay=60)
+    page = screen.page
+    page.goto(serve(login=Token(SECRET)))
+    page.get_by_label("Token").fill(SECRET)
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("link", name=queue.name).click()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+
+
+def opened(page: Page, base: str, url: str) -> Iterator[str]:
+    """Open one page after another, and yield its name."""
+    with Queue("invoices", url=url) as queue:
+        dead = queue.peek("dead", limit=1)[0].id
+    page.goto(f"{base}/login")
+    yield "login"
+    page.get_by_label("Token").fill(SECRET)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("button", name="Log out")).to_be_visible()
+    page.goto(f"{base}{INVOICES}/dead")
+    page.get_by_role("button", name="Requeue…").first.click()
+    yield "confirm"
+    page.get_by_role("button", name="Dry run").click()
+    expect(page.get_by_text("done", exact=True)).to_be_visible()
+    yield "task"
+    for name, path in (PATHS | ANOTHER_FORM).items():
+        if name not in {"login", "task"}:
+            answer = page.goto(base + path.replace("ID", dead))
+            assert answer is not None, name
+            assert answer.status == 200, name
+            yield name
+
+
+def keep(page: Page, name: str) -> None:
+    """Write a picture of the whole page, where somebody has asked for them."""
+    if folder := os.environ.get("DELAYQ_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)

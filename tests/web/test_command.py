@@ -1,0 +1,142 @@
+"""delayq dashboard: what it serves, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from delayq.cli import main
+
+from delayq import Queue
+from delayq.web.logins import matches
+from tests.servers import RedisServer
+
+Start = Callable[..., "tuple[subprocess.Popen[str], str]"]
+Run = Callable[..., "tuple[int, str]"]
+
+
+@pytest.fixture
+def start(redis_server: RedisServer, tmp_path: Path) -> Iterator[Start]:
+    """``start("--read-only", …)``: a process that serves, and its address."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*words: str) -> tuple[subprocess.Popen[str], str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+        command = [sys.executable, "-m", "delayq.cli", "dashboard", "--port", "0", "--url", redis_server.url, *words]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=kept)
+        started.append(process)
+        assert process.stderr is not None
+        return process, re.findall(r"http://\S+", process.stderr.readline())[0]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+@pytest.fixture
+def run(redis_server: RedisServer) -> Iterator[Run]:
+    """``run("--host", …)``: a command that ends by itself; its exit code, and what it has said."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+
+    def invoke(*words: str, stdin: str = "") -> tuple[int, str]:
+        result = CliRunner().invoke(main, ["dashboard", *words], input=stdin, env={"DELAYQ_URL": redis_server.url})
+        return result.exit_code, result.output
+
+    yield invoke
+    logging.root.handlers, logging.root.level = handlers, level
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_dashboard_ends_at_a_signal_while_a_browser_follows(start: Start, queue: Queue, number: signal.Signals):
+    queue.send("hello", delay=60)
+    process, url = start()
+    page = httpx.get(url, timeout=30).text
+    live = re.findall(r'hx-sse:connect="([^"]+)"', page)[0]
+    with httpx.stream("GET", url.rstrip("/") + live, timeout=30) as stream:
+        lines = stream.iter_lines()
+        assert any('data-label="Pending">1<' in line for line in lines)
+        process.send_signal(number)
+        assert not [line for line in lines if "Traceback" in line]
+    assert process.wait(20) == 0
+    assert process.stderr is not None
+    assert "Traceback" not in process.stderr.read()
+
+
+def test_off_host_address_is_refused_without_a_login(run: Run):
+    code, told = run("--host", "0.0.0.0")
+    assert code == 2
+    assert "--host 0.0.0.0 lets others in: give --users-file, or --token" in told
+
+
+def test_name_of_another_host_is_refused_on_loopback_unless_it_is_allowed(start: Start, queue: Queue):
+    queue.send("hello")
+    _, url = start("--allow-host", "queues.example", "--token", "a token that is long enough")
+    hosts = {"queues.example": 200, "localhost": 200, "evil.example": 421}
+    assert {host: httpx.get(f"{url}login", headers={"host": host}).status_code for host in hosts} == hosts
+
+
+def test_other_loopback_address_is_a_name_of_its_own(start: Start, queue: Queue):
+    queue.send("hello")
+    _, url = start("--host", "127.0.0.2")
+    assert httpx.get(url).status_code == 200
+
+
+@pytest.mark.parametrize("given", ["/queues", "queues/", "/"])
+def test_path_below_which_a_proxy_serves_it_begins_with_one_slash_and_ends_with_none(
+    start: Start, queue: Queue, given: str
+):
+    queue.send("hello")
+    _, url = start("--root-path", given)
+    below = "" if given == "/" else "/queues"
+    assert f'href="{below}/static/style.css' in httpx.get(f"{url.removesuffix(f'{below}/')}/").text
+
+
+def test_new_user_is_a_line_of_the_users_file_and_its_password_is_asked_for(start: Start, run: Run, tmp_path: Path):
+    code, line = run("--new-user", "ann", "--role", "viewer", stdin="correct horse\n")
+    assert code == 0
+    name, role, kept = line.strip().split(":")
+    assert (name, role) == ("ann", "viewer")
+    assert matches("correct horse", kept)
+    assert not matches("correct house", kept)
+    (tmp_path / "users.txt").write_text(line)
+    _, url = start("--users-file", str(tmp_path / "users.txt"))
+    assert 'name="name"' in httpx.get(f"{url}login").text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--token", "short"], "the token has 5 characters: 16 are needed"),
+        (["--new-user", "a:b"], "user name 'a:b' is empty, begins with a #, or has a colon"),
+        (["--url", "west=redis://a", "--url", "redis://b"], "write --url NAME=URL for each"),
+        (["--url", "a=redis://a", "--url", "a=redis://b"], "two servers have the same name"),
+        (["--url", "redis://a", "--url", "redis://:x@a/0"], "the server a was given twice"),
+        (["--url", "http://a"], "begins with none of redis://"),
+        (["--prefix", "a{b"], "contains '{'"),
+        (["--host", "300.1.1.1", "--token", "a token that is long enough"], "cannot listen on 300.1.1.1"),
+    ],
+)
+def test_bad_input_is_named_with_a_remedy(run: Run, words: list[str], told: str):
+    code, output = run(*words, stdin="a password\n")
+    assert code in {1, 2}
+    assert told in output
+
+
+def test_port_in_use_is_told(run: Run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, told = run("--port", str(taken.getsockname()[1]))
+    assert code == 1
+    assert "choose another --port" in told

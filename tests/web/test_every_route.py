@@ -1,0 +1,120 @@
+"""What holds for every route, also for those that are added: no user's text is markup, and no change is for all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.routing import Route
+
+from delayq import Outgoing, Queue, Topic
+from delayq.web import Token, User, app
+from tests.servers import RedisServer
+from tests.web.conftest import OWN, Client, Enter, token_on
+
+EVIL = "<script>alert(1)</script>/\"'?#%&"
+STEPS = {
+    "server": "main",
+    "queue": "emails",
+    "id": EVIL,
+    "schedule": EVIL,
+    "topic": "orders",
+    "group": EVIL,
+    "task": "none",
+}
+ROUTES = [route for route in app("redis://127.0.0.1:1").routes if isinstance(route, Route)]
+POSTS = sorted(route.name for route in ROUTES if "POST" in (route.methods or ()))
+OPEN = {"enter", "logout"}  # they change nothing on a server
+PAGES = sorted(
+    route.name for route in ROUTES if "GET" in (route.methods or ()) and not re.search("live$|stream", route.path)
+)
+
+
+@pytest.fixture
+def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
+    """A queue and a topic in which all that a user may choose is evil."""
+    queue.configure(events=True)
+    queue.send_many([Outgoing({EVIL: EVIL}, id=EVIL, headers={EVIL: EVIL}), Outgoing(EVIL, id="other", delay=60)])
+    (message,) = queue.receive(1)
+    message.reject(EVIL, error=EVIL)
+    queue.schedules.add(EVIL, "every 1h", {EVIL: EVIL})
+    with Topic("orders", url=redis_server.url) as topic:
+        group = topic.group(EVIL, start="0")
+        topic.publish({EVIL: EVIL})
+        group.poll(EVIL)
+        yield queue
+
+
+def path_of(client_app: Any, name: str) -> str:
+    route = next(each for each in ROUTES if each.name == name)
+    return quoted_path(client_app.url_path_for(name, **{each: STEPS[each] for each in route.param_convertors}))
+
+
+def quoted_path(path: str) -> str:
+    return re.sub(r"[^A-Za-z0-9/._~-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), path)
+
+
+def snapshot(queue: Queue) -> dict[bytes, bytes | None]:
+    """Return all that the server holds, but for who consumes."""
+    client = queue.connection.client
+    return {key: client.dump(key) for key in client.scan_iter()}
+
+
+@pytest.mark.parametrize("query", ["", "?state=dead&where=error&text=%3Cscript%3E", "?state=dead"])
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_takes_a_user_s_text_for_markup(enter: Enter, stocked: Queue, name: str, query: str):
+    dashboard = app("redis://127.0.0.1:1")
+    answer = enter().get(path_of(dashboard, name) + query)
+    assert answer.status_code < 500
+    assert "<script>alert" not in answer.text
+    assert stocked.stats().dead == 1
+
+
+@pytest.mark.parametrize("name", [each for each in POSTS if each not in OPEN])
+def test_who_may_only_look_changes_nothing(enter: Enter, stocked: Queue, name: str):
+    dashboard, before = app("redis://127.0.0.1:1"), snapshot(stocked)
+    viewers: list[dict[str, Any]] = [
+        {"read_only": True},
+        {"login": lambda _: User("ann", "viewer")},
+        {"login": lambda _: None},
+        {"login": Token("a token that is long enough")},
+    ]
+    for options in viewers:
+        client = enter(**options)
+        answer = client.post(path_of(dashboard, name), data=_fields(client), headers=OWN)
+        assert answer.status_code in {401, 403}
+    assert snapshot(stocked) == before
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_who_may_only_look_is_shown_no_form_that_acts(enter: Enter, stocked: Queue, name: str):
+    dashboard = app("redis://127.0.0.1:1")
+    answer = enter(read_only=True).get(path_of(dashboard, name))
+    assert 'method="post"' not in answer.text
+    assert stocked.stats().dead == 1
+
+
+@pytest.mark.parametrize("name", [each for each in POSTS if each not in OPEN])
+def test_forged_form_changes_nothing(enter: Enter, stocked: Queue, name: str):
+    dashboard, before, client = app("redis://127.0.0.1:1"), snapshot(stocked), enter()
+    fields = _fields(client)
+    path = path_of(dashboard, name)
+    for forged in (fields | {"csrf": ""}, fields | {"csrf": "0" * 64}):
+        assert client.post(path, data=forged, headers=OWN).status_code == 403
+    assert client.post(path, data=fields, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    assert client.get(path).status_code in {200, 404, 405}  # a page of the same path, but no change
+    assert snapshot(stocked) == before
+
+
+def _fields(client: Client) -> dict[str, str]:
+    """Return fields that each of the forms understands, with the token."""
+    token = token_on(client.get("/main/queues/emails/messages").text)
+    meant = {"act": "cancel", "all": "1", "state": "dead", "once": "1", "consumer": "x", "idle": "0s"}
+    return {"csrf": token, "died": "1", "kind": "json", "payload": "1", "headers": "{}"} | meant
+
+
+def test_every_post_is_known_here():
+    """So that who adds one thinks of what the others keep to."""
+    assert {*POSTS} >= {"run", "confirm", "edit", "pause", "resume", "schedule", "claim", "examine", "stop"}

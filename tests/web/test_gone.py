@@ -1,0 +1,38 @@
+"""A server that goes away while the dashboard looks at it."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from delayq import Queue
+from delayq.web import servers
+from tests.servers import RedisServer
+from tests.web.conftest import Enter
+
+
+def test_server_that_goes_away_is_told_of_also_where_names_are_searched_for(
+    enter: Enter, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(servers, "SEARCH_SECONDS", 0.0)
+    with Queue("emails", url=own_server.url) as queue:
+        queue.send("hello", delay=60)
+    client = enter(servers={"main": own_server.url}, interval=0.0)
+    assert client.get("/").status_code == 200
+    own_server.kill()
+    for path in ("/", "/main/queues/emails", "/main/topics", "/main/server"):
+        told = client.get(path)
+        assert (path, told.status_code) == (path, 503)
+
+
+def test_queue_that_cannot_be_told_of_hides_no_other(
+    enter: Enter, redis_server: RedisServer, redis_client: redis.Redis, queue: Queue
+):
+    queue.send("hello", delay=60)
+    redis_client.hset("delayq:{emails}:stats", "sent", "many")
+    with Queue("orders", url=redis_server.url) as other:
+        other.send("hello", delay=60)
+    told = enter().get("/")
+    assert told.status_code == 200
+    assert "/main/queues/orders" in told.text
+    assert "its log tells more" in told.text

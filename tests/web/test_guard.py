@@ -1,0 +1,113 @@
+"""What the browser is told with each answer, and which requests are turned away."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from starlette.routing import Route
+
+from delayq import Queue
+from delayq.web import Token, app
+from tests.web.conftest import OWN, Enter, token_on
+
+PAGES = sorted(
+    route.path.replace("{server:name}", "main").replace("{queue:name}", "emails")
+    for route in app("redis://127.0.0.1:1").routes
+    if isinstance(route, Route) and "GET" in (route.methods or set()) and not route.path.endswith("/live")
+)
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/static/style.css", "/nowhere", "/main/queues/none"])
+def test_every_answer_lets_the_browser_run_and_frame_nothing_foreign(enter: Enter, queue: Queue, path: str):
+    queue.send("hello")
+    headers = enter().get(path).headers
+    policy = dict(each.split(" ", 1) for each in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert {policy[name] for name in ("script-src", "style-src", "connect-src", "form-action")} == {"'self'"}
+    assert (policy["frame-ancestors"], policy["base-uri"], headers["x-frame-options"]) == ("'none'", "'none'", "DENY")
+    assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+    assert headers["cache-control"] == "no-store"
+
+
+def test_failure_within_has_the_headers_and_tells_no_details(enter: Enter, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object, **__: object) -> Any:
+        raise RuntimeError("what nobody should read")
+
+    monkeypatch.setattr("delayq.web.watching.Watch.now", broken)
+    answer = enter().get("/")
+    assert answer.status_code == 500
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert "what nobody should read" not in answer.text
+
+
+FORGED: dict[str, tuple[dict[str, str], bool]] = {
+    "without a token": (OWN, False),
+    "from another site": (OWN | {"sec-fetch-site": "cross-site"}, True),
+    "from a sister site": (OWN | {"sec-fetch-site": "same-site"}, True),
+    "from an address bar": (OWN | {"sec-fetch-site": "none"}, True),
+    "of another origin, from an old browser": ({"origin": "http://evil.example"}, True),
+    "of another port": ({"origin": "http://127.0.0.1:81"}, True),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGED)
+def test_forged_request_is_refused(enter: Enter, queue: Queue, forgery: str):
+    queue.send("hello")
+    client = enter()
+    headers, has_token = FORGED[forgery]
+    token = token_on(client.get("/main/queues/emails").text)
+    fields = {"csrf": token} if has_token else {}
+    assert client.post("/main/queues/emails/pause", data=fields, headers=headers).status_code == 403
+    assert queue.stats().paused_since is None
+
+
+def test_token_of_another_session_is_refused(enter: Enter, queue: Queue):
+    queue.send("hello")
+    client = enter()
+    token = token_on(client.get("/main/queues/emails").text)
+    client.cookies.clear()
+    client.get("/")
+    assert client.post("/main/queues/emails/pause", data={"csrf": token}, headers=OWN).status_code == 403
+
+
+def test_login_cannot_be_forged_either(enter: Enter):
+    client = enter(login=Token("a token that is long enough"))
+    fields = {"secret": "a token that is long enough"}
+    assert client.post("/login", data=fields, headers=OWN).status_code == 403
+
+
+def test_action_is_nothing_that_a_link_does(enter: Enter, queue: Queue):
+    queue.send("hello")
+    assert enter().get("/main/queues/emails/pause").status_code == 405
+    assert queue.stats().paused_since is None
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_other_methods_are_refused(enter: Enter, method: str):
+    assert enter().request(method, "/").status_code == 405
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+def test_name_of_another_host_is_refused(enter: Enter, host: str):
+    client = enter(hosts=["127.0.0.1", "localhost", "[::1]"])
+    assert client.get("/", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8700", "LOCALHOST", "[::1]:8700"])
+def test_own_names_are_answered(enter: Enter, host: str):
+    assert enter(hosts=["127.0.0.1", "localhost", "[::1]"]).get("/", headers={"host": host}).status_code == 200
+
+
+def test_form_of_many_megabytes_is_refused(enter: Enter):
+    client = enter()
+    assert client.post("/login", data={"csrf": "x" * (5 << 20)}, headers=OWN).status_code == 413
+
+
+def test_form_of_many_fields_is_refused(enter: Enter):
+    client = enter(login=Token("a token that is long enough"))
+    fields = {"csrf": token_on(client.get("/login").text), "secret": "a token that is long enough"}
+    headers = OWN | {"content-type": "application/x-www-form-urlencoded"}
+    assert client.post("/login", content=f"{urlencode(fields)}{'&a=' * 1000}", headers=headers).status_code == 400
+    assert client.post("/login", content=f"{urlencode(fields)}{'&a=' * 998}", headers=headers).status_code == 303

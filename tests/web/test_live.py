@@ -1,0 +1,148 @@
+"""What is live: one look for all browsers, and none that holds up another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from delayq import Queue
+from delayq.web import live, rounds
+from delayq.web.listing import View
+from delayq.web.servers import Server
+from delayq.web.watching import Watch
+from tests.servers import RedisServer
+from tests.waiting import eventually
+from tests.web.conftest import Follow, Serve
+from tests.web.following import Follower, holds
+
+ONE, TWO = 'data-label="Pending">1<', 'data-label="Pending">2<'
+
+
+def test_message_that_was_sent_reaches_whoever_follows(serve: Serve, follow: Follow, queue: Queue):
+    queue.send("first", delay=60)
+    url = serve()
+    overview, page = follow(f"{url}/main/live"), follow(f"{url}/main/queues/emails/live")
+    assert overview.has_seen(ONE)
+    assert page.has_seen('?state=pending">1<')
+    queue.send("second", delay=60)
+    assert overview.has_seen(TWO)
+    assert page.has_seen('?state=pending">2<')
+
+
+def test_what_has_not_changed_is_not_sent_again(serve: Serve, follow: Follow, queue: Queue):
+    queue.send("first", delay=60)
+    url = serve()
+    overview = follow(f"{url}/main/live")
+    assert overview.has_seen(ONE)
+    queue.send("second", delay=60)
+    assert overview.has_seen(TWO)
+    assert overview.text.count("<thead") == 2
+
+
+def test_all_browsers_share_one_look(serve: Serve, follow: Follow, queue: Queue, redis_client: redis.Redis):
+    queue.send("first", delay=60)
+    url = serve(interval=1000)
+    redis_client.config_resetstat()
+    followers = [follow(f"{url}/main/live") for _ in range(10)]
+    assert all(follower.has_seen(ONE) for follower in followers)
+    counts = redis_client.info("commandstats")
+    assert counts["cmdstat_scan"]["calls"] == 1
+    assert counts["cmdstat_evalsha"]["calls"] < 10
+
+
+def test_browser_that_reads_nothing_holds_up_no_other(serve: Serve, follow: Follow, queue: Queue):
+    queue.send("first", delay=60)
+    url = serve()
+    silent = Follower(f"{url}/main/live")  # its thread is not started
+    other = follow(f"{url}/main/live")
+    assert other.has_seen(ONE)
+    queue.send("second", delay=60)
+    assert other.has_seen(TWO)
+    with silent:
+        assert silent.has_seen(TWO)
+
+
+def test_browser_that_accepts_nothing_for_long_is_left(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(live, "PATIENCE", 0.05)
+    sent: list[Any] = []
+
+    async def texts() -> AsyncGenerator[str, None]:
+        yield "hello"
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if "body" in message:
+            await asyncio.Event().wait()  # the browser's buffers are full
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    streams: set[live.Stream] = set()
+    asyncio.run(asyncio.wait_for(live.Stream(texts(), streams)({"type": "http"}, receive, send), 10))
+    assert [message.get("more_body") for message in sent] == [None, True, False]
+    assert not streams
+
+
+def test_nobody_looks_when_nobody_has_watched_for_long(
+    redis_server: RedisServer, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    queue.send("first", delay=60)
+    monkeypatch.setattr(rounds, "LINGER", 0.05)
+    monkeypatch.setattr(rounds, "ROUND_SECONDS", 0.01)
+
+    async def follow_twice() -> None:
+        server = Server("main", redis_server.url, "delayq")
+        watch = Watch(server, 0.01)
+        following = watch.following(View())
+        counts = [(await anext(following)).queues[0].stats.pending for _ in range(2)]
+        assert counts == [1, 1]
+        assert len(asyncio.all_tasks()) > 1
+        await following.aclose()
+        await holds(lambda: len(asyncio.all_tasks()) == 1)
+        await server.close()
+
+    asyncio.run(follow_twice())
+
+
+def test_more_browsers_than_are_allowed_are_told(serve: Serve, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    queue.send("first", delay=60)
+    monkeypatch.setattr(live, "MOST", 1)
+    url = serve()
+    with Follower(f"{url}/main/live") as first:
+        assert first.has_seen(ONE)
+        refused = httpx.get(f"{url}/main/live")
+        assert (refused.status_code, "1 browsers that watch" in refused.text) == (503, True)
+    monkeypatch.setattr(live, "SECONDS", 0.1)
+    assert eventually(lambda: httpx.get(f"{url}/main/live").status_code == 200)
+
+
+def test_stream_ends_so_that_whoever_was_logged_out_sees_no_more(
+    serve: Serve, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    queue.send("first", delay=60)
+    monkeypatch.setattr(live, "SECONDS", 0.5)
+    url = serve()
+    assert eventually(lambda: ONE in httpx.get(f"{url}/main/live").text)  # each has an end
+
+
+def test_question_whether_there_is_a_stream_opens_none(serve: Serve, queue: Queue):
+    queue.send("first", delay=60)
+    assert httpx.head(f"{serve()}/main/live").headers["content-type"] == "text/event-stream; charset=utf-8"
+
+
+def test_server_that_comes_back_is_seen_again(serve: Serve, follow: Follow, own_server: RedisServer):
+    with Queue("emails", url=own_server.url) as queue:
+        queue.send("first", delay=60)
+    url = serve(servers={"main": own_server.url})
+    follower = follow(f"{url}/main/live")
+    assert follower.has_seen(ONE)
+    own_server.kill()
+    assert follower.has_seen("check that the server runs")
+    before = follower.text.count(ONE)
+    own_server.start()
+    assert eventually(lambda: follower.text.count(ONE) > before)

@@ -1,0 +1,27 @@
+"""A queue that was deleted and made anew with other shards is seen as it is now."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from delayq import Outgoing, Queue
+from delayq.operations import core
+from tests.servers import RedisServer
+from tests.web.conftest import Enter
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 5)])
+def test_queue_made_anew_with_other_shards_is_counted_whole(
+    enter: Enter, redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch,
+    before: int, after: int,
+):  # fmt: skip
+    monkeypatch.setattr(core, "LOOK_SECONDS", 0.0)
+    with Queue("emails", url=redis_server.url, shards=before) as queue:
+        queue.send_many([Outgoing(n, delay=60, id=f"old-{n}") for n in range(40)])
+    client = enter(interval=0)
+    assert 'data-label="Pending">40<' in client.get("/").text
+    redis_client.flushall()
+    with Queue("emails", url=redis_server.url, shards=after) as queue:
+        queue.send_many([Outgoing(n, delay=60, id=f"new-{n}") for n in range(30)])
+    assert 'data-label="Pending">30<' in client.get("/").text

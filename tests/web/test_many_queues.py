@@ -1,0 +1,305 @@
+"""A server of many queues: a page of them is read, those in trouble are found on whichever page they are."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import re
+
+import pytest
+import redis
+
+from delayq import Queue, aio
+from delayq.stats import QueueStats
+from delayq.web import rounds, watching
+from delayq.web.listing import PAGE, Listing, One, View
+from delayq.web.seeing import Eye, Seen
+from delayq.web.servers import Names, Server
+from delayq.web.watching import Watch
+from tests.servers import RedisServer
+from tests.waiting import eventually
+from tests.web.conftest import Enter, Follow, Serve
+from tests.web.following import holds
+from tests.web.test_overview import text_of
+
+MANY = 120
+NAMES = [f"queue-{number:03}" for number in range(MANY)]
+LONG_AGO = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+
+
+@pytest.fixture
+def many(redis_client: redis.Redis) -> None:
+    """Queues of which each holds a message for tomorrow."""
+    for name in NAMES:
+        Queue(name, redis=redis_client).send("hello", delay=86_400)
+
+
+def trouble(client: redis.Redis, name: str) -> None:
+    Queue(name, redis=client).send("hello", at=LONG_AGO)
+
+
+def rows(page: str) -> list[str]:
+    return re.findall(r'<tr role="row" id="q-main-([^"]+)"', page)
+
+
+def link(page: str, title: str) -> str:
+    """Where a link leads that a page shows; '' when it shows none."""
+    found = re.search(rf'href="([^"]*)">{title}</a>', page)
+    return found[1].replace("&amp;", "&") if found else ""
+
+
+@pytest.mark.usefixtures("many")
+def test_all_queues_are_listed_page_by_page_forwards_and_backwards(enter: Enter):
+    client = enter()
+    pages = [client.get("/").text]
+    assert "1–50 of 120" in pages[0]
+    while where := link(pages[-1], "Next"):
+        pages.append(client.get(where).text)
+    assert [rows(page) for page in pages] == [NAMES[:50], NAMES[50:100], NAMES[100:]]
+    assert rows(client.get(link(pages[0], "Last")).text) == NAMES[100:]
+    assert rows(client.get(link(pages[2], "Back")).text) == NAMES[50:100]
+    assert rows(client.get(link(pages[2], "First")).text) == NAMES[:50]
+
+
+@pytest.mark.usefixtures("many")
+def test_queues_are_found_by_a_part_of_their_names_in_capitals_or_not(enter: Enter):
+    client = enter()
+    page = client.get("/?name=EUE-11").text
+    assert rows(page) == NAMES[110:]
+    assert 'value="EUE-11"' in page
+    assert rows(client.get(link(page, "All queues")).text) == NAMES[:50]
+    none = client.get("/?name=%3Cb%3E").text
+    assert "There is none with “<b>” in its name." in none.replace("&lt;", "<").replace("&gt;", ">")
+    assert "<b>" not in none
+
+
+@pytest.mark.usefixtures("many")
+def test_page_reads_its_own_queues_only(enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rounds.Round, "ask", lambda _: None)
+    client, read = enter(), set[str]()
+    look_at = Watch.look_at
+
+    async def noted(watch: Watch, name: str, since: float) -> object:
+        read.add(name)
+        return await look_at(watch, name, since)
+
+    monkeypatch.setattr(Watch, "look_at", noted)
+    redis_client.config_resetstat()
+    client.get(f"/main/queues?start={NAMES[60]}")
+    assert read == set(NAMES[60:110])
+    calls = redis_client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    client.get(f"/main/queues?start={NAMES[115]}")
+    assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] - calls <= calls / 10
+
+
+@pytest.mark.usefixtures("many")
+def test_queue_in_trouble_is_told_of_on_each_page_and_listed_alone(enter: Enter, redis_client: redis.Redis):
+    trouble(redis_client, NAMES[117])
+    client = enter(interval=0)
+
+    def told() -> str:
+        client.get("/?trouble=1")  # in this process, the round goes on while something is asked for only
+        return text_of(client.get("/").text)
+
+    assert eventually(lambda: f"1 of 120 queues in trouble: {NAMES[117]} (no consumer, late)" in told())
+    page = client.get(link(client.get("/").text, "Show it")).text
+    assert rows(page) == [NAMES[117]]
+
+
+def test_first_page_of_queues_in_trouble_waits_until_a_few_were_looked_at(
+    enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(watching, "ROUND_WAIT", 60.0)
+    for name in NAMES[:3]:
+        trouble(redis_client, name)
+    assert rows(enter().get("/?trouble=1").text) == NAMES[:3]
+
+
+@pytest.mark.usefixtures("many")
+def test_queues_of_the_page_that_is_open_are_live(
+    serve: Serve,
+    follow: Follow,
+    redis_client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(rounds, "ROUND_SECONDS", 0.1)
+    url = serve()
+    page = follow(f"{url}/main/live?start={NAMES[100]}")
+    assert page.has_seen(NAMES[119])
+    assert NAMES[99] not in page.text
+    Queue(NAMES[119], redis=redis_client).send("hello", delay=86_400)
+    assert page.has_seen('data-label="Pending">2<')
+    trouble(redis_client, NAMES[3])
+    assert page.has_seen(f"/main/queues/{NAMES[3]}")  # which is in trouble, on another page
+
+
+def test_small_server_has_neither_pages_nor_a_filter(enter: Enter, queue: Queue):
+    queue.send("hello", delay=60)
+    page = enter().get("/").text
+    assert "1 queue, none in trouble" in page
+    assert 'role="search"' not in page
+    assert "Pages of" not in page
+
+
+def test_overview_of_several_servers_has_fewer_queues_of_each(
+    enter: Enter, redis_server: RedisServer, redis_client: redis.Redis
+):
+    for name in NAMES[:30]:
+        Queue(name, redis=redis_client).send("hello", delay=60)
+    client = enter(servers={"main": redis_server.url, "away": "redis://127.0.0.1:1"})
+    page = client.get("/").text
+    assert rows(page) == NAMES[:25]
+    assert rows(client.get(link(page, "Next")).text) == NAMES[25:30]
+
+
+@pytest.mark.parametrize(
+    ("view", "listing"),
+    [
+        (View(rows=3), Listing(names=("a", "b", "c"), first=0, matched=8, following="d", last="g")),
+        (
+            View(rows=3, start="d"),
+            Listing(names=("d", "e", "f"), first=3, matched=8, back="a", following="g", last="g"),
+        ),
+        (
+            View(rows=3, start="bb"),
+            Listing(names=("c", "d", "e"), first=2, matched=8, back="a", following="f", last="g"),
+        ),
+        (View(rows=3, start="g"), Listing(names=("g", "h"), first=6, matched=8, back="d")),
+        (View(rows=3, start="z"), Listing(names=("h",), first=7, matched=8, back="e")),
+        (View(rows=8), Listing(names=tuple("abcdefgh"), matched=8)),
+        (View(troubled=True), Listing(names=("b", "g"), matched=2)),
+        (View(troubled=True, name="G"), Listing(names=("g",), matched=1)),
+        (View(name="x"), Listing()),
+        (One("new"), Listing(names=("new",), matched=1)),
+    ],
+)
+def test_page_begins_with_a_name_or_the_one_behind_it(view: View | One, listing: Listing):
+    assert view.listed(list("abcdefgh"), {"b", "g"}) == listing
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"),
+    [("", PAGE), ("25", 25), ("0", 10), ("-5", PAGE), ("999", PAGE), ("9" * 5000, PAGE), ("²", PAGE)],
+)
+def test_link_asks_for_no_more_rows_than_a_page_has(asked: str, taken: int):
+    assert View.of({"rows": asked}).rows == taken
+
+
+def test_history_is_remembered_of_so_many_queues_only(
+    redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(watching, "MOST_EYES", 5)
+    for name in NAMES[:9]:
+        Queue(name, redis=redis_client).send("hello", delay=60)
+
+    made = list[str]()
+
+    def eye(queue: aio.Queue) -> Eye:
+        made.append(queue.name)
+        return Eye(queue)
+
+    monkeypatch.setattr(watching, "Eye", eye)
+
+    async def look() -> None:
+        server = Server("main", redis_server.url, "delayq")
+        watch = Watch(server, 0)
+        await watch.now(View())
+        for name in (NAMES[8], NAMES[0]):
+            await watch.now(One(name))
+        await watch.close()
+        await server.close()
+
+    asyncio.run(look())
+    assert made == [*NAMES[:9], NAMES[0]]
+
+
+def test_queue_that_is_gone_is_not_kept(
+    redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # what was found is old at once
+    for name in NAMES[:2]:
+        Queue(name, redis=redis_client).send("hello", delay=60)
+
+    async def look() -> list[bool]:
+        server = Server("main", redis_server.url, "delayq")
+        before = [await server.queue(name) for name in await server.queue_names()]
+        redis_client.delete(*redis_client.keys(f"delayq:{{{NAMES[0]}}}*"))
+        while await server.queue_names() != NAMES[1:2]:  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(0)
+        kept = [await server.queue(queue.name) is queue for queue in before]
+        await server.close()
+        return kept
+
+    assert asyncio.run(look()) == [False, True]
+
+
+def test_search_for_names_that_takes_long_holds_up_the_first_page_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # what was found is old at once
+
+    async def search_twice() -> None:
+        found, goes_on = Names(), asyncio.Event()
+
+        async def first() -> list[str]:
+            return ["one"]
+
+        async def second() -> list[str]:
+            await goes_on.wait()
+            return ["one", "two"]
+
+        assert await found.known(first) == ["one"]
+        assert await found.known(second) == await found.known(second) == ["one"]
+        goes_on.set()
+        while await found.known(second) != ["one", "two"]:  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(0)
+        await found.close()
+
+    asyncio.run(search_twice())
+
+
+def test_search_that_fails_is_told_and_made_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", 1000.0)
+
+    async def search_twice() -> None:
+        found = Names()
+
+        async def fails() -> list[str]:
+            raise RuntimeError("away")
+
+        async def finds() -> list[str]:
+            return ["one"]
+
+        with pytest.raises(RuntimeError, match="away"):
+            await found.known(fails)
+        assert await found.known(finds) == await found.known(fails) == ["one"]
+
+    asyncio.run(search_twice())
+
+
+def test_round_rests_most_of_the_time_and_knows_no_queue_that_is_gone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rounds, "ROUND_SECONDS", 0.0)
+    names, rested = NAMES[:40], list[float]()
+    sleep = asyncio.sleep
+
+    async def go_round() -> None:
+        async def known() -> list[str]:
+            return names
+
+        async def glance(name: str) -> Seen:
+            await sleep(0.001)
+            return Seen(name=name, stats=QueueStats(queue=name), error="no such luck")
+
+        async def resting(seconds: float) -> None:
+            rested.extend([seconds] if seconds else [])
+            await sleep(0)
+
+        round_ = rounds.Round(known, glance)
+        monkeypatch.setattr(asyncio, "sleep", resting)
+        round_.ask()
+        await holds(lambda: round_.looked_at == len(names))
+        assert min(rested) >= rounds.LEAST_REST * 0.001  # after each few that took a millisecond
+        del names[3:]
+        await holds(lambda: round_.looked_at == len(names))
+        assert round_.troubled == dict.fromkeys(names, ("unreadable",))
+        await round_.close()
+
+    asyncio.run(go_round())

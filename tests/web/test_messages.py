@@ -1,0 +1,191 @@
+"""Messages in lists, by a search, and each on a page of its own."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Outgoing, Queue
+from delayq.keys import QueueKeys
+from tests.web.conftest import Enter
+
+MESSAGES = "/main/queues/emails/messages"
+STRANGE = ["a/b", "a?b=c&d", "100%", "%2F", "#x", "..", ".", "a b", "<b>&amp;</b>", "grün", "+", "'\"", "a;b", "\\"]
+ROW = re.compile(r'<th scope="row"[^>]*><a href="([^"]*)">(.*?)</a>')
+
+
+def rows(text: str) -> list[str]:
+    """Return the ids that a page lists."""
+    return [unescape(name) for _, name in ROW.findall(text)]
+
+
+def link(text: str, title: str) -> str:
+    """Return where the link of a title leads."""
+    (found,) = re.findall(rf'<a [^>]*href="([^"]*)"[^>]*>{title}</a>', text)
+    return unescape(found)
+
+
+def words(text: str) -> str:
+    """Return what a page says."""
+    return " ".join(unescape(re.sub("<[^>]*>", " ", text.partition("<main")[2])).split())
+
+
+def test_pages_lead_through_all_messages_forwards_and_back(enter: Enter, queue: Queue):
+    queue.send_many([Outgoing(n, delay=60, id=f"m{n:03}") for n in range(120)])
+    client = enter()
+    first = client.get(MESSAGES).text
+    assert rows(first) == [f"m{n:03}" for n in range(50)]
+    assert "1–50 of 120" in words(first)
+    second = client.get(MESSAGES + link(first, "Next")).text
+    third = client.get(MESSAGES + link(second, "Next")).text
+    assert rows(second) + rows(third) == [f"m{n:03}" for n in range(50, 120)]
+    assert ">Next<" not in third
+    assert rows(client.get(MESSAGES + link(third, "Back")).text) == rows(second)
+    assert rows(client.get(MESSAGES + link(first, "Last")).text) == [f"m{n:03}" for n in range(70, 120)]
+    assert rows(client.get(MESSAGES + link(third, "First")).text) == rows(first)
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
+def test_state_without_messages_says_so(enter: Enter, queue: Queue, state: str):
+    queue.pause()
+    assert f"Nothing is in {state}" in words(enter().get(f"{MESSAGES}?state={state}").text)
+
+
+def test_state_that_is_none_is_refused(enter: Enter, queue: Queue):
+    queue.pause()
+    answer = enter().get(f"{MESSAGES}?state=lost")
+    assert (answer.status_code, "state 'lost' is none of pending" in words(answer.text)) == (400, True)
+
+
+def test_message_opens_whatever_its_id(enter: Enter, queue: Queue):
+    queue.send_many([Outgoing({"of": each}, delay=60, id=each) for each in STRANGE])
+    client = enter()
+    listed = {unescape(name): href for href, name in ROW.findall(client.get(MESSAGES).text)}
+    assert set(listed) == set(STRANGE)
+    for each in STRANGE:
+        answer = client.get(unescape(listed[each]))
+        assert answer.status_code == 200
+        assert f"{each} is not due until" in words(answer.text)
+        opened = client.get(client.get(MESSAGES, params={"id": each}).headers["location"])
+        assert f"{each} is not due until" in words(opened.text)
+
+
+def test_message_of_another_program_is_listed_and_told(enter: Enter, queue: Queue, redis_client: redis.Redis):
+    queue.pause()
+    redis_client.zadd(QueueKeys("delayq", "emails").pending, {b"\xff\xfe": 4e12})
+    client = enter()
+    page = client.get(MESSAGES).text
+    assert rows(page) == ["\\xff\\xfe"]
+    answer = client.get(ROW.findall(page)[0][0])
+    assert (answer.status_code, "is an id of another program" in words(answer.text)) == (404, True)
+
+
+def test_message_tells_why_it_waits_and_what_it_holds(enter: Enter, queue: Queue):
+    queue.configure(events=True)
+    queue.send({"name": "Ann", "big": 12345678901234567890}, id="m", delay=60, headers={"tenant": "acme", "n": 3})
+    queue.reschedule("m", delay=90)
+    answer = enter().get(f"{MESSAGES}/m")
+    told = words(answer.text)
+    assert "m is not due until" in told
+    assert '"big": 12345678901234567890' in told
+    assert "tenant acme n 3" in told
+    assert re.findall("<strong>(.*?)</strong>", answer.text) == ["rescheduled", "sent"]
+
+
+def test_message_shows_bytes_in_hex_and_text_as_text(enter: Enter, queue: Queue):
+    queue.send(b"\xff\x00ab", id="raw", delay=60)
+    queue.send(b"two\nlines", id="text", delay=60)
+    client = enter()
+    assert "000000 ff 00 61 62 ..ab" in words(client.get(f"{MESSAGES}/raw").text)
+    assert "two\nlines" in client.get(f"{MESSAGES}/text").text
+
+
+def test_message_that_is_gone_is_told_by_the_ledger(enter: Enter, queue: Queue):
+    queue.configure(events=True)
+    queue.send("x", id="m", delay=60)
+    queue.cancel("m")
+    answer = enter().get(f"{MESSAGES}/m")
+    assert (answer.status_code, "m was cancelled at" in words(answer.text)) == (200, True)
+
+
+def test_message_that_never_was_is_not_found(enter: Enter, queue: Queue):
+    queue.pause()
+    answer = enter().get(f"{MESSAGES}/nobody")
+    assert answer.status_code == 404
+    assert "nobody is not in queue emails: it was never sent, or is gone" in words(answer.text)
+
+
+def test_life_in_a_long_ledger_is_looked_up_bit_by_bit(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.pages.message.LOOK_SECONDS", 1e-9)  # one look, of 500 entries
+    queue.configure(events=True)
+    queue.send("x", id="m", delay=60)
+    queue.send_many([Outgoing(n, delay=60) for n in range(500)])
+    client = enter()
+    page = client.get(f"{MESSAGES}/m").text
+    assert "sent" not in re.findall("<strong>(.*?)</strong>", page)
+    (further,) = re.findall('hx-get="([^"]*)"', page)
+    assert re.findall("<strong>(.*?)</strong>", client.get(unescape(further)).text) == ["sent"]
+    assert client.get(f"{MESSAGES}/m/life?from=x").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "numbers"),
+    [("payload", '"n":7', [7, *range(70, 80)]), ("header", "tenant=1", [*range(1, 120, 3)]), ("payload", "x<b>", [])],
+)
+def test_search_finds_by_payload_and_header(enter: Enter, queue: Queue, where: str, text: str, numbers: list[int]):
+    queue.send_many([Outgoing({"n": n}, delay=60, id=f"m{n:03}", headers={"tenant": n % 3}) for n in range(120)])
+    page = enter().get(MESSAGES, params={"state": "pending", "where": where, "text": text}).text
+    assert rows(page) == [f"m{n:03}" for n in numbers]
+    assert f"{len(numbers)} found among 120 of 120: that is all." in words(page)
+
+
+def test_search_finds_by_the_last_error(enter: Enter, queue: Queue):
+    queue.send_many([Outgoing(n, id=f"m{n}") for n in range(3)])
+    for message in queue.receive(3):
+        message.nack(delay=60, error=f"HTTP 50{message.id[-1]}")
+    page = enter().get(MESSAGES, params={"state": "retry", "where": "error", "text": "HTTP 502"}).text
+    assert rows(page) == ["m2"]
+
+
+def test_search_that_takes_long_stops_and_goes_on(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)  # one step, of 250 messages
+    queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(600)])
+    client = enter()
+    asked = {"state": "pending", "where": "payload", "text": "00"}
+    page = client.get(MESSAGES, params=asked).text
+    found, looked = rows(page), []
+    while further := re.findall('<tbody class="further" hx-get="([^"]*)"', page):
+        looked += re.findall(r"found among (\d+) of 600", page)
+        stopped = client.get(unescape(further[0]) + "&halt=1").text
+        assert (rows(stopped), "Go on" in stopped) == ([], True)
+        page = client.get(unescape(further[0])).text
+        found += rows(page)
+    assert found == ["m100", "m200", "m300", "m400", "m500"]
+    assert looked == sorted(set(looked))
+    assert "5 found among 600 of 600" in words(f"<main{page}")
+
+
+def test_search_goes_on_without_script_by_links(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)
+    queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(300)])
+    client = enter()
+    stopped = client.get(link(client.get(MESSAGES, params={"where": "payload", "text": "29"}).text, "Stop")).text
+    page: Any = client.get(link(stopped, "Go on")).text
+    assert rows(page) == [f"m{n}" for n in range(290, 300)]
+
+
+def test_header_that_is_no_pair_is_refused(enter: Enter, queue: Queue):
+    queue.pause()
+    answer = enter().get(MESSAGES, params={"where": "header", "text": "tenant"})
+    assert (answer.status_code, "is not a name and a value, as in tenant=acme" in words(answer.text)) == (400, True)
+
+
+def test_payload_that_is_large_is_not_read_for_a_list(enter: Enter, queue: Queue):
+    queue.send(b"x" * 100_000, id="m", delay=60)
+    client = enter()
+    assert "100 kB: open the message to see it" in words(client.get(MESSAGES).text)
+    assert "xxxx" in client.get(f"{MESSAGES}/m").text

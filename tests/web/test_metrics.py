@@ -1,0 +1,69 @@
+"""The dashboard tells Prometheus what an exporter tells."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from delayq import Outgoing, Queue
+from delayq.web import Token
+from tests.metrics.scrapes import OPENMETRICS, Scrape
+from tests.servers import RedisServer
+from tests.web.conftest import Enter
+
+TOKEN = "a token that is long enough"
+
+
+def test_scrape_has_the_counts_of_each_queue(enter: Enter, queue: Queue):
+    queue.send_many([Outgoing(n, delay=60 * (n % 2)) for n in range(5)])
+    queue.ack(queue.receive(2))
+    answer = enter().get("/metrics", headers={"accept": OPENMETRICS})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    scrape = Scrape(answer.text, is_openmetrics=True)
+    stats = queue.stats()
+    assert scrape.value("delayq_messages_sent_total", queue="emails") == stats.sent == 5
+    assert scrape.value("delayq_messages_acked_total", queue="emails") == stats.acked == 2
+    assert scrape.value("delayq_messages", queue="emails", state="pending") == stats.pending == 2
+    assert (scrape.value("delayq_up", queue="emails"), scrape.value("delayq_server_up")) == (1, 1)
+
+
+def test_scrape_of_several_servers_names_each_and_tells_which_is_away(
+    enter: Enter, queue: Queue, redis_server: RedisServer
+):
+    queue.send("one")
+    client = enter(servers={"main": redis_server.url, "away": "redis://127.0.0.1:1"})
+    scrape = Scrape(client.get("/metrics").text)
+    assert scrape.value("delayq_messages_sent_total", server="main", queue="emails") == 1
+    assert (scrape.value("delayq_server_up", server="main"), scrape.value("delayq_server_up", server="away")) == (1, 0)
+
+
+def test_scrape_logs_in_by_the_token_in_its_header(enter: Enter, queue: Queue):
+    queue.send("one")
+    client = enter(login=Token(TOKEN))
+    assert client.get("/metrics").status_code == 303
+    answer = client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
+    assert Scrape(answer.text).value("delayq_messages_sent_total", queue="emails") == 1
+
+
+def test_server_that_does_not_answer_keeps_no_other_from_the_scrape(
+    enter: Enter, queue: Queue, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    """Each has as long as a scrape may take: here the one that answers all the time, and the other none."""
+    queue.send("one")
+    seconds, asked = iter([None, 0.0]), list[float]()
+
+    def timeout(most: float) -> asyncio.Timeout:
+        asked.append(most)
+        return asyncio.timeout(next(seconds))
+
+    parts = {"timeout": timeout, "gather": asyncio.gather, "to_thread": asyncio.to_thread}
+    monkeypatch.setattr("delayq.web.pages.metrics.asyncio", SimpleNamespace(**parts))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = enter(servers={"main": redis_server.url, "still": f"redis://127.0.0.1:{silent.getsockname()[1]}"})
+        scrape = Scrape(client.get("/metrics").text)
+    assert asked == [5, 5]
+    assert scrape.value("delayq_messages_sent_total", server="main", queue="emails") == 1
+    assert scrape.value("delayq_server_up", server="still") == 0

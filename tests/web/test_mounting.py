@@ -1,0 +1,59 @@
+"""The dashboard within another application, and behind a proxy that strips a prefix."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from delayq import Queue
+from delayq.web import Token
+from tests.web.conftest import OWN, Enter, token_on
+
+TOKEN = "a token that is long enough"
+
+
+def links(page: str) -> set[str]:
+    """All that a page leads to or loads."""
+    found = re.findall(r'(?:href|src|action|hx-get|hx-sse:connect)="([^"#?]*)', page)
+    return {each for each in found if each}
+
+
+def walk(client, prefix: str) -> None:
+    """Log in, look at all, and pause: as whoever uses it under a prefix."""
+    assert client.get(f"{prefix}/").headers["location"] == f"{prefix}/login?next=%2F"
+    form = client.get(f"{prefix}/login?next=%2F").text
+    fields = {"csrf": token_on(form), "secret": TOKEN}
+    entered = client.post(f"{prefix}/login?next=%2F", data=fields, headers=OWN)
+    assert (entered.status_code, entered.headers["location"]) == (303, f"{prefix}/")
+    assert f"; Path={prefix};" in entered.headers["set-cookie"]
+    page = client.get(f"{prefix}/main/queues/emails").text
+    for path in links(form) | links(client.get(f"{prefix}/").text) | links(page):
+        assert path.startswith(f"{prefix}/"), path
+    for path in links(page):
+        if "/static/" in path:
+            assert client.get(path).status_code == 200
+    paused = client.post(f"{prefix}/main/queues/emails/pause", data={"csrf": token_on(page)}, headers=OWN)
+    assert paused.headers["location"] == f"{prefix}/main/queues/emails"
+
+
+def test_dashboard_works_under_the_prefix_of_the_application_around_it(enter: Enter, queue: Queue):
+    queue.send("hello")
+    client = enter(around=lambda inner: Starlette(routes=[Mount("/admin/queues", inner)]), login=Token(TOKEN))
+    walk(client, "/admin/queues")
+    assert queue.stats().paused_since is not None
+
+
+def test_dashboard_works_behind_a_proxy_that_names_its_prefix(enter: Enter, queue: Queue):
+    queue.send("hello")
+
+    def proxied(inner: ASGIApp) -> ASGIApp:
+        async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+            await inner({**scope, "root_path": "/queues"}, receive, send)  # as uvicorn does with --root-path
+
+        return ask
+
+    walk(enter(around=proxied, login=Token(TOKEN)), "/queues")
+    assert queue.stats().paused_since is not None

@@ -1,0 +1,212 @@
+"""The overview, and the pages of queues."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from urllib.parse import quote
+
+import pytest
+import redis
+
+from delayq import Queue
+from delayq.errors import InvalidInput
+from delayq.web import servers
+from delayq.web.servers import address, servers_of
+from tests.servers import RedisServer
+from tests.web.conftest import Enter, act
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def text_of(page: str) -> str:
+    """What a page says, without its tags."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+def test_overview_shows_the_queues_of_all_servers_found_by_name(enter: Enter, redis_server: RedisServer, start_server):
+    west = start_server()
+    for url, name in ((redis_server.url, "emails"), (redis_server.url, "orders"), (west.url, "invoices")):
+        with Queue(name, url=url) as queue:
+            queue.send("hello", delay=60)
+    shown = enter(servers={"east": redis_server.url, "west": west.url}).get("/").text
+    sections = dict(re.findall(r'<section id="(\w+)".*?(<tbody.*?</tbody>)', shown, re.DOTALL))
+    assert re.findall(r'href="([^"]+)"', sections["east"]) == ["/east/queues/emails", "/east/queues/orders"]
+    assert re.findall(r'href="([^"]+)"', sections["west"]) == ["/west/queues/invoices"]
+
+
+def test_overview_counts_what_is_in_each_structure(enter: Enter, queue: Queue):
+    for number in range(3):
+        queue.send("later", delay=60, id=f"later-{number}")
+    for number in range(2):
+        queue.send("now", id=f"now-{number}")
+    queue.receive(1)[0].reject("no")
+    cells = re.findall(r'data-label="(\w+)">([^<]+)<', enter().get("/").text)
+    assert dict(cells[:5]) == {"Pending": "3", "Ready": "1", "Unack": "0", "Retry": "0", "Dead": "1"}
+
+
+def test_trouble_is_told_in_words(enter: Enter, queue: Queue):
+    queue.send("hello", at=dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+    queue.pause()
+    client = enter()
+    assert "1 of 1 queue in trouble: emails (no consumer, paused)" in text_of(client.get("/").text)
+    told = text_of(client.get("/main/queues/emails").text)
+    assert "and there is no consumer" in told
+    assert "The queue is paused since" in told
+
+
+@pytest.mark.parametrize("name", [SCRIPT, "a/b", "..", ".", "50%2F", "ä ö", "?x=1&y", 'a"b', "'"])
+def test_any_name_is_shown_as_text_and_leads_to_its_queue(enter: Enter, redis_server: RedisServer, name: str):
+    with Queue(name, url=redis_server.url) as queue:
+        queue.send("hello")
+    client = enter()
+    overview = client.get("/").text
+    assert SCRIPT not in overview
+    (link,) = set(re.findall(r'href="(/main/queues/[^"]+)"', overview))
+    page = client.get(link)
+    assert page.status_code == 200
+    assert SCRIPT not in page.text
+    assert client.post(f"{link}/pause").status_code == 403
+
+
+def test_server_that_is_away_is_told_beside_the_one_that_serves(enter: Enter, queue: Queue, redis_server: RedisServer):
+    queue.send("hello")
+    both = enter(servers={"away": "redis://127.0.0.1:1", "main": redis_server.url}).get("/")
+    assert both.status_code == 200
+    assert "check that the server runs, and the URL" in both.text
+    assert "/main/queues/emails" in both.text
+    alone = enter(servers={"away": "redis://127.0.0.1:1"})
+    assert alone.get("/").status_code == 503
+    failed = alone.get("/away/queues/emails")
+    assert (failed.status_code, failed.headers["retry-after"]) == (503, "5")
+    assert "check that the server runs, and the URL" in failed.text
+
+
+def test_unknown_names_are_told(enter: Enter):
+    client = enter()
+    assert "There is no queue nobody on main" in client.get("/main/queues/nobody").text
+    assert "There is no server elsewhere here" in client.get("/elsewhere/queues/emails").text
+    assert client.get("/main/queues/nobody").status_code == client.get("/elsewhere/queues/emails").status_code == 404
+
+
+def test_looking_at_a_queue_that_is_not_there_leaves_no_trace(enter: Enter, redis_client: redis.Redis):
+    client = enter()
+    for path in ("/", "/main/queues/nobody", "/main/queues/nobody/charts"):
+        client.get(path)
+    assert redis_client.keys() == []
+
+
+def test_search_for_names_is_not_made_for_each_request(enter: Enter, queue: Queue, redis_client: redis.Redis):
+    queue.send("hello")
+    client = enter(interval=0)
+    client.get("/")
+    before = redis_client.info("commandstats")["cmdstat_scan"]["calls"]
+    for _ in range(5):
+        assert client.get("/main/queues/emails").status_code == client.get("/").status_code == 200
+    assert redis_client.info("commandstats")["cmdstat_scan"]["calls"] == before
+
+
+def test_pausing_and_resuming_change_the_queue_and_are_told_and_written_down(enter: Enter, queue: Queue):
+    queue.send("hello")
+    lines: list[object] = []
+    client = enter(audit=lines.append)
+    paused = act(client, "/main/queues/emails/pause")
+    assert (paused.status_code, paused.headers["location"]) == (303, "/main/queues/emails")
+    assert queue.stats().paused_since is not None
+    assert "emails is paused: what runs is finished" in client.get("/main/queues/emails").text
+    assert "emails is paused: what runs is finished" not in client.get("/main/queues/emails").text
+    act(client, "/main/queues/emails/resume")
+    assert queue.stats().paused_since is None
+    about = {"who": "local", "server": "main", "queue": "emails", "outcome": "done"}
+    assert lines == [about | {"action": "pause"}, about | {"action": "resume"}]
+
+
+def test_action_that_failed_is_written_down_as_such(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    queue.send("hello")
+    lines: list[dict[str, str]] = []
+    client = enter(audit=lines.append)
+
+    async def refused(_: object) -> None:
+        raise InvalidInput("not today")
+
+    monkeypatch.setattr("delayq.aio.Queue.pause", refused)
+    answer = act(client, "/main/queues/emails/pause")
+    assert (answer.status_code, "not today" in answer.text) == (400, True)
+    assert lines[-1]["outcome"] == "failed: not today"
+
+
+def test_page_tells_what_fires_when(enter: Enter, queue: Queue):
+    for seconds in (10, 20, 600, 7200):
+        queue.send("hello", delay=seconds)
+    shown = enter().get("/main/queues/emails").text
+    assert re.findall(r'aria-label="Next (\w+): (\d+) fall due"', shown) == [
+        ("minute", "2"),
+        ("hour", "3"),
+        ("day", "4"),
+    ]
+
+
+def test_history_is_drawn_and_told_as_a_table(enter: Enter, redis_server: RedisServer):
+    now = dt.datetime.now(dt.UTC).timestamp() * 1000
+    at = [now]
+    with Queue("emails", url=redis_server.url, clock=lambda: str(int(at[0]))) as queue:
+        for minutes, count in ((40, 1), (30, 60), (20, 120)):
+            at[0] = now - minutes * 60_000
+            for number in range(count):
+                queue.send("hello", id=f"{minutes}-{number}", delay=86_400)
+            queue.sample()
+    client = enter()
+    assert "0.1/s" in client.get("/main/queues/emails").text
+    assert re.findall(r'<td class="n">([\d.]+)/s</td>', client.get("/main/queues/emails").text)[:6:3] == ["0.1", "0.2"]
+    assert '<a href="?span=day" aria-current="true">' in client.get("/main/queues/emails?span=day").text
+
+
+def test_queue_made_after_the_search_is_found_at_once_when_it_is_asked_for(enter: Enter, redis_server: RedisServer):
+    client = enter()
+    client.get("/")
+    assert client.get("/main/queues/new").status_code == 404
+    with Queue("new", url=redis_server.url) as queue:
+        queue.send("hello")
+    assert client.get("/main/queues/new").status_code == 200
+
+
+def test_page_of_a_queue_goes_over_no_keys_beside_its_own(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    queue.send("hello")
+    monkeypatch.setattr(servers, "pattern", None)  # what a search would look for
+    client = enter()
+    assert client.get("/main/queues/emails").status_code == 200
+    for name in ("none", "a{b}", "emails#1"):
+        assert (name, client.get(f"/main/queues/{quote(name)}").status_code) == (name, 404)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("redis://localhost:6379/0", "localhost:6379"),
+        ("redis://ann:secret@cache:6380/3", "cache:6380/3"),
+        ("rediss://:secret@cache?ssl_password=secret", "cache"),
+        ("redis+sentinel://:secret@a:1,b:2/mymaster/0", "a:1,b:2/mymaster"),
+        ("unix:///run/redis.sock", "run/redis.sock"),
+        ("embedded://", "embedded"),
+    ],
+)
+def test_server_without_a_name_is_called_by_its_address_without_secrets(url: str, name: str):
+    assert address(url) == name
+    assert list(servers_of(url, "delayq")) == [name]
+
+
+def test_servers_that_cannot_be_told_apart_are_refused():
+    with pytest.raises(InvalidInput, match="the server a was given twice"):
+        servers_of(["redis://a/0", "redis://:x@a"], "delayq")
+    with pytest.raises(InvalidInput, match="no server was given"):
+        servers_of([], "delayq")
+    with pytest.raises(InvalidInput, match="server name 'static' is that of a page: choose another"):
+        servers_of({"static": "redis://a"}, "delayq")
+
+
+@pytest.mark.parametrize(
+    "path", ["/%25FF/queues/emails", "/main/queues/%25FF", "/main/topics/%25FF", "/main/tasks/%25FF"]
+)
+def test_name_that_is_no_text_is_not_there(enter: Enter, queue: Queue, path: str):
+    queue.send("hello")
+    assert enter().get(path).status_code == 404

@@ -1,0 +1,214 @@
+"""Dead letters, schedules, topics, consumers and the server: what their pages tell, and what their actions do."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from html import unescape
+
+import pytest
+
+from delayq import Consumer, Outgoing, Queue, Topic
+from tests.servers import RedisServer
+from tests.waiting import eventually
+from tests.web.conftest import Enter
+from tests.web.test_actions import QUEUE, bury, fields_of, finished, run, send
+from tests.web.test_messages import rows, words
+
+
+@pytest.fixture
+def topic(redis_server: RedisServer) -> Iterator[Topic]:
+    with Topic("orders/of 100%", url=redis_server.url) as topic:
+        yield topic
+
+
+TOPIC = "/main/topics/orders%252Fof%20100%2525"
+
+
+def test_dead_letters_are_grouped_and_each_group_leads_to_its_messages(enter: Enter, queue: Queue):
+    queue.send_many([Outgoing(n, id=f"m{n}") for n in range(5)])
+    for message in queue.receive(5):
+        message.reject("no luck", error=f"HTTP 50{message.id[1]}" if message.id < "m3" else "KeyError: 'a'")
+    client = enter()
+    page = client.get(f"{QUEUE}/dead").text
+    groups = re.findall(r'<a href="([^"]*messages\?[^"]*)">(no luck.*?)</a></th>\s*<td[^>]*>(\d+)<', page)
+    assert [(unescape(name), count) for _, name, count in groups] == [
+        ("no luck: HTTP #", "3"),
+        ("no luck: KeyError: 'a'", "2"),
+    ]
+    assert rows(client.get(unescape(groups[0][0])).text) == ["m0", "m1", "m2"]
+
+
+def test_group_of_dead_letters_is_brought_back(enter: Enter, queue: Queue):
+    bury(queue, "a", "b")
+    client = enter()
+    asked = {"act": "requeue", "all": "1", "state": "dead", "reason": "no luck", "kind": "HTTP #: a"}
+    assert "1 are back in pending." in run(client, asked)
+    assert {info.id for info in queue.peek("pending")} == {"a"}
+
+
+def test_only_so_many_dead_letters_are_grouped_and_the_rest_is_said(
+    enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.pages.dead.MOST", 2)
+    bury(queue, "a", "b", "c")
+    assert "Grouped are the last 2 of 3" in words(enter().get(f"{QUEUE}/dead").text)
+
+
+def test_queue_without_dead_letters_says_so(enter: Enter, queue: Queue):
+    queue.pause()
+    assert "No message is dead." in words(enter().get(f"{QUEUE}/dead").text)
+
+
+def test_schedules_tell_when_they_fire_and_what_became_of_the_last_time(enter: Enter, queue: Queue):
+    queue.configure(events=True)
+    queue.schedules.add("every/hour", "every 1h")
+    schedule = queue.schedules.get("every/hour")
+    assert schedule is not None
+    assert schedule.next_id is not None
+    queue.reschedule(schedule.next_id, delay=0)
+    (message,) = queue.receive(1)
+    message.ack()
+    schedule = queue.schedules.get("every/hour")
+    assert schedule is not None
+    told = words(enter().get(f"{QUEUE}/schedules").text)
+    assert schedule.next_at is not None
+    assert f"every/hour every 1h {schedule.next_at:%Y-%m-%d %H:%M:%S}" in told
+    assert "acked" in told
+
+
+def test_schedule_is_paused_resumed_and_run_once_a_form(enter: Enter, queue: Queue):
+    queue.schedules.add("every/hour", "every 1h", {"a": 1})
+    client, path = enter(), f"{QUEUE}/schedules/every%252Fhour"
+    assert send(client, path, act="pause", once="1").headers["location"] == f"{QUEUE}/schedules"
+    paused = queue.schedules.get("every/hour")
+    assert paused is not None
+    assert paused.paused
+    send(client, path, act="resume", once="1")
+    resumed = queue.schedules.get("every/hour")
+    assert resumed is not None
+    assert not resumed.paused
+    first = client.get(send(client, path, act="run", once="1").headers["location"]).text
+    again = client.get(send(client, path, act="run", once="1").headers["location"]).text
+    assert "every/hour was sent out of turn as message" in words(first)
+    assert "That was done already." in words(again)
+    assert [message.payload for message in queue.receive(10)] == [{"a": 1}]
+
+
+def test_schedule_that_is_gone_is_told(enter: Enter, queue: Queue):
+    queue.pause()
+    client = enter()
+    assert send(client, f"{QUEUE}/schedules/none", act="pause", once="1").status_code == 404
+    assert send(client, f"{QUEUE}/schedules/none", act="run", once="2").status_code == 400
+    assert send(client, f"{QUEUE}/schedules/none", act="explode", once="3").status_code == 400
+    assert "has no schedule" in words(client.get(f"{QUEUE}/schedules").text)
+
+
+def test_consumers_tell_where_they_run_and_what_they_hold(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.operations.appearing.SECONDS", 0.05)
+    queue.send("x", id="held/1")
+    go = threading.Event()
+    consumer = Consumer(queue, lambda _: go.wait(30), concurrency=3)
+    consumer.start()
+    try:
+        assert eventually(lambda: any(each.holds for each in queue.consumers()), 30)
+        (info,) = queue.consumers()
+        told = words(enter().get(f"{QUEUE}/consumers").text)
+    finally:
+        go.set()
+        consumer.stop()
+    assert f"{info.name} ● alive host {info.host}, process {info.pid}" in told
+    assert "concurrency 3" in told
+    assert "held/1 attempt 1, since" in told
+
+
+def test_program_that_receives_is_a_consumer_of_which_no_count_is_told(enter: Enter, queue: Queue):
+    queue.send("x", id="taken")
+    assert len(queue.receive(1)) == 1
+    assert eventually(lambda: bool(queue.consumers()))
+    client = enter()
+    told = words(client.get(f"{QUEUE}/consumers").text)
+    assert "● alive" in told
+    assert "takes by receive, which tells neither what it holds nor what it has handled" in told
+    assert "concurrency" not in told
+    assert "1 queue, none in trouble" in words(client.get("/").text)
+
+
+def test_queue_without_a_consumer_says_so(enter: Enter, queue: Queue):
+    queue.pause()
+    assert "No consumer was seen within the last hour" in words(enter().get(f"{QUEUE}/consumers").text)
+
+
+def test_topics_lead_to_their_groups_and_these_to_what_is_unacked(enter: Enter, topic: Topic):
+    group = topic.group("billing/<b>", start="0")
+    for number in range(5):
+        topic.publish({"n": number})
+    records = group.poll("one", count=3)
+    client = enter()
+    page = client.get("/main/topics").text
+    assert "orders/of 100% 5 1 2 3" in words(page)
+    assert unescape(re.findall(r'href="(/main/topics/[^"]*)"', page)[0]) == TOPIC
+    page = client.get(TOPIC).text
+    assert "billing/<b> 2 3 1" in words(page)
+    assert '{"n":4}' in words(page)
+    told = words(client.get(unescape(re.findall(r'href="([^"]*/groups/[^"]*)"', page)[0])).text)
+    assert "lag 2 unacked 3 consumers 1" in told
+    assert all(record.id in told for record in records)
+
+
+def test_consumer_takes_over_what_another_left_unacked(enter: Enter, queue: Queue, topic: Topic):
+    queue.pause()
+    group = topic.group("billing", start="0")
+    topic.publish("x")
+    group.poll("one")
+    client, path = enter(), f"{TOPIC}/groups/billing"
+    told = client.get(send(client, f"{path}/claim", consumer="two", idle="0s", once="1").headers["location"]).text
+    assert "1 record is two’s now" in words(told)
+    assert [(each.consumer, each.deliveries) for each in group.unacked()] == [("two", 2)]
+    again = client.get(send(client, f"{path}/claim", consumer="two", idle="0s", once="1").headers["location"]).text
+    assert "That was done already." in words(again)
+    later = client.get(send(client, f"{path}/claim", consumer="two", idle="1h", once="2").headers["location"]).text
+    assert "Nothing was unacked for so long." in words(later)
+    assert send(client, f"{path}/claim", consumer="", idle="1h", once="3").status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/main/topics/none", f"{TOPIC}/groups/none", "/main/tasks/none", "/none/server"])
+def test_what_is_not_there_is_not_found(enter: Enter, topic: Topic, path: str):
+    topic.publish("x")
+    answer = enter().get(path)
+    assert answer.status_code == 404
+    assert "There is no" in words(answer.text) or "has no group" in words(answer.text)
+
+
+def test_server_without_topics_or_queues_says_so(enter: Enter):
+    client = enter()
+    assert "There is no topic here" in words(client.get("/main/topics").text)
+    assert "There is no queue to look at." in words(client.get("/main/server").text)
+    assert "Nothing was asked for" in words(client.get("/main/tasks").text)
+
+
+def test_server_tells_of_itself_and_of_what_endangers_its_queues(enter: Enter, queue: Queue):
+    queue.pause()
+    told = words(enter().get("/main/server").text)
+    assert "the server keeps nothing on disk" in told
+    assert f"version {queue.connection.client.info()['redis_version']} memory" in told
+    assert "when it is full noeviction" in told
+
+
+def test_doctor_looks_at_a_queue_and_tells_what_it_finds(enter: Enter, queue: Queue):
+    queue.send("x", id="m", delay=60)
+    client = enter()
+    healthy = send(client, f"{QUEUE}/examine", once="1")
+    assert "Examine queue emails" in finished(client, healthy.headers["location"])
+    queue.connection.client.delete("delayq:{emails}:msg:m")
+    found = finished(client, send(client, f"{QUEUE}/examine", once="2").headers["location"])
+    assert "error: message m is in pending, but its payload is gone" in found
+
+
+def test_task_is_listed(enter: Enter, queue: Queue):
+    queue.send("x", id="m", delay=60)
+    client = enter()
+    confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="cancel", ids=["m"], state="pending").text)
+    send(client, f"{QUEUE}/run", **confirmed)
+    assert "Cancel 1 message emails local" in words(client.get("/main/tasks").text)

@@ -1,0 +1,54 @@
+"""Secrets in URLs are shown nowhere: not on a page, not in an error, not in the log."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from delayq import Queue
+from delayq.web import Token
+from tests.web.conftest import OWN, Enter, act, log_in
+
+PATHS = [
+    "/",
+    "/main/live",
+    "/main/queues/emails",
+    "/main/queues/emails/charts",
+    "/main/queues/none",
+    "/none/queues/none",
+]
+
+
+def test_password_of_a_server_that_serves_is_shown_nowhere(enter: Enter, start_server):
+    server = start_server(port=True, config={"requirepass": "hunter2-secret"})
+    url = f"redis://default:hunter2-secret@127.0.0.1:{server.port}/0"
+    with Queue("emails", url=url) as queue, capture_logs() as lines:
+        queue.send("hello")
+        for servers in (url, {"main": url}):
+            client = enter(servers=servers)
+            told = [client.get(path) for path in PATHS if not path.endswith("live")]
+            told += [act(client, "/main/queues/emails/pause")]
+            assert not [each for each in told if "hunter2" in each.text + str(each.headers)]
+        assert client.get("/main/queues/emails").status_code == 200
+    assert "hunter2" not in str(lines)
+
+
+def test_password_of_a_server_that_is_away_or_refuses_it_is_shown_nowhere(enter: Enter, start_server):
+    refusing = start_server(port=True, config={"requirepass": "another"})
+    for port in (1, refusing.port):
+        url = f"redis://default:hunter2-secret@127.0.0.1:{port}/0"
+        with capture_logs() as lines:
+            client = enter(servers={"main": url})
+            told = [client.get(path) for path in PATHS if not path.endswith("live")]
+        assert {told[0].status_code, told[1].status_code} == {503}
+        assert not [each for each in told if "hunter2" in each.text + str(each.headers)]
+        assert "hunter2" not in str(lines)
+
+
+def test_guessed_secrets_are_not_written_down(enter: Enter):
+    lines: list[object] = []
+    client = enter(login=Token("a token that is long enough"), audit=lines.append)
+    log_in(client, "a tokem that is long enough")
+    log_in(client, "a token that is long enough")
+    client.post("/logout", headers=OWN)
+    assert [line["outcome"] for line in lines if isinstance(line, dict)] == ["refused", "done"]
+    assert "long enough" not in str(lines)

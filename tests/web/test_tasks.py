@@ -1,0 +1,117 @@
+"""What runs in the server: beside others, until it has ended, is stopped, or the dashboard ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from delayq.errors import ServerUnreachable
+from delayq.web.tasks import MOST_KEPT, MOST_RUNNING, Task, Tasks
+
+HOUR = 3600.0
+
+
+def task(queue: str = "emails", alone: bool = True) -> Task:
+    return Task("main", queue, "Cancel all", "local", alone)
+
+
+async def waits(task: Task) -> None:
+    while task.goes_on:
+        await task.rest(HOUR)
+
+
+def ended(_: Task) -> None:
+    """Tell nobody."""
+
+
+def test_tasks_end_when_the_dashboard_does():
+    async def run() -> Task:
+        tasks, waiting = Tasks(), task()
+        tasks.start(waiting, waits, "once", ended)
+        await tasks.close()
+        return waiting
+
+    assert asyncio.run(run()).status == "stopped"
+
+
+def test_one_task_that_takes_all_runs_on_a_queue_at_a_time():
+    async def run() -> None:
+        tasks = Tasks()
+        tasks.start(task(), waits, "a", ended)
+        tasks.start(task("orders"), waits, "b", ended)
+        tasks.start(task(alone=False), waits, "c", ended)
+        with pytest.raises(HTTPException, match="Stop it, or wait"):
+            tasks.start(task(), waits, "d", ended)
+        await tasks.close()
+        tasks.start(task(), waits, "e", ended)
+        await tasks.close()
+
+    asyncio.run(run())
+
+
+def test_only_so_many_tasks_run():
+    async def run() -> None:
+        tasks = Tasks()
+        for number in range(MOST_RUNNING):
+            tasks.start(task(f"q{number}"), waits, f"{number}", ended)
+        with pytest.raises(HTTPException, match="20 tasks run"):
+            tasks.start(task("one more"), waits, "x", ended)
+        await tasks.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(ServerUnreachable("it is away"), "it is away"), (ValueError("secret"), "The dashboard has failed here: its log")],
+)
+def test_task_that_fails_tells_why_but_no_details_of_a_bug(error: Exception, told: str):
+    async def fails(_: Task) -> None:
+        raise error
+
+    async def run() -> Task:
+        tasks, failing = Tasks(), task()
+        tasks.start(failing, fails, "once", ended)
+        await failing.over(HOUR)
+        return failing
+
+    failed = asyncio.run(run())
+    assert (failed.status, told in failed.error, "secret" in failed.error) == ("failed", True, False)
+
+
+def test_tasks_that_ended_long_ago_are_forgotten():
+    async def nothing(_: Task) -> None:
+        pass
+
+    async def run() -> list[Task]:
+        tasks, all_of_them = Tasks(), [task() for _ in range(MOST_KEPT + 5)]
+        for number, each in enumerate(all_of_them):
+            tasks.start(each, nothing, f"{number}", ended)
+            await each.over(HOUR)
+        return [each for each in all_of_them if tasks.get(each.id) is None]
+
+    assert 0 < len(asyncio.run(run())) <= 5
+
+
+def sent(tasks: Tasks, word: str) -> bool:
+    with tasks.once(word) as is_new:
+        return is_new
+
+
+def test_form_is_new_once():
+    tasks = Tasks()
+    assert [sent(tasks, "a"), sent(tasks, "a"), sent(tasks, "b")] == [True, False, True]
+
+
+def test_form_that_has_failed_may_be_sent_again():
+    tasks = Tasks()
+    with pytest.raises(ServerUnreachable):
+        fail(tasks, "a")
+    assert sent(tasks, "a")
+
+
+def fail(tasks: Tasks, word: str) -> None:
+    with tasks.once(word):
+        raise ServerUnreachable("it is away")
