@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -104,6 +103,7 @@ class Bell:
         """Stop listening; True when a token came all the same, which the caller must use or pass on."""
         if self.reading is None:
             return False
+        asked = times_cancelled()
         try:
             until = time.monotonic() + _CROSSED_SECONDS
             # Either connection may be the quicker: a BLPOP that is yet to come blocks, and is not to be waited for.
@@ -115,19 +115,23 @@ class Bell:
         except Exception:  # noqa: BLE001  # no right to unblock, or no connection: the fallback poll heals a lost token
             pass
         await self.close()
+        heed_cancels(asked)
         return False
 
     async def close(self) -> None:
         """Give the connection up."""
         reading, self.reading = self.reading, None
         connection, self._connection = self._connection, None
-        if reading is not None:
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError, RedisError):
-                await reading
-        if connection is not None:
-            await connection.disconnect(nowait=True)
-            await _release(self._node, connection)
+        try:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait({reading})  # to await it itself would take a cancel of ours for its end
+                if not reading.cancelled():
+                    reading.exception()  # of no use to anybody
+        finally:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+                await _release(self._node, connection)
 
     async def _is_stale(self) -> bool:
         """Whether the kept connection has broken while nobody listened: it was silent then, but for its end."""

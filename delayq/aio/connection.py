@@ -60,7 +60,7 @@ class Connection:
             if not self._loop.is_closed():
                 raise InvalidInput("the queue is in use on another event loop: close it there, or make one for each")
             self._forget()  # as after asyncio.run: its sockets are closed with their loop
-        self._loop, lock = loop, self._lock
+        self._loop, lock, asked = loop, self._lock, times_cancelled()
         async with lock:
             if self._client is None:
                 client = self._connect()
@@ -76,6 +76,7 @@ class Connection:
                 finally:
                     if self._client is not client:
                         await self._drop(client)
+                heed_cancels(asked)
         return self._client if self._client is not None and self._lock is lock else await self.connected()
 
     async def close(self) -> None:

@@ -9,12 +9,15 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
+import redis
 from redis.asyncio.connection import AbstractConnection
 
 from delayq import Sending
 from delayq.aio import Queue
+from delayq.aio.bell import Bell
 from delayq.aio.waiter import Waiter
 from tests.aio.conftest import Run
+from tests.aio.test_consumer import becomes
 from tests.servers import RedisServer
 
 
@@ -58,6 +61,25 @@ def test_cancel_that_a_send_forgets_is_heeded(
             assert not victims
             assert task.cancelled()
             await queue.stats()
+
+    run(main())
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_cancel_while_a_bell_is_given_up_is_heeded(run: Run, url: str, redis_client: redis.Redis, step: int):
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            client: Any = await queue.connection.connected()
+            bell = Bell(client, "a-bell")
+            await bell.listen()
+            task = asyncio.create_task(bell.close())
+            for _ in range(step):
+                await asyncio.sleep(0)
+            told = task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled() == told
+            assert bell.reading is None
+            assert await becomes(lambda: redis_client.info("clients")["blocked_clients"] == 0)
 
     run(main())
 
