@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 240) -> bool:
     """Wait until a condition holds; False when it does not within `seconds`, a bound that no test is about."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -24,7 +24,7 @@ def url(redis_server: RedisServer) -> str:
     return redis_server.url
 
 
-async def becomes(queue: Queue, seconds: float = 60, **counts: int) -> bool:
+async def becomes(queue: Queue, seconds: float = 240, **counts: int) -> bool:
     """Wait until the queue's statistics say so; False when they don't within `seconds`, which no test is about."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -136,7 +136,7 @@ def test_receive_that_is_cancelled_while_it_waits_leaves_the_bell_to_others(run:
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             await queue.send("x")
-            (message,) = await asyncio.wait_for(patient, 20)
+            (message,) = await patient
             await message.ack()
 
     run(main())
@@ -153,9 +153,10 @@ def test_many_receivers_of_one_queue_share_without_receiving_twice(run: Run, url
                     received.extend(message.payload for message in messages)
                     assert all(await queue.ack(messages))
 
-            receivers = [asyncio.create_task(receiver()) for _ in range(20)]
-            await queue.send_many(Outgoing(n) for n in range(1000))
-            await asyncio.gather(*receivers)
+            async with asyncio.TaskGroup() as receivers:
+                for _ in range(20):
+                    receivers.create_task(receiver())
+                await queue.send_many(Outgoing(n) for n in range(1000))
             return received
 
     assert sorted(run(main())) == list(range(1000))
