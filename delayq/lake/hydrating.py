@@ -11,6 +11,7 @@ again: their marks are reserved, whatever became of them meanwhile.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -121,31 +122,37 @@ class _Hydration:
             return []
 
     def _begin(self, hour: Hour) -> list[Task]:
-        """Note that the new files of an hour are being loaded, and return them; forget those that were replaced."""
+        """Note that the new files of an hour are being loaded, and return them."""
         manifest = self._manifest(hour.name)
         known = {each.file for each in manifest.loaded}
         begun = {each.file: each for each in manifest.loading}
         ends = max(self._now_ms, layout.start_ms(hour.name) + HOUR_MS) + RESERVE_MS
         missing = begun.keys() - hour.files.keys() - known
-        replaced = {name for name in missing if self._shelf.was_replaced(hour.name, name)}
-        names = sorted((hour.files.keys() | begun.keys()) - known - replaced)  # one that is lost is to be missed
-        sent = _known_until(begun[name] for name in replaced)  # some of it, perhaps, before it was replaced
+        gone = {name for name in missing if self._shelf.was_replaced(hour.name, name)}
+        replaced = [*manifest.replaced, *(begun[name] for name in sorted(gone))]
+        names = sorted((hour.files.keys() | begun.keys()) - known - gone)  # one that is lost is to be missed
+        sent = _known_until(replaced)  # some of it, perhaps, before it was replaced
         loading = [begun.get(name) or Loading(name, min(ends, sent.get(_source(name), ends))) for name in names]
         until = _known_until([*manifest.loaded, *loading])
-        refused = self._refused(hour.name, loading, until)
-        tasks = [each for each in loading if each.file not in refused]
-        if tasks or replaced:
-            noted = [each for each in loading if each.file in begun or each.file not in refused]
-            self._note(manifest, noted)
+        late, again = self._refused(hour.name, loading, until)
+        tasks = [each for each in loading if each.file not in late | again]
+        noted = [each for each in loading if each.file in begun or each.file not in again]
+        told = _known_until([*manifest.loaded, *noted])
+        left = [each for each in replaced if each.reserved_until_ms < told.get(_source(each.file), math.inf)]
+        if (noted, left) != (manifest.loading, manifest.replaced):
+            self._note(replace(manifest, replaced=left), noted)
         return [
             Task(self._shelf.queue, hour.name, each.file, each.reserved_until_ms, until[_source(each.file)])
             for each in tasks
         ]
 
-    def _refused(self, hour: str, loading: Sequence[Loading], until: Mapping[str, int]) -> set[str]:
+    def _refused(self, hour: str, loading: Sequence[Loading], until: Mapping[str, int]) -> tuple[set[str], set[str]]:
         """Tell which files of an hour cannot be loaded, since Redis has forgotten what it was sent of them.
 
         What it forgets after the start of this run, the loads themselves refuse.
+
+        Returns:
+            those whose own load broke off, or that of a file that they replace; and those of runs done again.
         """
         late = [each.file for each in loading if each.reserved_until_ms <= self._now_ms]
         soon = self._now_ms + LEAST_RESERVE_MS
@@ -153,7 +160,7 @@ class _Hydration:
         for files, text in ((late, _too_late), (again, _done_again)):
             if files:
                 self._troubles[text(self._shelf.folder(hour), files)] = None
-        return {*late, *again}
+        return set(late), set(again)
 
     def _manifest(self, hour: str) -> Manifest:
         return self._shelf.manifest(hour) or Manifest(self._shelf.queue, hour)
@@ -231,7 +238,7 @@ def _too_late(folder: str, files: Sequence[str]) -> str:
     return (
         f"a load of {folder} broke off so long ago that Redis no longer knows which messages it has sent: "
         f"{', '.join(files)}. To send them all, remove these from `loading` in its {layout.MANIFEST}@….json: some may "
-        "come twice; to send none, delete these files"
+        "come twice; to send none, delete these files, too"
     )
 
 

@@ -152,6 +152,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
     Attributes:
         state: "loading" while a load is under way, or has broken off.
+        replaced: files that were gone with a run done again when their load had begun: until then, Redis knows what it
+            was sent of them. One is left out when another file of its run tells the same.
     """
 
     queue: str
@@ -159,6 +161,7 @@ class Manifest(msgspec.Struct, frozen=True):
     state: Literal["loading", "loaded"] = "loading"
     loading: list[Loading] = []
     loaded: list[Loaded] = []
+    replaced: list[Loading] = []
 
 
 class Run(msgspec.Struct, frozen=True):

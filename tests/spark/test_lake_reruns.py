@@ -89,13 +89,13 @@ def test_hour_that_a_rerun_leaves_empty_during_a_load_has_nothing_to_load(
 
 
 def rerun_behind(
-    queue: Queue, lake: Path, break_off: Callable[[Sequence[Task]], Any], rerun: Callable[[], None]
+    queue: Queue, lake: Path, break_off: Callable[[Sequence[Task]], Any], rerun: Callable[[], None], writer: str = ""
 ) -> bytes:
-    """Load until that breaks off, and let a rerun replace the one file; return what the load has noted.
+    """Load until that breaks off, and let a rerun replace the one file of a writer; return what the load has noted.
 
     The rerun has looked before it did.
     """
-    (old,) = files(lake)
+    (old,) = (path for path in files(lake) if path.name.startswith(writer))
     with pytest.raises(ZeroDivisionError):
         load(queue, lake, load_files=break_off)
     noted = manifest(old.parent).read_bytes()
@@ -105,16 +105,22 @@ def rerun_behind(
     return noted
 
 
+def break_off_behind_a_send(queue: Queue, lake: Path, writer: str) -> Callable[[Sequence[Task]], list[Loaded]]:
+    """Return a load that sends the two messages of a writer's file, and breaks off before it says so."""
+
+    def break_off(tasks: Sequence[Task]) -> list[Loaded]:
+        (task,) = (each for each in tasks if each.file.startswith(writer))
+        assert loading.load(queue, Shelf(str(lake), queue.name), task).sent == 2
+        raise ZeroDivisionError
+
+    return break_off
+
+
 def test_what_a_load_has_sent_of_a_file_that_was_replaced_is_not_sent_again(
     queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
 ):
     defer("a", "b")
-
-    def break_off(tasks: Sequence[Task]) -> list[Loaded]:
-        assert sum(loading.load(queue, Shelf(str(lake), queue.name), task).sent for task in tasks) == 2
-        raise ZeroDivisionError
-
-    rerun_behind(queue, lake, break_off, lambda: defer("a", "b", "c"))
+    rerun_behind(queue, lake, break_off_behind_a_send(queue, lake, "R-0"), lambda: defer("a", "b", "c"))
     clock.later(2 * HOUR)
     assert len(delivered(queue)) == 2
     assert counted(load(queue, lake), "sent", "existing") == (1, 2)
@@ -133,6 +139,45 @@ def test_new_file_is_known_no_longer_than_what_was_sent_of_the_one_that_it_repla
     (new,) = msgspec.json.decode(manifest(old.parent).read_bytes(), type=Manifest).loading
     (before,) = msgspec.json.decode(noted, type=Manifest).loading
     assert (new.file, new.reserved_until_ms) == (files(lake)[0].name, before.reserved_until_ms)
+
+
+@pytest.mark.parametrize("back", [["a", "b"], ["a", "b", "c"]], ids=["the same rows", "others"])
+def test_what_was_sent_of_a_file_that_a_rerun_left_out_is_not_sent_again_when_a_later_one_brings_it_back(
+    queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None], back: list[str]
+):
+    queue.send("x", delay=3 * HOUR, id="other")  # by which the hour is looked at
+    defer("a", "b", hours=3)
+    folder = files(lake)[0].parent
+    clock.later(2 * HOUR)
+    rerun_behind(queue, lake, break_off_behind_a_send(queue, lake, "R-0"), lambda: defer("c", hours=20), "R-0")
+    assert counted(load(queue, lake), "sent") == (1,)
+    assert '"state":"loaded"' in manifest(folder).read_text()
+    assert examine(queue, str(lake)).findings == []
+    clock.later(1 * HOUR)
+    assert sorted(each.id for each in delivered(queue)) == ["a", "b", "other"]
+    clock.later(30 * HOUR)  # Redis knows no more what it was sent
+    defer(*back, hours=3)
+    for _ in range(2):
+        with pytest.raises(LakeMismatch, match="broke off so long ago that Redis no longer knows"):
+            load(queue, lake)
+    assert "a" not in [each.id for each in delivered(queue)]
+
+
+def test_new_file_that_comes_too_late_for_what_was_sent_of_the_one_that_it_replaces_is_refused_each_time(
+    queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
+):
+    defer("a", "b")
+    (old,) = files(lake)
+    rerun_behind(queue, lake, break_off_behind_a_send(queue, lake, "R-0"), lambda: defer("a", "b", "c"))
+    clock.later(2 * HOUR)
+    assert len(delivered(queue)) == 2
+    clock.later(30 * HOUR)
+    for _ in range(2):
+        with pytest.raises(LakeMismatch, match="broke off so long ago that Redis no longer knows"):
+            load(queue, lake)
+    (new,) = msgspec.json.decode(manifest(old.parent).read_bytes(), type=Manifest).loading
+    assert [new.file] == [path.name for path in files(lake)]  # which the error says to remove from there
+    assert delivered(queue) == []
 
 
 def test_file_that_its_run_still_names_is_missed(
