@@ -73,7 +73,9 @@ def like(reason: Column) -> Column:
 
 
 def _attempts() -> WindowSpec:
-    return Window.partitionBy("queue", "id", "attempt").orderBy(*place_of("entry"))
+    # By shards: what an ack sends lives where the acked message did, so an id may come back on another one, whose
+    # entries need not be known as far, nor be in order with those of the first.
+    return Window.partitionBy("queue", "shard", "id", "attempt").orderBy(*place_of("entry"))
 
 
 def _late() -> Column:

@@ -32,7 +32,7 @@ LONGEST = dt.timedelta(days=7)
 
 MINUTE = dt.timedelta(minutes=1)
 BEGINNING = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-OPEN = "queue string, entry string, id string, event string, at timestamp, attempt int, late double"
+OPEN = "queue string, shard int, entry string, id string, event string, at timestamp, attempt int, late double"
 
 _OPEN, _WAITING = "open.parquet", "waiting.parquet"
 _OVER = b"over"
@@ -65,8 +65,9 @@ class Tally:
         over = self._begin(number)
         events = frame.persist()
         until = self._note(events, over)
-        known = events.unionByName(self._read(frame.sparkSession, number, _OPEN, OPEN), allowMissingColumns=True)
-        new = counting.timed(known).where(f.col("shard").isNotNull() & (f.col("at") >= over))
+        left_open = self._read(frame.sparkSession, number, _OPEN, OPEN).withColumn("is_new", f.lit(False))
+        known = events.withColumn("is_new", f.lit(True)).unionByName(left_open, allowMissingColumns=True)
+        new = counting.timed(known).where(f.col("is_new") & (f.col("at") >= over))
         waiting = self._read(frame.sparkSession, number, _WAITING, counting.COLUMNS)
         counted = counting.summed(counting.counts(new).unionByName(waiting)).persist()
         try:
