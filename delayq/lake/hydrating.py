@@ -139,7 +139,7 @@ class _Hydration:
         noted = [each for each in loading if each.file in begun or each.file not in again]
         told = _known_until([*manifest.loaded, *noted])
         left = [each for each in replaced if each.reserved_until_ms < told.get(_source(each.file), math.inf)]
-        if (noted, left) != (manifest.loading, manifest.replaced):
+        if tasks or (noted, left) != (manifest.loading, manifest.replaced):
             self._note(replace(manifest, replaced=left), noted)
         return [
             Task(self._shelf.queue, hour.name, each.file, each.reserved_until_ms, until[_source(each.file)])

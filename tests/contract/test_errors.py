@@ -96,7 +96,7 @@ ELSEWHERE: dict[type[DelayqError], str] = {
     errors.NoJava: "spark/test_java.py",
     errors.RowRefused: "spark/test_schedule_job.py",
     errors.DataLost: "spark/test_archive.py",
-    errors.LakeMismatch: "spark/test_hydrate.py",
+    errors.LakeMismatch: "lake/test_hydrate.py",
 }
 # Those that stand for a branch, and are raised as one of its leaves.
 BRANCHES = [

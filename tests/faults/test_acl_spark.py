@@ -21,9 +21,9 @@ from delayq.spark import reading
 from delayq.spark.writing.sink import Sink
 from tests.faults.telling import HARMLESS, LINES, ON_OCCASION, contents, forget_scripts, grant
 from tests.house.tree import LUA
+from tests.lake.lakes import DAY, HORIZON, Clock, load
 from tests.servers import RedisServer
 from tests.spark import reads
-from tests.spark.lakes import DAY, HORIZON, Clock, load
 
 Options: TypeAlias = dict[str, str]
 Story: TypeAlias = Callable[[Options, RedisServer], None]

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from delayq.spark import session
 from delayq.spark.session import QUIET
+from tests.lake.conftest import clock, lake  # noqa: F401  # fixtures for this folder, too
 from tests.sockets import all_closed
 from tests.spark.absent import absent
-from tests.spark.lakes import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -32,16 +32,6 @@ def no_socket_left(request: pytest.FixtureRequest) -> Iterator[None]:
         spared = {gateway.gateway_parameters.port, callbacks, context._accumulatorServer.server_address[1]}  # noqa: SLF001
     with all_closed(spared=spared):
         yield
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
 
 
 def warm(folder: Path) -> Path:

@@ -13,8 +13,8 @@ import pytest
 from delayq import Outgoing, Queue
 from delayq.lake.examining import examine
 from delayq.lake.hydrating import HourLoaded, hydrate
+from tests.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered
 from tests.servers import RedisServer, free_port
-from tests.spark.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered
 from tests.waiting import eventually
 
 LAKE = "s3://bucket/lake"

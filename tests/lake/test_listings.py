@@ -11,9 +11,9 @@ from pyarrow import fs
 
 from delayq import Outgoing, Queue
 from delayq.lake import files, shelf
+from tests.lake.lakes import DAY, HOUR, Clock, counted, far_queue, load
+from tests.lake.unreplacing import Unreplacing
 from tests.servers import RedisServer
-from tests.spark.lakes import DAY, HOUR, Clock, counted, far_queue, load
-from tests.spark.unreplacing import Unreplacing
 
 FILES, CANCELS = 6, 40
 

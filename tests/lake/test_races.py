@@ -15,8 +15,8 @@ from delayq import Queue
 from delayq.errors import LakeMismatch
 from delayq.lake import layout, loading
 from delayq.lake.shelf import Shelf
+from tests.lake.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
 from tests.servers import RedisServer
-from tests.spark.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A load that is killed at one of its steps: `python -m tests.spark.hydrate_and_die URL LAKE NOW_MS STEP`.
+"""A load that is killed at one of its steps: `python -m tests.lake.hydrate_and_die URL LAKE NOW_MS STEP`.
 
 STEP is what is not reached any more: the name of one of `STEPS`, and how often it goes well before.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from delayq.lake import loading
 from delayq.lake.shelf import Shelf
-from tests.spark.lakes import Clock, far_queue, load
+from tests.lake.lakes import Clock, far_queue, load
 
 STEPS = {
     "list": (Shelf, "hours"),
