@@ -15,7 +15,7 @@ from tests.docs.pages import PAGES, Block, blocks, name, without_variables
 
 RUNNABLE = {"python", "console"}
 SHOWN = {"", "sh", "toml"}  # pictures, and what a reader runs in a checkout: see test_references
-SECONDS = 250
+SECONDS = 800  # some blocks are programs of Spark's
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
         yield kept | {"PATH": programs, "PYTHONUNBUFFERED": "1"}
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(b.language in RUNNABLE for b in blocks(page))], ids=name
 )

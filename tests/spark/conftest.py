@@ -18,6 +18,15 @@ from tests.sockets import all_closed
 from tests.spark import archived
 from tests.spark.absent import absent
 
+GUARD_SECONDS = 900  # against a test that hangs: some start several Javas, of which each may take a minute under load
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests of this folder take longer than others."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(GUARD_SECONDS))
+
 
 @pytest.fixture(autouse=True)
 def no_socket_left(request: pytest.FixtureRequest) -> Iterator[None]:

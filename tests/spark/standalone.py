@@ -27,7 +27,7 @@ from tests.waiting import eventually
 
 HOME = Path(pyspark.__file__).parent
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-READY_SECONDS = 60.0  # a machine under load; an idle one needs 2 s
+READY_SECONDS = 250.0  # a machine under load; an idle one needs 2 s
 # Its standard input ends with the test process, also when that is killed.
 GUARD = 'read -r _ || kill -9 "-$1"'
 

