@@ -8,13 +8,18 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
+from starlette.routing import Match, Route
 
+from delayq.calls import shown
 from delayq.log import log
 from delayq.web import rendering
-from delayq.web.visiting import visit, who
+from delayq.web.visiting import client_address, visit, who
 
 Audit = Callable[[Mapping[str, Any]], None]
 """Takes an audit line: who, action, outcome, and what it was about."""
+
+MOST = 1000
+"""Characters of each text in an audit line: what a form holds, an error repeats."""
 
 
 def logged(line: Mapping[str, Any]) -> None:
@@ -42,7 +47,39 @@ async def audited(request: Request, action: str, **about: Any) -> AsyncIterator[
 
 def note(request: Request, line: Mapping[str, Any]) -> None:
     """Write an audit line."""
-    request.app.state.audit({name: value for name, value in line.items() if value is not None})
+    visit(request).noted = True
+    request.app.state.audit({name: _bounded(value) for name, value in line.items() if value is not None})
+
+
+def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:
+    """Write an audit line of an action that nobody has told of yet: it was turned away before it began.
+
+    Of somebody who is not known, only a login is told: else strangers would fill the log.
+    """
+    route = next((each for each in request.app.routes if each.matches(request.scope)[0] is Match.FULL), None)
+    if request.method != "POST" or not isinstance(route, Route) or visit(request).noted:
+        return
+    is_login = route.name == "enter"
+    if not is_login and visit(request).user is None:
+        return
+    form, about = visit(request).form, route.matches(request.scope)[1]["path_params"]
+    line = {"who": who(request), "action": route.name, "outcome": f"{verdict}: {why}"}
+    if is_login:
+        line |= {"who": form.get("name", "nobody"), "action": "login", "from": client_address(request)}
+    elif form.get("act") and route.name in {"confirm", "run"}:
+        line["action"] = form["act"]
+    elif form.get("act") and route.name == "schedule":
+        line["action"] = f"schedule {form['act']}"
+    note(request, about | line)
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_bounded(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    text = shown(value)
+    return text if len(text) <= MOST else f"{text[: MOST - 1]}…"
 
 
 def back(request: Request, told: str, route: str, **parameters: Any) -> RedirectResponse:

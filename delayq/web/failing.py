@@ -10,13 +10,14 @@ from starlette.responses import HTMLResponse
 
 from delayq.errors import DelayqError, InvalidInput, ServerError, StoreError
 from delayq.log import log
-from delayq.web import rendering
+from delayq.web import acting, rendering
 
 RETRY_SECONDS = 5
 
 
 def page(request: Request, status: int, text: str) -> HTMLResponse:
-    """Return a page that tells what is wrong."""
+    """Return a page that tells what is wrong; of an action, an audit line tells it, too."""
+    acting.note_refusal(request, text, "refused" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "failed")
     answer = rendering.page(request, "failing.html", status, title=HTTPStatus(status).phrase, text=text)
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         answer.headers["retry-after"] = str(RETRY_SECONDS)

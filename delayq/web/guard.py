@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from delayq.web import failing, rendering
+from delayq.web import acting, failing, rendering
 from delayq.web.logins import Login, Token, User
 from delayq.web.sessions import Session, Sessions
 from delayq.web.visiting import Visit, client_address, enter
@@ -110,6 +110,9 @@ class Guard:
             visit.form = await _form(request)
         except ValueError:
             return failing.page(request, 400, f"The form has more than {MOST_FIELDS} fields.")
+        except Exception:  # which is told further out
+            acting.note_refusal(request, "The form is too large, or did not arrive.")
+            raise
         if not self._is_own(request, visit):
             return failing.page(
                 request, 403, "The form is out of date, or of another site: go back, reload, try again."

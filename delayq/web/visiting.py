@@ -25,6 +25,7 @@ class Visit:
         may_act: whether the user may change anything.
         form: the fields of a POST.
         ended: whether the cookie is to be taken away.
+        noted: whether an audit line tells of the request.
     """
 
     session: Session
@@ -33,6 +34,7 @@ class Visit:
     may_act: bool = False
     form: QueryParams = field(default_factory=QueryParams)
     ended: bool = False
+    noted: bool = False
 
 
 def enter(scope: Scope, visit: Visit) -> None:
