@@ -59,6 +59,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return {"name": self.name, "trouble": "1" if self.troubled else ""}
 
     @property
+    def tells(self) -> bool:
+        """Whether queues in trouble are called by their names, wherever they are listed."""
+        return not self.troubled
+
+    @property
     def is_of_all(self) -> bool:
         """Whether no queue is left out."""
         return not (self.name or self.troubled)
@@ -89,6 +94,11 @@ class One(msgspec.Struct, frozen=True):
     @property
     def troubled(self) -> bool:
         """Whether only queues in trouble are wanted."""
+        return False
+
+    @property
+    def tells(self) -> bool:
+        """Whether others are told of."""
         return False
 
     def listed(self, names: Sequence[str], troubled: Collection[str]) -> Listing:  # noqa: ARG002  # as `View` has it

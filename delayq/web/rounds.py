@@ -20,6 +20,9 @@ LEAST_REST = 4
 ROUND_SECONDS = 10.0
 """From the beginning of a round to that of the next one, at the least; what was seen within one is not looked at."""
 
+AGAIN_SECONDS = 1.0
+"""Until a server that was silent is asked again: of what was not seen meanwhile, nothing is known."""
+
 LINGER = 60.0
 """Seconds for which rounds go on when nobody asks any more: pages without scripts are asked for now and then."""
 
@@ -34,6 +37,26 @@ async def in_turns(names: Sequence[str], look: Callable[[str], Awaitable[T]]) ->
     seen: list[T] = []
     for start in range(0, len(names), AT_ONCE):
         seen += await asyncio.gather(*map(look, names[start : start + AT_ONCE]))
+    return seen
+
+
+async def in_earnest(
+    names: Sequence[str], look: Callable[[str], Awaitable[Seen]], answer: Callable[[], Awaitable[None]]
+) -> list[Seen]:
+    """Look at some queues; once more at those that could not be read, if it was the server that was silent.
+
+    Args:
+        answer: raises ServerError, unless the server answers.
+
+    Raises:
+        ServerError: it is silent still, so that no queue is to be blamed.
+    """
+    seen = await in_turns(names, look)
+    failed = [each.name for each in seen if each.error]
+    if failed:
+        await answer()
+        again = {each.name: each for each in await in_turns(failed, look)}
+        seen = [again.get(each.name, each) for each in seen]
     return seen
 
 
@@ -55,15 +78,22 @@ class Round:
     Args:
         names: returns those of all queues, in order.
         glance: looks at one.
+        answer: raises ServerError, unless the server answers.
 
     Attributes:
         troubled: the queues in trouble, as far as they were looked at, with the codes of their troubles.
     """
 
-    def __init__(self, names: Callable[[], Awaitable[Sequence[str]]], glance: Callable[[str], Awaitable[Seen]]) -> None:
+    def __init__(
+        self,
+        names: Callable[[], Awaitable[Sequence[str]]],
+        glance: Callable[[str], Awaitable[Seen]],
+        answer: Callable[[], Awaitable[None]],
+    ) -> None:
         self.troubled: dict[str, tuple[str, ...]] = {}
         self._names = names
         self._glance = glance
+        self._answer = answer
         self._looked_at: dict[str, float] = {}
         self._until = 0.0
         self._is_whole = asyncio.Event()
@@ -101,9 +131,12 @@ class Round:
     async def _go_on(self) -> None:
         while time.monotonic() < self._until:
             began = time.monotonic()
-            with contextlib.suppress(DelayqError):  # who looks at a page is told
+            try:
                 await self._once(began - ROUND_SECONDS)
-            await asyncio.sleep(max(ROUND_SECONDS / 10, began + ROUND_SECONDS - time.monotonic()))
+            except DelayqError:  # who looks at a page is told; the round goes on where it was
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                await asyncio.sleep(max(ROUND_SECONDS / 10, began + ROUND_SECONDS - time.monotonic()))
         self._looked_at.clear()  # it would be old when somebody asks again
         self.troubled.clear()
         self._is_whole.clear()
@@ -114,7 +147,7 @@ class Round:
         for start in range(0, len(old), AT_ONCE):
             began = time.monotonic()
             async with self._looking:
-                for seen in await in_turns(old[start : start + AT_ONCE], self._glance):
+                for seen in await in_earnest(old[start : start + AT_ONCE], self._glance, self._answer):
                     self.note(seen)
             await asyncio.sleep(LEAST_REST * (time.monotonic() - began))
         for gone in self._looked_at.keys() - set(names):

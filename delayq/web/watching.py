@@ -16,7 +16,7 @@ from delayq.errors import DelayqError
 from delayq.log import log
 from delayq.stats import QueueStats
 from delayq.web.listing import Listing, One, View
-from delayq.web.rounds import LEAST_REST, Round, end, in_turns
+from delayq.web.rounds import LEAST_REST, Round, end, in_earnest
 from delayq.web.seeing import Eye, Seen, glance
 from delayq.web.servers import Server
 
@@ -71,7 +71,7 @@ class Watch:
         self.server = server
         self._seconds = seconds
         self._eyes: dict[str, Eye] = {}
-        self._round = Round(server.queue_names, self._glance)
+        self._round = Round(server.queue_names, self._glance, server.answer)
         self._sights: dict[Wanted, Sight] = {}
         self._looking = asyncio.Lock()
         self._news = asyncio.Event()
@@ -129,7 +129,8 @@ class Watch:
             return await eye.look(since)
 
         seen = await self.safely(name, look)
-        self._round.note(seen)
+        if not seen.error:  # else it may be the server that is silent
+            self._round.note(seen)
         return seen
 
     async def safely(self, name: str, look: Callable[[Queue], Awaitable[Seen]]) -> Seen:
@@ -175,15 +176,20 @@ class Watch:
         names = await self.server.queue_names()
         self._round.ask()
         page = wanted.listed(names, self._round.troubled)
-        seen = await in_turns(page.names, lambda name: self.look_at(name, since))
-        if seen and all(each.error for each in seen):
-            await self.server.answer()  # else that is told once, instead of for each queue
+        told = [name for name in self._first() if name in names and name not in page.names] if wanted.tells else []
+        seen = await in_earnest([*page.names, *told], lambda name: self.look_at(name, since), self.server.answer)
+        for each in seen:
+            self._round.note(each)
         return Sight(
             at=time.monotonic(),
             page=page,
-            queues=tuple(seen),
+            queues=tuple(seen[: len(page.names)]),
             total=len(names),
             looked_at=min(len(names), self._round.looked_at),
             troubled=len(self._round.troubled),
-            first=dict(heapq.nsmallest(MOST_TOLD, self._round.troubled.items())),
+            first=self._first(),
         )
+
+    def _first(self) -> dict[str, tuple[str, ...]]:
+        """Return the queues in trouble that are called by their names, with the codes of their troubles."""
+        return dict(heapq.nsmallest(MOST_TOLD, self._round.troubled.items()))

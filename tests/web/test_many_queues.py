@@ -288,11 +288,14 @@ def test_round_rests_most_of_the_time_and_knows_no_queue_that_is_gone(monkeypatc
             await sleep(0.001)
             return Seen(name=name, stats=QueueStats(queue=name), error="no such luck")
 
+        async def answer() -> None:
+            pass
+
         async def resting(seconds: float) -> None:
             rested.extend([seconds] if seconds else [])
             await sleep(0)
 
-        round_ = rounds.Round(known, glance)
+        round_ = rounds.Round(known, glance, answer)
         monkeypatch.setattr(asyncio, "sleep", resting)
         round_.ask()
         await holds(lambda: round_.looked_at == len(names))

@@ -1,0 +1,110 @@
+"""A server that falls silent: no queue of it is blamed for that, and all are read again when it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+import redis
+
+from delayq import Queue
+from delayq.web import rounds
+from delayq.web.listing import View
+from delayq.web.seeing import Seen, glance
+from delayq.web.servers import Server
+from delayq.web.watching import Watch
+from tests.servers import RedisServer
+from tests.web.conftest import Enter
+from tests.web.following import holds
+from tests.web.test_many_queues import LONG_AGO
+from tests.web.test_overview import text_of
+
+NAMES = [f"queue-{number:03}" for number in range(60)]
+
+
+@pytest.fixture
+def silenced(own_server: RedisServer) -> Iterator[Callable[[signal.Signals], None]]:
+    """Stops and continues the process of a server with sixty queues: it keeps its connections, and says nothing."""
+    with own_server.client() as client:
+        for name in NAMES:
+            Queue(name, redis=client).send("hello", delay=86_400)
+    yield lambda number: os.kill(own_server.pid, number)
+    os.kill(own_server.pid, signal.SIGCONT)
+
+
+def watched(server: RedisServer, look: Callable[[Watch], Awaitable[None]]) -> None:
+    """Let a watch, who waits for no answer longer than a moment, look at a server."""
+
+    async def run() -> None:
+        known = Server("main", f"{server.url}?socket_timeout=0.3", "delayq")
+        watch = Watch(known, 0)
+        try:
+            await look(watch)
+        finally:
+            await watch.close()
+            await known.close()
+
+    asyncio.run(run())
+
+
+def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
+    own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rounds, "ROUND_SECONDS", 36_000.0)  # there is no second round
+    monkeypatch.setattr(rounds, "AGAIN_SECONDS", 0.0, raising=False)
+    unread = list[str]()
+
+    async def look(watch: Watch) -> None:
+        async def noted(name: str) -> Seen:
+            if round_.looked_at >= 2 * rounds.AT_ONCE and not unread:
+                silenced(signal.SIGSTOP)
+            seen = await watch.safely(name, glance)
+            if seen.error:
+                unread.append(name)
+                silenced(signal.SIGCONT)
+            return seen
+
+        round_ = rounds.Round(watch.server.queue_names, noted, watch.server.answer)
+        round_.ask()
+        await holds(lambda: round_.looked_at == len(NAMES))
+        assert round_.troubled == {}
+        await round_.close()
+
+    watched(own_server, look)
+    assert unread
+
+
+def test_page_of_a_server_that_is_silent_blames_no_queue(
+    own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rounds.Round, "ask", lambda _: None)
+
+    async def look(watch: Watch) -> None:
+        assert not (await watch.now(View())).error
+        silenced(signal.SIGSTOP)
+        while not (await watch.now(View())).error:
+            pass
+        silenced(signal.SIGCONT)
+        while (sight := await watch.now(View(start=NAMES[50]))).error:
+            pass
+        assert (sight.troubled, [each.error for each in sight.queues]) == (0, [""] * 10)
+
+    watched(own_server, look)
+
+
+def test_queue_in_trouble_that_is_told_by_its_name_is_looked_at_with_the_page(
+    enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    for name in NAMES:
+        Queue(name, redis=redis_client).send("hello", delay=86_400)
+    troubled = Queue(NAMES[57], redis=redis_client)
+    troubled.send("late", at=LONG_AGO, id="late")
+    monkeypatch.setattr(rounds.Round, "ask", lambda _: None)
+    client = enter(interval=0)
+    client.get(f"/main/queues?start={NAMES[50]}")
+    assert f"1 of 60 queues in trouble: {NAMES[57]} (no consumer, late)" in text_of(client.get("/").text)
+    troubled.cancel("late")
+    assert "60 queues, none in trouble" in text_of(client.get("/").text)
