@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from delayq.web import acting, failing, rendering
 from delayq.web.logins import Login, Token, User
 from delayq.web.sessions import Session, Sessions
-from delayq.web.visiting import Visit, client_address, enter
+from delayq.web.visiting import Visit, client_address, cookie_name, enter
 
 READING = {"GET", "HEAD"}
 MOST_FIELDS = 1000
@@ -148,12 +148,6 @@ class Guard:
             urlsplit(origin).netloc == request.headers.get("host")
             or _hostname(urlsplit(origin).netloc) in self._rules.hosts
         )
-
-
-def cookie_name(request: Request) -> str:
-    """Return the name of the cookie: dashboards on other ports of this host get the same ones sent."""
-    port = (request.scope.get("server") or (None, None))[1]
-    return f"delayq-{port}" if port else "delayq"
 
 
 def _set_cookie(message: Message, request: Request, name: str, value: str, until: int) -> None:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Literal, Protocol, Self, get_args
+from typing import Literal, Protocol, Self, get_args
 
 import msgspec
 
 from delayq.errors import InvalidInput
+from delayq.web.passwords import AT_ONCE, KNOWN_AT_ONCE, MOST_SECRET, Lane, checked, hashed
 
 Role = Literal["operator", "viewer"]
 """An operator may act, a viewer only looks."""
 
 LEAST_TOKEN = 16
 LEAST_PASSWORD = 8
-MOST_SECRET = 1024
-_N, _R, _P = 16_384, 8, 5  # 16 MB and about 0.2 s: what OWASP asks of scrypt where memory is dear
-_AT_ONCE: Final = 2  # passwords that are checked at a time: each takes a core and its memory
-MOST_WAITING = 20
-"""Passwords that are checked or wait for it: whoever guesses from many addresses makes nobody wait longer."""
 
 
 class User(msgspec.Struct, frozen=True):
@@ -38,10 +31,6 @@ class User(msgspec.Struct, frozen=True):
     role: Role = "operator"
 
 
-class Busy(Exception):
-    """There are as many logins as can be looked at."""
-
-
 class Login(Protocol):
     """A way to log in."""
 
@@ -50,7 +39,13 @@ class Login(Protocol):
     def user(self, name: str) -> User | None:
         """Return a user who has logged in before; None when there is none of this name any more."""
 
-    async def check(self, name: str, secret: str) -> User | None:
+    def device(self, name: str) -> str:
+        """Return what a browser keeps in which this user has logged in; empty where that is of no use."""
+
+    def knows(self, name: str, device: str) -> bool:
+        """Whether this user has logged in, with the secret of now, in a browser that keeps this."""
+
+    async def check(self, name: str, secret: str, is_known: bool = False) -> User | None:
         """Return the user who knows the secret; None for one who does not."""
 
 
@@ -79,7 +74,15 @@ class Token:
         """Return the one user."""
         return self._user if name == self._user.name else None
 
-    async def check(self, name: str, secret: str) -> User | None:  # noqa: ARG002  # there is no name
+    def device(self, name: str) -> str:  # noqa: ARG002  # there is no name
+        """Return nothing: a token is compared at once, and nobody waits for it."""
+        return ""
+
+    def knows(self, name: str, device: str) -> bool:  # noqa: ARG002  # likewise
+        """Whether it was a browser of somebody: nobody has asked."""
+        return False
+
+    async def check(self, name: str, secret: str, is_known: bool = False) -> User | None:  # noqa: ARG002  # likewise
         """Return the one user, if the secret is the token."""
         return self.user_with(secret)
 
@@ -104,8 +107,7 @@ class Users:
         self._users: dict[str, User] = {}
         self._hashes: dict[str, str] = {}
         self._nobodys = hashed(secrets.token_urlsafe())
-        self._checking = asyncio.Semaphore(_AT_ONCE)
-        self._waiting = 0
+        self._lanes = {False: Lane(AT_ONCE), True: Lane(KNOWN_AT_ONCE)}
         for number, line in enumerate(lines, 1):
             if line.strip() and not line.startswith("#"):
                 self._add(number, line.strip())
@@ -124,32 +126,42 @@ class Users:
         """Return the user of a name."""
         return self._users.get(name)
 
-    async def check(self, name: str, secret: str) -> User | None:
+    def device(self, name: str) -> str:
+        """Return what a browser keeps: signed with what is kept of the password, and so good until that is another.
+
+        Source: OWASP, "Slow Down Online Guessing Attacks with Device Cookies".
+        """
+        return self._signed(name, secrets.token_urlsafe(16))
+
+    def knows(self, name: str, device: str) -> bool:
+        """Whether `device` has made this, for this user and this password."""
+        return hmac.compare_digest(self._signed(name, device.partition(".")[0]).encode(), device.encode())
+
+    async def check(self, name: str, secret: str, is_known: bool = False) -> User | None:
         """Compare with what is kept of the password; a name that is not there takes as long.
+
+        Args:
+            is_known: it is asked in a browser in which the user has logged in: others cannot make it wait.
 
         Raises:
             Busy: MOST_WAITING others are compared.
         """
-        if self._waiting >= MOST_WAITING:
-            raise Busy
-        kept = self._hashes.get(name, self._nobodys)
-        self._waiting += 1
-        try:
-            async with self._checking:
-                is_right = await asyncio.to_thread(matches, secret, kept)
-        finally:
-            self._waiting -= 1
+        is_right = await self._lanes[is_known].matches(secret, self._hashes.get(name, self._nobodys))
         return self._users.get(name) if is_right else None
+
+    def _signed(self, name: str, nonce: str) -> str:
+        kept = self._hashes.get(name, self._nobodys)
+        mac = hmac.digest(kept.encode(), f"delayq device {nonce} {name}".encode(), "sha256")
+        return f"{nonce}.{mac.hex()}"
 
     def _add(self, number: int, line: str) -> None:
         name, _, rest = line.partition(":")
         role, _, kept = rest.partition(":")
         try:
-            _parsed(kept)
+            self._hashes[name] = checked(kept)
             self._users[check_user_name(name)] = User(name, check_role(role))
         except ValueError as error:
             raise InvalidInput(f"line {number} of the users file is not name:role:hash: {error}") from error
-        self._hashes[name] = kept
 
 
 def check_role(role: str) -> Role:
@@ -172,29 +184,3 @@ def user_line(name: str, role: str, password: str) -> str:
     if not LEAST_PASSWORD <= len(password) <= MOST_SECRET:
         raise InvalidInput(f"the password has {len(password)} characters: {LEAST_PASSWORD} to {MOST_SECRET} are needed")
     return f"{check_user_name(name)}:{check_role(role)}:{hashed(password)}"
-
-
-def hashed(password: str) -> str:
-    """Return what is kept of a password: scrypt, its costs, a salt and the digest."""
-    salt = secrets.token_bytes(16)
-    parts = [base64.b64encode(part).decode() for part in (salt, _digest(password, salt, _N, _R, _P))]
-    return "$".join(["scrypt", str(_N), str(_R), str(_P), *parts])
-
-
-def matches(password: str, kept: str) -> bool:
-    """Whether `kept` is of this password."""
-    n, r, p, salt, digest = _parsed(kept)
-    return len(password) <= MOST_SECRET and hmac.compare_digest(_digest(password, salt, n, r, p), digest)
-
-
-def _parsed(kept: str) -> tuple[int, int, int, bytes, bytes]:
-    """Read what `hashed` wrote; raises ValueError."""
-    kind, *costs, salt, digest = kept.split("$") if kept.count("$") == 5 else [""] * 6
-    if kind != "scrypt":
-        raise ValueError("its hash does not begin with scrypt$: make it by delayq dashboard --new-user")
-    n, r, p = map(int, costs)
-    return n, r, p, base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True)
-
-
-def _digest(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
-    return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=256 * n * r + 1024 * p * r, dklen=32)

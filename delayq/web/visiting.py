@@ -57,3 +57,9 @@ def who(request: HTTPConnection) -> str:
 def client_address(request: HTTPConnection) -> str:
     """Return where a request comes from."""
     return request.client.host if request.client else ""
+
+
+def cookie_name(request: HTTPConnection) -> str:
+    """Return the name of the cookie: dashboards on other ports of this host get the same ones sent."""
+    port = (request.scope.get("server") or (None, None))[1]
+    return f"delayq-{port}" if port else "delayq"

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from delayq.cli import main
 
 from delayq import Queue
-from delayq.web.logins import matches
+from delayq.web.passwords import matches
 from tests.servers import RedisServer
 
 Start = Callable[..., "tuple[subprocess.Popen[str], str]"]

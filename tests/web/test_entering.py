@@ -9,7 +9,7 @@ import pytest
 
 from delayq import Queue
 from delayq.errors import InvalidInput
-from delayq.web import Token, User, Users, logins, user_line
+from delayq.web import Token, User, Users, passwords, user_line
 from tests.servers import RedisServer
 from tests.web.conftest import OWN, Enter, act, log_in, token_on
 
@@ -78,14 +78,14 @@ def test_sixth_guess_of_a_minute_has_to_wait_even_if_it_is_right(enter: Enter):
 
 
 def test_passwords_that_wait_to_be_looked_at_are_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(logins, "MOST_WAITING", 3)
+    monkeypatch.setattr(passwords, "MOST_WAITING", 3)
     users = Users([user_line("ann", "viewer", "correct horse")])
 
     async def ask() -> None:
         for _ in range(2):
             asked = [users.check("ann", "correct horse") for _ in range(5)]
             told = await asyncio.gather(*asked, return_exceptions=True)
-            assert [type(each) for each in told] == [User] * 3 + [logins.Busy] * 2
+            assert [type(each) for each in told] == [User] * 3 + [passwords.Busy] * 2
 
     asyncio.run(ask())
 
@@ -94,7 +94,7 @@ def test_login_that_nobody_could_look_at_is_told_and_is_no_guess(enter: Enter, m
     lines: list[Any] = []
     client = enter(login=Users([user_line("ann", "viewer", "correct horse")]), audit=lines.append)
     with monkeypatch.context() as patch:
-        patch.setattr(logins, "MOST_WAITING", 0)
+        patch.setattr(passwords, "MOST_WAITING", 0)
         told = [log_in(client, "correct horse", "ann") for _ in range(6)]
     assert [each.status_code for each in told] == [503] * 6
     assert "Too many log in at once: try again in a few seconds." in told[0].text

@@ -9,8 +9,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from delayq.web import acting, rendering
-from delayq.web.logins import MOST_SECRET, Busy, Login
-from delayq.web.visiting import client_address, visit
+from delayq.web.logins import Login, User
+from delayq.web.passwords import MOST_SECRET, Busy
+from delayq.web.visiting import client_address, cookie_name, visit
+
+KNOWN_SECONDS = 180 * 24 * 3600
+"""For which a browser keeps that somebody has logged in with it."""
 
 
 async def show(request: Request) -> Response:
@@ -26,9 +30,14 @@ async def enter(request: Request) -> Response:
         return RedirectResponse(_wanted(request), 303)
     login: Login = request.app.state.login
     attempts, address = request.app.state.attempts, client_address(request)
-    wait = attempts.begin(address)
     form = visit(request).form
     name = form.get("name", "")[:MOST_SECRET] if login.asks_name else "token"
+    device = request.cookies.get(_device_cookie(request), "")
+    is_known = login.knows(name, device)
+    place = (
+        f"browser {device}" if is_known else address
+    )  # whose guesses are its own, whoever else is behind the address
+    wait = attempts.begin(place)
     if wait:
         acting.note(request, {"who": name, "action": "login", "from": address, "outcome": "refused: too many attempts"})
         answer = _asked(request, f"There were too many attempts: wait {math.ceil(wait)} seconds.", 429)
@@ -36,18 +45,18 @@ async def enter(request: Request) -> Response:
         return answer
     line = {"who": name, "action": "login", "from": address}
     try:
-        user = await login.check(name, form.get("secret", "")[: MOST_SECRET + 1])
+        user = await login.check(name, form.get("secret", "")[: MOST_SECRET + 1], is_known)
     except Busy:
-        attempts.forgive(address)  # nobody has looked at it
+        attempts.forgive(place)  # nobody has looked at it
         acting.note(request, line | {"outcome": "refused: too many logins at once"})
         return _asked(request, "Too many log in at once: try again in a few seconds.", 503)
     if user is None:
         acting.note(request, line | {"outcome": "refused"})
         return _asked(request, "That is not right." if login.asks_name else "That is not the token.", 403)
-    attempts.forgive(address)
+    attempts.forgive(place)
     acting.note(request, line | {"outcome": "done"})
     visit(request).session = request.app.state.sessions.new(user.name)  # one that nobody can have planted
-    return RedirectResponse(_wanted(request), 303)
+    return _known(request, user, RedirectResponse(_wanted(request), 303))
 
 
 async def leave(request: Request) -> Response:
@@ -56,6 +65,21 @@ async def leave(request: Request) -> Response:
     visit(request).ended = True
     acting.note(request, {"who": visit(request).session.user, "action": "logout", "outcome": "done"})
     return RedirectResponse(rendering.url(request, "overview"), 303)
+
+
+def _known(request: Request, user: User, answer: Response) -> Response:
+    """Let the browser keep that this user has logged in with it, past the logout: nobody is let in by that."""
+    device = request.app.state.login.device(user.name)
+    if device:
+        path, is_secure = rendering.url(request, "login"), request.url.scheme == "https"
+        answer.set_cookie(
+            _device_cookie(request), device, KNOWN_SECONDS, path=path, httponly=True, samesite="lax", secure=is_secure
+        )
+    return answer
+
+
+def _device_cookie(request: Request) -> str:
+    return f"{cookie_name(request)}-device"
 
 
 def _asked(request: Request, error: str = "", status: int = 200) -> Response:
