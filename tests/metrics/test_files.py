@@ -202,6 +202,7 @@ def test_who_stops_a_consumer_waits_longer_than_it_does():
         "compose": (parse_duration(compose["stop_grace_period"]), compose["command"]),
         "kubernetes": (consumer["spec"]["template"]["spec"]["terminationGracePeriodSeconds"], container["args"]),
     }
+    given["docker stop"] = (10, command_lines()[1])
     for seconds, words in given.values():
         wanted = parse_duration(option(words, "--shutdown-timeout") or "")
         assert seconds >= wanted + (SUPERVISOR_MARGIN if "--processes" in words else 5)

@@ -34,9 +34,7 @@ async def enter(request: Request) -> Response:
     name = form.get("name", "")[:MOST_SECRET] if login.asks_name else "token"
     device = request.cookies.get(_device_cookie(request), "")
     is_known = login.knows(name, device)
-    place = (
-        f"browser {device}" if is_known else address
-    )  # whose guesses are its own, whoever else is behind the address
+    place = f"browser {device}" if is_known else address  # its guesses are its own, whoever else is behind that
     wait = attempts.begin(place)
     if wait:
         acting.note(request, {"who": name, "action": "login", "from": address, "outcome": "refused: too many attempts"})
