@@ -22,8 +22,9 @@ import pytest
 import redis
 import structlog
 
+from delayq import clients
 from tests.house.tree import PACKAGE_FOLDERS, ROOT
-from tests.servers import KNOWN_VERSIONS, RedisServer, server_binaries
+from tests.servers import KNOWN_VERSIONS, PATIENT, RedisServer, server_binaries
 from tests.sockets import all_closed
 
 StartServer = Callable[..., RedisServer]
@@ -113,6 +114,15 @@ def no_outside_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DELAYQ_URL", raising=False)
         patch.setenv("DELAYQ_HOME", str(tmp_path_factory.mktemp("store")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def patient_clients() -> Iterator[None]:
+    """Take a machine that stands still for some seconds for no outage: a test of one sets a time of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, seconds in PATIENT.items():
+            patch.setitem(clients.DEFAULTS, name, seconds)
         yield
 
 

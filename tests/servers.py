@@ -23,6 +23,7 @@ import redis
 KNOWN_VERSIONS = ("6.2", "7.0", "8.2")  # what the suite is meant to run on, oldest first
 START_SECONDS = 60.0  # a machine under load; an idle one needs 20 ms
 STOP_SECONDS = 10.0
+PATIENT = {"socket_timeout": 30.0}  # of clients: a machine that pauses is no outage
 LONGEST_SOCKET_PATH = 100  # bytes: the kernel allows 108 on Linux, 104 on macOS
 # Its standard input ends with the test process, also when that is killed, and then so do the server and its folder.
 GUARD = 'read -r _ || { kill -9 "$1"; rm -rf "$2"; }'
@@ -89,8 +90,8 @@ class RedisServer:
         return self._process.pid
 
     def client(self, **options: Any) -> redis.Redis:
-        """A new client of redis-py; ``options`` go to it as they are."""
-        return redis.Redis.from_url(self.url, **options)
+        """A new client of redis-py, which waits as `PATIENT` says; ``options`` go to it as they are."""
+        return redis.Redis.from_url(self.url, **PATIENT | options)
 
     def start(self) -> None:
         """Run the server, and wait until it has loaded its data and answers."""

@@ -8,6 +8,7 @@ write     makes a file for send --file
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -54,6 +55,15 @@ def followed(process: subprocess.Popen[str]) -> list[str]:
 
     threading.Thread(target=follow, daemon=True).start()
     return lines
+
+
+def read_all(control: int) -> str:
+    """All that is written to a terminal until its last user is gone; `control` is then closed."""
+    shown = b""
+    with os.fdopen(control, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # how Linux tells of the end
+        while part := terminal.read(65_536):
+            shown += part
+    return shown.decode()
 
 
 COMMAND = [sys.executable, "-m", "delayq.cli"]

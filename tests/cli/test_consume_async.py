@@ -98,7 +98,7 @@ def test_sigterm_lets_an_async_handler_finish(targets: list[str], start: Start, 
     process = start("consume", *targets)
     assert eventually((tmp_path / "started").exists)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     stats = emails.stats()
     assert (stats.acked, stats.inside) == (1, 0)
 

@@ -110,4 +110,4 @@ def test_operator_ends_the_ledger_while_consumers_go_on(start: Start, queue: Que
     assert queue.configuration().events is None
     assert len(bookkeeping.entries(queue)) == before
     consumer.send_signal(signal.SIGTERM)
-    assert consumer.wait(20) == 0
+    assert consumer.wait(120) == 0

@@ -130,11 +130,11 @@ def test_killed_and_stopped_processes_lose_nothing(start: Start, topic: Topic, t
     for process, how in zip(processes, (signal.SIGKILL, signal.SIGTERM), strict=False):
         assert eventually(lambda: takes_part(process))  # noqa: B023
         process.send_signal(how)
-        assert process.wait(30) == (0 if how == signal.SIGTERM else -how)
+        assert process.wait(120) == (0 if how == signal.SIGTERM else -how)
     assert eventually(lambda: not group.unacked() and not group.lag(), 60)
     assert set(handled()) == set(range(1000))
     processes[2].terminate()
-    assert processes[2].wait(30) == 0
+    assert processes[2].wait(120) == 0
 
 
 def test_sigterm_lets_a_handler_finish(start: Start, topic: Topic, tmp_path: Path):
@@ -144,7 +144,7 @@ def test_sigterm_lets_a_handler_finish(start: Start, topic: Topic, tmp_path: Pat
     assert eventually((tmp_path / "started-0").exists)
     process.terminate()
     (tmp_path / "go").touch()
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     assert not (tmp_path / "started-1").exists()
     assert (tmp_path / f"handled-{process.pid}").read_text() == "0\n"
     assert len(group.unacked()) + group.lag() == 1
@@ -160,7 +160,7 @@ def test_several_processes_share_a_group(start: Start, topic: Topic, tmp_path: P
 
     assert eventually(share)
     process.terminate()
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     assert {each.consumer for each in group.unacked()} <= {REQUEUED}
 
 

@@ -15,7 +15,7 @@ import pytest
 from delayq.cli.cast import EXPECTED, TOTAL
 from delayq.cli.stage import PlainView
 
-from tests.cli.conftest import Start
+from tests.cli.conftest import Start, read_all
 from tests.servers import RedisServer
 
 SUMMARY = f"balance   {TOTAL} sent = {TOTAL - 3} acked + 1 cancelled + 1 expired + 0 purged + 1 inside\n"
@@ -70,18 +70,6 @@ def test_lines_that_threads_say_at_once_come_in_the_order_of_their_times(monkeyp
     view.say("first")
     other.join()
     assert [line.split()[1] for line in lines] == ["first", "other"]
-
-
-def read_all(control: int) -> str:
-    """All that is written to a terminal until its last user is gone."""
-    parts = []
-    try:
-        while part := os.read(control, 65_536):
-            parts.append(part)
-    except OSError:  # how Linux says so
-        pass
-    os.close(control)
-    return b"".join(parts).decode()
 
 
 def assert_story_is_told(said: str) -> None:

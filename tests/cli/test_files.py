@@ -11,13 +11,14 @@ import time
 
 import pytest
 import redis
-from delayq.cli import bulk, jsonl
+from delayq.cli import bulk, jsonl, progress
 
 from delayq import Queue
 from delayq.message import Outgoing
 from delayq.operations import sending
-from tests.cli.conftest import Invoke, Run, Start
+from tests.cli.conftest import SECONDS, Invoke, Run, Start, read_all
 from tests.cli.lines import Write, numbered, numbers
+from tests.waiting import eventually
 
 
 def test_lines_become_messages_with_their_options(invoke: Invoke, queue: Queue, write: Write):
@@ -160,18 +161,18 @@ def test_line_without_end_is_refused_before_it_fills_the_memory(
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_slow_file_gets_a_progress_bar_on_a_terminal_only(terminal: bool, start: Start):
+def test_slow_file_gets_a_progress_bar_on_a_terminal_only(terminal: bool, start: Start, queue: Queue):
     control, end = pty.openpty()
     stderr = end if terminal else subprocess.PIPE
     sender = start("send", "emails", "--file", "-", stdin=subprocess.PIPE, stderr=stderr)
     os.close(end)
     assert sender.stdin is not None
-    for _ in range(2):
-        sender.stdin.write('{"payload": 1}\n' * 600)
-        sender.stdin.flush()
-        time.sleep(1.2)
+    sender.stdin.write('{"payload": 1}\n' * 600)
+    sender.stdin.flush()
+    assert eventually(lambda: queue.stats().pending > 0)  # it has begun, and the time that goes without a bar runs
+    time.sleep(progress.PATIENCE)
+    sender.stdin.write('{"payload": 1}\n' * 600)
     sender.stdin.close()
-    assert sender.wait(20) == 0
-    shown = os.read(control, 100_000).decode() if sender.stderr is None else sender.stderr.read()
-    assert ("sending stdin" in shown) == terminal
-    os.close(control)
+    shown = read_all(control)
+    assert sender.wait(SECONDS) == 0
+    assert ("sending stdin" in (shown if sender.stderr is None else sender.stderr.read())) == terminal

@@ -132,7 +132,7 @@ def test_each_of_several_processes_has_a_pool(start: Start, queue: Queue, tmp_pa
     handler = int((tmp_path / "started").read_text())
     consumer.send_signal(signal.SIGTERM)
     (tmp_path / "go").touch()
-    assert consumer.wait(30) == 0
+    assert consumer.wait(120) == 0
     assert queue.stats().acked == 1
     assert ended(handler)
 

@@ -15,7 +15,7 @@ import pytest
 
 from delayq import Queue
 from delayq.message import Outgoing
-from tests.cli.conftest import Invoke, Start
+from tests.cli.conftest import Invoke, Start, read_all
 from tests.waiting import eventually
 
 
@@ -84,7 +84,7 @@ def test_interrupted_redrive_tells_how_to_go_on_and_then_does(start: Start, invo
     process = start("dead", "requeue", "emails", "--reason", "killed", "--newer-than", "1d", "--rate", "1/h")
     assert eventually(lambda: queue.stats().requeued == 1)
     process.send_signal(signal.SIGINT)
-    said, trouble = process.communicate(timeout=30)
+    said, trouble = process.communicate(timeout=120)
     assert (process.returncode, said) == (1, "")
     told, bounds = next(line for line in trouble.splitlines() if line).split("go on with ")
     assert told in {"requeued 1 message until here; ", "requeued 0 messages until here; "}  # before the reply was read
@@ -110,21 +110,9 @@ def test_long_redrive_gets_a_progress_bar_on_a_terminal_only(
     if not terminal:
         os.close(control)
     shown = read_all(control) if terminal else ""
-    said, trouble = process.communicate(timeout=30)
+    said, trouble = process.communicate(timeout=120)
     assert (process.returncode, said) == (0, "requeued 8 messages\n")
     assert ("requeueing emails" in shown + (trouble or "")) == terminal
-
-
-def read_all(control: int) -> str:
-    """All that is written to a terminal until its last user is gone."""
-    shown = b""
-    try:
-        while part := os.read(control, 65_536):
-            shown += part
-    except OSError:  # how Linux says so
-        pass
-    os.close(control)
-    return shown.decode()
 
 
 def test_dead_letter_comes_back_with_what_it_is_given(invoke: Invoke, stocked: Queue):
@@ -213,7 +201,7 @@ def run_on_terminal(start: Start, environment: dict[str, str], editor: str, answ
     except OSError:  # how Linux says that the last user of the terminal is gone
         pass
     os.close(control)
-    return process.wait(timeout=30), shown.decode().replace("\r\n", "\n")
+    return process.wait(timeout=120), shown.decode().replace("\r\n", "\n")
 
 
 SAVE = 'import os; open(f, "w").write({}); os.utime(f, (0, 0))'  # whatever the clock's grain: it was saved

@@ -75,7 +75,7 @@ class Reloading:
     def press_ctrl_c(self) -> int:
         """As a terminal does: all processes of the foreground get the signal."""
         os.killpg(self.process.pid, signal.SIGINT)
-        return self.process.wait(20)
+        return self.process.wait(120)
 
 
 @pytest.fixture

@@ -337,7 +337,7 @@ def test_tail_prints_what_comes_and_ends_on_ctrl_c_with_0(start: Start, topic: T
     topic.publish("new")
     assert json.loads(process.stdout.readline())["payload"] == "new"
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30) == ("", "")
+    assert process.communicate(timeout=120) == ("", "")
     assert process.returncode == 0
 
 
@@ -346,7 +346,7 @@ def test_tail_that_waits_for_nothing_ends_on_ctrl_c_with_0(start: Start, topic: 
     client = topic.connection.client
     assert eventually(lambda: any("xread" in each["cmd"] for each in client.client_list()))
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30) == ("", "")
+    assert process.communicate(timeout=120) == ("", "")
     assert process.returncode == 0
 
 

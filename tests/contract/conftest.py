@@ -16,7 +16,7 @@ from delayq.calls import Call
 from delayq.testing import Clock
 from delayq.times import from_ms
 from tests.contract.awaiting import Awaited, Awaiting
-from tests.servers import RedisServer
+from tests.servers import PATIENT, RedisServer
 
 CLIENTS: dict[str, dict[str, Any]] = {
     "redis": {},
@@ -78,7 +78,7 @@ def make(kind: str, client: redis.Redis, now: Now, request: pytest.FixtureReques
     awaiting: Awaiting | None = None
     if kind.startswith("aio"):
         url = None if "fakeredis" in kind else request.getfixturevalue("redis_server").url
-        awaiting = Awaiting(client, url, **CLIENTS[kind])
+        awaiting = Awaiting(client, url, **PATIENT | CLIENTS[kind])
 
     def make(name: str = "jobs", **options: Any) -> Queue:
         given: dict[str, Any] = {"shards": 3 if kind.endswith("shards") else 1} | options

@@ -16,7 +16,7 @@ from delayq.gate import Gate
 from tests.contract.awaiting import Awaited
 from tests.contract.conftest import Body, Make, Now, examine, registered
 
-SECONDS = 20.0  # that no test is about
+SECONDS = 120.0  # that no test is about
 
 Run = Callable[..., int]
 Until = Callable[[Gate], bool]

@@ -151,7 +151,7 @@ Consumer(queue, handle).run(burst=True)
 def test_log_shows_no_command_of_a_message(form: str, queue: Queue, server: RedisServer) -> None:
     queue.send(ATTACK, id=f"a{UNSEEN}")
     command = [sys.executable, "-c", HANDLING, server.url, form]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, encoding="utf-8")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, encoding="utf-8")
     assert "owned" in done.stderr
     assert "ValueError" in done.stderr
     assert commands_to_a_terminal(done.stderr) == set()

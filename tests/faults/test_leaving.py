@@ -35,5 +35,5 @@ print("still here")
 def test_program_ends_at_sigterm(place: str):
     method = "__del__ = at_end" if place == "in a destructor" else "pass"
     words = [sys.executable, "-c", PROGRAM.format(method=method, end=PLACES[place])]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

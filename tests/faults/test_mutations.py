@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.faults import mutation
-from tests.faults.mutation import FOLDER, Mutation, make_copy, mutations
+from tests.faults.mutation import FOLDER, RUN_SECONDS, Mutation, make_copy, mutations
 
 ALL = mutations()
+
+pytestmark = pytest.mark.timeout(RUN_SECONDS + 60)
 
 
 @pytest.fixture

@@ -81,11 +81,11 @@ def test_batch_that_runs_is_finished_at_shutdown(queue: Queue, running: Callable
     @queue.batch_handler(max_messages=2, max_wait=AN_HOUR)
     def handle(_: list[Message]) -> None:
         began.set()
-        may_end.wait(20)
+        may_end.wait(120)
 
     consumer = running(queue, concurrency=2)
     queue.send_many(Outgoing(n) for n in range(3))
-    assert began.wait(20)
+    assert began.wait(120)
     assert eventually(lambda: queue.stats().unack == 3)
     stopping = threading.Thread(target=consumer.stop)
     stopping.start()
@@ -104,7 +104,7 @@ def test_consumer_holds_a_batch_for_each_place_and_no_more_of_unknown_duration(
     @queue.batch_handler(max_messages=10, max_wait=AN_HOUR)
     def handle(messages: list[Message]) -> None:
         begun.append(len(messages))
-        may_end.wait(20)
+        may_end.wait(120)
 
     queue.send_many(Outgoing(n) for n in range(100))
     running(queue, concurrency=2)
@@ -170,7 +170,7 @@ def test_error_of_a_whole_batch_is_traced_once(queue: Queue) -> None:
 
 def test_batch_over_its_time_is_told_of_with_all_its_messages(queue: Queue, running: Callable[..., Consumer]) -> None:
     may_end = threading.Event()
-    queue.batch_handler(max_messages=5, max_wait=AN_HOUR)(lambda _: may_end.wait(20) and None)
+    queue.batch_handler(max_messages=5, max_wait=AN_HOUR)(lambda _: may_end.wait(120) and None)
     queue.send_many(Outgoing(n, id=str(n)) for n in range(5))
     with capture_logs() as lines:
         consumer = running(queue, timeout=0.05)
@@ -194,7 +194,7 @@ def test_message_whose_lease_is_over_is_left_out_of_its_batch() -> None:
     try:
         messages = [Fake(name) for name in ("a", "lost", "c")]
         batches.submit(messages)
-        assert done.wait(20)
+        assert done.wait(120)
         outcomes = {message.id: outcome for message, outcome in batches.outcomes()}
         assert outcomes == {"a": DONE, "lost": HANDED_BACK, "c": DONE}
         assert [message.id for message in given] == ["a", "c"]

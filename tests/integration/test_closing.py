@@ -45,7 +45,7 @@ def test_receiver_leaves_no_connection(
     with all_closed(seconds=0), Queue("jobs", url=redis_server.url) as queue:
         thread = threading.Thread(target=lambda: received.extend(queue.receive(wait=20)))
         thread.start()
-        assert waiting.wait(20)
+        assert waiting.wait(120)
         assert eventually(lambda: bool(blocked()))
         before = blocked()
         queue.close()

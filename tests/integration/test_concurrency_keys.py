@@ -17,7 +17,7 @@ from tests.servers import RedisServer
 from tests.waiting import eventually
 
 KEYS = "delayq:{jobs}:"
-PATIENCE = 10.0
+PATIENCE = 120.0
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ def test_server_without_a_keeper_is_stopped_and_its_data_served(folder: Path):
     address = {"socket": str(folder / "stray.sock"), "server": "redis 8.2.3", "pid": stray.pid, "keeper": 0}
     (folder / keeper.ADDRESS).write_text(json.dumps(address))
     with open_store(folder) as client:
-        assert stray.wait(10) == 0
+        assert stray.wait(120) == 0
         assert client.get("key") == b"value"
 
 

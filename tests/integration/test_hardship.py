@@ -181,7 +181,7 @@ def test_success_that_could_not_be_settled_is_no_failure_at_the_end(
     queue.send("x", max_retries=0)
     consumer = Consumer(queue, lambda _: done.set())
     consumer.start()
-    assert done.wait(10)
+    assert done.wait(120)
     consumer.stop(timeout=0)
     stats = queue.stats()
     assert recovered.is_set()
@@ -212,7 +212,7 @@ def test_shutdown_timeout_of_one_stop_does_not_hold_for_the_next(queue: Queue) -
     consumer.stop(timeout=0)
     consumer.start()
     queue.send("x")
-    assert started.wait(10)
+    assert started.wait(120)
     consumer.stop()
     assert queue.stats().acked == 1
 
@@ -237,7 +237,7 @@ def test_recorded_shards_are_looked_for_again_once_the_server_has_lost_them(
 
 
 def receive_once(queue: Queue, results: Any) -> None:
-    results.put([message.payload for message in queue.receive(wait=10)])
+    results.put([message.payload for message in queue.receive(wait=60)])
 
 
 def test_process_that_was_forked_waits_on_a_socket_of_its_own(redis_server: RedisServer) -> None:
@@ -249,9 +249,9 @@ def test_process_that_was_forked_waits_on_a_socket_of_its_own(redis_server: Redi
         for child in children:
             child.start()
         queue.send_many([Outgoing(n, delay=0.2 + n / 10) for n in range(2)])
-        taken = [results.get(timeout=20) for _ in children]
+        taken = [results.get(timeout=120) for _ in children]
         for child in children:
-            child.join(20)
+            child.join(120)
         assert sorted(itertools.chain(*taken)) == [0, 1]
 
 
@@ -266,7 +266,7 @@ def handle(message):
     child.start()
     running.wait()  # Python forgets a signal that comes while it forks
     child.terminate()
-    child.join(30)
+    child.join(120)
     print(child.exitcode)
 
 queue = Queue("jobs", url=sys.argv[1])
@@ -278,7 +278,7 @@ def test_child_that_a_handler_forks_dies_of_the_signal_that_it_gets(redis_server
     with Queue("jobs", url=redis_server.url) as queue:
         queue.send("x")
     command = [sys.executable, "-W", "ignore", "-c", FORKING, redis_server.url]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert ended.stdout.strip() == str(-signal.SIGTERM)
 
 
@@ -294,7 +294,7 @@ def handle(message):
     threading.Event().wait(0.5)
 
 Consumer(queue, handle, concurrency=1).start()
-started.wait(30)
+started.wait(120)
 """
 
 
@@ -302,7 +302,7 @@ def test_program_that_ends_without_stop_finishes_what_runs(redis_server: RedisSe
     with Queue("jobs", url=redis_server.url) as queue:
         queue.send_many([Outgoing(n) for n in range(5)])
         command = [sys.executable, "-c", UNSTOPPED, redis_server.url]
-        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        subprocess.run(command, capture_output=True, timeout=120, check=True)
         stats = queue.stats()
         assert stats.unack == 0
         assert stats.acked >= 1

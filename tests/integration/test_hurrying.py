@@ -122,7 +122,7 @@ def test_consumer_hurries_once_it_was_told_to_stop_and_its_handlers_do_not(redis
         consumer = Consumer(queue, handle)
         consumer.start()
         queue.send("x")
-        assert handled.wait(60)
+        assert handled.wait(120)
         consumer.stop()
     assert (loop[0], loop[-1], handlers) == (False, True, [False])
 
@@ -135,7 +135,7 @@ def test_outcome_that_a_server_has_missed_at_the_end_is_told_again_without_a_res
 
     def handle(_: Message) -> None:
         handled.set()
-        go_on.wait(60)
+        go_on.wait(120)
 
     def resting(mover: Any, move: Rest) -> Woken:
         done.append("rest")
@@ -157,7 +157,7 @@ def test_outcome_that_a_server_has_missed_at_the_end_is_told_again_without_a_res
         consumer = Consumer(queue, handle, shutdown_timeout=60)
         consumer.start()
         queue.send("x")
-        assert handled.wait(60)
+        assert handled.wait(120)
         monkeypatch.setattr(queue.connection, "do", failing)
         monkeypatch.setattr(Mover, "_rest", resting)
         consumer.stop()

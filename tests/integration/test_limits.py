@@ -151,7 +151,7 @@ def test_consumer_that_stops_tells_the_others_of_the_place_that_it_leaves(redis_
     queue = Queue("jobs", redis=redis_client, concurrency=1)
     queue.send_many([Outgoing(n) for n in range(3)])
     goes_on = threading.Event()
-    consumer = Consumer(queue, lambda _: goes_on.wait(20), concurrency=2)
+    consumer = Consumer(queue, lambda _: goes_on.wait(120), concurrency=2)
     consumer.start()
     assert eventually(lambda: queue.stats().unack == 1)
     stopping = threading.Thread(target=consumer.stop)
@@ -179,7 +179,7 @@ def test_burst_ends_when_another_consumer_has_taken_what_a_rate_held_back(redis_
     bursts = threading.Thread(target=Consumer(one, lambda _: None, concurrency=2).run, kwargs={"burst": True})
     bursts.start()
     assert eventually(lambda: one.stats().acked == 8, seconds=30)
-    bursts.join(20)
+    bursts.join(120)
     assert not bursts.is_alive()
     consumer.stop()
 
@@ -199,7 +199,7 @@ def test_what_is_parked_for_its_key_leaves_its_place_to_others_at_once(redis_cli
     def handle(message: Message) -> None:
         handled.append(message.payload)
         if message.payload != "other":
-            over.wait(60)
+            over.wait(120)
 
     consumer = Consumer(queue, handle)
     consumer.start()

@@ -44,7 +44,7 @@ def told(queue: Queue) -> int:
 def test_consumer_tells_what_it_holds_and_since_when(queue: Queue):
     may_end = threading.Event()
     queue.send_many([Outgoing(n, id=f"m{n}") for n in range(2)])
-    consumer = Consumer(queue, lambda _: may_end.wait(20) and None, concurrency=2, name="busy")
+    consumer = Consumer(queue, lambda _: may_end.wait(120) and None, concurrency=2, name="busy")
     consumer.start()
     try:
         assert eventually(lambda: [len(each.holds) for each in queue.consumers()] == [2])
@@ -189,7 +189,7 @@ def test_note_that_is_refused_hands_the_times_over_with_the_next(queue: Queue, a
     def handle(message: Message) -> None:
         if message.payload == "last":
             any_client.delete(key)
-            may_go_on.wait(20)
+            may_go_on.wait(120)
 
     any_client.set(key, "overwritten")
     queue.send_many([Outgoing(n) for n in range(10)])

@@ -136,7 +136,7 @@ def test_signal_lets_a_running_handler_finish(
     if to_all:
         os.kill(handler, number)
     (tmp_path / "go").touch()
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     assert len(pooled.notes("ended")) == 1
     assert queue.stats().acked == 1
     assert ended(handler)
@@ -149,7 +149,7 @@ def test_second_signal_ends_all_at_once(queue: Queue, start: Start) -> None:
     assert not ended(handler)
     for number in (signal.SIGTERM, signal.SIGINT):  # not the same twice, which may come as one
         process.send_signal(number)
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     assert eventually(lambda: ended(handler))
     assert pooled.notes("ended") == []
     assert queue.stats().unack == 1  # it comes again when its lease ends
@@ -174,7 +174,7 @@ def test_program_that_ends_lets_a_running_handler_finish(queue: Queue, start: St
     handler = running()
     running("leaving")
     (tmp_path / "go").touch()
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     assert len(pooled.notes("ended")) == 1
     assert queue.stats().acked == 1
     assert ended(handler)
@@ -184,7 +184,7 @@ def test_program_that_ends_lets_a_running_handler_finish(queue: Queue, start: St
 def test_program_that_its_processes_would_run_again_ends_and_tells_what_it_lacks(
     queue: Queue, start: Start, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert start("-").wait(30) == 1
+    assert start("-").wait(120) == 1
     said = capfd.readouterr().err
     assert "InvalidInput: a process imports the program that has started it" in said
     assert 'under `if __name__ == "__main__":`' in said

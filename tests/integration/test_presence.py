@@ -113,11 +113,11 @@ def test_consumer_without_room_goes_on_to_appear(
 
     def handle(_: Any) -> None:
         runs.set()
-        may_end.wait(20)
+        may_end.wait(120)
 
     queue.send_many([Outgoing(n) for n in range(3)])
     start(queue, handle, concurrency=1, name="busy")
-    assert runs.wait(20)
+    assert runs.wait(120)
     assert eventually(lambda: "busy" in seen(any_client))
     first = seen(any_client)["busy"]
     assert eventually(lambda: seen(any_client)["busy"] > first)

@@ -71,7 +71,7 @@ def start(own_server: RedisServer, tmp_path: Path) -> Iterator[Start]:
         if process.poll() is None:
             process.terminate()
         try:
-            process.wait(20)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -90,7 +90,7 @@ def test_20000_messages_through_4_processes_are_all_accounted_for(
         assert eventually(lambda: queue.stats().inside == 0, seconds=200)
         for process in processes:
             process.terminate()
-        assert [process.wait(20) for process in processes] == [0, 0, 0, 0]
+        assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
         stats = queue.stats()
         assert (stats.sent, stats.acked, stats.missing) == (20_001, 20_001, 0)
         assert 2_000 - stats.lease_lost <= stats.nacked <= 2_000  # a lease lost at first is an attempt, which fails so
@@ -122,7 +122,7 @@ def test_suspect_loses_nothing_to_poison_that_is_claimed_with_it(queue: Queue, s
         assert message.attempt == attempt
     assert eventually(lambda: queue.connection.do(claiming.recover(queue.core)) == 1)
     queue.send("exit")
-    assert start(PROGRAM).wait(20) == 7
+    assert start(PROGRAM).wait(120) == 7
     innocent = queue.get("innocent")
     assert innocent is not None
     assert (innocent.state, innocent.attempts) == ("ready", 2)
@@ -148,7 +148,7 @@ def test_supervisor_hands_a_signal_on_and_its_children_finish_what_they_run(
     assert eventually(lambda: queue.stats().unack == 1)
     pids = children(supervisor.pid)
     supervisor.send_signal(number)
-    assert supervisor.wait(20) == 0
+    assert supervisor.wait(120) == 0
     stats = queue.stats()
     assert (stats.acked, stats.inside) == (1, 0)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -165,7 +165,7 @@ def test_consumer_that_is_stopped_for_longer_than_its_lease_changes_nothing_afte
     queue.send("fine")
     assert eventually(lambda: queue.stats().acked == done + 1)  # it is at work again, after its late outcome
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     info = queue.get(sent.id)
     assert info is not None
     assert (info.state, info.attempts) == ("unack", 2)

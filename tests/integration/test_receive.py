@@ -101,7 +101,7 @@ def test_consumer_that_stops_leaves_its_watch_to_others(redis_client: redis.Redi
     handled: list[Message] = []
     consumer = Consumer(queue, handled.append)
     consumer.start()
-    queue.send("later", delay=0.9)
+    queue.send("later", delay=3600)
     assert eventually(lambda: redis_client.get("delayq:{push}:timer") is not None)
     consumer.stop()
     assert redis_client.get("delayq:{push}:timer") is None

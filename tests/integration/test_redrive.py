@@ -80,7 +80,7 @@ def test_redrive_that_is_killed_has_lost_nothing(queue: Queue, redis_server: Red
     with subprocess.Popen([*command, "--url", redis_server.url], stderr=subprocess.DEVNULL) as process:
         assert eventually(lambda: queue.stats().requeued > 0)
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=30)
+        process.wait(timeout=120)
     stats = queue.stats()
     assert stats.pending == stats.requeued < COUNT
     assert stats.pending + stats.dead == COUNT

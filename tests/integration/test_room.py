@@ -17,7 +17,7 @@ Body = Callable[[Message], object]
 
 @pytest.fixture
 def queue(redis_client: redis.Redis) -> Iterator[Queue]:
-    with Queue("jobs", redis=redis_client, backoff=backoff.fixed(60)) as queue:
+    with Queue("jobs", redis=redis_client, backoff=backoff.fixed(3600)) as queue:
         yield queue
 
 

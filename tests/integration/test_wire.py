@@ -69,7 +69,7 @@ def with_many_wires(queue: Queue, count: int = 8) -> None:
     barrier = threading.Barrier(count)
 
     def hold(_: Any) -> int:
-        return barrier.wait(20)
+        return barrier.wait(120)
 
     with ThreadPoolExecutor(count) as pool:
         assert len(list(pool.map(lambda _: queue.connection.run([mget("k", hold)]), range(count)))) == count
@@ -252,7 +252,7 @@ print(queue.stats().sent)
 def test_signal_handler_sends_while_its_thread_makes_the_first_connection(redis_server: RedisServer) -> None:
     command = [sys.executable, "-c", SENDING_HANDLER, redis_server.url]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     except subprocess.TimeoutExpired:
         pytest.fail("the handler waits for what its own thread holds")
     assert ended.stdout.strip() == "2", ended.stderr
@@ -417,7 +417,7 @@ def test_server_that_loads_its_data_is_told(start_server: StartServer) -> None:
         queue = Queue("jobs", redis=client)
         queue.send(1)
         admin.replicaof("127.0.0.1", str(master.port))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not any("LOADING" in str(error).upper() for error in told) and time.monotonic() < deadline:
             try:
                 queue.stats()
@@ -663,17 +663,17 @@ def test_child_that_was_forked_while_another_thread_connected_connects(redis_ser
         def execute_command(self, *args: Any, **options: Any) -> Any:
             if args[0] == "INFO" and os.getpid() == parent:
                 connecting.set()
-                assert gate.wait(60)
+                assert gate.wait(120)
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
     with Slow.from_url(redis_server.url) as client, ThreadPoolExecutor(1) as threads:
         queue = Queue("jobs", redis=client)
         first = threads.submit(queue.send, "x")
-        assert connecting.wait(30)
+        assert connecting.wait(120)
         child = in_child(lambda: queue.send("y"))
         code = exit_code(child)
         gate.set()
-        assert first.result(30).created
+        assert first.result(120).created
         assert code == 0
         assert queue.stats().sent == 2
 
@@ -786,9 +786,9 @@ def test_calls_wait_neither_for_a_pool_that_is_empty_nor_for_ever(redis_server: 
 
         def run(_: int) -> list[Any] | DelayqError:
             try:
-                return queue.connection.run([mget("k", lambda _: barrier.wait(5))])
+                return queue.connection.run([mget("k", lambda _: barrier.wait(120))])
             except DelayqError as error:
-                barrier.wait(5)
+                barrier.wait(120)
                 return error
 
         with ThreadPoolExecutor(3) as pool:

@@ -181,11 +181,23 @@ def test_server_time_counts_by_default(queue):
     assert before <= int(queue.state()["messages"]["a"][:13]) <= after
 
 
-def test_message_is_not_handed_out_before_its_delay_is_over(queue):
+@pytest.mark.parametrize(("delay", "micros"), [(1, 0), (5, 0), (5, 250), (2500, 999)])
+def test_message_is_not_handed_out_before_its_delay_is_over(queue, delay, micros):
+    queue.now = NOW + micros / 1000
+    queue.send([("a", f"+{delay}", b"{}")])
+    for early in (0, delay / 2, delay - 0.001):
+        queue.now = NOW + micros / 1000 + early
+        assert queue.pending_to_ready() == 0
+    queue.now = NOW + delay + 1
+    assert queue.pending_to_ready() == 1
+    assert list(queue.state()["ready"]) == ["a"]
+
+
+def test_message_is_not_handed_out_before_its_delay_is_over_by_the_servers_clock(queue):
     queue.now = SERVER_TIME
     seconds, micros = queue.redis.time()
     queue.send([("a", "+5", b"{}")])
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 120
     while not queue.pending_to_ready() and time.monotonic() < give_up:
         pass
     later_seconds, later_micros = queue.redis.time()

@@ -48,7 +48,7 @@ class Served:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(20)
+        return self.process.wait(120)
 
 
 Serve = Callable[..., Served]
@@ -189,7 +189,7 @@ def test_consumer_that_stops_is_alive_and_not_ready(serve: Serve, queue: Queue, 
     assert eventually(lambda: consumer.status("/readyz") == 503)
     assert consumer.status("/healthz") == 200
     (tmp_path / "go").write_text("now")
-    assert consumer.process.wait(20) == 0
+    assert consumer.process.wait(120) == 0
     assert queue.stats().acked == 1
 
 

@@ -47,7 +47,7 @@ def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
         env={key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PYTHONPATH"))},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -15,7 +15,7 @@ from redis import asyncio as async_redis
 from delayq import Topic, aio
 from delayq.aio.group import Group as AsyncGroup
 from tests.conftest import emptied
-from tests.servers import KNOWN_VERSIONS, RedisServer
+from tests.servers import KNOWN_VERSIONS, PATIENT, RedisServer
 
 CLIENTS: dict[str, dict[str, Any]] = {
     "redis-6.2": {},
@@ -111,7 +111,8 @@ def make(kind: str, client: redis.Redis, server: RedisServer | None, now: Now) -
     runner = asyncio.Runner() if kind.startswith("aio") else None
     if runner:
         fake = client.connection_pool.connection_kwargs.get("server")
-        shared = async_redis.from_url(server.url, **CLIENTS[kind]) if server else fakeredis.FakeAsyncRedis(server=fake)
+        options = PATIENT | CLIENTS[kind]
+        shared = async_redis.from_url(server.url, **options) if server else fakeredis.FakeAsyncRedis(server=fake)
     elif server:
         shared = server.client(**CLIENTS[kind])
 

@@ -512,7 +512,7 @@ def test_handler_that_takes_too_long_is_told_of_with_its_record(make: Make, cons
     over = threading.Event()
 
     def handle(_: Record) -> None:
-        assert over.wait(20)
+        assert over.wait(120)
 
     if isinstance(topic, Awaited):
         consumer: Any = Awaited(aio.TopicConsumer(group.target, handle, timeout=0.01), group.runner)

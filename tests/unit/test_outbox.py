@@ -31,7 +31,7 @@ from delayq.outbox import Outbox
 from tests.waiting import eventually
 
 DUE = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
-PATIENCE = 15.0  # seconds after which a thread counts as hung
+PATIENCE = 60.0  # seconds after which a thread counts as hung
 
 
 class Interrupt(BaseException):

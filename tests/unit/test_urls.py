@@ -14,6 +14,11 @@ from delayq.errors import InvalidURL, ServerUnreachable
 from delayq.urls import connect
 
 
+@pytest.fixture
+def patient_clients() -> None:
+    """These are about the settings that a user gets."""
+
+
 def settings_of(url: str) -> dict[str, Any]:
     """What the connections of the URL's client are made with."""
     client = connect(url)

@@ -63,14 +63,14 @@ def run(redis_server: RedisServer) -> Iterator[Run]:
 def test_dashboard_ends_at_a_signal_while_a_browser_follows(start: Start, queue: Queue, number: signal.Signals):
     queue.send("hello", delay=60)
     process, url = start()
-    page = httpx.get(url, timeout=30).text
+    page = httpx.get(url, timeout=120).text
     live = re.findall(r'hx-sse:connect="([^"]+)"', page)[0]
-    with httpx.stream("GET", url.rstrip("/") + live, timeout=30) as stream:
+    with httpx.stream("GET", url.rstrip("/") + live, timeout=120) as stream:
         lines = stream.iter_lines()
         assert any('data-label="Pending">1<' in line for line in lines)
         process.send_signal(number)
         assert not [line for line in lines if "Traceback" in line]
-    assert process.wait(20) == 0
+    assert process.wait(120) == 0
     assert process.stderr is not None
     assert "Traceback" not in process.stderr.read()
 

@@ -109,7 +109,7 @@ def test_consumers_tell_where_they_run_and_what_they_hold(enter: Enter, queue: Q
     monkeypatch.setattr("delayq.operations.appearing.SECONDS", 0.05)
     queue.send("x", id="held/1")
     go = threading.Event()
-    consumer = Consumer(queue, lambda _: go.wait(30), concurrency=3)
+    consumer = Consumer(queue, lambda _: go.wait(120), concurrency=3)
     consumer.start()
     try:
         assert eventually(lambda: any(each.holds for each in queue.consumers()), 30)
