@@ -255,7 +255,7 @@ def test_connections_block_beside_each_other(redis_server: RedisServer, connect:
     assert isinstance(client, redis.Redis)
     bell = client.connection_pool.get_connection()
     bell.send_command("BLPOP", "bell", 0)
-    workers = [threading.Thread(target=client.blpop, args=("work", 5)) for _ in range(120)]
+    workers = [threading.Thread(target=client.blpop, args=("work", 20)) for _ in range(120)]
     for worker in workers:
         worker.start()
     assert eventually(lambda: client.info("clients")["blocked_clients"] == 121)

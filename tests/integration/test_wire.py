@@ -27,7 +27,7 @@ from delayq.errors import DelayqError, LoginRefused, ServerError, ServerNotReady
 from delayq.wire import Wire, Wires
 from tests.conftest import StartServer
 from tests.servers import RedisServer, free_port
-from tests.topologies import follow, is_master, watch
+from tests.topologies import SETTLED_SECONDS, follow, is_master, watch
 from tests.waiting import eventually
 
 VERSIONS = ["6.2", "7.0", "8.2"]
@@ -733,7 +733,7 @@ def test_failover_is_followed(start_server: StartServer) -> None:
             with_many_wires(queue)
             queue.send("before")
             assert eventually(lambda: len(client.sentinel_slaves("mymaster")) == 1)
-            assert eventually(lambda: started_failover(client), 60)
+            assert eventually(lambda: started_failover(client), SETTLED_SECONDS)
             number = 0
             with replica.client() as new:
                 while not is_master(replica) or number < 20:
@@ -747,7 +747,7 @@ def test_failover_is_followed(start_server: StartServer) -> None:
                         return bool(new.exists(f"delayq:{{jobs}}:msg:{queue.send('after').id}"))
                     return False
 
-                assert eventually(arrives, 60)
+                assert eventually(arrives, SETTLED_SECONDS)
                 assert len(queue.receive(1)) == 1
 
 

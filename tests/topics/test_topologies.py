@@ -12,7 +12,7 @@ from delayq import NewRecord, Record, Reject, Topic, TopicConsumer, aio, backoff
 from delayq.errors import ServerError, UnknownGroup
 from tests.servers import RedisServer
 from tests.topics.conftest import Awaited
-from tests.topologies import Cluster, Watched
+from tests.topologies import SETTLED_SECONDS, Cluster, Watched
 from tests.waiting import eventually
 
 StartServer = Callable[..., RedisServer]
@@ -111,7 +111,7 @@ def test_consumer_goes_on_with_the_replica_that_takes_over(start_server: StartSe
                 return False
             return True
 
-        assert eventually(published)
-        assert eventually(lambda: set(seen) == set(range(COUNT + 2)))
-        assert eventually(lambda: not group.unacked())
+        assert eventually(published, SETTLED_SECONDS)
+        assert eventually(lambda: set(seen) == set(range(COUNT + 2)), SETTLED_SECONDS)
+        assert eventually(lambda: not group.unacked(), SETTLED_SECONDS)
         consumer.stop()
