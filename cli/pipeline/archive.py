@@ -12,7 +12,7 @@ import click
 from delayq.errors import InvalidInput
 from delayq.spark import server as spark_server
 from delayq.spark.archiving.compaction import Compacted, compact
-from delayq.spark.archiving.growing import Stored
+from delayq.spark.archiving.growing import StoredBatch
 from delayq.spark.archiving.losses import Loss
 from delayq.spark.jobs.archive import EVERY, MOST, tables_of
 from delayq.spark.jobs.archive import archive as run
@@ -98,7 +98,7 @@ def _archive(
 ) -> bool:  # fmt: skip
     """Archive, count, and return whether it was stopped."""
 
-    def tell(stored: Stored) -> None:
+    def tell(stored: StoredBatch) -> None:
         rows[stored.queue] += stored.rows
 
     def tell_loss(loss: Loss) -> None:

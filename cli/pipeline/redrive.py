@@ -65,7 +65,7 @@ def redrive(
     return 1 if told.failed else 0
 
 
-def _tell(name: str, told: job.Redriven) -> None:
+def _tell(name: str, told: job.RedriveSummary) -> None:
     say(f"sent {plural(told.sent, 'dead letter')} of {name} again, of {told.chosen:,} chosen")
     if told.gone:
         note(f"left alone {told.gone:,}: not dead any more, or the payload is gone")

@@ -23,7 +23,7 @@ from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake import layout
 from delayq.lake.far import RESERVE_MS
 from delayq.lake.layout import HOUR_MS, Loaded, Loading, Manifest
-from delayq.lake.loading import LEAST_RESERVE_MS, Looks, Task, load
+from delayq.lake.loading import LEAST_RESERVE_MS, LoadTask, Looks, load
 from delayq.lake.plans import server_ms
 from delayq.lake.shelf import Hour, Shelf
 from delayq.queue import Queue
@@ -33,7 +33,7 @@ KEEP = dt.timedelta(days=30)
 FILES_AT_ONCE = 64  # between two manifests; of several hours, so that a cluster has enough to do
 
 T = TypeVar("T")
-Load = Callable[[Sequence[Task]], Iterable[Loaded]]
+Load = Callable[[Sequence[LoadTask]], Iterable[Loaded]]
 
 
 class HourLoaded(NamedTuple):
@@ -121,7 +121,7 @@ class _Hydration:
             self._troubles[str(error)] = None
             return []
 
-    def _begin(self, hour: Hour) -> list[Task]:
+    def _begin(self, hour: Hour) -> list[LoadTask]:
         """Note that the new files of an hour are being loaded, and return them."""
         manifest = self._manifest(hour.name)
         known = {each.file for each in manifest.loaded}
@@ -142,7 +142,7 @@ class _Hydration:
         if tasks or (noted, left) != (manifest.loading, manifest.replaced):
             self._note(replace(manifest, replaced=left), noted)
         return [
-            Task(self._shelf.queue, hour.name, each.file, each.reserved_until_ms, until[_source(each.file)])
+            LoadTask(self._shelf.queue, hour.name, each.file, each.reserved_until_ms, until[_source(each.file)])
             for each in tasks
         ]
 
@@ -165,7 +165,7 @@ class _Hydration:
     def _manifest(self, hour: str) -> Manifest:
         return self._shelf.manifest(hour) or Manifest(self._shelf.queue, hour)
 
-    def _load(self, tasks: Sequence[Task]) -> list[HourLoaded]:
+    def _load(self, tasks: Sequence[LoadTask]) -> list[HourLoaded]:
         loaded = zip(tasks, self._load_files(tasks), strict=True)
         done = [HourLoaded(task.queue, task.hour, each) for task, each in loaded]
         for hour, group in groupby(done, key=lambda each: each.hour):
@@ -198,7 +198,7 @@ class _Hydration:
     def _note(self, manifest: Manifest, loading: list[Loading]) -> None:
         self._shelf.put_manifest(replace(manifest, state="loading" if loading else "loaded", loading=loading))
 
-    def _prune(self, hour: Hour) -> list[Task]:
+    def _prune(self, hour: Hour) -> list[LoadTask]:
         """Remove the files of an hour, when all of it was loaded; its changes stay, for what they have moved."""
         manifest = self._manifest(hour.name)
         if hour.files.keys() <= {each.file for each in manifest.loaded}:
@@ -209,8 +209,8 @@ class _Hydration:
         return []
 
 
-def _groups(of_hours: Iterable[list[Task]]) -> Iterator[list[Task]]:
-    group: list[Task] = []
+def _groups(of_hours: Iterable[list[LoadTask]]) -> Iterator[list[LoadTask]]:
+    group: list[LoadTask] = []
     for tasks in of_hours:
         group += tasks
         if len(group) >= FILES_AT_ONCE:

@@ -27,7 +27,7 @@ MARKS_A_TRIP = 1000
 LEAST_RESERVE_MS = 600_000  # a batch is sent within it: later, Redis may have forgotten what an earlier try has sent
 
 
-class Task(NamedTuple):
+class LoadTask(NamedTuple):
     """A file to be loaded.
 
     Attributes:
@@ -60,7 +60,7 @@ class Looks:
         return self._seen[hour][1]
 
 
-def load(queue: Queue, shelf: Shelf, task: Task, looks: Looks | None = None) -> Loaded:
+def load(queue: Queue, shelf: Shelf, task: LoadTask, looks: Looks | None = None) -> Loaded:
     """Send the messages of a file, but for those that were cancelled or moved.
 
     A file that is gone, or not what was written, is left: it has a `trouble`.
@@ -103,7 +103,7 @@ def _arrived(queue: Queue, shelf: Shelf, resting: list[Resting]) -> tuple[list[R
     return [each for each in resting if each not in others], Counter(others.values())
 
 
-def _send(core: Core, resting: Sequence[Resting], task: Task) -> Steps[Counter[str]]:
+def _send(core: Core, resting: Sequence[Resting], task: LoadTask) -> Steps[Counter[str]]:
     now = yield from server_ms(core)
     if task.known_until_ms - now < LEAST_RESERVE_MS:
         raise LakeMismatch(_too_close(task))
@@ -121,7 +121,7 @@ def _count_nowhere(core: Core, ids: list[str]) -> Steps[int]:
     return sum(not each.scores.keys() - {"garbage"} for each in found)
 
 
-def _too_close(task: Task) -> str:
+def _too_close(task: LoadTask) -> str:
     return (
         f"the load of {task.file} of {task.queue}, {task.hour}, goes on so late that Redis may forget before its end "
         f"what it was sent before: in {LEAST_RESERVE_MS // 60_000} minutes, the next load says what can be done"

@@ -12,7 +12,7 @@ from delayq.scripts import MAX_IDS, Scripts
 MAX_READ_BYTES = 4 * 1024 * 1024  # of envelopes in a trip: 500 of the largest would take half a gigabyte
 
 
-class Page(NamedTuple):
+class ScanPage(NamedTuple):
     """Members with their scores or values (None where they have none), and where the next page begins: 0 is the end."""
 
     cursor: int
@@ -49,12 +49,12 @@ def _pages(key: str, words: Callable[[int], tuple[Raw, ...]], look: Look) -> Ste
             return
 
 
-def _read_page(reply: Any) -> Page:
+def _read_page(reply: Any) -> ScanPage:
     cursor, items = reply
     if isinstance(items, dict):
-        return Page(int(cursor), items)
+        return ScanPage(int(cursor), items)
     in_pairs = bool(items) and isinstance(items[0], tuple | list)
-    return Page(int(cursor), dict(items) if in_pairs else dict.fromkeys(items))
+    return ScanPage(int(cursor), dict(items) if in_pairs else dict.fromkeys(items))
 
 
 def in_any(scripts: Scripts, ids: Sequence[str], states: Iterable[State]) -> Steps[set[str]]:

@@ -18,7 +18,7 @@ from delayq.lake import layout, loading
 from delayq.lake.far import RESERVE_MS
 from delayq.lake.hydrating import hydrate
 from delayq.lake.layout import Loaded, Row
-from delayq.lake.loading import Task
+from delayq.lake.loading import LoadTask
 from delayq.lake.shelf import Shelf
 from delayq.operations.sealing import seal_one
 from tests.house.tree import ROOT
@@ -188,7 +188,7 @@ def begun(queue: Queue, lake: Path) -> None:
     """A load that breaks off before its manifest says what was loaded."""
     shelf = Shelf(str(lake), "jobs")
 
-    def load_files(tasks: Sequence[Task]) -> list[Loaded]:
+    def load_files(tasks: Sequence[LoadTask]) -> list[Loaded]:
         for task in tasks:
             loading.load(queue, shelf, task)
         raise ZeroDivisionError
@@ -261,7 +261,7 @@ def test_run_done_again_that_redis_forgets_after_the_start_of_a_load_is_not_sent
     run_again(queue, lake, clock, "a", "b", "c")
     clock.ms = ends - loading.LEAST_RESERVE_MS
 
-    def load_late(tasks: Sequence[Task]) -> list[Loaded]:
+    def load_late(tasks: Sequence[LoadTask]) -> list[Loaded]:
         clock.ms = ends + 1
         return [loading.load(queue, Shelf(str(lake), "jobs"), task) for task in tasks]
 

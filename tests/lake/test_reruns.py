@@ -15,10 +15,10 @@ from delayq.errors import LakeMismatch
 from delayq.lake import layout, loading
 from delayq.lake.examining import examine
 from delayq.lake.layout import Loaded, Manifest, Row, Run
-from delayq.lake.loading import Task
+from delayq.lake.loading import LoadTask
 from delayq.lake.shelf import Hour, Shelf
 from delayq.operations.sealing import seal_one
-from delayq.spark.jobs.defer import Deferring, Wrote
+from delayq.spark.jobs.defer import Deferring, WroteFiles
 from delayq.spark.writing.rows import Rows
 from tests.lake.lakes import HOUR, Clock, counted, delivered, far_queue, files, load, manifest
 from tests.servers import RedisServer
@@ -42,7 +42,7 @@ def defer(queue: Queue, lake: Path, clock: Clock) -> Callable[..., None]:
         hour = layout.hour_of(due)
         written = [f"{hour}/{shelf.write(hour, 'R-0', rows).name}"] if rows else []
         begun = shelf.run("R") or Run("R", created)
-        Deferring(shelf, begun, columns, None, 1000).commit([Wrote(written, 0, 0)])
+        Deferring(shelf, begun, columns, None, 1000).commit([WroteFiles(written, 0, 0)])
 
     return run
 
@@ -89,7 +89,11 @@ def test_hour_that_a_rerun_leaves_empty_during_a_load_has_nothing_to_load(
 
 
 def rerun_behind(
-    queue: Queue, lake: Path, break_off: Callable[[Sequence[Task]], Any], rerun: Callable[[], None], writer: str = ""
+    queue: Queue,
+    lake: Path,
+    break_off: Callable[[Sequence[LoadTask]], Any],
+    rerun: Callable[[], None],
+    writer: str = "",
 ) -> bytes:
     """Load until that breaks off, and let a rerun replace the one file of a writer; return what the load has noted.
 
@@ -105,10 +109,10 @@ def rerun_behind(
     return noted
 
 
-def break_off_behind_a_send(queue: Queue, lake: Path, writer: str) -> Callable[[Sequence[Task]], list[Loaded]]:
+def break_off_behind_a_send(queue: Queue, lake: Path, writer: str) -> Callable[[Sequence[LoadTask]], list[Loaded]]:
     """Return a load that sends the two messages of a writer's file, and breaks off before it says so."""
 
-    def break_off(tasks: Sequence[Task]) -> list[Loaded]:
+    def break_off(tasks: Sequence[LoadTask]) -> list[Loaded]:
         (task,) = (each for each in tasks if each.file.startswith(writer))
         assert loading.load(queue, Shelf(str(lake), queue.name), task).sent == 2
         raise ZeroDivisionError

@@ -17,7 +17,7 @@ from delayq import Queue
 from delayq.errors import DataLost, InvalidInput, LakeMismatch, PipelineError
 from delayq.keys import shard_of
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import Stored
+from delayq.spark.archiving.growing import StoredBatch
 from delayq.spark.archiving.locks import alone
 from delayq.spark.archiving.losses import Loss
 from delayq.spark.jobs.archive import archive, events, table_of
@@ -71,7 +71,7 @@ def test_archive_has_what_the_ledger_tells(
 ):
     told = {"attempt": 2, "due": AT - 250, "late": 250, "consumer": "web-1", "reason": "it's over"}
     entry = append(redis_client, "order-42", "delivered", AT, shards=2, **told)
-    stored: list[Stored] = []
+    stored: list[StoredBatch] = []
     archive(spark, server, ["jobs"], str(tmp_path), tell=stored.append)
     assert sum(each.rows for each in stored) == 1
     (row,) = seen(tmp_path)

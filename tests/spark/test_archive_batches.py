@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from delayq.errors import DataLost, InvalidInput, LakeMismatch, PipelineError
 from delayq.lake.files import write_table
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import GrowingTable, Stored
+from delayq.spark.archiving.growing import GrowingTable, StoredBatch
 from delayq.spark.archiving.queries import Growing
 from delayq.spark.jobs.archive import SCHEMA, table_of
 from tests.spark.killing import Killing
@@ -111,7 +111,7 @@ def test_reader_that_knows_nothing_of_spark_finds_columns_and_folders(spark: Spa
 
 
 def test_batches_of_a_run_come_one_after_the_other(spark: SparkSession, tmp_path: Path, table: GrowingTable):
-    stored: list[Stored] = []
+    stored: list[StoredBatch] = []
     growing = Growing(table, stored.append)
     growing(frame(spark, TWO_DAYS), 0)
     growing(frame(spark, LATER), 1)
@@ -125,7 +125,7 @@ def test_batch_of_which_less_is_left_to_be_read_keeps_what_it_had(
 ):
     """Its ledger has dropped some since, and may have had others that no file holds yet."""
     Growing(table)(frame(spark, TWO_DAYS[:3]), 0)
-    stored: list[Stored] = []
+    stored: list[StoredBatch] = []
     Growing(table, stored.append)(frame(spark, TWO_DAYS[2:]), 0)
     assert entries(tmp_path) == sorted(named(0, row["entry"]) for row in TWO_DAYS)
     assert [each.rows for each in stored] == [1]

@@ -37,7 +37,7 @@ _DAY = "date_from_unix_date(cast(unix_micros({}) div 86400000000 as int))"
 _FILE = re.compile(r"(?:batch|merged)-(\d{10})-[0-9a-f]+\.parquet", re.ASCII)
 
 
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """What a batch has added to a table."""
 
     queue: str
@@ -128,7 +128,7 @@ class GrowingTable:
             )
         return [name for name, each in numbers.items() if each == number]
 
-    def add(self, frame: DataFrame, number: int, again: bool = False) -> Stored:
+    def add(self, frame: DataFrame, number: int, again: bool = False) -> StoredBatch:
         """Add the rows of a batch.
 
         Args:
@@ -154,7 +154,7 @@ class GrowingTable:
         same = (rows[name].eqNullSafe(known[f"known_{name}"]) for name in self.key)
         return rows.join(known, reduce(Column.__and__, same), "left_anti")
 
-    def take_in(self, staging: str, number: int, there: int = 0) -> Stored:
+    def take_in(self, staging: str, number: int, there: int = 0) -> StoredBatch:
         """Move files of a batch from where they were written into the table.
 
         Args:
@@ -167,7 +167,7 @@ class GrowingTable:
             day = name.partition("/")[0]
             folders.move(f"{staging}/{name}", f"{self.folder}/{day}/batch-{number:010d}-{part:05d}.parquet")
         folders.remove_folder(f"{self.work}/staging")
-        return Stored(self.queue, number, count, len(files))
+        return StoredBatch(self.queue, number, count, len(files))
 
 
 def queues_of(path: str) -> list[str]:

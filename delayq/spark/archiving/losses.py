@@ -21,7 +21,7 @@ from delayq.calls import expect
 from delayq.errors import DataLost
 from delayq.lake.files import place, write_table
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import GrowingTable, Stored
+from delayq.spark.archiving.growing import GrowingTable, StoredBatch
 from delayq.spark.archiving.queries import Tell
 from delayq.spark.reading import offsets as at
 from delayq.spark.reading.following import REMEDY
@@ -86,7 +86,7 @@ TellLoss: TypeAlias = Callable[[Loss], None]
 def noting(server: Server, table: GrowingTable, look: Look, tell: Tell, tell_loss: TellLoss) -> Tell:
     """Return what writes down what each batch lacks, before the batch counts as done."""
 
-    def note(stored: Stored) -> None:
+    def note(stored: StoredBatch) -> None:
         for loss in note_losses(server, table, stored.number, look(stored.number)):
             tell_loss(loss)
         tell(stored)

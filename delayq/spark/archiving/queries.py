@@ -14,12 +14,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from delayq.errors import DelayqError, PipelineError
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import GrowingTable, Stored
+from delayq.spark.archiving.growing import GrowingTable, StoredBatch
 from delayq.spark.failures import own, translated
 
 LOOK_SECONDS = 0.5
 
-Tell = Callable[[Stored], None]
+Tell = Callable[[StoredBatch], None]
 
 
 Make: TypeAlias = Callable[[DataFrame, int], AbstractContextManager[DataFrame]]
@@ -31,7 +31,7 @@ def as_it_is(frame: DataFrame, _: int) -> AbstractContextManager[DataFrame]:
     return nullcontext(frame)
 
 
-def ignore(_: Stored) -> None:
+def ignore(_: StoredBatch) -> None:
     """Tell nobody of a batch."""
 
 

@@ -28,7 +28,7 @@ from delayq.spark.jobs.tables import read_messages
 from delayq.spark.writing.ids import Ids
 from delayq.spark.writing.rejects import Reject, write_rejects
 from delayq.spark.writing.rows import Rows
-from delayq.spark.writing.sink import Task
+from delayq.spark.writing.sink import TaskRows
 from delayq.times import from_ms
 
 FILE_ROWS = 100_000
@@ -106,7 +106,7 @@ def _written(shelf: Shelf, run: str) -> list[tuple[str, str, int]]:
 
 
 @dataclass
-class Wrote(WriterCommitMessage):
+class WroteFiles(WriterCommitMessage):
     """What a task has done."""
 
     files: list[str]
@@ -140,15 +140,15 @@ class Deferring(DataSourceArrowWriter):
         deferring = self
         return Source
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Wrote:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WroteFiles:
         """Write the rows of a task."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        wrote = Wrote([], 0, 0)
+        wrote = WroteFiles([], 0, 0)
         rejects: list[Reject] = []
         for hour, parts in groupby(_parts(iterator), key=itemgetter(0)):
             ids = Ids(f"{self._run.run} {hour}", 0)  # an hour is in one task, whose number may be another in a rerun
-            task = Task(partition, ids, 0, keeps_rejects=self._rejects is not None)
+            task = TaskRows(partition, ids, 0, keeps_rejects=self._rejects is not None)
             files = _Files(self._shelf, self._run.run)
             for _, part in parts:
                 files.add(self._sealed(task, part))
@@ -161,7 +161,7 @@ class Deferring(DataSourceArrowWriter):
             write_rejects(self._rejects, f"{self._run.run}-{partition}", rejects)
         return wrote
 
-    def _sealed(self, task: Task, batch: pa.RecordBatch) -> Iterator[Row]:
+    def _sealed(self, task: TaskRows, batch: pa.RecordBatch) -> Iterator[Row]:
         created_ms = self._run.created_ms
         for each in task.seal(self._core, self._rows.read(batch, task.rows, from_ms(created_ms))):
             due_ms = created_ms + int(each.due) if isinstance(each.due, str) else int(each.due)
@@ -169,7 +169,7 @@ class Deferring(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Note what was written, and remove what earlier tries of the run have left."""
-        wrote = [message for message in messages if isinstance(message, Wrote)]
+        wrote = [message for message in messages if isinstance(message, WroteFiles)]
         files = sorted(path for each in wrote for path in each.files)
         repeated, rejected = sum(each.repeated for each in wrote), sum(each.rejected for each in wrote)
         run = Run(self._run.run, self._run.created_ms, "writing", files, repeated, rejected)

@@ -21,7 +21,7 @@ from delayq.scripts import Seen
 from delayq.spark.archiving.folders import for_spark
 from delayq.spark.failures import translated
 from delayq.spark.jobs import manifest as folder
-from delayq.spark.jobs.manifest import Manifest, Measure, measure
+from delayq.spark.jobs.manifest import DrainManifest, Measure, measure
 from delayq.spark.jobs.tasks import in_tasks
 from delayq.spark.server import Server
 from delayq.stats import QueueStats
@@ -41,7 +41,7 @@ class Drained(msgspec.Struct, frozen=True):
         left: messages that were not, since they have changed after they were read.
     """
 
-    manifest: Manifest
+    manifest: DrainManifest
     removed: int = 0
     left: int = 0
 
@@ -134,8 +134,8 @@ def _books(stats: QueueStats) -> dict[str, int]:
     return {name: getattr(stats, name) for name in QueueStats.COUNTERS if name not in _ASIDE}
 
 
-def _manifest(queue: Queue, found: Measure, stats: QueueStats, schedules: int, live: bool) -> Manifest:
-    return Manifest(
+def _manifest(queue: Queue, found: Measure, stats: QueueStats, schedules: int, live: bool) -> DrainManifest:
+    return DrainManifest(
         queue=queue.name,
         drained_at=dt.datetime.now(dt.UTC),
         live=live,

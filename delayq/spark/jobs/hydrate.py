@@ -16,7 +16,7 @@ from delayq.errors import LakeMismatch
 from delayq.lake import hydrating
 from delayq.lake.hydrating import KEEP, HourLoaded
 from delayq.lake.layout import File, Loaded
-from delayq.lake.loading import Looks, Task, load
+from delayq.lake.loading import LoadTask, Looks, load
 from delayq.lake.shelf import Shelf, queues
 from delayq.queue import Queue
 from delayq.spark.failures import translated
@@ -91,7 +91,7 @@ class Loads:
         now_ms = self._now_ms
         return self._server.queue(self._queue, **({} if now_ms is None else {"clock": lambda: now_ms}))
 
-    def run(self, spark: SparkSession, tasks: Sequence[Task]) -> list[Loaded]:
+    def run(self, spark: SparkSession, tasks: Sequence[LoadTask]) -> list[Loaded]:
         """Load files, some of an hour in a task of Spark; return what became of them, in their order."""
         spark.dataSource.register(self._source(tasks))
         with translated():
@@ -99,7 +99,7 @@ class Loads:
         told = {(row["hour"], row["file"]): row["told"] for row in rows}
         return [msgspec.json.decode(told[task.hour, task.file], type=Loaded) for task in tasks]
 
-    def load(self, tasks: Sequence[Task]) -> Iterator[tuple[str, str, str]]:
+    def load(self, tasks: Sequence[LoadTask]) -> Iterator[tuple[str, str, str]]:
         """Load files, and tell of each."""
         looks = Looks(self._shelf)
         with self.queue() as queue:
@@ -107,7 +107,7 @@ class Loads:
                 loaded = load(queue, self._shelf, task, looks)
                 yield task.hour, task.file, msgspec.json.encode(loaded).decode()
 
-    def _source(self, tasks: Sequence[Task]) -> type[DataSource]:
+    def _source(self, tasks: Sequence[LoadTask]) -> type[DataSource]:
         """Return the format whose reading is the load: what it is told, and its secrets, are in no plan."""
 
         class Reader(DataSourceReader):
@@ -132,10 +132,10 @@ class Loads:
         return Source
 
 
-def _divided(tasks: Sequence[Task]) -> Iterator[list[Task]]:
+def _divided(tasks: Sequence[LoadTask]) -> Iterator[list[LoadTask]]:
     """Divide files among tasks of Spark: those of an hour go together until they are worth a task."""
     for _, of_hour in groupby(tasks, key=lambda task: task.hour):
-        some: list[Task] = []
+        some: list[LoadTask] = []
         for task in of_hour:
             some.append(task)
             if sum(_rows(each) for each in some) >= TASK_ROWS:
@@ -145,6 +145,6 @@ def _divided(tasks: Sequence[Task]) -> Iterator[list[Task]]:
             yield some
 
 
-def _rows(task: Task) -> int:
+def _rows(task: LoadTask) -> int:
     file = File.read(task.file)
     return 0 if file is None else file.rows

@@ -52,7 +52,7 @@ class Measure(NamedTuple):
         return sum(self.rows.values())
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class DrainManifest(msgspec.Struct, frozen=True, kw_only=True):
     """What was drained.
 
     Attributes:
@@ -119,13 +119,13 @@ def is_written(path: str) -> bool:
     return bool(system.get_file_info(inner).type == fs.FileType.File)
 
 
-def write(path: str, manifest: Manifest) -> None:
+def write(path: str, manifest: DrainManifest) -> None:
     """Write the manifest: from now on the folder holds a drained queue."""
     write_json(_manifest_of(path), manifest)
     folders.remove(f"{whole(path)}/{_BEGUN}")
 
 
-def read(path: str) -> Manifest:
+def read(path: str) -> DrainManifest:
     """Return the manifest of a drained queue.
 
     Raises:
@@ -141,7 +141,7 @@ def read(path: str) -> Manifest:
         version = msgspec.json.decode(text)["version"]
         if version > FORMAT:
             raise InvalidInput(f"{path!r} has version {version}, and this delayq reads up to {FORMAT}: use a newer one")
-        return msgspec.json.decode(text, type=Manifest)
+        return msgspec.json.decode(text, type=DrainManifest)
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
         raise LakeMismatch(f"{_manifest_of(path)} is no manifest of a drained queue: {error}") from error
 
@@ -153,7 +153,7 @@ def write_schedules(path: str, kept: Sequence[KeptSchedule]) -> None:
         write_table(_schedules_of(path), pa.table(columns, schema=_COLUMNS))
 
 
-def read_schedules(path: str, manifest: Manifest) -> list[KeptSchedule]:
+def read_schedules(path: str, manifest: DrainManifest) -> list[KeptSchedule]:
     """Return the schedules of a drained queue.
 
     Raises:

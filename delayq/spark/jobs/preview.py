@@ -21,7 +21,7 @@ from delayq.spark.failures import translated
 from delayq.spark.jobs.tables import read_messages
 from delayq.spark.jobs.tasks import in_tasks
 from delayq.spark.server import Server, ServerClock
-from delayq.spark.writing.rows import Row, Rows
+from delayq.spark.writing.rows import Rows, TableRow
 
 MOST_REASONS = 10
 MOST_HOURS = 100_000  # eleven years of them
@@ -103,7 +103,7 @@ def _opened(server: Server | None, queue: str) -> Iterator[tuple[Core, Callable[
         yield opened.core, ServerClock(opened).now
 
 
-def _checked(core: Core, row: Row, now: dt.datetime) -> Checked:
+def _checked(core: Core, row: TableRow, now: dt.datetime) -> Checked:
     if isinstance(row.message, InvalidInput):
         return None, str(row.message)
     try:

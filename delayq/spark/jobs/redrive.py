@@ -24,7 +24,7 @@ from delayq.spark.server import Server
 MOST_ERRORS = 20
 
 
-class Redriven(msgspec.Struct, frozen=True):
+class RedriveSummary(msgspec.Struct, frozen=True):
     """What became of the dead letters that were chosen.
 
     What a task has sent before it failed, and was done again, is pending again and not counted here.
@@ -90,7 +90,7 @@ def redrive(
     edit: Edit | None = None,
     delay: float = 0,
     rate: float | str | None = None,
-) -> Redriven:
+) -> RedriveSummary:
     """Send dead letters again, each only if it is still the one that was chosen.
 
     It may be interrupted at any point: what has come back is back, all else is dead as before, and a second call goes
@@ -120,7 +120,7 @@ def redrive(
         counts[outcome] += count
         if reason is not None:
             reasons[reason] += count
-    return Redriven(counts[SENT], counts[GONE], counts[FAILED], dict(reasons.most_common()))
+    return RedriveSummary(counts[SENT], counts[GONE], counts[FAILED], dict(reasons.most_common()))
 
 
 @contextmanager

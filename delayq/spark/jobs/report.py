@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from delayq.lake.files import write_bytes, write_table
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import GrowingTable, Stored
+from delayq.spark.archiving.growing import GrowingTable, StoredBatch
 from delayq.spark.archiving.locks import alone
 from delayq.spark.archiving.losses import TellLoss, noting, with_remedy
 from delayq.spark.archiving.queries import Growing, run
@@ -158,7 +158,7 @@ class _Keeping:
         self._has_news = threading.Event()
         self._has_news.set()  # an earlier run may have been killed before it wrote the report
 
-    def tell(self, stored: Stored) -> None:
+    def tell(self, stored: StoredBatch) -> None:
         """Note a batch."""
         if stored.rows:
             self._has_news.set()

@@ -21,7 +21,7 @@ from delayq.spark.archiving.folders import for_spark
 from delayq.spark.failures import translated
 from delayq.spark.jobs import manifest as folder
 from delayq.spark.jobs.drain import all_messages
-from delayq.spark.jobs.manifest import Manifest, Measure, measure
+from delayq.spark.jobs.manifest import DrainManifest, Measure, measure
 from delayq.spark.jobs.tasks import in_tasks
 from delayq.spark.server import Server
 from delayq.times import timestamp_ms
@@ -100,7 +100,7 @@ def _shards(server: Server, name: str) -> int | None:
         return len(there.core.shards) if there.core.is_open else None
 
 
-def _read(spark: SparkSession, path: str, manifest: Manifest) -> DataFrame:
+def _read(spark: SparkSession, path: str, manifest: DrainManifest) -> DataFrame:
     """Return the messages of a drained queue, if they are what the manifest says."""
     messages = spark.read.schema(_COLUMNS).parquet(for_spark(folder.messages_of(path)))
     found = measure(messages)

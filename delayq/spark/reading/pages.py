@@ -45,7 +45,7 @@ _SENT = {"created_at", "expires_at", "max_retries", "headers", "payload", "body"
 _SCORES = {"pending": "due_at", "ready": "due_at", "retry": "due_at", "unack": "lease_until", "dead": "died_at"}
 
 
-class Page:
+class StatePage:
     """Messages of a state with their scores, and what was looked up of them.
 
     Args:
@@ -99,7 +99,9 @@ class Page:
         return [None if each is None else cell(each[1]) for each in self.opened]
 
 
-def look_up(core: Core, scripts: Scripts, state: State, rows: Sequence[Row], columns: Collection[str]) -> Steps[Page]:
+def look_up(
+    core: Core, scripts: Scripts, state: State, rows: Sequence[Row], columns: Collection[str]
+) -> Steps[StatePage]:
     """Look up of some messages, no more than `room` says, what these columns need.
 
     Those that have left the queue since they were seen in this state are left out, where envelopes are needed.
@@ -107,7 +109,7 @@ def look_up(core: Core, scripts: Scripts, state: State, rows: Sequence[Row], col
     ids = [message_id for message_id, _ in rows]
     calls = _calls(scripts, state, ids, columns)
     replies = (yield list(calls.values())) if calls else []
-    page = Page(core.name, state, rows, dict(zip(calls, map(expect, replies), strict=True)))
+    page = StatePage(core.name, state, rows, dict(zip(calls, map(expect, replies), strict=True)))
     stored = page.known.get("envelope", ())
     if not stored:
         return page
@@ -141,10 +143,10 @@ def _calls(scripts: Scripts, state: State, ids: list[str], columns: Collection[s
     return calls
 
 
-def _without(page: Page, gone: Container[str]) -> Page:
+def _without(page: StatePage, gone: Container[str]) -> StatePage:
     kept = [number for number, (message_id, _) in enumerate(page.rows) if message_id not in gone]
     known = {column: [cells[number] for number in kept] for column, cells in page.known.items()}
-    return Page(page.queue, page.state, [page.rows[number] for number in kept], known)
+    return StatePage(page.queue, page.state, [page.rows[number] for number in kept], known)
 
 
 def _opened(stored: bytes | None) -> tuple[int, Envelope] | None:
@@ -160,7 +162,7 @@ def _expires_at(opened: tuple[int, Envelope] | None) -> int | None:
     return micros(opened[0] + opened[1].expires_ms)
 
 
-_CELLS: dict[str, Callable[[Page], Sequence[Any]]] = {
+_CELLS: dict[str, Callable[[StatePage], Sequence[Any]]] = {
     "id": lambda page: page.ids,
     "queue": lambda page: page.same(page.queue),
     "state": lambda page: page.same(page.state),

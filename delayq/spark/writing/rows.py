@@ -27,7 +27,7 @@ COLUMNS: dict[str, tuple[tuple[type[t.DataType], ...], str]] = {
 FORMATS = ("text", "json")
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row, and the message that it is to be: an `Outgoing`, or the reason why it is none.
 
     Attributes:
@@ -59,7 +59,7 @@ class Rows:
         _check(schema)
         self._is_json = payload_format == "json" and isinstance(schema["payload"].dataType, t.StringType)
 
-    def read(self, batch: pa.RecordBatch, first: int, now: dt.datetime) -> Iterator[Row]:
+    def read(self, batch: pa.RecordBatch, first: int, now: dt.datetime) -> Iterator[TableRow]:
         """Yield the rows of a batch.
 
         Args:
@@ -75,7 +75,7 @@ class Rows:
                 message = self._outgoing(row, now)
             except InvalidInput as error:
                 message = error
-            yield Row(number, row.get("id"), row.get("expires_at"), message)
+            yield TableRow(number, row.get("id"), row.get("expires_at"), message)
 
     def _outgoing(self, row: Mapping[str, Any], now: dt.datetime) -> Outgoing:
         payload, due_at, delay = row["payload"], row.get("due_at"), row.get("delay")

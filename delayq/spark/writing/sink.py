@@ -24,7 +24,7 @@ from delayq.spark.reading.options import check_known
 from delayq.spark.server import Server, ServerClock, required
 from delayq.spark.writing.ids import Ids
 from delayq.spark.writing.rejects import Reject, write_rejects
-from delayq.spark.writing.rows import Row, Rows
+from delayq.spark.writing.rows import Rows, TableRow
 from delayq.times import delay_ms
 
 DAY = 86_400.0
@@ -76,7 +76,7 @@ class _Sending:
         """Send the rows of a task."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        task = Task(partition, Ids(run, partition), self._unique_ms, keeps_rejects=self._rejects is not None)
+        task = TaskRows(partition, Ids(run, partition), self._unique_ms, keeps_rejects=self._rejects is not None)
         summary = Summary()
         with self._server.queue(self._queue) as queue:
             clock = ServerClock(queue)
@@ -102,7 +102,7 @@ class _Sending:
         log.warning("the write has failed; what was sent stays", queue=self._queue, finished_tasks=done)
 
 
-class Task:
+class TaskRows:
     """What a task knows of its rows.
 
     Attributes:
@@ -118,7 +118,7 @@ class Task:
         self._unique_ms = unique_ms
         self._keeps_rejects = keeps_rejects
 
-    def seal(self, core: Core, rows: Iterable[Row]) -> Iterator[Sealed]:
+    def seal(self, core: Core, rows: Iterable[TableRow]) -> Iterator[Sealed]:
         """Yield the messages that the rows are to be, under the ids that they have in each try.
 
         Raises:
@@ -133,7 +133,7 @@ class Task:
             else:
                 yield sealed
 
-    def _seal(self, core: Core, row: Row) -> Sealed:
+    def _seal(self, core: Core, row: TableRow) -> Sealed:
         if isinstance(row.message, InvalidInput):
             raise row.message
         sealed = seal_one(core, row.message, "")
@@ -145,7 +145,7 @@ class Task:
             message_id = self._ids.make(lasting, row.expires_at)
         return Sealed(message_id, sealed.due, sealed.envelope, "ignore", True, self._unique_ms)
 
-    def _reject(self, row: Row, error: InvalidInput) -> None:
+    def _reject(self, row: TableRow, error: InvalidInput) -> None:
         if not self._keeps_rejects:
             named = "" if row.id is None else f" (id {row.id!r})"
             raise RowRefused(
