@@ -45,6 +45,9 @@ def left() -> Iterator[str]:
     """
     path = archive()
     if path.exists() or "CI" in os.environ:
+        for other in path.parent.glob(f"{path.stem}.*"):
+            if other != path:
+                other.unlink(missing_ok=True)  # of a run that was killed, or that is too late
         yield options()
         return
     path.parent.mkdir(parents=True, exist_ok=True)
