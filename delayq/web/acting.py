@@ -59,18 +59,19 @@ def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:
     route = next((each for each in request.app.routes if each.matches(request.scope)[0] is Match.FULL), None)
     if request.method != "POST" or not isinstance(route, Route) or visit(request).noted:
         return
-    is_login = route.name == "enter"
-    if not is_login and visit(request).user is None:
+    login = request.app.state.login if request.app.state.has_logout and route.name == "enter" else None
+    if login is None and visit(request).user is None:
         return
     form, about = visit(request).form, route.matches(request.scope)[1]["path_params"]
-    line = {"who": who(request), "action": route.name, "outcome": f"{verdict}: {why}"}
-    if is_login:
-        line |= {"who": form.get("name", "nobody"), "action": "login", "from": client_address(request)}
+    name, action = who(request), route.name
+    if login is not None:
+        name, action = form.get("name", "") if login.asks_name else "token", "login"
+        about = {"from": client_address(request)}
     elif form.get("act") and route.name in {"confirm", "run"}:
-        line["action"] = form["act"]
+        action = form["act"]
     elif form.get("act") and route.name == "schedule":
-        line["action"] = f"schedule {form['act']}"
-    note(request, about | line)
+        action = f"schedule {form['act']}"
+    note(request, {"who": name, "action": action} | about | {"outcome": f"{verdict}: {why}"})
 
 
 def _bounded(value: Any) -> Any:

@@ -61,6 +61,10 @@ class Guard:
         session = (self._sessions.read(held) if held else None) or self._sessions.new()
         visit = self._visit(request, session)
         enter(scope, visit)
+        if visit.user is None and self._bearer(request) is not None:
+            acting.note(
+                request, {"who": "token", "action": "login", "from": client_address(request), "outcome": "refused"}
+            )
         before = self._sessions.written(session)
         answer = await self._refusal(request, visit) or self._app
 
@@ -82,14 +86,20 @@ class Guard:
         elif callable(login):
             user = login(request)
         else:
-            user = login.user(session.user) if session.user else self._program(request, login)
+            user = login.user(session.user) if session.user else self._program(request)
         may_act = user is not None and user.role == "operator" and not self._rules.read_only
         return Visit(session, user, self._sessions.token(session), may_act)
 
-    def _program(self, request: Request, login: Login) -> User | None:
-        """Return the user of a program that reads with the token in its request; it may guess as often as a browser."""
+    def _bearer(self, request: Request) -> str | None:
+        """Return the token in the request of a program that reads; None where there is none, or none is asked for."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not isinstance(login, Token) or request.method not in READING:
+        is_asked_for = isinstance(self._rules.login, Token) and request.method in READING
+        return token if is_asked_for and scheme.lower() == "bearer" else None
+
+    def _program(self, request: Request) -> User | None:
+        """Return the user of a program that reads with the token; it may guess as often as a browser."""
+        login, token = self._rules.login, self._bearer(request)
+        if token is None or not isinstance(login, Token):
             return None
         attempts, address = request.app.state.attempts, client_address(request)
         user = None if attempts.begin(address) else login.user_with(token)

@@ -135,6 +135,24 @@ def test_login_that_was_forged_is_told_with_the_name_and_the_address(enter: Ente
     assert line["outcome"].startswith("refused: The form is out of date")
 
 
+def test_login_by_a_token_that_was_forged_names_nobody_else(enter: Enter, lines: list[Any]):
+    client = enter(login=Token(TOKEN), audit=lines.append)
+    assert client.post("/login", data={"name": "ann", "secret": TOKEN}, headers=OWN).status_code == 403
+    assert [(line["who"], line["action"]) for line in lines] == [("token", "login")]
+
+
+def test_wrong_token_of_a_program_is_told_and_the_right_one_is_no_login(enter: Enter, queue: Queue, lines: list[Any]):
+    queue.send("hello")
+    client = enter(login=Token(TOKEN), audit=lines.append)
+    assert client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert lines == []
+    client.cookies.clear()
+    client.get("/login", headers={"authorization": "Bearer a guess"})
+    assert lines == [{"who": "token", "action": "login", "from": "127.0.0.1", "outcome": "refused"}]
+    client.get("/", headers={"authorization": "Basic of a proxy"})
+    assert len(lines) == 1
+
+
 def test_stranger_leaves_no_line_with_an_action(enter: Enter, queue: Queue, lines: list[Any]):
     queue.send("hello")
     client = enter(login=Token(TOKEN), audit=lines.append)
