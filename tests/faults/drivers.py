@@ -15,7 +15,7 @@ from typing import Self
 from tests.faults.world import ROOT, Broken
 from tests.waiting import eventually
 
-BEGIN_SECONDS = 60.0  # Java, Spark and what an earlier run has left, on a machine under load
+BEGIN_SECONDS = 180.0  # Java, Spark and what an earlier run has left, on a machine under load
 DONE_SECONDS = 600.0
 LATEST_SECONDS = 4.0  # from when a driver is at work to its end
 WORKER = b"pyspark.worker"

@@ -21,7 +21,7 @@ RATE = 125  # messages a second that are sent; as many fall due that were sent b
 WORK = 0.02  # seconds a message: one consumer alone cannot handle them
 START_SECONDS = 1.0  # about what the processes take to start
 RESUME_SECONDS = 5.0
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
 DRAIN_SECONDS = 120.0
 
 

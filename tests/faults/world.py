@@ -21,7 +21,7 @@ from tests.servers import RedisServer, server_binaries
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-STOP_SECONDS = 30.0
+STOP_SECONDS = 120.0
 # The keys that a drained queue leaves.
 LASTING = (
     b":meta",

@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 KEYS = QueueKeys("delayq", NAME)
 FAR = 3600.0  # seconds
-DOCTOR_SECONDS = 60.0
+DOCTOR_SECONDS = 120.0
 MISSING = "payload-missing"
 
 Named: TypeAlias = set[tuple[str, str | None]]
