@@ -18,7 +18,10 @@ FAILS, REJECTED, LATE, LEFT = 3, 4, COUNT, COUNT + 1  # the payloads of some
 CALLS = ("unacked", "rescue", "poll", "ack", "fail", "bury", "retake", "hold", "ripe", "append", "forget")
 CUTS: list[tuple[str, Way]] = [*((call, "after") for call in CALLS), ("poll", "before"), ("ack", "before")]
 
-Life = Callable[[str, Callable[[Record], None], Callable[[], bool]], None]
+PATIENCE = 10.0  # seconds that a consumer may stand still
+HELD = 12.0  # seconds between two attempts, in which the record is to be held
+
+Life = Callable[[str, Callable[[Record], None], Callable[[], bool], float], None]
 
 
 @pytest.fixture
@@ -27,18 +30,18 @@ def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
         yield proxy
 
 
-def lives(url: str, handler: Callable[[Record], None], is_done: Callable[[], bool]) -> None:
+def lives(url: str, handler: Callable[[Record], None], is_done: Callable[[], bool], wait: float) -> None:
     """Let a consumer live until all is done."""
     with Topic("orders", url=url) as topic:
         group = topic.group("billing", max_deliveries=5)
-        consumer = TopicConsumer(group, handler, ack_timeout=1, backoff=backoff.fixed(0.5))
+        consumer = TopicConsumer(group, handler, ack_timeout=PATIENCE, backoff=backoff.fixed(wait))
         consumer.start()
         done = eventually(is_done)
         consumer.stop()
         assert done
 
 
-def lives_async(url: str, handler: Callable[[Record], None], is_done: Callable[[], bool]) -> None:
+def lives_async(url: str, handler: Callable[[Record], None], is_done: Callable[[], bool], wait: float) -> None:
     """Let one of the async face live."""
 
     async def handle(record: Record) -> None:
@@ -47,7 +50,7 @@ def lives_async(url: str, handler: Callable[[Record], None], is_done: Callable[[
     async def live() -> bool:
         async with aio.Topic("orders", url=url) as topic:
             group = await topic.group("billing", max_deliveries=5)
-            consumer = aio.TopicConsumer(group, handle, ack_timeout=1, backoff=backoff.fixed(0.5))
+            consumer = aio.TopicConsumer(group, handle, ack_timeout=PATIENCE, backoff=backoff.fixed(wait))
             await consumer.start()
             done = await asyncio.to_thread(eventually, is_done)
             await consumer.stop()
@@ -84,7 +87,12 @@ def test_every_record_is_handled_when_a_connection_is_cut(
         topic.publish_many([NewRecord(number) for number in range(COUNT)])
         topic.publish(LATE, delay=0.3)
         proxy.decide = decide
-        life(proxy.url, handle, lambda: len(handled) == COUNT + 2 and not group.unacked() and proxy.cuts == 1)
+        wait = HELD if call == "hold" else 0.5
+
+        def is_done() -> bool:
+            return len(handled) == COUNT + 2 and not group.unacked() and proxy.cuts == 1
+
+        life(proxy.url, handle, is_done, wait)
         assert sorted(handled) == list(range(COUNT + 2))
         assert [letter.record.payload for letter in group.dead()] == [REJECTED]
         if call not in {"rescue", "retake"}:
