@@ -18,7 +18,7 @@ from delayq.errors import DelayqError
 from delayq.web import failing, headers
 from delayq.web.acting import Audit, logged
 from delayq.web.attempts import Attempts
-from delayq.web.guard import Guard, Rules
+from delayq.web.guard import AROUND, Guard, Rules
 from delayq.web.logins import Login, User
 from delayq.web.pages import PAGES
 from delayq.web.servers import Places, servers_of
@@ -37,7 +37,9 @@ class Dashboard(Starlette):
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await super().__call__(scope, receive, headers.guarded(scope, send))
+        # What the path of an application around it names is not of these pages: nor is it for their audit lines.
+        own = {**scope, "path_params": {}, AROUND: scope.get("path_params", {})}
+        await super().__call__(own, receive, headers.guarded(scope, send))
 
     async def close(self) -> None:
         """Stop tasks, end what is live, and close the connections."""

@@ -20,6 +20,9 @@ READING = {"GET", "HEAD"}
 MOST_FIELDS = 1000
 """Of a form: a page of messages has half as many. A million of them, which fit in it, would take seconds to read."""
 
+AROUND = "delayq.around"
+"""Where a scope holds what the path of the application around the dashboard names, for who knows users by it."""
+
 LOCAL = User("local")
 """Who comes where no login is asked for."""
 
@@ -84,7 +87,7 @@ class Guard:
         if login is None:
             user: User | None = LOCAL
         elif callable(login):
-            user = login(request)
+            user = login(Request({**request.scope, "path_params": request.scope[AROUND]}))
         else:
             user = login.user(session.user) if session.user else self._program(request)
         may_act = user is not None and user.role == "operator" and not self._rules.read_only

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delayq import Queue
-from delayq.web import Token
+from delayq.web import Token, User
 from tests.web.conftest import OWN, Enter, token_on
 
 TOKEN = "a token that is long enough"
@@ -57,3 +59,26 @@ def test_dashboard_works_behind_a_proxy_that_names_its_prefix(enter: Enter, queu
 
     walk(enter(around=proxied, login=Token(TOKEN)), "/queues")
     assert queue.stats().paused_since is not None
+
+
+def test_names_in_the_path_of_the_application_around_it_are_for_its_login_alone(enter: Enter, queue: Queue):
+    queue.send("hello")
+    lines: list[Any] = []
+
+    def known(request: Request) -> User | None:
+        return User("ann") if request.path_params == {"server": "east", "event": "a secret"} else None
+
+    client = enter(
+        around=lambda inner: Starlette(routes=[Mount("/{server}/{event}/queues", inner)]),
+        login=known,
+        audit=lines.append,
+    )
+    prefix = "/east/a secret/queues"
+    assert "/east/a%20secret/queues/east/" not in client.get(f"{prefix}/").text
+    emails = f"{prefix}/main/queues/emails"
+    paused = client.post(f"{emails}/pause", data={"csrf": token_on(client.get(emails).text)}, headers=OWN)
+    assert (paused.status_code, paused.headers["location"]) == (303, emails.replace(" ", "%20"))
+    told = client.post(f"{emails}/confirm", data={"csrf": token_on(client.get(emails).text), "act": "x"}, headers=OWN)
+    assert told.status_code == 400
+    assert [sorted(line) for line in lines] == [["action", "outcome", "queue", "server", "who"]] * 2
+    assert [line["server"] for line in lines] == ["main"] * 2
