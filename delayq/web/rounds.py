@@ -51,12 +51,17 @@ async def in_earnest(
     Raises:
         ServerError: it is silent still, so that no queue is to be blamed.
     """
-    seen = await in_turns(names, look)
-    failed = [each.name for each in seen if each.error]
-    if failed:
-        await answer()
-        again = {each.name: each for each in await in_turns(failed, look)}
-        seen = [again.get(each.name, each) for each in seen]
+    seen: list[Seen] = []
+    for start in range(0, len(names), AT_ONCE):
+        turn = await in_turns(names[start : start + AT_ONCE], look)
+        failed = [each.name for each in turn if each.error]
+        if failed:
+            await answer()  # before more of them wait for nothing
+            again = {each.name: each for each in await in_turns(failed, look)}
+            if any(each.error for each in again.values()):
+                await answer()  # it may have fallen silent only now
+            turn = [again.get(each.name, each) for each in turn]
+        seen += turn
     return seen
 
 

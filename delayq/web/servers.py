@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from delayq import urls
 from delayq.aio import Queue, Topic
@@ -70,7 +70,7 @@ class Server:
     async def answer(self) -> None:
         """Raise ServerError, unless the server answers."""
         client: Any = await self.client()
-        with _translated():
+        with _translated(), contextlib.suppress(NoPermissionError):  # which is an answer
             await client.ping()
 
     async def queue(self, name: str) -> Queue:

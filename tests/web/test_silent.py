@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from delayq import Queue
+from delayq.errors import ServerError
 from delayq.web import rounds
 from delayq.web.listing import View
 from delayq.web.seeing import Seen, glance
@@ -93,6 +94,62 @@ def test_page_of_a_server_that_is_silent_blames_no_queue(
         assert (sight.troubled, [each.error for each in sight.queues]) == (0, [""] * 10)
 
     watched(own_server, look)
+
+
+def test_page_of_a_server_that_is_silent_waits_for_a_few_queues_and_not_for_all(
+    own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rounds.Round, "ask", lambda _: None)
+    asked = list[str]()
+
+    async def look(watch: Watch) -> None:
+        assert not (await watch.now(View())).error
+        look_at = watch.look_at
+
+        async def noted(name: str, since: float) -> Seen:
+            asked.append(name)
+            return await look_at(name, since)
+
+        monkeypatch.setattr(watch, "look_at", noted)
+        silenced(signal.SIGSTOP)
+        assert (await watch.now(View())).error
+
+    watched(own_server, look)
+    assert asked == NAMES[: rounds.AT_ONCE]
+
+
+def test_server_that_falls_silent_between_two_looks_at_a_queue_is_not_mistaken_for_it(
+    own_server: RedisServer, silenced: Callable[[signal.Signals], None]
+):
+    looks = list[str]()
+
+    async def look(watch: Watch) -> None:
+        async def noted(name: str) -> Seen:
+            silenced(signal.SIGSTOP)
+            looks.append(name)
+            seen = await watch.safely(name, glance)
+            if len(looks) == 1:
+                silenced(signal.SIGCONT)
+            return seen
+
+        await watch.safely(NAMES[0], glance)
+        with pytest.raises(ServerError):
+            await rounds.in_earnest(NAMES[:1], noted, watch.server.answer)
+
+    watched(own_server, look)
+    assert looks == NAMES[:1] * 2
+
+
+def test_server_that_refuses_to_say_that_it_is_there_has_answered(own_server: RedisServer):
+    with own_server.client() as client:
+        client.acl_setuser("looks", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-ping"])
+
+    async def ask() -> None:
+        known = Server("main", f"{own_server.url}?username=looks&password=x", "delayq")
+        await known.answer()
+        await known.close()
+
+    asyncio.run(ask())
 
 
 def test_queue_in_trouble_that_is_told_by_its_name_is_looked_at_with_the_page(
