@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, Protocol, Self, get_args
 
@@ -18,6 +19,8 @@ Role = Literal["operator", "viewer"]
 
 LEAST_TOKEN = 16
 LEAST_PASSWORD = 8
+KNOWN_SECONDS = 180 * 24 * 3600
+"""For which a browser is known as one in which somebody has logged in."""
 
 
 class User(msgspec.Struct, frozen=True):
@@ -96,6 +99,7 @@ class Users:
 
     Args:
         lines: ``name:role:hash`` each, as `user_line` makes them; empty ones and those that begin with # are skipped.
+        clock: tells the time, in seconds since 1970.
 
     Raises:
         InvalidInput: naming the line and what is wrong with it.
@@ -103,7 +107,8 @@ class Users:
 
     asks_name = True
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[str], clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._users: dict[str, User] = {}
         self._hashes: dict[str, str] = {}
         self._nobodys = hashed(secrets.token_urlsafe())
@@ -127,15 +132,17 @@ class Users:
         return self._users.get(name)
 
     def device(self, name: str) -> str:
-        """Return what a browser keeps: signed with what is kept of the password, and so good until that is another.
+        """Return what a browser keeps: until when, signed with what is kept of the password, and no good for another.
 
         Source: OWASP, "Slow Down Online Guessing Attacks with Device Cookies".
         """
-        return self._signed(name, secrets.token_urlsafe(16))
+        return self._signed(name, f"{int(self._clock()) + KNOWN_SECONDS}-{secrets.token_urlsafe(16)}")
 
     def knows(self, name: str, device: str) -> bool:
-        """Whether `device` has made this, for this user and this password."""
-        return hmac.compare_digest(self._signed(name, device.partition(".")[0]).encode(), device.encode())
+        """Whether `device` has made this, for this user and this password, within `KNOWN_SECONDS`."""
+        said = device.partition(".")[0]
+        is_own = hmac.compare_digest(self._signed(name, said).encode(), device.encode())
+        return is_own and int(said.partition("-")[0]) > self._clock()
 
     async def check(self, name: str, secret: str, is_known: bool = False) -> User | None:
         """Compare with what is kept of the password; a name that is not there takes as long.
@@ -149,10 +156,10 @@ class Users:
         is_right = await self._lanes[is_known].matches(secret, self._hashes.get(name, self._nobodys))
         return self._users.get(name) if is_right else None
 
-    def _signed(self, name: str, nonce: str) -> str:
+    def _signed(self, name: str, said: str) -> str:
         kept = self._hashes.get(name, self._nobodys)
-        mac = hmac.digest(kept.encode(), f"delayq device {nonce} {name}".encode(), "sha256")
-        return f"{nonce}.{mac.hex()}"
+        mac = hmac.digest(kept.encode(), f"delayq device {said} {name}".encode(), "sha256")
+        return f"{said}.{mac.hex()}"
 
     def _add(self, number: int, line: str) -> None:
         name, _, rest = line.partition(":")

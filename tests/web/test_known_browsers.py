@@ -11,6 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delayq.web import Token, Users, app, passwords, user_line
+from delayq.web.logins import KNOWN_SECONDS
 from tests.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter, log_in, token_on
 from tests.web.following import holds
@@ -107,10 +108,22 @@ def test_what_a_browser_keeps_is_of_one_user_and_one_password():
     assert [each for each in forged if users.knows("ann", each)] == []
 
 
+def test_what_a_browser_keeps_is_good_for_half_a_year_even_if_a_thief_keeps_it_longer():
+    now = [1_790_000_000.0]
+    users = Users([ANN], clock=lambda: now[0])
+    device = users.device("ann")
+    now[0] += KNOWN_SECONDS - 1
+    assert users.knows("ann", device)
+    now[0] += 1
+    assert not users.knows("ann", device)
+    until, _, rest = device.partition("-")
+    assert not users.knows("ann", f"{int(until) + 60}-{rest}")
+
+
 def test_what_a_browser_keeps_is_for_the_login_of_the_server_alone_and_lets_nobody_in(enter: Enter):
     client = enter(login=Users([ANN]))
     (kept,) = [each for each in log_in(client, "correct horse", "ann").headers.get_list("set-cookie") if DEVICE in each]
-    assert "; HttpOnly; Max-Age=15552000; Path=/login; SameSite=lax" in kept
+    assert f"; HttpOnly; Max-Age={KNOWN_SECONDS}; Path=/login; SameSite=lax" in kept
     assert keeping(client, client.cookies[DEVICE]).get("/").status_code == 303
     own = {"origin": "https://127.0.0.1"}
     over_tls = enter(login=Users([ANN]), base_url="https://127.0.0.1")

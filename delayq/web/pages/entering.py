@@ -9,12 +9,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from delayq.web import acting, rendering
-from delayq.web.logins import Login, User
+from delayq.web.logins import KNOWN_SECONDS, Login, User
 from delayq.web.passwords import MOST_SECRET, Busy
 from delayq.web.visiting import client_address, cookie_name, visit
-
-KNOWN_SECONDS = 180 * 24 * 3600
-"""For which a browser keeps that somebody has logged in with it."""
 
 
 async def show(request: Request) -> Response:
