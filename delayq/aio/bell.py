@@ -62,6 +62,7 @@ class Bell:
             heed_cancels(asked)
         except RedisError as error:
             await self.close()
+            heed_cancels(asked)
             raise translate(error) from error
         except BaseException:
             await self.close()

@@ -70,6 +70,7 @@ class Connection:
                         self._cluster = Cluster(client) if isinstance(client, RedisCluster) else None
                         self._client = client
                 except (RedisError, RedisClusterException) as error:
+                    heed_cancels(asked)
                     raise translate(error) from error
                 except IndexError as error:  # of a list of masters
                     raise translate(RedisClusterException("no node of the cluster has a slot yet")) from error
@@ -143,6 +144,7 @@ class Connection:
             heed_cancels(asked)
             raise translate(error) from error
         except Exception as error:  # redis-py's own, when another task closes the connection that it is using
+            heed_cancels(asked)
             if self._client is client:
                 raise
             raise ServerUnreachable("the connection was closed while it was in use: call again") from error

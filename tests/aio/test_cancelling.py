@@ -13,7 +13,7 @@ import redis
 from redis.asyncio.connection import AbstractConnection
 
 from delayq import Sending
-from delayq.aio import Queue
+from delayq.aio import Queue, clients
 from delayq.aio.bell import Bell
 from delayq.aio.waiter import Waiter
 from tests.aio.conftest import Run
@@ -61,6 +61,44 @@ def test_cancel_that_a_send_forgets_is_heeded(
             assert not victims
             assert task.cancelled()
             await queue.stats()
+
+    run(main())
+
+
+async def forget_a_cancel_and_fail(*_: Any, **__: Any) -> None:
+    """As a send does that is cancelled when its bytes are out, and whose connection breaks before the reply."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    raise redis.ConnectionError("broken")
+
+
+def test_cancel_that_is_forgotten_while_it_connects_in_vain_is_heeded(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def main() -> None:
+        monkeypatch.setattr(clients, "check_server", forget_a_cancel_and_fail)
+        async with Queue("jobs", url=url) as queue:
+            task = asyncio.create_task(queue.stats())
+            await asyncio.wait({task})
+            assert task.cancelled()
+
+    run(main())
+
+
+def test_cancel_that_a_bell_forgets_before_its_connection_breaks_is_heeded(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            client: Any = await queue.connection.connected()
+            bell = Bell(client, "a-bell")
+            monkeypatch.setattr(Bell, "_connect", forget_a_cancel_and_fail)
+            task = asyncio.create_task(bell.listen())
+            await asyncio.wait({task})
+            assert task.cancelled()
 
     run(main())
 
