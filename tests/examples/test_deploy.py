@@ -2,7 +2,7 @@
 
 Each command runs as a process with the environment of its file and no other, on a real server, and is asked by its
 probes and stopped by its signal, within its time. Only the address of Redis is another one, and the ports, wherever a
-file has them: tests run side by side, without a network of their own.
+file has them: tests run side by side, without a network of their own. And no test keeps a time: all are stretched.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tests.waiting import eventually
 DEPLOY = ROOT / "examples" / "deploy"
 REDIS = "redis://redis:6379/0"
 DELAYQ = Path(sys.prefix) / "bin" / "delayq"
+SLOWER = 8  # times as slow as what the files are for: as much longer is each time that ends a program
 GRACE = {"docker": "10s", "systemd": "90s", "kubernetes": "30s"}  # where a file gives none
 
 APP = """
@@ -102,7 +103,7 @@ class Running:
     def end(self) -> int:
         """Stop it as its file says; return its exit code, once all that it has started has ended."""
         try:
-            code = self.process.wait(self.service.grace)
+            code = self.process.wait(SLOWER * self.service.grace)
         finally:
             self.close()
         return code
@@ -156,7 +157,11 @@ def queue(redis_of_compose: RedisServer) -> Iterator[Queue]:
 
 
 def delayq(words: Sequence[str]) -> list[str]:
-    return [str(DELAYQ), *words]
+    slower = [
+        f"{SLOWER * parse_duration(word)}s" if before == "--shutdown-timeout" else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
+    return [str(DELAYQ), *slower]
 
 
 def of_docker(text: Callable[[str], str], name: str) -> Service:
