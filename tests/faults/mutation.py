@@ -17,7 +17,7 @@ from tests.servers import KNOWN_VERSIONS, server_binaries
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent / "mutations"
 COPIED = "tests/faults/copied.py"
-RUN_SECONDS = 800.0  # against a run that hangs; one takes some seconds, or a minute where a test waits in vain
+RUN_SECONDS = 800.0  # against a run that hangs; one takes some seconds, or four minutes where a test waits in vain
 ASSERTION = re.compile(r"AssertionError|assert |Failed: DID NOT RAISE")
 
 
