@@ -169,7 +169,7 @@ class Run(msgspec.Struct, frozen=True):
 
     Attributes:
         created_ms: when it first began; a rerun writes the same.
-        files: as ``HOUR/NAME``, of the last try that has written all of its own; empty before.
+        files: as ``HOUR/NAME``, of the last try that has written all of its own; empty before, or when it has no rows.
         repeated: rows that were left out, since another one of their hour has the same id.
         rejected: rows that cannot be sent.
     """

@@ -170,7 +170,7 @@ class Shelf:
         if file is None or exists(f"{self.folder(hour)}/{name}"):
             return False
         run = self.run(file.source)  # read last: it is noted before a file is removed
-        return run is not None and bool(run.files) and f"{hour}/{name}" not in run.files
+        return run is not None and (run.files != [] or run.state == "written") and f"{hour}/{name}" not in run.files
 
     def runs(self) -> list[Run]:
         """Return what all runs have written."""

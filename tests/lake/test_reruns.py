@@ -88,6 +88,21 @@ def test_hour_that_a_rerun_leaves_empty_during_a_load_has_nothing_to_load(
     assert queue.stats().sent == 0
 
 
+def test_run_that_is_done_again_without_any_row_has_lost_nothing(
+    queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
+):
+    queue.send("x", delay=3 * HOUR, id="other")  # by which the hour is looked at
+    defer("a", "b", hours=3)
+    clock.later(2 * HOUR)
+    rerun_behind(queue, lake, break_off_behind_a_send(queue, lake, "R-0"), defer, "R-0")
+    assert counted(load(queue, lake), "sent") == (1,)
+    assert examine(queue, str(lake)).findings == []
+    clock.later(30 * HOUR)
+    defer("a", "b", hours=3)
+    with pytest.raises(LakeMismatch, match="broke off so long ago that Redis no longer knows"):
+        load(queue, lake)
+
+
 def rerun_behind(
     queue: Queue,
     lake: Path,

@@ -173,7 +173,8 @@ class Deferring(DataSourceArrowWriter):
         files = sorted(path for each in wrote for path in each.files)
         repeated, rejected = sum(each.repeated for each in wrote), sum(each.rejected for each in wrote)
         run = Run(self._run.run, self._run.created_ms, "writing", files, repeated, rejected)
-        self._shelf.put_run(run)  # first: who misses a file that is removed sees that others are in its place
+        # First: who misses a file that is removed sees that others are in its place, or that the run has none any more.
+        self._shelf.put_run(run if files else replace(run, state="written"))
         self._remove_all_but(set(files))
         self._shelf.put_run(replace(run, state="written"))
 
