@@ -107,6 +107,31 @@ def test_function_edits_each_before_it_goes_back(spark: SparkSession, server: Se
     assert_whole(queue)
 
 
+class Silent(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("silent")
+
+
+def hostile(letter: dict[str, Any]) -> dict[str, Any] | None:
+    """Fail in a way that not every error does; by its id."""
+    errors = {"exits": SystemExit(3), "silent": Silent(), "surrogate": ValueError("no file caf\udce9")}
+    if letter["id"] in errors:
+        raise errors[letter["id"]]
+    headers: dict[str, dict[str, Any]] = {"name": {"caf\udce9": "x"}, "value": {"x": "caf\udce9"}}
+    return {"headers": headers[letter["id"]]} if letter["id"] in headers else None
+
+
+def test_edit_that_fails_in_whatever_way_holds_up_no_other(spark: SparkSession, server: Server, queue: Queue):
+    bury(queue, "broken", **dict.fromkeys(("a", "exits", "m", "name", "silent", "surrogate", "value", "z"), "old"))
+    told = redrive(spark, server, "emails", edit=hostile)
+    assert (told.sent, told.failed) == (3, 5), told
+    assert {"SystemExit: 3", "Silent", "ValueError: no file caf\\udce9"} <= told.reasons.keys()
+    assert dead(queue) == ["exits", "name", "silent", "surrogate", "value"]
+    assert_whole(queue)
+
+
 def test_dead_letter_that_has_died_anew_since_it_was_read_is_left_alone(
     spark: SparkSession, redis_server: RedisServer, server: Server, queue: Queue
 ):

@@ -14,6 +14,7 @@ from delayq.errors import InvalidInput, UnreadableEnvelope
 from delayq.operations.core import Core
 from delayq.operations.editing import edit
 from delayq.operations.sealing import due_word
+from delayq.outcome import error_text
 from delayq.spark.server import Server
 from delayq.times import timestamp_ms
 
@@ -84,8 +85,8 @@ class Mender:
         try:
             if self._edit is not None:
                 changes = _changes(self._edit(_as_sent(row)))
-        except Exception as error:  # noqa: BLE001  # the user's function may raise what it likes
-            return Outcome(FAILED, f"{type(error).__name__}: {error}")
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too: an edit must not end its task
+            return Outcome(FAILED, error_text(error))
         if changes:
             moved = yield from edit(core, row["id"], delay=self._delay, died_at=died_at, **changes)
         else:
