@@ -158,6 +158,17 @@ def test_what_is_refused_by_a_send_is_refused_by_a_lake(spark: SparkSession, lak
     assert pq.read_table(path).to_pylist()[0]["reason"] == "payload is null"
 
 
+def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
+    spark: SparkSession, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows = table(spark).selectExpr("CAST(NULL AS STRING) AS payload", "due_at").limit(60)
+    by_hours = deferring._by_hours  # noqa: SLF001  # which decides how many tasks there are
+    for tasks in (3, 1):
+        monkeypatch.setattr(deferring, "_by_hours", lambda *given, tasks=tasks: by_hours(*given).repartition(tasks))
+        defer(spark, rows, str(lake), "jobs", run="r", rejects=str(tmp_path / "rejects"))
+        assert sum(pq.read_metadata(each).num_rows for each in files(tmp_path / "rejects")) == 60
+
+
 def test_bad_names_and_columns_are_refused_before_anything_is_written(spark: SparkSession, lake: Path):
     with pytest.raises(InvalidInput, match=r"run '\.\./r'"):
         defer(spark, table(spark), str(lake), "jobs", run="../r")

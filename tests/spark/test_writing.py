@@ -192,6 +192,20 @@ def test_rows_that_cannot_be_sent_are_put_aside_with_their_reasons(
     assert "300 bytes long" in rejects["g" * 300]
 
 
+def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    def rejected(partitions: int, run: str) -> list[str]:
+        rows = table(spark, [(each, None, 1) for each in "abcd"], "id string, payload string, delay int", partitions)
+        written(rows, redis_server.url, tmp_path, run=run, mode="PERMISSIVE", rejects=str(tmp_path / "rejects"))
+        return sorted(row["id"] for row in pq.read_table(tmp_path / "rejects").to_pylist())
+
+    assert rejected(4, "r") == ["a", "b", "c", "d"]
+    assert rejected(2, "r") == ["a", "b", "c", "d"]
+    assert rejected(2, "r-0") == sorted("abcd" * 2)
+    assert rejected(1, "r") == sorted("abcd" * 2)
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "told"),
     [
@@ -259,3 +273,17 @@ def test_stream_sends_each_row_once_though_a_batch_is_done_again(
                 path.unlink()
             run()
             assert queue.receive(500) == []
+
+
+def test_stream_leaves_a_file_only_for_tasks_that_have_rejected_something(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    source, rejects = tmp_path / "source", tmp_path / "rejects"
+    source.mkdir()
+    stream = spark.readStream.schema("payload string, delay int").parquet(str(source))
+    sending = stream.writeStream.format("delayq").options(url=redis_server.url, queue="jobs", mode="PERMISSIVE")
+    sending = sending.options(rejects=str(rejects), run="s", checkpointLocation=str(tmp_path / "checkpoint"))
+    for payload in ("x", None, "y"):
+        spark.createDataFrame([(payload, 0)], "payload string, delay int").write.mode("append").parquet(str(source))
+        sending.trigger(availableNow=True).start().awaitTermination()
+    assert [path.name.rpartition("-")[0] for path in rejects.iterdir()] == ["s-1"]

@@ -26,7 +26,7 @@ from delayq.operations.core import Core, Settings
 from delayq.spark.failures import put_aside_by, translated
 from delayq.spark.jobs.tables import read_messages
 from delayq.spark.writing.ids import Ids
-from delayq.spark.writing.rejects import Reject, write_rejects
+from delayq.spark.writing.rejects import Reject, forget_rejects, write_rejects
 from delayq.spark.writing.rows import Rows
 from delayq.spark.writing.sink import TaskRows
 from delayq.times import from_ms
@@ -158,7 +158,7 @@ class Deferring(DataSourceArrowWriter):
             rejects += task.rejects
         wrote.rejected = len(rejects)
         if self._rejects is not None:
-            write_rejects(self._rejects, f"{self._run.run}-{partition}", rejects)
+            write_rejects(self._rejects, self._run.run, partition, rejects)
         return wrote
 
     def _sealed(self, task: TaskRows, batch: pa.RecordBatch) -> Iterator[Row]:
@@ -176,6 +176,8 @@ class Deferring(DataSourceArrowWriter):
         # First: who misses a file that is removed sees that others are in its place, or that the run has none any more.
         self._shelf.put_run(run if files else replace(run, state="written"))
         self._remove_all_but(set(files))
+        if self._rejects is not None:
+            forget_rejects(self._rejects, self._run.run, len(messages))
         self._shelf.put_run(replace(run, state="written"))
 
     def _remove_all_but(self, written: set[str]) -> None:

@@ -23,7 +23,7 @@ from delayq.spark.failures import ASIDE
 from delayq.spark.reading.options import check_known
 from delayq.spark.server import Server, ServerClock, required
 from delayq.spark.writing.ids import Ids
-from delayq.spark.writing.rejects import Reject, write_rejects
+from delayq.spark.writing.rejects import Reject, forget_rejects, write_rejects
 from delayq.spark.writing.rows import Rows, TableRow
 from delayq.times import delay_ms
 
@@ -72,8 +72,8 @@ class _Sending:
         self._rejects = required(options, "rejects") if self._mode == "PERMISSIVE" else None
         self._summary = options.get("summary")
 
-    def run(self, batches: Iterator[pa.RecordBatch], run: str) -> Wrote:
-        """Send the rows of a task."""
+    def run(self, batches: Iterator[pa.RecordBatch], run: str, even_none: bool = True) -> Wrote:
+        """Send the rows of a task; `even_none` as in `write_rejects`."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         task = TaskRows(partition, Ids(run, partition), self._unique_ms, keeps_rejects=self._rejects is not None)
@@ -85,7 +85,7 @@ class _Sending:
                 new = queue.connection.do(send_new(queue.core, sealed))
                 summary += Summary(sent=sum(new), existing=len(new) - sum(new))
         if self._rejects is not None:
-            write_rejects(self._rejects, f"{run}-{partition}", task.rejects)
+            write_rejects(self._rejects, run, partition, task.rejects, even_none)
         return Wrote(summary + Summary(rejected=len(task.rejects)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None = None) -> None:
@@ -95,6 +95,11 @@ class _Sending:
         log.info("rows sent", queue=self._queue, **told)
         if self._summary is not None:
             write_json(self._summary, {"queue": self._queue} | told)
+
+    def forget(self, run: str, tasks: int) -> None:
+        """Remove the rejects of an earlier try of a run that had more tasks."""
+        if self._rejects is not None:
+            forget_rejects(self._rejects, run, tasks)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell that the job has failed: what was sent stays, and a rerun under the same ids leaves it."""
@@ -168,6 +173,7 @@ class Sink(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell what was sent."""
+        self._sending.forget(self._run, len(messages))
         self._sending.commit(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -191,7 +197,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId")
         assert query is not None, "Spark tells each task its query"
         assert batch is not None, "Spark tells each task its batch"
-        return self._sending.run(iterator, f"{query}-{batch}")
+        return self._sending.run(iterator, f"{query}-{batch}", even_none=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
         """Tell what was sent."""
