@@ -26,7 +26,7 @@ from delayq.times import Seconds, from_ms, milliseconds, show_moment
 if TYPE_CHECKING:
     from delayq.lake.shelf import Shelf
 
-HOLD_MS = 600_000  # for a change to write its file: and a load, which has looked for changes before, is over by then
+HOLD_MS = 600_000  # for a change to write its file: and a load that has looked for changes before has sent by then
 RESERVE_MS = 86_400_000  # behind its hour: a load that broke off is finished within a day
 
 
@@ -70,9 +70,11 @@ class Far:
         if told != "unknown":
             return told
         resting = yield partial(self._shelf.find, message_id)
-        if resting is not None and (yield from self._hold(resting)) is not None:
+        if resting is not None and (token := (yield from self._hold(resting))) is not None:
             yield partial(self._shelf.withdraw, resting)
-            return "cancelled"
+            # Not so when this process has stood still, and the hold has run out: a load may have passed by.
+            if (yield from self._mark(resting)) in (token, None):
+                return "cancelled"
         told = yield from managing.cancel(self._core, message_id)  # it may have been loaded meanwhile
         return (yield from self._unless_held(told, resting))
 

@@ -69,8 +69,8 @@ def hydrate(
         the files that were loaded, by their hours.
 
     Raises:
-        LakeMismatch: a file is gone or was changed, a load that broke off can no longer be completed, or a run was
-            done again too late; everything else was loaded.
+        LakeMismatch: a file is gone or was changed, a load that broke off can no longer be completed, a run was done
+            again too late, or this process stood still behind a look; everything else was loaded.
     """
     shelf = Shelf(lake, queue.name)
     now_ms = queue.connection.do(server_ms(queue.core)) if now is None else timestamp_ms(now, "now")
@@ -82,7 +82,7 @@ def hydrate(
 
 
 def _here(queue: Queue, shelf: Shelf) -> Load:
-    looks = Looks(shelf)
+    looks = Looks(queue, shelf)
     return lambda tasks: [load(queue, shelf, task, looks) for task in tasks]
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from delayq.calls import Call, Steps, as_is, expect
 from delayq.errors import LakeMismatch
 from delayq.lake import layout
+from delayq.lake.far import HOLD_MS
 from delayq.lake.layout import File, Loaded, Resting
 from delayq.lake.plans import server_ms
 from delayq.lake.shelf import Shelf, rows_of
@@ -23,6 +24,7 @@ from delayq.queue import Queue
 
 BATCH_ROWS = 10_000
 LOOK_SECONDS = 5.0
+STILL_MS = HOLD_MS // 2  # from a look to a send: what is changed behind the look still holds its mark then
 MARKS_A_TRIP = 1000
 LEAST_RESERVE_MS = 600_000  # a batch is sent within it: later, Redis may have forgotten what an earlier try has sent
 
@@ -42,21 +44,35 @@ class LoadTask(NamedTuple):
     known_until_ms: int
 
 
+class Look(NamedTuple):
+    """A look for the messages of an hour that were cancelled or moved.
+
+    Attributes:
+        at_ms: when it began, by the time that the scripts go by.
+        marks: of these messages.
+    """
+
+    at_ms: int
+    marks: set[str]
+
+
 class Looks:
     """Looks for the messages of hours that were cancelled or moved: one look serves all files that are loaded soon.
 
     What is changed behind a look holds its mark in Redis: its file is loaded again.
     """
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, queue: Queue, shelf: Shelf) -> None:
+        self._queue = queue
         self._shelf = shelf
-        self._seen: dict[str, tuple[float, set[str]]] = {}
+        self._seen: dict[str, tuple[float, Look]] = {}
 
-    def changes(self, hour: str) -> set[str]:
-        """Return the marks of these messages."""
-        now = time.monotonic()
-        if hour not in self._seen or now - self._seen[hour][0] > LOOK_SECONDS:
-            self._seen = {hour: (now, self._shelf.changes(hour))}
+    def look(self, hour: str) -> Look:
+        """Return a look at an hour: a new one, unless the last one was over some seconds ago."""
+        if hour not in self._seen or time.monotonic() - self._seen[hour][0] > LOOK_SECONDS:
+            now = self._queue.connection.do(server_ms(self._queue.core))
+            look = Look(now, self._shelf.changes(hour))
+            self._seen = {hour: (time.monotonic(), look)}
         return self._seen[hour][1]
 
 
@@ -73,16 +89,16 @@ def load(queue: Queue, shelf: Shelf, task: LoadTask, looks: Looks | None = None)
     loaded = Loaded(task.file, task.reserved_until_ms, file.rows, file.checksum)
     try:
         table = shelf.read(task.hour, file)
-        # Last before the sends: a change holds its mark for so long.
-        changes = (looks or Looks(shelf)).changes(task.hour)
+        looks = looks or Looks(queue, shelf)
         counts: Counter[str] = Counter()
         for batch in table.to_batches(BATCH_ROWS):
+            look = looks.look(task.hour)
             resting = [Resting(task.hour, file.source, row) for row in rows_of(batch)]
-            left = [each for each in resting if each.mark not in changes]
+            left = [each for each in resting if each.mark not in look.marks]
             there, others = _arrived(queue, shelf, left)
             counts["cancelled"] += len(resting) - len(left)
             counts.update(others)
-            counts.update(queue.connection.do(_send(queue.core, there, task)))
+            counts.update(queue.connection.do(_send(queue.core, there, task, look)))
     except LakeMismatch as error:
         return replace(loaded, trouble=str(error))
     return replace(loaded, **counts)
@@ -103,10 +119,12 @@ def _arrived(queue: Queue, shelf: Shelf, resting: list[Resting]) -> tuple[list[R
     return [each for each in resting if each not in others], Counter(others.values())
 
 
-def _send(core: Core, resting: Sequence[Resting], task: LoadTask) -> Steps[Counter[str]]:
+def _send(core: Core, resting: Sequence[Resting], task: LoadTask, look: Look) -> Steps[Counter[str]]:
     now = yield from server_ms(core)
     if task.known_until_ms - now < LEAST_RESERVE_MS:
         raise LakeMismatch(_too_close(task))
+    if now - look.at_ms > STILL_MS:
+        raise LakeMismatch(_stood_still(task))
     new = yield from send_new(core, [_sealed(each, now, task.reserved_until_ms - now) for each in resting])
     taken = [each for each, is_new in zip(resting, new, strict=True) if not is_new]
     values = yield from marks(core, taken)
@@ -125,6 +143,13 @@ def _too_close(task: LoadTask) -> str:
     return (
         f"the load of {task.file} of {task.queue}, {task.hour}, goes on so late that Redis may forget before its end "
         f"what it was sent before: in {LEAST_RESERVE_MS // 60_000} minutes, the next load says what can be done"
+    )
+
+
+def _stood_still(task: LoadTask) -> str:
+    return (
+        f"the load of {task.file} of {task.queue}, {task.hour}, stood still for minutes, in which messages may have "
+        "been cancelled or moved: the next load completes it"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from pyarrow import fs
 
 from delayq import Outgoing, Queue
-from delayq.lake import files, shelf
+from delayq.lake import files, loading, shelf
 from tests.lake.lakes import DAY, HOUR, Clock, counted, far_queue, load
 from tests.lake.unreplacing import Unreplacing
 from tests.servers import RedisServer
@@ -55,8 +56,9 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock, counting: Countin
 
 
 def test_load_looks_for_changes_once_an_hour_however_many_files_and_cancels_there_are(
-    queue: Queue, lake: Path, clock: Clock, counting: Counting
+    queue: Queue, lake: Path, clock: Clock, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(loading, "LOOK_SECONDS", math.inf)  # a machine may stand still
     clock.later(DAY)
     assert counted(load(queue, lake), "sent", "cancelled") == (FILES * 10 - CANCELS, CANCELS)
     assert [told for told in counting.told if told] == [CANCELS, CANCELS]  # once with all hours, and once for this one

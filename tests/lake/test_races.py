@@ -14,6 +14,7 @@ import pytest
 from delayq import Queue
 from delayq.errors import LakeMismatch
 from delayq.lake import layout, loading
+from delayq.lake.far import HOLD_MS
 from delayq.lake.shelf import Shelf
 from tests.lake.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
 from tests.servers import RedisServer
@@ -203,6 +204,40 @@ def test_move_that_stood_still_for_longer_than_its_hold_has_moved_nothing(
     clock.later(DAY)
     load(queue, lake, until=clock.now)
     assert delivered(queue) == []
+
+
+@pytest.mark.parametrize("is_delivered", [False, True], ids=["loaded", "delivered"])
+def test_cancel_that_stood_still_for_longer_than_its_hold_tells_what_a_load_has_made_of_the_message(
+    queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, is_delivered: bool
+):
+    came: list[str] = []
+
+    def stand_still() -> None:
+        forget_holds(redis_client)
+        clock.later(DAY)
+        assert counted(load(queue, lake), "sent") == (1,)
+        if is_delivered:
+            came.extend(each.id for each in delivered(queue))
+
+    interposed(monkeypatch, "withdraw", stand_still)
+    assert queue.cancel("a") == ("unknown" if is_delivered else "cancelled")
+    assert came + all_deliveries(queue, lake, clock) == (["a"] if is_delivered else [])
+
+
+def test_load_that_stood_still_behind_its_look_for_changes_sends_nothing(
+    queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    def stand_still() -> None:
+        assert queue.cancel("a") == "cancelled"
+        forget_holds(redis_client)
+        clock.later(HOLD_MS / 1000)
+
+    clock.later(DAY - HOUR)
+    interposed(monkeypatch, "changes", stand_still, after=True)
+    with pytest.raises(LakeMismatch, match=r"stood still .*: the next load completes it"):
+        load(queue, lake)
+    assert counted(load(queue, lake), "sent", "cancelled") == (0, 1)
+    assert all_deliveries(queue, lake, clock) == []
 
 
 def test_message_that_is_being_changed_is_not_replaced_by_a_second_one(queue: Queue, monkeypatch: pytest.MonkeyPatch):

@@ -101,8 +101,8 @@ class Loads:
 
     def load(self, tasks: Sequence[LoadTask]) -> Iterator[tuple[str, str, str]]:
         """Load files, and tell of each."""
-        looks = Looks(self._shelf)
         with self.queue() as queue:
+            looks = Looks(queue, self._shelf)
             for task in tasks:
                 loaded = load(queue, self._shelf, task, looks)
                 yield task.hour, task.file, msgspec.json.encode(loaded).decode()
