@@ -15,7 +15,6 @@ from delayq.spark import session
 from delayq.spark.session import QUIET
 from tests.lake.conftest import clock, lake  # noqa: F401  # fixtures for this folder, too
 from tests.sockets import all_closed
-from tests.spark import archived
 from tests.spark.absent import absent
 
 GUARD_SECONDS = 900  # against a test that hangs: some start several Javas, of which each may take a minute under load
@@ -60,18 +59,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Java is to be quick at once: none of its code runs often enough for its second compiler to pay. Without it, less
     # room would be kept for code, and what was compiled be thrown away again.
     quick = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    java = f"{QUIET['spark.driver.extraJavaOptions']} {quick}"
     own = {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "1"}  # errors that a test provokes are no news
     # Nor does the Java that Spark writes for each query; the programs of tests/spark/test_clusters.py have it written.
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     folders = {"spark.sql.warehouse.dir": str(folder / "warehouse")}
-    with archived.left() as classes:
-        java = f"{QUIET['spark.driver.extraJavaOptions']} {quick} {classes}"
-        settings = QUIET | own | interpreted | folders | {"spark.driver.extraJavaOptions": java}
-        with pytest.MonkeyPatch.context() as patch:  # for Java and its tasks alone: this process has other tests, too
-            for name in ("SPARK_LOCAL_DIRS", "TMPDIR"):
-                patch.setenv(name, str(folder))
-            patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-            patch.setenv("PYTHONPATH", str(warm(absent(folder / "absent"))))
-            running = session("local[2,2]", settings, "tests")
-        yield running
-        running.stop()
+    settings = QUIET | own | interpreted | folders | {"spark.driver.extraJavaOptions": java}
+    with pytest.MonkeyPatch.context() as patch:  # for Java and its tasks alone: this process has other tests, too
+        for name in ("SPARK_LOCAL_DIRS", "TMPDIR"):
+            patch.setenv(name, str(folder))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PYTHONPATH", str(warm(absent(folder / "absent"))))
+        running = session("local[2,2]", settings, "tests")
+    yield running
+    running.stop()

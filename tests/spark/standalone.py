@@ -21,7 +21,6 @@ import pyspark
 
 from delayq.spark import java
 from tests.house.tree import PACKAGE_FOLDERS, ROOT
-from tests.spark import archived
 from tests.spark.absent import absent
 from tests.waiting import eventually
 
@@ -149,8 +148,7 @@ def environment(folder: Path, python: Path | str = sys.executable) -> dict[str, 
     """Return an environment for Spark's processes: all on the loopback interface, with their files in a folder."""
     return os.environ | {
         "JAVA_HOME": str(java.provide()),
-        # None of them lives long enough for more.
-        "JAVA_TOOL_OPTIONS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archived.options()}",
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # none of them lives long enough for more
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",  # it would listen on a port that others use, too
