@@ -134,9 +134,23 @@ class Cluster:
     def executors(self) -> list[int]:
         """Return the processes that run tasks."""
         groups = {worker.group for worker in self._workers}
-        done = subprocess.run(["ps", "-eww", "-o", "pid=,pgid=,args="], capture_output=True, text=True, check=True)
-        told = (line.split(maxsplit=2) for line in done.stdout.splitlines())
-        return [int(pid) for pid, group, *args in told if int(group) in groups and EXECUTOR in "".join(args)]
+        told = _processes("pgid=,args=")
+        return [pid for pid, (group, *args) in told.items() if int(group) in groups and EXECUTOR in "".join(args)]
+
+    def lose(self, executor: int) -> None:
+        """Kill an executor and the Pythons that it has started, as when its machine is lost: none of them goes on."""
+        started, lost = _processes("ppid="), [executor]
+        for pid in lost:  # grows as it goes
+            lost.extend(child for child, (parent,) in started.items() if int(parent) == pid)
+        for pid in lost:
+            with suppress(ProcessLookupError):  # its parent has ended it
+                os.kill(pid, signal.SIGKILL)
+
+
+def _processes(told: str) -> dict[int, list[str]]:
+    """Return what ps tells of each process, by its id: one or two columns."""
+    done = subprocess.run(["ps", "-eww", "-o", f"pid=,{told}"], capture_output=True, text=True, check=True)
+    return {int(pid): rest for pid, *rest in (line.split(maxsplit=2) for line in done.stdout.splitlines())}
 
 
 def conf(settings: Mapping[str, str]) -> list[str]:
