@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -9,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -24,6 +28,7 @@ from delayq.spark.jobs.drain import Drained, discard_drained, drain
 from delayq.spark.jobs.restore import kept as kept_row
 from delayq.spark.jobs.restore import restore
 from delayq.spark.server import Server
+from delayq.times import timestamp_ms
 from tests.servers import RedisServer
 from tests.spark.kept import assert_whole, fill, stored
 
@@ -290,15 +295,31 @@ def test_queue_that_changes_while_it_is_read_is_not_drained(
     assert not manifest.is_written(folder)
 
 
+def without_one(table: pa.Table) -> pa.Table:
+    return table.slice(1)
+
+
+def an_hour_later(table: pa.Table) -> pa.Table:
+    later = pc.add(table["due_at"], dt.timedelta(hours=1))
+    return table.set_column(table.column_names.index("due_at"), "due_at", later)
+
+
+@pytest.mark.parametrize(("change", "left"), [(without_one, 2), (an_hour_later, 3)])
 def test_files_that_were_changed_are_not_restored(
-    spark: SparkSession, server: Server, queue: Queue, redis_server: RedisServer, folder: str
+    spark: SparkSession,
+    server: Server,
+    queue: Queue,
+    redis_server: RedisServer,
+    folder: str,
+    change: Callable[[pa.Table], pa.Table],
+    left: int,
 ):
     drained(spark, server, queue, folder)
     first = files(folder)[0]
     table = pq.ParquetFile(first).read()
-    pq.write_table(table.slice(1), first)
+    pq.write_table(change(table), first, use_deprecated_int96_timestamps=True)  # which is how Spark writes
     first.with_name(f".{first.name}.crc").unlink(missing_ok=True)
-    with pytest.raises(LakeMismatch, match=r"2 messages.*its manifest says 3"):
+    with pytest.raises(LakeMismatch, match=rf"{left} messages.*its manifest says 3"):
         restore(spark, folder, server, "again")
     with redis_server.client() as client:
         assert client.keys("*again*") == []
@@ -333,13 +354,18 @@ def test_queue_that_holds_other_messages_is_left_alone(spark: SparkSession, serv
 
 
 def test_messages_are_measured_the_same_in_any_order(spark: SparkSession):
-    schema = "id string, state string, envelope binary"
-    ab = [("a", "dead", b"\x00"), ("b", "ready", b"x"), ("c", "dead", None)]
+    schema = "id string, state string, due_at timestamp, lease_until timestamp, died_at timestamp, envelope binary"
+    noon, later = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC), dt.datetime(2026, 5, 1, 12, 0, 0, 1000, tzinfo=dt.UTC)
+    ab = [
+        ("a", "dead", None, None, noon, b"\x00"),
+        ("b", "unack", noon, later, None, b"x"),
+        ("c", "ready", noon, None, None, None),
+    ]
     one, other = (manifest.measure(spark.createDataFrame(some, schema)) for some in (ab, ab[::-1]))
     assert one == other
-    assert one.rows == {"dead": 2, "ready": 1}
-    changed = manifest.measure(spark.createDataFrame([("a", "dead", b""), *ab[1:]], schema))
-    assert changed.checksum != one.checksum
+    assert one.rows == {"dead": 1, "unack": 1, "ready": 1}
+    contents = (b"a\0%d\0\0" % timestamp_ms(noon), b"b\0%d\0x" % timestamp_ms(later), b"c\0%d\0" % timestamp_ms(noon))
+    assert one.checksum == f"{sum(int(hashlib.sha256(each).hexdigest()[:16], 16) for each in contents):x}"
 
 
 def test_queue_is_restored_with_bounded_calls(queue: Queue):

@@ -39,8 +39,9 @@ class Measure(NamedTuple):
 
     Attributes:
         rows: in each state; those without any are left out.
-        checksum: the sum, in hexadecimal, of the first 64 bits of the SHA-256 of each message: its id, a zero byte, and
-            its envelope without the stamp.
+        checksum: the sum, in hexadecimal, of the first 64 bits of the SHA-256 of each message: its id, a zero byte, its
+            time in decimal milliseconds, a zero byte, and its envelope without the stamp. The time is when it is due,
+            when its lease runs out if it is handed out, or when it died.
     """
 
     rows: dict[str, int]
@@ -82,8 +83,9 @@ class DrainManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(messages: DataFrame) -> Measure:
-    """Measure messages: one row per message, with id, state and envelope."""
-    content = F.expr("concat(cast(id AS binary), X'00', coalesce(envelope, X''))")
+    """Measure messages: one row per message, with id, state, times and envelope."""
+    at = "CASE state WHEN 'unack' THEN lease_until ELSE coalesce(due_at, died_at) END"
+    content = F.expr(f"concat(cast(concat_ws('\\0', id, unix_millis({at}), '') AS binary), coalesce(envelope, X''))")
     bits = F.conv(F.substring(F.sha2(content, 256), 1, 16), 16, 10).cast("decimal(20,0)")
     rows = messages.groupBy("state").agg(F.count("*"), F.sum(bits)).collect()
     return Measure({row[0]: row[1] for row in rows}, f"{sum(int(row[2]) for row in rows):x}")
