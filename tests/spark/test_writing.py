@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from delayq import Queue
+from delayq.spark.writing.sink import Sink
 from tests.conftest import StartServer
 from tests.servers import RedisServer
 from tests.spark.tables import DUE, payloads, table, write, written
@@ -190,6 +194,19 @@ def test_rows_that_cannot_be_sent_are_put_aside_with_their_reasons(
     assert "2000002 bytes" in rejects["e"]
     assert "max_retries -1" in rejects["f"]
     assert "300 bytes long" in rejects["g" * 300]
+
+
+def test_relative_folder_of_rejects_is_the_drivers(
+    redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("driver", "executor"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "driver")
+    options = {"url": redis_server.url, "queue": "jobs", "mode": "PERMISSIVE", "rejects": "rejects"}
+    sink = Sink(options, StructType().add("id", "string").add("payload", "string").add("delay", "integer"))
+    monkeypatch.chdir(tmp_path / "executor")
+    pickle.loads(pickle.dumps(sink)).write(iter([pa.record_batch({"id": ["a"], "payload": [None], "delay": [1]})]))
+    assert [row["id"] for row in pq.read_table(tmp_path / "driver" / "rejects").to_pylist()] == ["a"]
 
 
 def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(

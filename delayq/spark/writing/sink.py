@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from delayq.errors import InvalidInput, RowRefused
-from delayq.lake.files import write_json
+from delayq.lake.files import whole, write_json
 from delayq.log import log
 from delayq.names import new_id
 from delayq.operations.core import Core
@@ -69,7 +69,7 @@ class _Sending:
         self._mode = options.get("mode", "FAILFAST").upper()
         if self._mode not in MODES:
             raise InvalidInput(f'the option "mode" is {options["mode"]!r}: give {" or ".join(MODES)}')
-        self._rejects = required(options, "rejects") if self._mode == "PERMISSIVE" else None
+        self._rejects = whole(required(options, "rejects")) if self._mode == "PERMISSIVE" else None
         self._summary = options.get("summary")
 
     def run(self, batches: Iterator[pa.RecordBatch], run: str, even_none: bool = True) -> Wrote:
