@@ -1,6 +1,7 @@
 """For spark-submit: schedules ROWS messages in four partitions, where the first try of the second stops for good.
 
-Usage: held_write.py FOLDER, which has the file `url`, and gets `held`, `summary.json` and `told.json`.
+Usage: held_write.py FOLDER, which has the file `url`, and gets `held`, `summary.json` and `told.json`; the second try
+waits there for `again`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from pyspark import TaskContext
@@ -34,6 +36,8 @@ def main(folder: Path) -> None:
     def text(number: int) -> str:
         context = TaskContext.get()
         assert context is not None
+        while number == HELD[0] and context.attemptNumber() > 0 and not (folder / "again").exists():
+            time.sleep(0.05)
         if number == HELD[len(HELD) // 2] and context.attemptNumber() == 0:
             hidden = folder / ".held"
             hidden.write_text(str(os.getppid()))  # of the process that the executor has for its Pythons

@@ -113,7 +113,8 @@ class Cluster:
             for number in range(2):
                 work = self.folder / f"work-{number}"
                 own = ("--cores", "1", "--memory", "1g", "--work-dir", str(work), self.url)
-                self._workers.append(starting.enter_context(self._daemon(f"worker-{number}", *own)))
+                host = f"127.0.0.{1 + number}"  # a speculative task runs on another host only
+                self._workers.append(starting.enter_context(self._daemon(f"worker-{number}", *own, host=host)))
             master.says(r"(?s)Registering worker.*Registering worker")
             self._running = starting.pop_all()
         return self
@@ -121,9 +122,9 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._running.close()
 
-    def _daemon(self, name: str, *arguments: str) -> Process:
+    def _daemon(self, name: str, *arguments: str, host: str = "127.0.0.1") -> Process:
         kind = name.partition("-")[0]
-        command = ["spark-class", f"org.apache.spark.deploy.{kind}.{kind.title()}", "--host", "127.0.0.1"]
+        command = ["spark-class", f"org.apache.spark.deploy.{kind}.{kind.title()}", "--host", host]
         return Process(self.folder / f"{name}.log", [*command, "--webui-port", "0", *arguments], self._environment)
 
     def submit(self, program: Path, *arguments: str, settings: Mapping[str, str], options: Sequence[str]) -> Process:

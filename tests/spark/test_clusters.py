@@ -58,6 +58,7 @@ def test_executor_killed_in_a_job_loses_nothing_doubles_nothing_and_shows_no_pas
         with cluster.submit(Path(held_write.__file__), str(tmp_path), settings=settings, options=options) as driver:
             driver.goes_on_until((tmp_path / "held").exists)
             driver.goes_on_until(lambda: queue.get(f"reminder-{held_write.HELD[0]}") is not None)
+            (tmp_path / "again").touch()
             os.kill(parent_of(int((tmp_path / "held").read_text())), signal.SIGKILL)
             driver.ends_well()
 
@@ -80,6 +81,30 @@ def test_executor_killed_in_a_job_loses_nothing_doubles_nothing_and_shows_no_pas
     assert {"driver.log", "stderr"} <= {path.name for path in written}
     assert any(path.is_relative_to(tmp_path / "events") and path.stat().st_size for path in written)
     assert [path for path in written if password.encode() in path.read_bytes()] == []
+
+
+def test_speculative_task_doubles_nothing(redis_server: RedisServer, tmp_path: Path, cluster: Cluster):
+    (tmp_path / "url").write_text(redis_server.url)
+    settings = {
+        "spark.cores.max": "2",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.speculation": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(held_write.BATCH),
+    } | SMALL
+    options = ["--py-files", str(zipped(tmp_path / "delayq.zip"))]
+    with (
+        cluster.submit(Path(held_write.__file__), str(tmp_path), settings=settings, options=options) as driver,
+        Queue("letters", url=redis_server.url) as queue,
+    ):
+        driver.goes_on_until(lambda: queue.get(f"reminder-{held_write.HELD[0]}") is not None)
+        (tmp_path / "again").touch()
+        driver.ends_well()
+        summary = json.loads((tmp_path / "summary.json").read_text())
+        assert summary["sent"] + summary["existing"] == held_write.ROWS
+        assert summary["existing"] >= 1  # those of the first try, which has stopped half-way and not failed
+        assert queue.stats().sent == held_write.ROWS
+        letters = {message.id: message.payload for message in queue.peek(limit=held_write.ROWS)}
+        assert letters == {f"reminder-{n}": held_write.letter(n) for n in range(held_write.ROWS)}
 
 
 def parent_of(pid: int) -> int:
