@@ -66,7 +66,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "replace": lambda scripts: scripts.replace("u", "+0", b"{}"),
     "requeue": lambda scripts: scripts.requeue(["d"], NOW - 1),
     "reschedule": lambda scripts: scripts.reschedule("t", NOW - 1),
-    "rest": lambda scripts: scripts.rest("me", 1000),
+    "rest": lambda scripts: scripts.rest("me", 60_000),
     "restore": lambda scripts: scripts.restore(
         "retry", [Kept("new", NOW - 1, b"{}", "1.0.0.0", "E"), Kept("g", NOW, b"{}"), Kept("p", NOW, b"{}")]
     ),
@@ -78,7 +78,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "stats": lambda scripts: scripts.stats(),
     "unack_to_retry": lambda scripts: scripts.unack_to_retry(),
     "upcoming": lambda scripts: scripts.upcoming(10, 3),
-    "watch": lambda scripts: scripts.watch("me", 1000),
+    "watch": lambda scripts: scripts.watch("me", 60_000),
     "why": lambda scripts: scripts.why("p"),
 }
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.lua.raw import LEASE, NOW, RUNG
 
-MOST = 1000  # ms, of a sleep
+MOST = 60_000  # ms, of a sleep: Redis drops the timer by its own clock, and must not do so under a test
 
 
 def rate(most: int, period_ms: int, **more: int) -> dict[str, str]:
@@ -153,9 +153,9 @@ def test_no_more_are_kept_than_the_rate_allows_and_a_claim_takes(queue):
 
 
 def test_key_ends_a_minute_after_it_may(queue):
-    queue.given(ready=waiting(1), meta=rate(1, 5000))
+    queue.given(ready=waiting(1), meta=rate(1, 3_600_000))
     claimed(queue)
-    assert 64_000 < queue.redis.pttl(queue.keys.rate) <= 65_000
+    assert 3_600_000 < queue.redis.pttl(queue.keys.rate) <= 3_660_000
 
 
 def test_release_gives_its_place_back(queue):
@@ -252,7 +252,7 @@ def test_watcher_sleeps_until_there_is_a_message_and_it_may_go(queue, state, sle
 
 @pytest.mark.parametrize("structure", ["ready", "retry"])
 def test_full_queue_is_no_work_until_a_place_is_free(queue, structure):
-    queue.given(unack={"u": NOW + LEASE}, meta=rate(5, 100, concurrency=1), **{structure: waiting(3)})
+    queue.given(unack={"u": NOW + 2 * MOST}, meta=rate(5, 100, concurrency=1), **{structure: waiting(3)})
     assert queue.watch("me", MOST).micros == MOST * 1000
     assert queue.rest("me", MOST, True).micros == MOST * 1000
     queue.ack([("u", "0.0.0.0-0")])
