@@ -75,7 +75,7 @@ def test_groups_follow_the_ledger(written: Queue, client: redis.Redis, shards: i
     assert told(records) == ALL
     assert group.ack(records) == 9
     append(client, "m9", "sent", AT, shards=shards)
-    assert told(group.poll("a", 100, wait=5)) == [("m9", "sent")]
+    assert told(group.poll("a", 100, wait=120)) == [("m9", "sent")]
     assert [(each.name, each.unacked, each.lag) for each in written.events.groups()] == [("audit", 1, 0)]
     assert group.poll("a", wait=0.01) == []
     assert [each for each in examine(written).findings if each.kind != "persistence"] == []

@@ -169,7 +169,8 @@ def test_strict_priority_begins_with_nothing_of_the_second_while_the_first_has_w
     fill(high, 50)
     seen: list[str] = []
     assert run([high, low], note(seen), strict=True, concurrency=2) == 100
-    assert seen == ["high"] * 50 + ["low"] * 50
+    assert (seen.count("high"), seen.count("low")) == (50, 50)
+    assert seen.index("low") >= 49  # beside it, the last of the first may run, and not have noted itself yet
 
 
 def test_queue_without_work_leaves_all_to_the_other(high: Queue, low: Queue, run: Run):
