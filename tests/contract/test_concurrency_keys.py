@@ -206,9 +206,7 @@ def test_limit_may_be_set_and_lifted_while_messages_wait(queue: Queue, limit: Li
     assert set(ids(queue.receive(10))) >= {"b", "c"}
 
 
-def test_limit_that_is_stored_later_holds_within_a_second(
-    queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch
-):
+def test_limit_that_is_stored_later_holds_within_a_second(queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch):
     limit(None)
     clock = 1000.0
     monkeypatch.setattr("delayq.operations.core.time.monotonic", lambda: clock)

@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from delayq import Queue
 from tests.faults.proxy import Cut, Proxy, Way
-from tests.servers import RedisServer
+from tests.servers import PATIENT, RedisServer
 from tests.waiting import eventually
 
 
@@ -27,7 +27,7 @@ def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
 def talk(proxy: Proxy, *commands: str) -> bytes:
     """Send commands in one packet; return what comes until the connection is closed."""
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
+        client.settimeout(PATIENT["socket_timeout"])
         client.connect(proxy.url.removeprefix("unix://"))
         words: list[Any] = [tuple(command.split()) for command in commands]
         client.sendall(b"".join(map(hiredis.pack_command, words)))
@@ -58,7 +58,7 @@ def test_cut_at_the_second_of_three_commands(
 
 def test_connection_that_is_not_cut_passes_everything_on(proxy: Proxy) -> None:
     value = b"x" * 3_000_000
-    with redis.Redis.from_url(proxy.url) as client:
+    with redis.Redis.from_url(proxy.url, **PATIENT) as client:
         pipe = client.pipeline(transaction=False).set("k", value)
         for _ in range(50):
             pipe.get("k")
@@ -75,7 +75,8 @@ def test_commands_are_told_by_their_names(proxy: Proxy) -> None:
 
 def test_cut_for_good_closes_all_connections_until_it_is_mended(proxy: Proxy) -> None:
     never = Retry(NoBackoff(), 0)
-    with redis.Redis.from_url(proxy.url, retry=never) as one, redis.Redis.from_url(proxy.url, retry=never) as other:
+    options: dict[str, Any] = PATIENT | {"retry": never}
+    with redis.Redis.from_url(proxy.url, **options) as one, redis.Redis.from_url(proxy.url, **options) as other:
         assert one.ping()
         assert other.ping()
         proxy.decide = lambda name: Cut("after", for_good=True) if name == "INCRBY" else None

@@ -15,13 +15,14 @@ from delayq.operations.core import Core, Settings
 
 @pytest.fixture
 def core(monkeypatch: pytest.MonkeyPatch) -> Core:
-    """One of a queue that is recorded."""
+    """One of a queue that is recorded, whose consumers appear once an hour."""
     monkeypatch.setattr(Core, "is_open", True)
+    monkeypatch.setattr(appearing, "SECONDS", 3600.0)
     return Core("jobs", "delayq", 1, Settings())
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # which appears seldom
     """Let a consumer appear whenever it can."""
     monkeypatch.setattr(appearing, "SECONDS", 0.0)
 

@@ -33,14 +33,15 @@ def told(*held: Any, **given: Any) -> crew.ConsumerInfo:
     return read
 
 
-def test_consumer_tells_where_it_runs_and_what_it_has_done():
+def test_consumer_tells_where_it_runs_and_what_it_has_done(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.crew.time.monotonic", lambda: 1000.0)
     info = told()
     assert (info.name, info.host, info.pid, info.version) == (
         "me", platform.node(), os.getpid(), delayq.__version__,
     )  # fmt: skip
     assert (info.concurrency, info.handled, info.failed) == (8, 12, 3)
     assert (info.at, info.seen_at) == (from_ms(NOW), from_ms(NOW - 500))
-    assert 60 <= (info.seen_at - info.started_at).total_seconds() < 70
+    assert (info.seen_at - info.started_at).total_seconds() == 60
 
 
 def test_consumer_tells_what_it_holds_and_since_when():

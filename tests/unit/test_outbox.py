@@ -31,7 +31,7 @@ from delayq.outbox import Outbox
 from tests.waiting import eventually
 
 DUE = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
-PATIENCE = 60.0  # seconds after which a thread counts as hung
+PATIENCE = 240.0  # seconds after which a thread counts as hung
 
 
 class Interrupt(BaseException):
@@ -139,6 +139,11 @@ def settled(*senders: threading.Thread) -> bool:
     return eventually(stay)
 
 
+def waits(box: Outbox, message_id: str) -> bool:
+    """Wait until a message waits for whoever sends: threads that seem to stay may not have got so far."""
+    return eventually(lambda: any(each.sealed.id == message_id for each in list(box._waiting)))  # noqa: SLF001
+
+
 def ended(*senders: threading.Thread) -> bool:
     deadline = time.monotonic() + PATIENCE
     for sender in senders:
@@ -153,6 +158,7 @@ def queued(server: Server, box: Outbox, ids: Sequence[str]) -> list[Sender]:
     assert eventually(lambda: [ids[0]] in server.batches)
     for message_id in ids[1:]:
         senders.append(Sender(box, message_id))
+        assert waits(box, message_id)
         assert settled(senders[-1])
     return senders
 
@@ -182,7 +188,7 @@ def test_those_who_come_while_a_batch_is_sent_go_in_the_next_one() -> None:
     def answer(ids: list[str]) -> None:
         if ids == ["b", "c"]:
             more.extend(Sender(box, each) for each in "de")
-            assert settled(*more)
+            assert all(waits(box, each) for each in "de")
 
     server.answer = answer
     senders = queued(server, box, "abc")
@@ -407,7 +413,7 @@ def test_hundreds_of_threads_that_are_interrupted_at_random_all_come_to_an_end(s
     box = Outbox(send)
     senders = [Restless(box, f"t{number}", 25, begin) for number in range(200)]
     begin.set()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while any(sender.is_alive() for sender in senders) and time.monotonic() < deadline:
         for sender in dice.sample(senders, 40):
             sender.interrupt()
@@ -437,11 +443,12 @@ def on_signal() -> Iterator[OnSignal]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def signalled(main: int, then: Callable[[], object]) -> threading.Thread:
-    """A thread that sends SIGUSR1 to the main thread once that stays where it is, and then does something."""
+def signalled(box: Outbox, main: int, then: Callable[[], object]) -> threading.Thread:
+    """A thread that sends SIGUSR1 to the main thread once its message, "main", waits, and then does something."""
     idle = next(thread for thread in threading.enumerate() if thread.ident == main)
 
     def run() -> None:
+        assert waits(box, "main")
         assert settled(idle)
         signal.pthread_kill(main, signal.SIGUSR1)
         then()
@@ -467,10 +474,10 @@ def test_wait_that_a_signal_ends_costs_nobody_else_anything(on_signal: OnSignal)
     def go_on() -> None:
         raised.wait(PATIENCE)
         after.append(Sender(box, "c"))
-        assert settled(after[0])
+        assert waits(box, "c")
         server.gate.set()
 
-    helper = signalled(threading.get_ident(), go_on)
+    helper = signalled(box, threading.get_ident(), go_on)
     with pytest.raises(Interrupt):
         box.send(sealed("main"))
     assert ended(helper)
@@ -490,7 +497,7 @@ def test_signal_handler_sends_while_its_thread_waits(on_signal: OnSignal) -> Non
         results.append(box.send(sealed("from the handler")))
 
     on_signal(send)
-    helper = signalled(threading.get_ident(), lambda: None)
+    helper = signalled(box, threading.get_ident(), lambda: None)
     assert box.send(sealed("main")).id == "main"
     assert ended(first, helper)
     assert [result.id for result in results] == ["from the handler"]

@@ -17,7 +17,7 @@ from delayq.keys import STATES, QueueKeys
 from tests.faults.cutting.operations import HOUR, STALE, Operation, Stock, named, sent
 from tests.faults.proxy import Cut, Decide, Proxy
 from tests.faults.world import LASTING
-from tests.servers import RedisServer
+from tests.servers import PATIENT, RedisServer
 
 SHARDS = 2  # the most that a queue of these tests has
 LATER_HOURS = 5  # by then all leases have ended, and all messages are due
@@ -183,7 +183,7 @@ def by_url(url: str) -> Queue:
 
 @contextlib.contextmanager
 def by_client(url: str) -> Iterator[Queue]:
-    with redis.Redis.from_url(url) as client, Queue("jobs", redis=client) as queue:
+    with redis.Redis.from_url(url, **PATIENT) as client, Queue("jobs", redis=client) as queue:
         yield queue
 
 
