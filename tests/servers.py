@@ -7,7 +7,6 @@ import functools
 import importlib.util
 import os
 import re
-import secrets
 import shutil
 import signal
 import socket
@@ -19,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import redis
+
+from tests import ports
+
+free_port = ports.free_port
 
 KNOWN_VERSIONS = ("6.2", "7.0", "8.2")  # what the suite is meant to run on, oldest first
 START_SECONDS = 60.0  # a machine under load; an idle one needs 20 ms
@@ -56,7 +59,8 @@ class RedisServer:
         self.version = server_version(binary)
         self.directory = short_directory()
         self.socket = self.directory / "s"
-        self.port = free_port() if port else 0
+        self._own_port = ports.OwnPort() if port else None
+        self.port = self._own_port.number if self._own_port else 0
         self._settings = {
             "port": str(self.port),
             "bind": "127.0.0.1",
@@ -132,6 +136,8 @@ class RedisServer:
         """End the server and remove its folder."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+        if self._own_port is not None:
+            self._own_port.give_up()
 
     def flush(self) -> None:
         """Delete all that the server holds.
@@ -195,19 +201,6 @@ def server_version(binary: Path) -> str:
     if match is None:
         raise RuntimeError(f"{binary} --version says {said!r}, which names no version")
     return match[1]
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listened on a moment ago, nor on the one 10,000 above (a cluster's bus).
-
-    Below the range from which the kernel takes the ports of outgoing connections.
-    """
-    while True:
-        port = 10_000 + secrets.randbelow(10_000)
-        with contextlib.suppress(OSError), socket.socket() as listener, socket.socket() as bus:
-            listener.bind(("127.0.0.1", port))
-            bus.bind(("127.0.0.1", port + 10_000))
-            return port
 
 
 def short_directory() -> Path:

@@ -64,10 +64,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_consumer_that_is_cut_anywhere_in_its_life_handles_every_message(stages: SimpleQueue[Stage]) -> None:
-    stage = stages.get()
-    Life(stage, lambda _: None).run()
-    names = set(stage.proxy.passed)
-    stages.put(stage)
+    names = names_of_a_life(stages)
     assert set(DUTIES) - names == set()
 
     def wrong(name: str, number: int, cut: Cut) -> str:
@@ -85,6 +82,19 @@ def test_consumer_that_is_cut_anywhere_in_its_life_handles_every_message(stages:
     matrix = [(name, *place) for name in sorted(names) for place in CUTS]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         assert [each for each in pool.map(lambda place: wrong(*place), matrix) if each] == []
+
+
+def names_of_a_life(stages: SimpleQueue[Stage]) -> set[str]:
+    """Return the commands of a life that nothing cuts; of some together, where the machine has kept one from a duty."""
+    names: set[str] = set()
+    for _ in range(TRIES):
+        stage = stages.get()
+        Life(stage, lambda _: None).run()
+        names.update(stage.proxy.passed)
+        stages.put(stage)
+        if names >= set(DUTIES):
+            break
+    return names
 
 
 def one_life(stage: Stage, at: At) -> str:

@@ -36,6 +36,19 @@ def test_server_with_port_is_reached_by_tcp(start_server: StartServer):
         assert client.ping()
 
 
+def test_port_of_a_server_that_is_down_is_given_to_no_other(start_server: StartServer, monkeypatch: pytest.MonkeyPatch):
+    server = start_server(port=True)
+    drawn = iter([server.port - 10_000, server.port - 10_000, *range(10_000)])
+    monkeypatch.setattr("tests.ports.secrets.randbelow", lambda _: next(drawn))
+    server.kill()
+    other = start_server(port=True)
+    server.start()
+    assert other.port != server.port
+    for each in (server, other):
+        with each.client() as client:
+            assert client.info("server")["process_id"] == each.pid
+
+
 def test_frozen_server_is_closed_all_the_same(start_server: StartServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tests.servers.STOP_SECONDS", 0.1)
     server = start_server()
