@@ -40,15 +40,17 @@ class Traffic:
         self.world = world
         self.server = server
         self.queue = world.queue(server.url, NAME, lease=LEASE)
-        many = round(RATE * seconds)
+        self._many = many = round(RATE * seconds)
         self.count = 2 * many
+        self._more = 0
         delays = (0.0, START_SECONDS + seconds)
         world.finish(world.producer(server.url, NAME, name="stock", count=many, batch=250, delays=delays))
         self.consumers = [
             world.consumer(server.url, NAME, lease=LEASE, work=WORK, fail_every=50) for _ in range(CONSUMERS)
         ]
         task = {"name": "live", "count": many, "batch": 5, "rate": RATE, "delays": (0.0, 0.5), "again": True}
-        self._producer = world.producer(server.url, NAME, **task | producing)
+        self._task = task | producing
+        self._producer = world.producer(server.url, NAME, **self._task)
         if not eventually(self._is_going):
             raise Broken(f"the consumers did not start: {world.log()}")
 
@@ -56,6 +58,21 @@ class Traffic:
     def is_on(self) -> bool:
         """Whether messages are still being sent."""
         return self._producer.poll() is None
+
+    def lasts(self, is_enough: bool) -> bool:
+        """Whether messages are still being sent; if not, as many more are, until the scenario has met what it is about.
+
+        However short the time is that messages take, this process may have stood still for longer.
+        """
+        if self.is_on:
+            return True
+        if is_enough:
+            return False
+        self.world.finish(self._producer)
+        self._more += 1
+        self._producer = self.world.producer(self.server.url, NAME, **self._task | {"name": f"live-{self._more}"})
+        self.count += self._many
+        return True
 
     def drain(self) -> None:
         """Wait until all is done; the consumers stay, and are idle."""

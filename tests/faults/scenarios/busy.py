@@ -22,7 +22,7 @@ def run(world: World) -> Verdict:
     traffic = Traffic(world, server, seconds=world.pick(3, 90))
     with server.client() as client, server.client() as other:
         connection = other.connection_pool.get_connection()
-        while traffic.is_on:
+        while traffic.lasts(errors(client, "BUSY") > 0):
             time.sleep(world.dice.uniform(0.3, world.pick(1, 6)))
             client.config_set("lua-time-limit", world.dice.choice(LIMITS[world.size]))
             with world.trouble("a long script"):

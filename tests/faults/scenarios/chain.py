@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from delayq import Queue
 from tests.faults import history
 from tests.faults.checker import Verdict
 from tests.faults.programs.chain import link
@@ -18,15 +21,16 @@ def run(world: World) -> Verdict:
     queue = world.queue(server.url, lease=LEASE)
     chains, links = world.pick((16, 12), (200, 200))
     hits = world.pick(4, 3000)  # so many deliveries are to be lost; then the rest is let alone
-    for chain in range(chains):
-        world.journal.note("attempted", f"{chain}:1")
-        first = link(chain, 1)
-        sent = queue.send(first.payload, id=first.id, max_retries=first.max_retries)
-        world.journal.note("sent", f"{chain}:1", ms=sent.due_at.timestamp() * 1000)
+    begin(world, queue, range(chains))
     task = {"lease": LEASE, "links": links, "work": world.pick(0.05, 0.02)}
     consumers = [world.chain(server.url, "work", **task) for _ in range(CONSUMERS)]
     kills = 0
-    while (stats := queue.stats()).inside and stats.lease_lost < hits:
+    while (stats := queue.stats()).lease_lost < hits:
+        if not stats.inside and stats.lease_lost:
+            break
+        if not stats.inside:  # this process stood still meanwhile, or a kill came when nothing was being done
+            begin(world, queue, range(chains, 2 * chains))
+            chains *= 2
         if stats.sent > chains * links:
             raise Broken(f"{chains * links} links: {stats.sent} were sent")
         victim = consumers.pop(world.dice.randrange(CONSUMERS))
@@ -51,3 +55,12 @@ def run(world: World) -> Verdict:
     if not stats.lease_lost:
         raise Broken(f"{kills} kills have hit nothing")
     return verdict
+
+
+def begin(world: World, queue: Queue, chains: Iterable[int]) -> None:
+    """Send the first link of each chain."""
+    for chain in chains:
+        world.journal.note("attempted", f"{chain}:1")
+        first = link(chain, 1)
+        sent = queue.send(first.payload, id=first.id, max_retries=first.max_retries)
+        world.journal.note("sent", f"{chain}:1", ms=sent.due_at.timestamp() * 1000)

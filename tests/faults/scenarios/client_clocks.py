@@ -21,10 +21,10 @@ from tests.faults.programs import consume, produce
 from tests.faults.world import Broken, World
 
 OFFSETS = (60.0, -60.0, 0.0)  # of the clocks when they start; the last one is stepped
-LEASE = 3.0
 DELAY = 2.0
 RETRIES_AFTER = 0.5
-SLOW = 4.0  # outlasts its lease, which the heartbeat has to renew all the time
+LEASES = (12.0, 3.0)  # in the short and in the long form: a machine that stands still for seconds loses none
+OUTLASTS = 1.0  # seconds: a slow handler takes so much longer, and the heartbeat has to renew the lease all the time
 UNNOTICED_MS = 2000  # a lease stands in Redis for a while after its end: consumers look once a second
 ROUNDING_MS = 1  # a part of a millisecond counts as a whole one
 SLEWED_MS = 100  # what a machine's clock may gain on its monotonic one during a run, generously
@@ -33,8 +33,8 @@ BESIDE = 50  # messages that expire, and as many that are due `at` a time
 
 def run(world: World) -> Verdict:
     """Nothing is lost or early, and whatever time stands in Redis is one of the server's clock."""
-    url = world.server().url
-    queue = world.queue(url, lease=LEASE)
+    url, lease = world.server().url, world.pick(*LEASES)
+    queue = world.queue(url, lease=lease)
     clocks = [WrongClock(world.folder / f"clock-{number}", offset) for number, offset in enumerate(OFFSETS)]
     count = world.pick(300, 20_000)
     common: dict[str, Any] = {"url": url, "queue": "work", "journals": str(world.folder)}
@@ -43,8 +43,8 @@ def run(world: World) -> Verdict:
         rate, batch = count / world.pick(4, 60), world.pick(1, 10)
         sending = produce.Task(**common, name=f"m{number}", count=count, rate=rate, batch=batch, delays=(DELAY, DELAY))
         producers.append(start(world, clock, "produce", sending))
-        work = SLOW if number == 1 else 0.002
-        handling = consume.Task(**common, lease=LEASE, work=work, fail_every=20, retries_after=RETRIES_AFTER)
+        work = lease + OUTLASTS if number == 1 else 0.002
+        handling = consume.Task(**common, lease=lease, work=work, fail_every=20, retries_after=RETRIES_AFTER)
         consumers.append(start(world, clock, "consume", handling))
     send_beside(world, queue)
     leases = 0
@@ -53,7 +53,7 @@ def run(world: World) -> Verdict:
         if time.monotonic() >= next_step:
             clocks[-1].set(world.dice.choice(OFFSETS))
             next_step = time.monotonic() + world.dice.uniform(0.2, 1.0)
-        leases += check_scores(queue)
+        leases += check_scores(queue, lease)
         time.sleep(0.005)
     for producer in producers:
         world.finish(producer)
@@ -84,8 +84,8 @@ def send_beside(world: World, queue: Queue) -> None:
         world.send(queue, number, f"at-{number}", at=due_at)
 
 
-def check_scores(queue: Queue) -> int:
-    """Hold the times that Redis has against the server's clock; return how many leases there were."""
+def check_scores(queue: Queue, lease: float) -> int:
+    """Hold the times that Redis has against the server's clock; return how many leases, of so many seconds, it had."""
     keys = queue.core.shards[0].keys
     client: Any = queue.connection.client
     with client.pipeline(transaction=True) as pipe:
@@ -95,7 +95,7 @@ def check_scores(queue: Queue) -> int:
         (seconds, micros), leases, retries, dues = pipe.execute()
     now = seconds * 1000 + micros / 1000
     latest = now + ROUNDING_MS
-    wrong = [(id, score - now) for id, score in leases if not now - UNNOTICED_MS < score < latest + LEASE * 1000]
+    wrong = [(id, score - now) for id, score in leases if not now - UNNOTICED_MS < score < latest + lease * 1000]
     wrong += [(id, score - now) for id, score in retries if score > latest + RETRIES_AFTER * 1000]
     wrong += [(id, score - now) for id, score in dues if score > latest + DELAY * 1000]
     if wrong:

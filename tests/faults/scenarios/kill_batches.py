@@ -63,5 +63,5 @@ def strike(world: World, victim: subprocess.Popen[bytes]) -> None:
         victim.send_signal(signal.SIGCONT)
         return False
 
-    eventually(is_half_done, 2)
+    eventually(is_half_done, 10)
     world.kill(victim)

@@ -70,5 +70,5 @@ def strike(world: World, victim: subprocess.Popen[bytes]) -> None:
         victim.send_signal(signal.SIGCONT)
         return False
 
-    eventually(is_caught, 1)
+    eventually(is_caught, 10)
     world.kill(victim)

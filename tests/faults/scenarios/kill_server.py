@@ -14,7 +14,7 @@ def run(world: World) -> Verdict:
     server = world.server()
     traffic = Traffic(world, server, seconds=world.pick(3, 180))
     kills = 0
-    while traffic.is_on:
+    while traffic.lasts(kills > 0):
         time.sleep(world.dice.uniform(0.1, world.pick(1, 6)))
         with world.trouble("SIGKILL of the server"):
             server.kill()

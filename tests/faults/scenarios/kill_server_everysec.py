@@ -31,17 +31,20 @@ def run(world: World) -> Verdict:
     traffic = Traffic(world, server, seconds=world.pick(3, 180))
     kills: list[tuple[float, float, float]] = []
     back = 0.0
-    while traffic.is_on:
+    has_lost = False
+    while traffic.lasts(has_lost):
         time.sleep(world.dice.uniform(0.3, world.pick(0.6, 6)))
         with world.trouble("SIGKILL of the server, its disk being slow"):
             with slow_disk(server.pid):
                 hold_back(server, world.dice.uniform(10_000, world.pick(100_000, 270_000)))
+                acknowledged = traffic.queue.stats().sent
                 os.kill(server.pid, signal.SIGKILL)
                 killed = time.monotonic()
             server.kill()
             time.sleep(world.dice.uniform(0.5, 1))
             since, back = back, time.monotonic()
             server.start()
+            has_lost |= traffic.queue.stats().sent < acknowledged
         kills.append((since, killed, back))
     verdict = traffic.end()
     events = history.read(world.folder)

@@ -22,7 +22,7 @@ def run(world: World) -> Verdict:
         client.bgrewriteaof()
     traffic = Traffic(world, server, seconds=world.pick(3, 120))
     refused, loads = 0, []
-    while traffic.is_on:
+    while traffic.lasts(refused > 0):
         time.sleep(world.dice.uniform(0.3, world.pick(1, 6)))
         with world.trouble("SIGKILL of the server"):
             server.kill()

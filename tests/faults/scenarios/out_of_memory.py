@@ -17,7 +17,7 @@ def run(world: World) -> Verdict:
     server = world.server(config={"maxmemory-policy": "noeviction"})
     traffic = Traffic(world, server, seconds=world.pick(3, 60), batch=1, again=False)
     with server.client() as client:
-        while traffic.is_on:
+        while traffic.lasts(has_refused(world)):
             time.sleep(world.dice.uniform(0.2, world.pick(0.5, 2)))
             with world.trouble("maxmemory is reached"):
                 used = client.info("memory")["used_memory"]  # with this one, there is room as soon as some are done
@@ -40,3 +40,7 @@ def run(world: World) -> Verdict:
     if idle := [outage for outage in full if not any(mean(outage) < each < outage.ended for each in stock)]:
         raise Broken(f"nothing new was handed out any more while the memory was full: {idle}")
     return verdict
+
+
+def has_refused(world: World) -> bool:
+    return any(event.kind == "refused" for event in history.read(world.folder))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from itertools import cycle
 
+import redis
+
 from tests.faults.checker import Verdict
 from tests.faults.traffic import Traffic, errors
 from tests.faults.world import Broken, World
@@ -18,7 +20,7 @@ def run(world: World) -> Verdict:
     seconds = (0.3, world.pick(1, 6))
     with server.client() as client:
         for serves_stale in cycle(("yes", "no")):
-            if not traffic.is_on:
+            if not traffic.lasts(all(refusals(client).values())):
                 break
             time.sleep(world.dice.uniform(*seconds))
             with world.trouble("replica"):
@@ -26,8 +28,13 @@ def run(world: World) -> Verdict:
                 client.replicaof("127.0.0.1", free_port())
                 time.sleep(world.dice.uniform(*seconds))
                 client.replicaof("NO", "ONE")
-        refusals = {code: errors(client, code) for code in ("READONLY", "MASTERDOWN")}
-    world.figures |= {code: f"{count:,}" for code, count in refusals.items()}
-    if not all(refusals.values()):
-        raise Broken(f"nobody was refused: {refusals}")
+        refused = refusals(client)
+    world.figures |= {code: f"{count:,}" for code, count in refused.items()}
+    if not all(refused.values()):
+        raise Broken(f"nobody was refused: {refused}")
     return traffic.end()
+
+
+def refusals(client: redis.Redis) -> dict[str, int]:
+    """Return how often a replica has refused a call, by what it has answered."""
+    return {code: errors(client, code) for code in ("READONLY", "MASTERDOWN")}

@@ -14,7 +14,7 @@ def run(world: World) -> Verdict:
     server = world.server()
     traffic = Traffic(world, server, seconds=world.pick(3, 60))
     with server.client() as client:
-        while traffic.is_on:
+        while traffic.lasts(errors(client, "NOSCRIPT") > 0):
             time.sleep(world.dice.uniform(0.01, 0.4))
             with world.trouble("SCRIPT FLUSH"):
                 client.script_flush()
