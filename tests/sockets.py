@@ -6,10 +6,10 @@ import contextlib
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tests.waiting import eventually
 
@@ -17,11 +17,8 @@ Socket: TypeAlias = tuple[int, int]  # its descriptor, which another one may hav
 
 
 @contextlib.contextmanager
-def all_closed(seconds: float = 10, spared: AbstractSet[int] = frozenset()) -> Iterator[None]:
+def all_closed(seconds: float = 10) -> Iterator[None]:
     """Hold a block to closing what it opens; what threads that were told to end have open is waited for.
-
-    Args:
-        spared: ports, connections to or from which are somebody else's.
 
     Raises:
         AssertionError: sockets are open that were not before.
@@ -29,11 +26,25 @@ def all_closed(seconds: float = 10, spared: AbstractSet[int] = frozenset()) -> I
     before = open_sockets()
 
     def left() -> set[Socket]:
-        return {each for each in open_sockets() - before if not spared or spared.isdisjoint(ports(each))}
+        return {each for each in open_sockets() - before if ports_of_java().isdisjoint(ports(each))}
 
     yield
     if not eventually(lambda: not left(), seconds):
         raise AssertionError(f"left open: {', '.join(map(described, left()))}")
+
+
+def ports_of_java() -> set[int]:
+    """Return the ports between this process and the Java of its Spark session, if an earlier test has begun one.
+
+    Connections to them come and go at any time: also the garbage collector tells Java what it need not keep.
+    """
+    context: Any = getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_active_spark_context", None)
+    if context is None:
+        return set()
+    gateway = context._gateway  # noqa: SLF001
+    callbacks = gateway.get_callback_server()
+    own = {gateway.gateway_parameters.port, context._accumulatorServer.server_address[1]}  # noqa: SLF001
+    return own if callbacks is None else own | {callbacks.get_listening_port()}
 
 
 def ports(opened: Socket) -> set[int]:

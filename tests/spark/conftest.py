@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
@@ -29,17 +27,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_socket_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """As everywhere, but for the sockets between this process and Java, which stay for the next test."""
-    spared: set[int] = set()
+    """As everywhere, but for the sockets of a session that the test begins: they stay for the next one."""
     if "spark" in request.fixturenames:
         request.getfixturevalue("spark")
-    context: Any = SparkContext._active_spark_context  # noqa: SLF001  # of earlier tests, too, whatever this one asks for
-    if context is not None:
-        gateway = context._gateway  # noqa: SLF001
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # by which a stream calls functions of this process
-        callbacks = gateway.get_callback_server().get_listening_port()
-        spared = {gateway.gateway_parameters.port, callbacks, context._accumulatorServer.server_address[1]}  # noqa: SLF001
-    with all_closed(spared=spared):
+    with all_closed():
         yield
 
 
@@ -71,5 +62,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYTHONPATH", str(warm(absent(folder / "absent"))))
         running = session("local[2,2]", settings, "tests")
+    # By which a stream calls functions of this process: from the begin, for its sockets stay, too.
+    ensure_callback_server_started(running.sparkContext._gateway)  # type: ignore[no-untyped-call]  # noqa: SLF001
     yield running
     running.stop()

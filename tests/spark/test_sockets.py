@@ -1,0 +1,23 @@
+"""The sockets between a test process and the Java of its session come and go, and are no test's fault."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.sockets import all_closed, ports_of_java
+
+
+def test_connection_to_java_is_not_left_open_by_a_test_but_any_other_is(spark: SparkSession):
+    context: Any = spark.sparkContext
+    port = context._gateway.gateway_parameters.port  # noqa: SLF001
+    assert port in ports_of_java()
+    assert len(ports_of_java()) == 3  # those on which this process listens to Java, too
+    with all_closed(seconds=0):
+        to_java = socket.create_connection(("127.0.0.1", port))
+    with to_java, pytest.raises(AssertionError, match=r"left open: fd=\d+"), all_closed(seconds=0):
+        other = socket.create_server(("127.0.0.1", 0))
+    other.close()
