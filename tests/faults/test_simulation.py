@@ -1,7 +1,7 @@
 """Simulations: producers, consumers, receivers and a keeper on a virtual clock, against real scripts on a real server.
 
 The library's own code runs, its consumer's threads included, one step at a time in an order that the seed decides.
-DELAYQ_SEEDS=20000 makes for more seeds than usual.
+DELAYQ_SEEDS=20000 makes for more seeds than usual, and needs ``-o faulthandler_timeout=0``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def connection(redis_server: RedisServer) -> Iterator[Connection]:
     connection.close()
 
 
-@pytest.mark.timeout(300 + SEEDS)
+@pytest.mark.timeout(max(600, SEEDS))
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_seed_comes_to_a_good_end(connection: Connection, chunk: int):
     counts: Counter[str] = Counter()

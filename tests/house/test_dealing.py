@@ -1,10 +1,11 @@
-"""`tests.dealing`: a test that ends its process costs its own result, and nothing else."""
+"""`tests.dealing`: a test that ends its process, or hangs whatever it waits in, costs its own result only."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from tests.house.tree import ROOT
 
 CONFTEST = "from tests.conftest import pytest_xdist_make_scheduler"
+SECONDS = 20
 TESTS = """
+import ctypes
 import os
 from pathlib import Path
 import pytest
@@ -20,18 +23,22 @@ import pytest
 @pytest.mark.parametrize("number", range(12))
 def test_number(number):
     Path("ran", f"{{number}}-{{os.getpid()}}").touch()
-    if number in {fatal}:
+    if number == {ends}:
         os._exit(1)
+    if number == {hangs}:
+        ctypes.PyDLL(None).sleep(9999)  # with Python's lock: no other thread goes on
 """
 
 
 def test_all_but_the_fatal_tests_pass_and_each_runs_once(tmp_path: Path) -> None:
     fatal = (4, 11)
+    guard = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"] | {"faulthandler_timeout": SECONDS}
     (tmp_path / "ran").mkdir()
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_numbers.py").write_text(TESTS.format(fatal=fatal))
+    (tmp_path / "test_numbers.py").write_text(TESTS.format(ends=fatal[0], hangs=fatal[1]))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "DELAYQ_"))}
     words = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--rootdir", str(tmp_path)]
+    words += [f"-o{name}={value}" for name, value in guard.items() if name.startswith("faulthandler")]
     done = subprocess.run(
         words, cwd=tmp_path, env=kept | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )

@@ -1,7 +1,7 @@
 """Random programs of a queue's whole life, on a real Redis and on a model: after each step both say the same.
 
-The usual programs are always the same. DELAYQ_PROGRAMS=2000 makes for more, and other ones each time;
-``-s`` shows how many there were.
+The usual programs are always the same. DELAYQ_PROGRAMS=2000 makes for more, and other ones each time, and needs
+``-o faulthandler_timeout=0``; ``-s`` shows how many there were.
 """
 
 from __future__ import annotations

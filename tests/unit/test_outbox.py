@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -121,27 +120,9 @@ def sealed(message_id: str) -> Sealed:
     return Sealed(message_id, "+0", b"{}", "ignore", True)
 
 
-def settled(*senders: threading.Thread) -> bool:
-    """Wait until each of the threads has ended or stays where it is; the latter three looks in a row."""
-    seen: Counter[tuple[int, int, int]] = Counter()
-
-    def stay() -> bool:
-        frames = sys._current_frames()  # noqa: SLF001  # nothing else tells where a thread is
-        still = True
-        for sender in senders:
-            frame = frames.get(sender.ident or 0)
-            if sender.is_alive() and frame is not None:
-                place = (sender.ident or 0, id(frame), frame.f_lasti)
-                seen[place] += 1
-                still = still and seen[place] > 3
-        return still
-
-    return eventually(stay)
-
-
 def waits(box: Outbox, message_id: str) -> bool:
-    """Wait until a message waits for whoever sends: threads that seem to stay may not have got so far."""
-    return eventually(lambda: any(each.sealed.id == message_id for each in list(box._waiting)))  # noqa: SLF001
+    """Whether a message waits for whoever sends."""
+    return any(each.sealed.id == message_id for each in list(box._waiting))  # noqa: SLF001
 
 
 def ended(*senders: threading.Thread) -> bool:
@@ -158,8 +139,7 @@ def queued(server: Server, box: Outbox, ids: Sequence[str]) -> list[Sender]:
     assert eventually(lambda: [ids[0]] in server.batches)
     for message_id in ids[1:]:
         senders.append(Sender(box, message_id))
-        assert waits(box, message_id)
-        assert settled(senders[-1])
+        assert eventually(lambda: waits(box, senders[-1].id))
     return senders
 
 
@@ -188,7 +168,7 @@ def test_those_who_come_while_a_batch_is_sent_go_in_the_next_one() -> None:
     def answer(ids: list[str]) -> None:
         if ids == ["b", "c"]:
             more.extend(Sender(box, each) for each in "de")
-            assert all(waits(box, each) for each in "de")
+            assert eventually(lambda: all(waits(box, each) for each in "de"))
 
     server.answer = answer
     senders = queued(server, box, "abc")
@@ -319,14 +299,21 @@ def interrupted(role: str, at: int) -> tuple[int, str]:
     server.gate.clear()
     others: list[Sender] = []
 
+    def come(sender: Sender) -> Sender:
+        """Wait until a sender's message is within a call, or waits, or the sender has ended."""
+
+        def has_come() -> bool:
+            is_sent = any(sender.id in batch for batch in server.batches)
+            return is_sent or waits(box, sender.id) or not sender.is_alive()
+
+        assert eventually(has_come)
+        return sender
+
     def join(ids: str) -> None:
-        for message_id in ids:
-            others.append(Sender(box, message_id))
-            assert settled(others[-1])
+        others.extend(come(Sender(box, message_id)) for message_id in ids)
 
     join({"first": "", "leader": "f", "follower": "fl"}[role])
-    victim = Sender(box, "v", at)
-    assert settled(victim)
+    victim = come(Sender(box, "v", at))
     join("xyz")
     server.gate.set()
     fault = ""
@@ -418,9 +405,7 @@ def test_hundreds_of_threads_that_are_interrupted_at_random_all_come_to_an_end(s
         for sender in dice.sample(senders, 40):
             sender.interrupt()
         time.sleep(0.001)
-    frames = sys._current_frames()  # noqa: SLF001
-    hung = [traceback.format_stack(frames[sender.ident or 0]) for sender in senders if sender.is_alive()]
-    assert hung == []
+    assert [sender.label for sender in senders if sender.is_alive()] == []
     total = sum((sender.got for sender in senders), Counter())
     assert total["wrong"] == 0
     assert sum(total.values()) == 200 * 25
@@ -443,13 +428,28 @@ def on_signal() -> Iterator[OnSignal]:
     signal.signal(signal.SIGUSR1, before)
 
 
+class Turn:
+    """An entry's lock that tells when its thread asks for it."""
+
+    def __init__(self, lock: Any) -> None:
+        self.is_asked_for = threading.Event()
+        self.release = lock.release
+        self._lock = lock
+
+    def acquire(self, timeout: float) -> bool:
+        self.is_asked_for.set()
+        return bool(self._lock.acquire(timeout=timeout))
+
+
 def signalled(box: Outbox, main: int, then: Callable[[], object]) -> threading.Thread:
-    """A thread that sends SIGUSR1 to the main thread once its message, "main", waits, and then does something."""
-    idle = next(thread for thread in threading.enumerate() if thread.ident == main)
+    """A thread that sends SIGUSR1 to the main thread while that waits for its turn, and then does something."""
 
     def run() -> None:
-        assert waits(box, "main")
-        assert settled(idle)
+        assert eventually(lambda: waits(box, "main"))
+        (entry,) = (each for each in box._waiting if each.sealed.id == "main")  # noqa: SLF001
+        turn: Any = Turn(entry.turn)
+        entry.turn = turn
+        assert turn.is_asked_for.wait(PATIENCE)
         signal.pthread_kill(main, signal.SIGUSR1)
         then()
 
@@ -474,7 +474,7 @@ def test_wait_that_a_signal_ends_costs_nobody_else_anything(on_signal: OnSignal)
     def go_on() -> None:
         raised.wait(PATIENCE)
         after.append(Sender(box, "c"))
-        assert waits(box, "c")
+        assert eventually(lambda: waits(box, "c"))
         server.gate.set()
 
     helper = signalled(box, threading.get_ident(), go_on)
