@@ -72,11 +72,12 @@ class Shop:
             return db.execute(statement, values).rowcount
 
 
-def trade(shop: Shop) -> dict[str, str]:
+def trade(shop: Shop, consumer: Consumer) -> dict[str, str]:
     """Play a few customers; return how their orders ended."""
     for order in ("order-1", "order-2", "order-3", "order-3"):  # the last customer clicks twice
         shop.place(order)
     shop.pay("order-1")
+    consumer.start()  # what has fallen due by now has waited for it
     while "open" in shop.states().values():
         time.sleep(0.05)
     shop.pay("order-3")
@@ -98,8 +99,7 @@ def main() -> int:
         with Queue("example-order-timeouts") as timeouts:
             shop = Shop(Path(folder, "shop.db"), timeouts, after)
             consumer = Consumer(timeouts, shop.time_out)  # in life a process of its own: delayq consume MODULE:QUEUE
-            consumer.start()
-            states = trade(shop)
+            states = trade(shop, consumer)
             consumer.stop()
     print(*(f"{order}: {state}" for order, state in states.items()), sep="\n")
     return int(states != {"order-1": "paid", "order-2": "cancelled", "order-3": "cancelled"})

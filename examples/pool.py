@@ -5,6 +5,7 @@ Each message is a range of numbers to search. Of two more, one never ends, and o
 dead letters in the end, while the others are counted.
 
     python examples/pool.py --ranges 20
+    python examples/pool.py --timeout 60
 
 The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when all
 ranges were counted.
@@ -20,7 +21,6 @@ import tempfile
 from delayq import Consumer, Message, Outgoing, Queue
 
 SIZE = 5000
-TIMEOUT = 5  # seconds that a handler may take
 
 ranges = Queue("example-ranges", max_retries=0)
 counts = Queue("example-counts")  # in which the processes leave what they have found
@@ -41,10 +41,10 @@ def is_prime(number: int) -> bool:
     return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
 
 
-def main(number: int) -> int:
+def main(number: int, timeout: float) -> int:
     ranges.send_many(Outgoing(n * SIZE) for n in range(number))
     ranges.send_many([Outgoing("for ever"), Outgoing("crash")])
-    Consumer(ranges, pool="process", timeout=TIMEOUT).drain()
+    Consumer(ranges, pool="process", timeout=timeout).drain()
     found = []
     while messages := counts.receive(max_messages=100):
         found += [message.payload for message in messages]
@@ -60,7 +60,8 @@ def main(number: int) -> int:
 if __name__ == "__main__":  # the processes import this file, too
     parser = argparse.ArgumentParser(description="Count primes in processes.")
     parser.add_argument("--ranges", type=int, default=20, help=f"of {SIZE} numbers each (default: 20)")
+    parser.add_argument("--timeout", type=float, default=5, help="seconds that a handler may take (default: 5)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
-        raise SystemExit(main(arguments.ranges))
+        raise SystemExit(main(arguments.ranges, arguments.timeout))

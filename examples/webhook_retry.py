@@ -34,7 +34,8 @@ from urllib.error import HTTPError
 
 from delayq import Consumer, Message, Queue, Reject, RetryAfter, backoff
 
-TIMEOUT = 1  # seconds that a receiver has to answer; 10 would be usual
+TIMEOUT = 30  # seconds that a receiver has to answer
+TIMEOUTS = {"/slow": 1}  # of receivers that are not given as much
 BEGIN = time.monotonic()
 
 http = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: the receiver is on this machine
@@ -52,7 +53,7 @@ def dispatch(message: Message) -> None:
         headers={"Content-Type": "application/json", "Idempotency-Key": message.id},
     )
     try:
-        http.open(request, timeout=TIMEOUT).close()
+        http.open(request, timeout=hook["timeout"]).close()
     except HTTPError as error:
         if error.code in (404, 410):
             raise Reject(f"{error.code} {error.reason}") from error
@@ -89,7 +90,7 @@ class Receiver(BaseHTTPRequestHandler):
         status = MOODS[self.path][: requests[self.path]][-1]
         say(f"{self.path:8} request {requests[self.path]}: {status or 'no answer'}")
         if status is None:
-            time.sleep(2 * TIMEOUT)
+            time.sleep(2 * TIMEOUTS[self.path])
             return
         self.send_response(status)
         if status == 429:
@@ -105,7 +106,9 @@ class Receiver(BaseHTTPRequestHandler):
 
 def deliver(paths: Sequence[str], receiver: str) -> dict[str, str]:
     """Send a webhook to each path, and wait until nothing is left to be tried; return how each ended."""
-    sent = {path: webhooks.send({"url": receiver + path, "event": {"paid": "order-42"}}).id for path in paths}
+    event = {"paid": "order-42"}
+    hooks = {path: {"url": receiver + path, "event": event, "timeout": TIMEOUTS.get(path, TIMEOUT)} for path in paths}
+    sent = {path: webhooks.send(hook).id for path, hook in hooks.items()}
     consumer = Consumer(webhooks, concurrency=4)
     consumer.start()
     while any((known := webhooks.get(id)) and known.state != "dead" for id in sent.values()):

@@ -124,8 +124,9 @@ def test_slow_services_are_asked_at_the_same_time(run: Run):
 def test_exit_code_of_a_program_decides_about_its_job(run: Run):
     printed = run("exec_jobs.sh")
     first, retry, left = re.split(r"^-- .*\n", printed, flags=re.MULTILINE)[1:]
-    # On a machine that is busy, the retry falls due while the first attempts are made.
-    assert first + retry == "cat: made cat.jpg small in attempt 1\ndog: made dog.jpg huge in attempt 2\n"
+    # On a machine that is busy, the retry falls due while the first attempts are made, and may be done before them.
+    made = ["cat: made cat.jpg small in attempt 1", "dog: made dog.jpg huge in attempt 2"]
+    assert sorted((first + retry).splitlines()) == made
     assert re.search(r"^state +dead$", left, re.MULTILINE)
     assert re.search(r"^error +Reject: exit code 65: notes.txt is no picture$", left, re.MULTILINE)
     assert left.endswith("cancelled notes\n")
@@ -165,11 +166,11 @@ def test_mails_go_no_faster_than_the_rate_and_then_than_the_next_one(run: Run):
 
 
 def test_handler_that_never_ends_or_crashes_costs_its_own_message_alone(run: Run):
-    counted, *dead = run("pool.py", "--ranges", "10").splitlines()
+    counted, *dead = run("pool.py", "--ranges", "10", "--timeout", "9").splitlines()
     assert counted.startswith("5133 primes below 50000, counted in ")
     assert dead == [
         "dead: ProcessDied: its process was killed by SIGSEGV",
-        "dead: TimeoutError: the handler took longer than 5 s: its process was killed",
+        "dead: TimeoutError: the handler took longer than 9 s: its process was killed",
     ]
 
 
@@ -197,13 +198,13 @@ def test_slots_that_were_told_are_those_that_are_handled(run: Run):
     _, told, handled = re.split(r"^(?:the next|what is).*\n", printed, flags=re.MULTILINE)
     slots = told.splitlines()
     assert len(slots) == 4
-    assert {slot.split()[1] for slot in slots} == {"short", "tally"}
+    assert {slot.split()[1] for slot in slots} >= {"short", "tally"}  # and nightly, when it is night
     assert [slot for slot in slots if f"{slot}: " not in handled] == []
     assert "all of the 4 slots were handled, 0 of them twice" in handled
 
 
 def test_burst_comes_to_one_save_and_one_alarm(run: Run):
-    printed = run("quiet_alarms.py", "--keystrokes", "5")
+    printed = run("quiet_alarms.py", "--keystrokes", "5", "--pause", "6")
     assert "10 keystrokes: saved ['Dear', 'Dear reader']\n10 failures: told 2 times\n" in printed
 
 
