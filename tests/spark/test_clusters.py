@@ -12,7 +12,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -77,10 +77,19 @@ def test_executor_killed_in_a_job_loses_nothing_doubles_nothing_and_shows_no_pas
     assert (told["spark.app.name"], told["spark.sql.shuffle.partitions"]) == ("reminders", "3")
 
     folders = (tmp_path, cluster.folder)
-    written = [path for each in folders for path in each.rglob("*") if path.is_file() and path != tmp_path / "url"]
+    written = {path: data for each in folders for path, data in found_in(each) if path != tmp_path / "url"}
     assert {"driver.log", "stderr"} <= {path.name for path in written}
-    assert any(path.is_relative_to(tmp_path / "events") and path.stat().st_size for path in written)
-    assert [path for path in written if password.encode() in path.read_bytes()] == []
+    assert any(data for path, data in written.items() if path.is_relative_to(tmp_path / "events"))
+    assert [path for path, data in written.items() if password.encode() in data] == []
+
+
+def found_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Return the files below a folder, and what they hold; executors that end remove theirs meanwhile."""
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            with suppress(FileNotFoundError):
+                if path.is_file():
+                    yield path, path.read_bytes()
 
 
 def test_speculative_task_doubles_nothing(redis_server: RedisServer, tmp_path: Path, cluster: Cluster):

@@ -118,7 +118,7 @@ def test_task_that_fails_and_runs_again_doubles_no_row_without_an_id(
         yield from rows[::-1][:1000] if again else rows[:1000]
         if not again:
             with Queue("jobs", url=url) as queue:
-                assert eventually(lambda: queue.stats().sent > 0, 60)
+                assert eventually(lambda: queue.stats().sent > 0)
             raise RuntimeError("in the middle")
         yield from rows[::-1][1000:]
 
