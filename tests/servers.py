@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import itertools
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import redis
-
-from tests import ports
-
-free_port = ports.free_port
 
 KNOWN_VERSIONS = ("6.2", "7.0", "8.2")  # what the suite is meant to run on, oldest first
 START_SECONDS = 60.0  # a machine under load; an idle one needs 20 ms
@@ -59,8 +57,7 @@ class RedisServer:
         self.version = server_version(binary)
         self.directory = short_directory()
         self.socket = self.directory / "s"
-        self._own_port = ports.OwnPort() if port else None
-        self.port = self._own_port.number if self._own_port else 0
+        self.port = free_port() if port else 0
         self._settings = {
             "port": str(self.port),
             "bind": "127.0.0.1",
@@ -136,8 +133,6 @@ class RedisServer:
         """End the server and remove its folder."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
-        if self._own_port is not None:
-            self._own_port.give_up()
 
     def flush(self) -> None:
         """Delete all that the server holds.
@@ -201,6 +196,30 @@ def server_version(binary: Path) -> str:
     if match is None:
         raise RuntimeError(f"{binary} --version says {said!r}, which names no version")
     return match[1]
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listened on a moment ago, nor on the one 10,000 above (a cluster's bus).
+
+    Below the range from which the kernel takes the ports of outgoing connections. It is free until it is listened on,
+    and while its server is down: so no other test is given it, in this process for long, in those beside it ever.
+    """
+    for port in _ports():
+        with contextlib.suppress(OSError), socket.socket() as listener, socket.socket() as bus:
+            listener.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + 10_000))
+            return port
+    raise AssertionError("the ports go round")
+
+
+@functools.cache
+def _ports() -> Iterator[int]:
+    """The ports that this process of pytest-xdist has to itself, in any order, again and again."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count
+    own = list(range(10_000 + number, 20_000, count))
+    secrets.SystemRandom().shuffle(own)  # another run on this machine has the same ones
+    return itertools.cycle(own)
 
 
 def short_directory() -> Path:
