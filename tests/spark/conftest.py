@@ -35,12 +35,13 @@ def no_socket_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def warm(folder: Path) -> Path:
-    """Let each of Spark's Pythons that finds this folder on its path begin with delayq's imports.
+    """Let the Python that Spark forks others of begin with delayq's imports, if it finds this folder on its path.
 
-    Those that Spark forks, a new one after each error, need not do them again: half a second each. One that is only
-    asked for its version (``-c``) needs none.
+    Those, a new one after each error, need not do them again: half a second each. One that Spark starts for itself, as
+    to plan a stream, does them when it has called back: Java waits ten seconds for that, and a machine may stand still.
     """
-    (folder / "sitecustomize.py").write_text("import sys\n\nif '-m' in sys.orig_argv:\n    import delayq.spark\n")
+    program = "import sys\n\nif 'pyspark.daemon' in sys.orig_argv:\n    import delayq.spark\n"
+    (folder / "sitecustomize.py").write_text(program)
     return folder
 
 
