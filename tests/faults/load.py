@@ -28,7 +28,7 @@ class Load:
         name: of the queue, of the folder, and of what is sent.
         count: of messages.
         rate: messages a second.
-        lease: seconds; None for what fits the size.
+        lease: seconds, in the long form.
         producing, consuming: further settings of the tasks, see `tests.faults.programs`.
     """
 
@@ -40,14 +40,13 @@ class Load:
         *,
         count: int,
         rate: float,
-        lease: float | None = None,
+        lease: float = 2.0,
         shards: int = 1,
         consumers: int = 2,
         producing: dict[str, Any],
         consuming: dict[str, Any],
     ) -> None:
-        # In the short form, the machine may stand still for seconds, which is none of the troubles that are judged.
-        lease = lease or world.pick(12.0, 2.0)
+        lease = world.lease(lease)
         folder = world.folder / name
         folder.mkdir()
         self.count = count

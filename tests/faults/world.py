@@ -22,6 +22,7 @@ from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 120.0
+LEAST_LEASE = 8.0  # seconds, in the suite
 # The keys that a drained queue leaves.
 LASTING = (
     b":meta",
@@ -72,6 +73,16 @@ class World:
     def pick(self, short: Any, long: Any) -> Any:
         """Return what fits the size."""
         return short if self.size == "short" else long
+
+    def lease(self, long: float) -> float:
+        """Return the lease of a scenario's consumers, seconds: in the suite, one longer than a machine stands still.
+
+        Of a process that gets no core for so long, the deliveries are lost without a kill.
+
+        Args:
+            long: what it is in the long form.
+        """
+        return max(long, LEAST_LEASE) if self.size == "short" else long
 
     # -- what runs ---------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from tests.faults.world import Broken, World
 OFFSETS = (60.0, -60.0, 0.0)  # of the clocks when they start; the last one is stepped
 DELAY = 2.0
 RETRIES_AFTER = 0.5
-LEASES = (12.0, 3.0)  # in the short and in the long form: a machine that stands still for seconds loses none
+LEASE = 3.0
 OUTLASTS = 1.0  # seconds: a slow handler takes so much longer, and the heartbeat has to renew the lease all the time
 UNNOTICED_MS = 2000  # a lease stands in Redis for a while after its end: consumers look once a second
 ROUNDING_MS = 1  # a part of a millisecond counts as a whole one
@@ -33,7 +33,7 @@ BESIDE = 50  # messages that expire, and as many that are due `at` a time
 
 def run(world: World) -> Verdict:
     """Nothing is lost or early, and whatever time stands in Redis is one of the server's clock."""
-    url, lease = world.server().url, world.pick(*LEASES)
+    url, lease = world.server().url, world.lease(LEASE)
     queue = world.queue(url, lease=lease)
     clocks = [WrongClock(world.folder / f"clock-{number}", offset) for number, offset in enumerate(OFFSETS)]
     count = world.pick(300, 20_000)

@@ -13,7 +13,7 @@ from tests.faults.checker import Verdict
 from tests.faults.world import Broken, World
 from tests.waiting import eventually
 
-LEASE = 2.0  # of a process that gets no core for so long, the deliveries would be lost without a kill
+LEASE = 2.0
 STEP_MS = 1000
 SLACK = 600  # slots that may be fired after the last kill
 
@@ -21,7 +21,8 @@ SLACK = 600  # slots that may be fired after the last kill
 def run(world: World) -> Verdict:
     """Kill a consumer each second, if possible in the middle of its work, while schedules fire each second."""
     server = world.server()
-    queue = world.queue(server.url, lease=LEASE)
+    lease = world.lease(LEASE)
+    queue = world.queue(server.url, lease=lease)
     count, names, kills = world.pick((3, 2, 4), (8, 5, 150))
     starts: dict[str, int] = {}
     for name in (f"tick{number}" for number in range(names)):
@@ -30,7 +31,7 @@ def run(world: World) -> Verdict:
         starts[name] = timestamp_ms(added.next_at)
         for slot in range(kills + SLACK):
             world.journal.note("attempted", occurrence_id(name, starts[name] + STEP_MS * slot, 1))
-    task = {"lease": LEASE, "work": 0.2}
+    task = {"lease": lease, "work": 0.2}
     consumers = [world.consumer(server.url, "work", **task) for _ in range(count)]
     if not eventually(lambda: queue.stats().acked > 0, 30):
         raise Broken(f"no slot was fired; {world.log()}")
@@ -49,7 +50,7 @@ def run(world: World) -> Verdict:
     for consumer in consumers:
         world.stop(consumer)
     fired = told_slots(world, starts)
-    verdict = world.verdict(queue, lease=LEASE)
+    verdict = world.verdict(queue, lease=lease)
     if verdict.buried:
         died = [(each.id, each.attempts, each.reason, each.error) for each in queue.dead.list()]
         raise Broken(f"messages died, though each is retried 50 times: {died}; {verdict}")
