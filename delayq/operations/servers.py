@@ -22,7 +22,8 @@ class Server:
     """A server as it tells of itself; None where it does not.
 
     Attributes:
-        clock_offset: seconds by which its clock is ahead of this machine's.
+        clock_offset: seconds by which its clock is ahead of this machine's, at the least; behind, when negative. 0 when
+            it told a time between the question and the answer, however long that took.
         save_points: when snapshots are taken; empty for never.
         disk_ok: whether its last attempts to write to its disk succeeded.
         used_memory, maxmemory: bytes; a maxmemory of 0 is none.
@@ -47,14 +48,14 @@ def ask(scripts: Scripts) -> Steps[Server]:
     words = (("INFO",), ("TIME",), ("CONFIG", "GET", "save"), ("CONFIG", "GET", "lua-time-limit"))
     started = time.time()
     replies = yield [Call(key, each, as_is) for each in words]
-    here = (started + time.time()) / 2
+    ended = time.time()
     info, (save, limit) = _words(replies[0]), map(_words, replies[2:])
     there = None if isinstance(replies[1], Exception) else replies[1]
     outcomes = [info[name] for name in ("aof_last_write_status", "rdb_last_bgsave_status") if name in info]
     return Server(
         run_id=info.get("run_id"),
         version=info.get("redis_version"),
-        clock_offset=None if there is None else int(there[0]) + int(there[1]) / 1_000_000 - here,
+        clock_offset=None if there is None else _offset(int(there[0]) + int(there[1]) / 1_000_000, started, ended),
         maxmemory_policy=info.get("maxmemory_policy"),
         append_only=_is_one(info.get("aof_enabled")),
         save_points=save.get("save"),
@@ -63,6 +64,11 @@ def ask(scripts: Scripts) -> Steps[Server]:
         maxmemory=_number(info.get("maxmemory")),
         script_limit_ms=_number(limit.get("lua-time-limit")),
     )
+
+
+def _offset(there: float, started: float, ended: float) -> float:
+    """Return by how much a clock is ahead that showed `there` at an unknown moment between two times."""
+    return there - min(max(there, started), ended)
 
 
 def dangers(server: Server) -> Iterator[Finding]:

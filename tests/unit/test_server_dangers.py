@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from delayq.operations.servers import Server, dangers
+from delayq.keys import QueueKeys
+from delayq.operations.servers import Server, ask, dangers
+from delayq.scripts import Scripts
 
 SAFE = Server(
     run_id="x",
@@ -69,3 +72,17 @@ def test_danger_is_warned_of_with_its_value_and_a_remedy(change: dict[str, objec
 )
 def test_what_is_just_within_the_bounds_is_no_danger(change: dict[str, object]):
     assert list(dangers(replace(SAFE, **change))) == []  # type: ignore[arg-type]  # fields by name
+
+
+@pytest.mark.parametrize(("there", "offset"), [(100.5, 0.0), (106.0, 0.0), (110.0, 4.0), (95.5, -4.5)])
+def test_clock_is_no_more_wrong_than_is_sure_however_long_the_answer_took(
+    there: float, offset: float, monkeypatch: pytest.MonkeyPatch
+):
+    moments = iter([100.0, 106.0])
+    monkeypatch.setattr("delayq.operations.servers.time.time", lambda: next(moments))
+    steps = ask(Scripts(QueueKeys("delayq", "jobs"), str))
+    next(steps)
+    replies: list[Any] = [{}, (int(there), round(there % 1 * 1_000_000)), {}, {}]
+    with pytest.raises(StopIteration) as told:
+        steps.send(replies)
+    assert told.value.value.clock_offset == offset

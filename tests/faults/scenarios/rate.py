@@ -29,8 +29,9 @@ def measure(world: World, rate: str) -> Verdict:
     allowed = most * round(seconds * 1000 / period_ms)
     name = "work-" + rate.replace("/", "-")
     server = world.server()
-    queue = world.queue(server.url, name, lease=LEASE)
-    task = {"lease": LEASE, "options": {"rate": rate}}
+    lease = world.lease(LEASE)
+    queue = world.queue(server.url, name, lease=lease)
+    task = {"lease": lease, "options": {"rate": rate}}
     consumers = [world.consumer(server.url, name, **task) for _ in range(CONSUMERS)]
     if not eventually(lambda: queue.configuration().rate == rate):
         raise Broken(f"no consumer has stored its rate: {world.log()}")
@@ -45,7 +46,7 @@ def measure(world: World, rate: str) -> Verdict:
     world.drain(queue)
     for consumer in consumers:
         world.stop(consumer)
-    verdict = world.verdict(queue, lease=LEASE)
+    verdict = world.verdict(queue, lease=lease)
     moments = [each for each in handed_out(world, name) if each <= ended_us]
     shortest = min(after - before for before, after in zip(moments, moments[most:], strict=False))
     if shortest < period_ms * 1000:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ LEASE = 2.0
 NOTICED_SECONDS = 1.0  # consumers look at least every second
 MOST_DELAY = 0.5
 RATE = 200.0
+LONE = 20  # messages, one after the other: this process may stand still until one is due
 SLOW = 1.0  # a consumer that is so slow holds messages at any time
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
 # With Debian's 7.0 libfaketime ends in a recursion: its allocator, a shared library there, asks for the time itself.
@@ -49,7 +51,7 @@ def run(world: World) -> Verdict:
     server = RedisServer(binary, appendonly=True) if binary else world.server()
     world.figures["by"] = "libfaketime" if binary else "now"
     with contextlib.closing(server):
-        queue = world.queue(server.url, lease=LEASE, clock=str if binary else clock.now_ms)
+        queue = world.queue(server.url, lease=world.lease(LEASE), clock=str if binary else clock.now_ms)
         play(world, queue, server.url, clock, [-step, step, *[0.0, -step, step] * (rounds - 1)], told=binary is None)
         verdict = world.verdict(queue)
     events = history.read(world.folder)
@@ -77,7 +79,9 @@ def play(world: World, queue: Queue, url: str, clock: WrongClock, offsets: list[
     count = int(RATE * phase * (len(offsets) + 0.5))
     producer = start("produce", produce.Task(**common, name="m", count=count, rate=RATE, delays=(0.0, MOST_DELAY)))
     works = (0.002, 0.002, SLOW)
-    consumers = [start("consume", consume.Task(**common, lease=LEASE, work=work, fail_every=20)) for work in works]
+    consumers = [
+        start("consume", consume.Task(**common, lease=world.lease(LEASE), work=work, fail_every=20)) for work in works
+    ]
     slow = world.folder / f"consumer-{consumers[-1].pid}.jsonl"
     if not eventually(lambda: slow.exists() and slow.stat().st_size > 0):
         raise Broken(f"a consumer has nothing to do: {world.log()}")
@@ -97,15 +101,26 @@ def play(world: World, queue: Queue, url: str, clock: WrongClock, offsets: list[
 def lose_watcher(world: World, queue: Queue, clock: WrongClock, consumers: list[subprocess.Popen[bytes]]) -> None:
     """Of a fleet that is idle, kill the one that keeps the time for all, just when the clock is set back."""
     client: Any = queue.connection.client
-    world.send(queue, 0, "lone", delay=0.9)  # within the second that they look ahead
-    info = queue.get("lone")
-    if info is None or info.due_at is None:
-        raise Broken("a message was delivered before it was due")
-    promise = f"{info.due_at.timestamp() * 1000:.0f} ".encode()
     timer = queue.core.shards[0].keys.timer
-    if not eventually(lambda: (client.get(timer) or b"").startswith(promise), 1):
-        raise Broken(f"nobody watches the time for {info}: {client.get(timer)}")
-    pid = int(client.get(timer).split(b"-")[-2])
+    watched: list[bytes] = []
+
+    def is_watched(id: str) -> bool:
+        info, promise = queue.get(id), client.get(timer) or b""
+        if info is None or info.due_at is None:  # it is handled, or about to be
+            return True
+        if promise.startswith(f"{info.due_at.timestamp() * 1000:.0f} ".encode()):
+            watched.append(promise)
+        return bool(watched)
+
+    for number in range(LONE):
+        world.send(queue, 0, f"lone-{number}", delay=0.9)  # within the second that they look ahead
+        if not eventually(partial(is_watched, f"lone-{number}")):
+            raise Broken(f"nobody watches the time: {client.get(timer)}")
+        if watched:
+            break
+    else:
+        raise Broken(f"nobody has watched the time for any of {LONE} messages")
+    pid = int(watched[0].split(b"-")[-2])
     watcher = next(consumer for consumer in consumers if consumer.pid == pid)
     consumers.remove(watcher)
     world.kill(watcher)

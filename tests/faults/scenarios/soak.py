@@ -25,11 +25,12 @@ def run(world: World) -> Verdict:
     """The keys are those of the messages inside and some fixed ones, at any time; the consumers do not grow."""
     seconds = world.pick(4.0, LONG_SECONDS)
     server = world.server()
-    queue = world.queue(server.url, lease=5, max_retries=1)
+    lease = world.lease(5.0)
+    queue = world.queue(server.url, lease=lease, max_retries=1)
     options = {"max_retries": 1}
     count = int(seconds * RATE)
     producer = world.producer(server.url, "work", name="m", count=count, delays=(0.0, 2.0), rate=RATE, options=options)
-    consumers = [world.consumer(server.url, "work", fail_every=20, options=options) for _ in range(2)]
+    consumers = [world.consumer(server.url, "work", lease=lease, fail_every=20, options=options) for _ in range(2)]
     began = time.monotonic()
     memory: dict[int, list[int]] = {consumer.pid: [] for consumer in consumers}
     beside: list[int] = []

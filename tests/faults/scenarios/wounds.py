@@ -96,7 +96,7 @@ class Ward:
     def lose_payloads(self) -> None:
         """Delete the payload of a message that is about to be due, and of one that runs and fails."""
         with self._world.trouble("payloads are deleted"):
-            running, due = self._take(), self._send("due", 0.5)
+            running, due = self._take(), self._send("due", 3.0)
             self._client.delete(KEYS.message(due), KEYS.message(running.id))
             running.nack(0)
             self._world.journal.note("failed", running.id, attempt=running.attempt)
