@@ -39,14 +39,15 @@ class Traffic:
     def __init__(self, world: World, server: RedisServer, seconds: float, **producing: Any) -> None:
         self.world = world
         self.server = server
-        self.queue = world.queue(server.url, NAME, lease=LEASE)
+        self.lease = world.lease(LEASE)
+        self.queue = world.queue(server.url, NAME, lease=self.lease)
         self._many = many = round(RATE * seconds)
         self.count = 2 * many
         self._more = 0
         delays = (0.0, START_SECONDS + seconds)
         world.finish(world.producer(server.url, NAME, name="stock", count=many, batch=250, delays=delays))
         self.consumers = [
-            world.consumer(server.url, NAME, lease=LEASE, work=WORK, fail_every=50) for _ in range(CONSUMERS)
+            world.consumer(server.url, NAME, lease=self.lease, work=WORK, fail_every=50) for _ in range(CONSUMERS)
         ]
         task = {"name": "live", "count": many, "batch": 5, "rate": RATE, "delays": (0.0, 0.5), "again": True}
         self._task = task | producing
@@ -95,7 +96,7 @@ class Traffic:
         world.figures["worst resume"] = f"{worst:.2f} s"
         for consumer in self.consumers:
             world.stop(consumer)
-        verdict = world.verdict(self.queue, lease=LEASE)
+        verdict = world.verdict(self.queue, lease=self.lease)
         if all_sent and verdict.sends != self.count:
             raise Broken(f"{verdict.sends} of {self.count} sends were acknowledged; {verdict}")
         if world.size == "long" and worst > RESUME_SECONDS:

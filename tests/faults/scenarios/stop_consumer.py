@@ -27,7 +27,7 @@ CONCURRENCY = 4
 
 def run(world: World) -> Verdict:
     """Compare what Redis holds before and after each late call: nothing may have changed."""
-    lease = world.pick(1.0, 5.0)
+    lease = world.pick(3.0, 5.0)
     url = world.server().url
     queue = world.queue(url, lease=lease)
     pulling(world, queue, url, lease)

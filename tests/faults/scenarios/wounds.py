@@ -96,12 +96,14 @@ class Ward:
     def lose_payloads(self) -> None:
         """Delete the payload of a message that is about to be due, and of one that runs and fails."""
         with self._world.trouble("payloads are deleted"):
-            running, due = self._take(), self._send("due", 3.0)
+            running, due = self._take(), self._send("due", 2.0)
             self._client.delete(KEYS.message(due), KEYS.message(running.id))
             running.nack(0)
             self._world.journal.note("failed", running.id, attempt=running.attempt)
         self.doomed += [due, running.id]
         self.wounds += 2
+        if not eventually(lambda: all(map(self._is_dead, (due, running.id)))):  # before the doctor looks again
+            raise Broken(f"{due} and {running.id} have lost their payloads, and are not dead")
 
     def plant_what_runs(self) -> None:
         """Plant a message that runs among those that are due: it is handled again, and then once only."""
@@ -127,6 +129,10 @@ class Ward:
         self._world.figures["without a bell"] = f"{seconds:.2f} s"
         if self._world.size == "long" and seconds > RESUME_SECONDS:
             raise Broken(f"a message of which no bell tells was handled {seconds:.2f} s after it was due")
+
+    def _is_dead(self, message_id: str) -> bool:
+        info = self._queue.get(message_id)
+        return info is not None and info.state == "dead"
 
     def _send(self, what: str, delay: float) -> str:
         message_id = f"{what}-{self._traffic.count}"
