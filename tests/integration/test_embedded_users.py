@@ -54,12 +54,14 @@ from pathlib import Path
 from delayq.embedded.locks import Lock
 
 lock = Lock(Path(sys.argv[1]), fcntl.LOCK_EX)
+parent_is_done, done = os.pipe()
 if os.fork() == 0:
-    time.sleep(0.1)
+    os.read(parent_is_done, 1)
     os.write(1, b"here")
     os.close(1)
     time.sleep(60)
 lock.close()
+os.write(done, b".")
 print(os.read(0, 1))
 """
 

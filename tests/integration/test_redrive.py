@@ -76,7 +76,7 @@ def test_those_that_stay_are_found_while_others_come_and_go(queue: Queue):
 
 
 def test_redrive_that_is_killed_has_lost_nothing(queue: Queue, redis_server: RedisServer):
-    command = [sys.executable, "-m", "delayq.cli", "dead", "requeue", "jobs", "--all", "--rate", "1000/s"]
+    command = [sys.executable, "-m", "delayq.cli", "dead", "requeue", "jobs", "--all", "--rate", "10/s"]  # 5 min in all
     with subprocess.Popen([*command, "--url", redis_server.url], stderr=subprocess.DEVNULL) as process:
         assert eventually(lambda: queue.stats().requeued > 0)
         process.send_signal(signal.SIGKILL)

@@ -204,10 +204,11 @@ def test_timer_that_another_program_has_overwritten_costs_no_message(fleet: Flee
 
 
 def test_structure_that_another_program_has_overwritten_is_told_by_an_idle_fleet(fleet: Fleet) -> None:
-    fleet.queue.send("x", delay=2)
+    sent = fleet.queue.send("x", delay=3600)
     assert fleet.redis.rename(f"{KEY}pending", "kept")
     fleet.redis.set(f"{KEY}pending", "no sorted set")
     assert eventually(lambda: "WRONGTYPE" in fleet.said())
+    fleet.redis.zadd("kept", {sent.id: 1})  # it is due by now, and nobody rings for it
     fleet.redis.rename("kept", f"{KEY}pending")
     assert eventually(lambda: acked(fleet) == 1)
 

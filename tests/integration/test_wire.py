@@ -331,17 +331,22 @@ def test_reply_is_waited_for_behind_an_exchange_that_took_long(
 
 
 def test_wire_of_a_client_of_others_looks_for_its_reply_behind_a_quick_one(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though each of its calls has a wire of its own."""
     pool = redis.ConnectionPool.from_url(redis_server.url)
     wires = Wires(pool, keep=False, lost=lambda: None)
     looks: list[None] = []
-    monkeypatch.setattr("delayq.wire._give_way", lambda: looks.append(None))
+
+    def look() -> None:
+        looks.append(None)
+        redis_client.rpush("something", "x")
+
+    monkeypatch.setattr("delayq.wire._give_way", look)
     monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 30.0)
     assert wires.use(wires.take(repeats=True), [("PING",)], [as_is]) == [b"PONG"]
     assert looks == []
-    wires.use(wires.take(repeats=True), [("BLPOP", "nothing", 0.01)], [as_is])
+    wires.use(wires.take(repeats=True), [("BLPOP", "something", 20)], [as_is])  # which lasts until it looks
     assert looks != []
     monkeypatch.setattr("delayq.wire._QUICK_SECONDS", 0.0)
     wires.use(wires.take(repeats=True), [("PING",)], [as_is])
