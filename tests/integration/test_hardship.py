@@ -88,7 +88,9 @@ def test_strange_error_does_not_cost_a_worker(queue: Queue, error: Exception) ->
     assert (stats.dead, stats.acked, stats.unack) == (1, 1, 0)
 
 
-def test_replicas_that_do_not_confirm_are_told_also_on_a_second_try(start_server: StartServer) -> None:
+def test_replicas_that_do_not_confirm_are_told_also_on_a_second_try(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A repeated send writes nothing new; a WAIT after it must still not speak for the first one."""
     master = start_server(port=True)
     replica = start_server(port=True)
@@ -102,6 +104,7 @@ def test_replicas_that_do_not_confirm_are_told_also_on_a_second_try(start_server
                 queue.send("x", id="order-1", wait_replicas=1)
     finally:
         os.kill(replica.pid, signal.SIGCONT)
+    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 25_000)  # for a replica that pauses
     with Queue("safe", url=master.url) as queue:
         assert not queue.send("x", id="order-1", wait_replicas=1).created
         assert queue.stats().sent == 1

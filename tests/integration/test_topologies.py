@@ -64,7 +64,7 @@ def test_life_of_messages_behind_sentinel(sentinel_url: str) -> None:
 def test_pull_style_receiver_on_a_cluster_hears_the_bell(cluster_url: str) -> None:
     with Queue("pull", url=cluster_url, shards=4) as queue:
         queue.send("x", delay=0.1)
-        (message,) = queue.receive(wait=10)
+        (message,) = queue.receive(wait=120)
         message.ack()
         assert queue.stats().acked == 1
 
@@ -79,7 +79,10 @@ def test_send_that_waits_for_replicas_says_when_too_few_confirm(
     assert queue.stats().pending == 1
 
 
-def test_send_that_waits_for_replicas_returns_once_they_confirm(start_server: StartServer) -> None:
+def test_send_that_waits_for_replicas_returns_once_they_confirm(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 25_000)  # for a replica that pauses
     master = start_server(port=True)
     replica = start_server(port=True)
     follow(replica, master)
