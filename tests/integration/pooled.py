@@ -76,7 +76,7 @@ def stuck_at_first(message: Message) -> None:
     if message.payload == "stuck" and message.attempt == 1:
         compute_for_ever()
     if message.payload == "beside":
-        time.sleep(0.3)
+        time.sleep(0.85)
 
 
 def compute_for_ever() -> None:
