@@ -118,7 +118,7 @@ def test_plain_handlers_run_in_threads_of_their_own(run: Run, url: str):
 
         def handle(_: Message) -> None:
             names.add(threading.current_thread().name)
-            barrier.wait(20)
+            barrier.wait(120)
 
         async with Queue("jobs", url=url) as queue:
             await queue.send_many(Outgoing(n) for n in range(4))

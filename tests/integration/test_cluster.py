@@ -117,7 +117,7 @@ def test_receiver_that_waits_on_a_slot_that_moves_hears_the_next_message(cluster
 
     def receive() -> None:
         try:
-            found.extend(queue.receive(10, wait=30))
+            found.extend(queue.receive(10, wait=120))
         except DelayqError as error:
             found.append(error)
 

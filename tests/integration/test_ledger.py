@@ -148,7 +148,7 @@ def mixed(url: str, keyed: bool, **options: Any) -> Counter[str]:
         fault_lines(queue)
         with at_work(url, keyed, **options):
             keep_busy(queue, random.Random(1))
-            assert eventually(lambda: is_done(queue), 60), queue.stats()
+            assert eventually(lambda: is_done(queue)), queue.stats()
         bookkeeping.check(queue)
         queue.dead.purge()
         queue.purge("pending")

@@ -178,7 +178,7 @@ def test_burst_ends_when_another_consumer_has_taken_what_a_rate_held_back(redis_
     consumer.start()
     bursts = threading.Thread(target=Consumer(one, lambda _: None, concurrency=2).run, kwargs={"burst": True})
     bursts.start()
-    assert eventually(lambda: one.stats().acked == 8, seconds=30)
+    assert eventually(lambda: one.stats().acked == 8)
     bursts.join(120)
     assert not bursts.is_alive()
     consumer.stop()

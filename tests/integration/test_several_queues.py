@@ -31,7 +31,7 @@ def queues(servers: tuple[RedisServer, RedisServer]) -> Iterator[tuple[Queue, Qu
     """Two queues, each on a server of its own."""
     with ExitStack() as stack:
         high, low = (
-            stack.enter_context(Queue(name, url=server.url, lease=2))
+            stack.enter_context(Queue(name, url=server.url))
             for name, server in zip(("high", "low"), servers, strict=True)
         )
         yield high, low

@@ -108,7 +108,7 @@ def test_lone_message_is_not_lost_when_its_consumer_dies_before_settling(own_ser
     with Queue("jobs", url=own_server.url, lease=0.05, max_retries=2) as queue:
         sent = queue.send("x")
         for attempt in (1, 2, 3):
-            (message,) = queue.receive(wait=2)
+            (message,) = queue.receive(wait=120)
             assert message.attempt == attempt
             time.sleep(0.06)
         assert queue.receive(wait=0.2) == []

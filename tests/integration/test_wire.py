@@ -630,7 +630,7 @@ def in_child(run: Callable[[], object]) -> int:
         code = 1
         with contextlib.suppress(BaseException):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)
+            signal.alarm(240)
             run()
             code = 0
         os._exit(code)
