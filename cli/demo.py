@@ -30,7 +30,7 @@ from .stage import View, stage
 LONGEST_SECONDS = 25.0  # the last message is due after ten
 LOOK_SECONDS = 0.1
 WORKERS = 4
-REMOVE_SECONDS = 5.0  # for the store's server, which ends when its last user is gone
+REMOVE_SECONDS = 40.0  # for the store's server, which ends when its last user is gone, and is killed after 30 s
 
 
 @command("delayq demo", "Watch messages live, from send to the end.")

@@ -84,7 +84,7 @@ def assert_story_is_told(said: str) -> None:
             "flaky-2   attempt 3 done: acked",
         ),
         *("doomed    attempt 3 failed, for the last time: dead", "unwanted is cancelled", "put-off is rescheduled"),
-        *("code      attempt 1 asks for another one in 3s", "code      has expired"),
+        *("code      attempt 1 asks for another one in 7s", "code      has expired"),
     ):
         assert event in said
     assert "unwanted  attempt" not in said
