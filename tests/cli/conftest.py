@@ -27,7 +27,7 @@ from delayq.cli import main
 
 from delayq import Queue
 from tests.cli.lines import Write
-from tests.servers import RedisServer
+from tests.servers import PATIENT, RedisServer
 
 Run = Callable[..., "subprocess.CompletedProcess[Any]"]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -82,7 +82,8 @@ def server(redis_server: RedisServer, redis_client: redis.Redis) -> Iterator[Red
 def environment(server: RedisServer, tmp_path: Path) -> dict[str, str]:
     """The environment of the commands: without what the caller of pytest may have set."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
-    return kept | {"DELAYQ_URL": server.url, "DELAYQ_HOME": str(tmp_path / "store"), "COLUMNS": "100", "TZ": "UTC"}
+    url = f"{server.url}?socket_timeout={PATIENT['socket_timeout']}"
+    return kept | {"DELAYQ_URL": url, "DELAYQ_HOME": str(tmp_path / "store"), "COLUMNS": "100", "TZ": "UTC"}
 
 
 @pytest.fixture
@@ -96,10 +97,12 @@ def queue(server: RedisServer) -> Iterator[Queue]:
 def delayq(environment: dict[str, str], tmp_path: Path) -> Run:
     """``delayq("send", "emails", "hello", input=…, env=…)``: run in the test's folder, output as text."""
 
-    def run(*words: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[Any]:
+    def run(
+        *words: str, env: dict[str, str] | None = None, program: Sequence[str] = COMMAND, **options: Any
+    ) -> subprocess.CompletedProcess[Any]:
         defaults: dict[str, Any] = {"capture_output": True, "text": True, "timeout": SECONDS, "cwd": tmp_path}
         defaults["env"] = environment | (env or {})
-        done: subprocess.CompletedProcess[Any] = subprocess.run([*COMMAND, *words], check=False, **defaults | options)
+        done: subprocess.CompletedProcess[Any] = subprocess.run([*program, *words], check=False, **defaults | options)
         return done
 
     return run

@@ -11,13 +11,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from delayq import Queue, Topic
-from tests.cli.conftest import Run
+from tests.cli.conftest import COMMAND, Run
 from tests.servers import RedisServer
 from tests.waiting import eventually
 
@@ -31,6 +31,12 @@ emails = Queue("emails")
 orders: Queue = delayq.Queue("orders")
 other = dict()
 """
+# A machine that stands still for a second is no server that does not answer.
+PATIENT = [
+    sys.executable,
+    "-c",
+    "from delayq.cli import candidates, main; candidates.SECONDS = 120.0; main(prog_name='delayq')",
+]
 TO_THE_BEGINNING, TO_THE_END = "\x01", "\x05"  # of the line: Ctrl-A, Ctrl-E
 
 Offered = Callable[..., list[str]]
@@ -42,7 +48,7 @@ def home(tmp_path: Path) -> Path:
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
     program = home / "bin" / "delayq"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m delayq.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(PATIENT)} "$@"\n')
     program.chmod(0o755)
     (home / ".bashrc").write_text("PS1='ready> '\nset +o history\n")
     (tmp_path / "tasks.py").write_text(TASKS)
@@ -116,9 +122,9 @@ def bash(home: Path, tmp_path: Path, environment: dict[str, str], delayq: Run) -
 def offered(delayq: Run) -> Offered:
     """``offered("delayq peek ")``: what bash gets to offer at the end of this line, without errors."""
 
-    def ask(line: str, **env: str) -> list[str]:
+    def ask(line: str, program: Sequence[str] = PATIENT, **env: str) -> list[str]:
         asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_WORDS": line, "COMP_WORDBREAKS": " :="}
-        done = delayq(env=asked | {"_DELAYQ_COMPLETE": "bash_complete"} | env)
+        done = delayq(env=asked | {"_DELAYQ_COMPLETE": "bash_complete"} | env, program=program)
         assert (done.returncode, done.stderr) == (0, "")
         return [word.removeprefix("plain,") for word in done.stdout.splitlines() if word]
 
@@ -166,7 +172,7 @@ def test_script_of_each_shell_is_printed(shell: str, mark: str, delayq: Run):
 )
 def test_other_shells_are_offered_the_same(asked: dict[str, str], answer: str, delayq: Run, queue: Queue):
     queue.send("payload")
-    done = delayq(env=asked)
+    done = delayq(env=asked, program=PATIENT)
     assert (done.returncode, done.stdout, done.stderr) == (0, answer, "")
 
 
@@ -208,7 +214,7 @@ def test_server_that_does_not_answer_is_not_waited_for(offered: Offered, tmp_pat
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "silent.sock"))
         silent.listen()
-        assert offered("delayq peek ", DELAYQ_URL=f"unix://{tmp_path}/silent.sock") == []
+        assert offered("delayq peek ", program=COMMAND, DELAYQ_URL=f"unix://{tmp_path}/silent.sock") == []
         silent.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             silent.accept()[0].close()

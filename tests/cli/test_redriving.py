@@ -259,7 +259,7 @@ def test_dead_letter_that_comes_back_meanwhile_is_not_edited(start: Start, envir
     """While the editor is open, a colleague requeues it, and it dies anew."""
     kill(queue, id="order-42")
     keys = queue.core.shards[0].keys
-    socket = environment["DELAYQ_URL"].removeprefix("unix://")
+    socket = environment["DELAYQ_URL"].removeprefix("unix://").partition("?")[0]
     died_anew = f'import redis; redis.Redis(unix_socket_path="{socket}").zincrby("{keys.dead}", 5, "order-42")'
     code, shown = run_on_terminal(start, environment, f"{died_anew}; {SAVE.format('text')}")
     assert code == 1

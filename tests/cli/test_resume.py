@@ -94,7 +94,7 @@ def test_killed_sending_is_resumed_without_loss_or_double_though_messages_are_ha
         queue.pause()  # records the number of shards
         queue.resume()
         with Proxy(server.socket) as proxy:
-            words = ["send", "emails", "--file", "emails.jsonl", "--url", proxy.url]
+            words = ["send", "emails", "--file", "emails.jsonl", "--url", f"{proxy.url}?socket_timeout=60"]
             senders = [start(*words)]
             proxy.decide = killing(senders, transactions=7)
             while senders[-1].poll() != 0:
