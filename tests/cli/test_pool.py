@@ -43,7 +43,8 @@ def yearly(message):
 
 @threads.handler
 def dawdle(message):
-    time.sleep(0.5)
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
 
 @awaited.handler
 async def dream(message):
@@ -83,24 +84,27 @@ def test_function_of_a_schedule_runs_in_a_process(delayq: Run, queue: Queue):
     assert "yearly in " in done.stdout
 
 
-def test_process_over_its_time_is_killed_and_its_message_retried(delayq: Run, queue: Queue):
-    queue.send("stuck")
-    words = ("--pool", "process", "--timeout", "3s", "--max-messages", "2", "--log-format", "json")
-    done = delayq("consume", "tasks:emails", *words)
-    (failed,) = lines_of(done.stderr, "delivery failed")
-    assert failed["error"] == "TimeoutError: the handler took longer than 3 s: its process was killed"
-    assert queue.stats().acked == 1
+def test_process_over_its_time_is_killed_and_its_message_retried(start: Start, queue: Queue):
+    queue.send("stuck", max_retries=100)  # where the machine stands still, the second attempt may take too long as well
+    consumer = start("consume", "tasks:emails", "--pool", "process", "--timeout", "3s", "--log-format", "json")
+    lines = followed(consumer)
+    assert eventually(lambda: queue.stats().acked == 1)
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(120) == 0
+    error = "TimeoutError: the handler took longer than 3 s: its process was killed"
+    assert eventually(lambda: {line["error"] for line in lines_of("".join(lines), "delivery failed")} == {error})
 
 
-def test_program_over_its_time_is_ended_with_what_it_has_started(delayq: Run, queue: Queue, tmp_path: Path):
-    queue.send("x", max_retries=0, id="x")
-    program = "sleep 3600 & echo $! > child; echo begun >&2; sleep 3600"
-    done = delayq("consume", "emails", "--exec", program, "--timeout", "3s", "--max-messages", "1")
-    assert done.returncode == 0
-    info = queue.get("x")
-    assert info is not None
-    assert info.error == "ProgramFailed: took longer than 3 s, and was ended: begun"
-    assert eventually(lambda: ended(int((tmp_path / "child").read_text())))
+def test_program_over_its_time_is_ended_with_what_it_has_started(start: Start, queue: Queue, tmp_path: Path):
+    queue.send("x", max_retries=100, id="x")  # where the machine stands still, an attempt is over before it has begun
+    program = "sleep 3600 & echo $! >> children; echo begun >&2; sleep 3600"
+    consumer = start("consume", "emails", "--exec", program, "--timeout", "1s")
+    error = "ProgramFailed: took longer than 1 s, and was ended: begun"
+    assert eventually(lambda: (info := queue.get("x")) is not None and info.error == error)
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(120) == 0
+    children = [int(pid) for pid in (tmp_path / "children").read_text().split()]
+    assert eventually(lambda: all(map(ended, children)))
 
 
 def test_program_that_exits_with_0_when_it_is_ended_has_failed_all_the_same(delayq: Run, queue: Queue):
@@ -110,10 +114,15 @@ def test_program_that_exits_with_0_when_it_is_ended_has_failed_all_the_same(dela
     assert queue.stats().acked == 0
 
 
-def test_thread_over_its_time_is_told_of(delayq: Run):
+def test_thread_over_its_time_is_told_of(delayq: Run, start: Start, tmp_path: Path):
     delayq("send", "threads", "x")
-    done = delayq("consume", "tasks:threads", "--timeout", "50ms", "--max-messages", "1", "--log-format", "json")
-    assert len(lines_of(done.stderr, "handler ended after its time")) == 1
+    words = ("--timeout", "50ms", "--max-messages", "1", "--log-format", "json")
+    consumer = start("consume", "tasks:threads", *words)
+    lines = followed(consumer)
+    assert eventually(lambda: any("handler runs for longer than its time" in line for line in lines))
+    (tmp_path / "go").touch()
+    assert consumer.wait(120) == 0
+    assert eventually(lambda: len(lines_of("".join(lines), "handler ended after its time")) == 1)
 
 
 def test_async_handler_over_its_time_is_cancelled(delayq: Run):
