@@ -190,8 +190,7 @@ def test_keys_sort_filter_and_open_a_queue(terminal: Open, queue: Queue, server:
     view.press("\r")
     view.until("Esc shows all")
     view.press("\r")
-    told = view.until(r"orders\s+A message has been due for .* there is no consumer")
-    assert "messages   5 pending, 0 ready" in told
+    view.until(r"orders\s+A message has been due for .* there is no consumer(?s:.)*messages   5 pending, 0 ready")
     view.press("\x1b")
     view.until("Esc shows all")
     view.press("\x1b")
@@ -211,8 +210,8 @@ def test_paused_display_stays_until_it_goes_on(terminal: Open, queue: Queue):
     view.until("paused: p goes on")
     queue.send("x", delay=60)
     view.press(">")  # it draws again, and has not looked
-    view.until(r"pending▼(?s:.)*emails +\d ")
-    assert re.search(r"emails +1 ", frames(view.shown)[-1])
+    told = view.until(r"pending▼(?s:.)*emails +\d ")
+    assert set(re.findall(r"emails +(\d) ", told)) == {"1"}  # of several frames, the last may be half drawn
     view.press(" ")
     view.until(r"emails +2 ")
     view.press("p")
