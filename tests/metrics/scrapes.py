@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -25,6 +25,10 @@ class Scrape:
         """The value of the one sample that has these labels."""
         (value,) = (each.value for each in self.samples if each.name == name and _has(each.labels, labels))
         return float(value)
+
+    def values(self, names: Container[str], **labels: str) -> list[float]:
+        """The values of all samples of these names that have these labels."""
+        return [float(each.value) for each in self.samples if each.name in names and _has(each.labels, labels)]
 
     def names(self, **labels: str) -> set[str]:
         """The names of all samples that have these labels."""
