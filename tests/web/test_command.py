@@ -85,13 +85,13 @@ def test_name_of_another_host_is_refused_on_loopback_unless_it_is_allowed(start:
     queue.send("hello")
     _, url = start("--allow-host", "queues.example", "--token", "a token that is long enough")
     hosts = {"queues.example": 200, "localhost": 200, "evil.example": 421}
-    assert {host: httpx.get(f"{url}login", headers={"host": host}).status_code for host in hosts} == hosts
+    assert {host: httpx.get(f"{url}login", headers={"host": host}, timeout=120).status_code for host in hosts} == hosts
 
 
 def test_other_loopback_address_is_a_name_of_its_own(start: Start, queue: Queue):
     queue.send("hello")
     _, url = start("--host", "127.0.0.2")
-    assert httpx.get(url).status_code == 200
+    assert httpx.get(url, timeout=120).status_code == 200
 
 
 @pytest.mark.parametrize("given", ["/queues", "queues/", "/"])
@@ -101,7 +101,7 @@ def test_path_below_which_a_proxy_serves_it_begins_with_one_slash_and_ends_with_
     queue.send("hello")
     _, url = start("--root-path", given)
     below = "" if given == "/" else "/queues"
-    assert f'href="{below}/static/style.css' in httpx.get(f"{url.removesuffix(f'{below}/')}/").text
+    assert f'href="{below}/static/style.css' in httpx.get(f"{url.removesuffix(f'{below}/')}/", timeout=120).text
 
 
 def test_new_user_is_a_line_of_the_users_file_and_its_password_is_asked_for(start: Start, run: Run, tmp_path: Path):
@@ -113,7 +113,7 @@ def test_new_user_is_a_line_of_the_users_file_and_its_password_is_asked_for(star
     assert not matches("correct house", kept)
     (tmp_path / "users.txt").write_text(line)
     _, url = start("--users-file", str(tmp_path / "users.txt"))
-    assert 'name="name"' in httpx.get(f"{url}login").text
+    assert 'name="name"' in httpx.get(f"{url}login", timeout=120).text
 
 
 @pytest.mark.parametrize(

@@ -115,10 +115,10 @@ def test_more_browsers_than_are_allowed_are_told(serve: Serve, queue: Queue, mon
     url = serve()
     with Follower(f"{url}/main/live") as first:
         assert first.has_seen(ONE)
-        refused = httpx.get(f"{url}/main/live")
+        refused = httpx.get(f"{url}/main/live", timeout=120)
         assert (refused.status_code, "1 browsers that watch" in refused.text) == (503, True)
     monkeypatch.setattr(live, "SECONDS", 0.1)
-    assert eventually(lambda: httpx.get(f"{url}/main/live").status_code == 200)
+    assert eventually(lambda: httpx.get(f"{url}/main/live", timeout=120).status_code == 200)
 
 
 def test_stream_ends_so_that_whoever_was_logged_out_sees_no_more(
@@ -127,12 +127,12 @@ def test_stream_ends_so_that_whoever_was_logged_out_sees_no_more(
     queue.send("first", delay=60)
     monkeypatch.setattr(live, "SECONDS", 0.5)
     url = serve()
-    assert eventually(lambda: ONE in httpx.get(f"{url}/main/live").text)  # each has an end
+    assert eventually(lambda: ONE in httpx.get(f"{url}/main/live", timeout=120).text)  # each has an end
 
 
 def test_question_whether_there_is_a_stream_opens_none(serve: Serve, queue: Queue):
     queue.send("first", delay=60)
-    assert httpx.head(f"{serve()}/main/live").headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert httpx.head(f"{serve()}/main/live", timeout=120).headers["content-type"] == "text/event-stream; charset=utf-8"
 
 
 def test_server_that_comes_back_is_seen_again(serve: Serve, follow: Follow, own_server: RedisServer):

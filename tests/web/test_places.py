@@ -112,7 +112,7 @@ def test_consumers_tell_where_they_run_and_what_they_hold(enter: Enter, queue: Q
     consumer = Consumer(queue, lambda _: go.wait(120), concurrency=3)
     consumer.start()
     try:
-        assert eventually(lambda: any(each.holds for each in queue.consumers()), 30)
+        assert eventually(lambda: any(each.holds for each in queue.consumers()))
         (info,) = queue.consumers()
         told = words(enter().get(f"{QUEUE}/consumers").text)
     finally:

@@ -11,6 +11,7 @@ from delayq import Queue
 from delayq.web import Token, Users, acting, user_line
 from tests.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter, act, log_in, token_on
+from tests.web.test_actions import finished
 
 EMAILS = "/main/queues/emails"
 TOKEN = "a token that is long enough"
@@ -164,7 +165,8 @@ def test_stranger_leaves_no_line_with_an_action(enter: Enter, queue: Queue, line
 
 def test_what_was_asked_for_is_cut_in_a_line(client: Client, lines: list[Any]):
     act(client, f"{EMAILS}/confirm", act="x" * 100_000, ids="m")
-    act(client, f"{EMAILS}/run", act="cancel", ids="x" * 100_000, state="pending", once="o")
+    task = act(client, f"{EMAILS}/run", act="cancel", ids="x" * 100_000, state="pending", once="o")
+    finished(client, task.headers["location"])
     assert len(lines) == 2
     for line in lines:
         assert all(len(text) <= acting.MOST for value in line.values() for text in value)
