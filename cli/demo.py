@@ -124,4 +124,4 @@ def _remove(folder: Path) -> None:
     deadline = time.monotonic() + REMOVE_SECONDS
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(0.02)
+        time.sleep(0.1)

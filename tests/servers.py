@@ -202,21 +202,22 @@ def free_port() -> int:
     """A TCP port of 127.0.0.1 that nothing listened on a moment ago, nor on the one 10,000 above (a cluster's bus).
 
     Below the range from which the kernel takes the ports of outgoing connections. It is free until it is listened on,
-    and while its server is down: so no other test is given it, in this process for long, in those beside it ever.
+    and while its server is down: so no other test is given it, in this process for long, nor in those beside it, as
+    long as none of them has died and was replaced.
     """
-    for port in _ports():
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count
+    for port in itertools.islice(_ports(number, count), 10_000):
         with contextlib.suppress(OSError), socket.socket() as listener, socket.socket() as bus:
             listener.bind(("127.0.0.1", port))
             bus.bind(("127.0.0.1", port + 10_000))
             return port
-    raise AssertionError("the ports go round")
+    raise RuntimeError("no port from 10000 to 19999 is free")
 
 
 @functools.cache
-def _ports() -> Iterator[int]:
-    """The ports that this process of pytest-xdist has to itself, in any order, again and again."""
-    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count
+def _ports(number: int, count: int) -> Iterator[int]:
+    """The ports of one of several processes of pytest-xdist, in any order, again and again."""
     own = list(range(10_000 + number, 20_000, count))
     secrets.SystemRandom().shuffle(own)  # another run on this machine has the same ones
     return itertools.cycle(own)

@@ -144,7 +144,8 @@ class Connection:
             heed_cancels(asked)
             raise translate(error) from error
         except Exception as error:  # redis-py's own, when another task closes the connection that it is using
-            # Cancels tell nothing here: Python 3.11's TaskGroup leaves its own behind when one of its tasks has failed.
+            if not isinstance(error, ExceptionGroup):  # of a TaskGroup, which may leave a cancel of its own behind
+                heed_cancels(asked)
             if self._client is client:
                 raise
             raise ServerUnreachable("the connection was closed while it was in use: call again") from error

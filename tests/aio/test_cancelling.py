@@ -103,6 +103,28 @@ def test_cancel_that_a_bell_forgets_before_its_connection_breaks_is_heeded(
     run(main())
 
 
+def test_cancel_that_is_forgotten_while_another_task_closes_the_connection_is_heeded(
+    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            await queue.stats()
+
+            async def closed(*_: Any, **__: Any) -> None:
+                await asyncio.create_task(queue.close())
+                with contextlib.suppress(redis.ConnectionError):
+                    await forget_a_cancel_and_fail()
+                raise AttributeError("of a connection that is no more")
+
+            monkeypatch.setattr(AbstractConnection, "send_packed_command", closed)
+            task = asyncio.create_task(queue.stats())
+            await asyncio.wait({task})
+            monkeypatch.undo()
+            assert task.cancelled()
+
+    run(main())
+
+
 @pytest.mark.parametrize("step", range(1, 6))
 def test_cancel_while_a_bell_is_given_up_is_heeded(run: Run, url: str, redis_client: redis.Redis, step: int):
     async def main() -> None:

@@ -23,6 +23,7 @@ START_SECONDS = 1.0  # about what the processes take to start
 RESUME_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
 DRAIN_SECONDS = 120.0
+MOST_MORE = 20
 
 
 class Traffic:
@@ -63,11 +64,12 @@ class Traffic:
     def lasts(self, is_enough: bool) -> bool:
         """Whether messages are still being sent; if not, as many more are, until the scenario has met what it is about.
 
-        However short the time is that messages take, this process may have stood still for longer.
+        However short the time is that messages take, this process may have stood still for longer; but not MOST_MORE
+        times in a row.
         """
         if self.is_on:
             return True
-        if is_enough:
+        if is_enough or self._more == MOST_MORE:
             return False
         self.world.finish(self._producer)
         self._more += 1

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +70,7 @@ class World:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._queues: list[Queue] = []
         self._log = (folder / "log").open("ab")
+        self._end_at = time.monotonic() + self.pick(500.0, 7200.0)
 
     def pick(self, short: Any, long: Any) -> Any:
         """Return what fits the size."""
@@ -184,6 +186,11 @@ class World:
             raise Broken(f"a consumer did not start: {process.args!r}; {self.log()}")
         process.terminate()
         self.finish(process)
+
+    def check_time(self, queue: Queue) -> None:
+        """Broken when a scenario that goes on until it has met what it is about has done so for too long."""
+        if time.monotonic() > self._end_at:
+            raise Broken(f"it comes to no end: {queue.stats()}; {self.log()}")
 
     def drain(self, queue: Queue, seconds: float = 60.0) -> None:
         """Wait until nothing but dead letters is left; Broken when that takes longer."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -85,9 +86,8 @@ def test_20000_messages_through_4_processes_are_all_accounted_for(
     assert queue.ack(queue.receive()) == [True]
     with own_server.client() as client:
         before = sorted(client.keys())
-        sents = queue.send_many(
-            [Outgoing(n, max_retries=50) for n in range(20_000)]
-        )  # a pause takes leases of 1 s away
+        # Retries, for a pause takes leases of 1 s away.
+        sents = queue.send_many([Outgoing(n, max_retries=50) for n in range(20_000)])
         assert len({sent.id for sent in sents}) == 20_000
         processes = [start(PROGRAM) for _ in range(4)]
         assert eventually(lambda: queue.stats().inside == 0)
@@ -152,6 +152,7 @@ def test_supervisor_hands_a_signal_on_and_its_children_finish_what_they_run(
     assert eventually(lambda: queue.stats().unack == 1)
     pids = children(supervisor.pid)
     supervisor.send_signal(number)
+    time.sleep(1)  # for the signal to reach the children while they are at work
     (tmp_path / "go").touch()
     assert supervisor.wait(120) == 0
     stats = queue.stats()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def test_clock_is_no_more_wrong_than_is_sure_however_long_the_answer_took(
     there: float, offset: float, monkeypatch: pytest.MonkeyPatch
 ):
     moments = iter([100.0, 106.0])
-    monkeypatch.setattr("delayq.operations.servers.time.time", lambda: next(moments))
+    monkeypatch.setattr("delayq.operations.servers.time", SimpleNamespace(time=lambda: next(moments)))
     steps = ask(Scripts(QueueKeys("delayq", "jobs"), str))
     next(steps)
     replies: list[Any] = [{}, (int(there), round(there % 1 * 1_000_000)), {}, {}]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from html import unescape
+from types import SimpleNamespace
 
 import pytest
 
@@ -194,6 +196,13 @@ def test_server_tells_of_itself_and_of_what_endangers_its_queues(enter: Enter, q
     assert "the server keeps nothing on disk" in told
     assert f"version {queue.connection.client.info()['redis_version']} memory" in told
     assert "when it is full noeviction" in told
+    assert "clock as this machine’s, as far as can be told" in told
+
+
+@pytest.mark.parametrize(("ahead", "told"), [(3600, "ahead of"), (-3600, "behind")])
+def test_server_whose_clock_is_another_says_so(enter: Enter, monkeypatch: pytest.MonkeyPatch, ahead: int, told: str):
+    monkeypatch.setattr("delayq.operations.servers.time", SimpleNamespace(time=lambda: time.time() - ahead))
+    assert f"{told} this machine’s, or more" in words(enter().get("/main/server").text)
 
 
 def test_doctor_looks_at_a_queue_and_tells_what_it_finds(enter: Enter, queue: Queue):

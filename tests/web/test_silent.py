@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -22,6 +23,8 @@ from tests.web.conftest import Enter
 from tests.web.following import holds
 from tests.web.test_many_queues import LONG_AGO
 from tests.web.test_overview import text_of
+
+PATIENCE = 240.0  # seconds in which a server that answers is heard
 
 NAMES = [f"queue-{number:03}" for number in range(60)]
 
@@ -53,8 +56,9 @@ def watched(server: RedisServer, look: Callable[[Watch], Awaitable[None]]) -> No
 
 async def first_sight(watch: Watch) -> None:
     """Look until the server is seen: a machine that stands still for a moment is silent, too."""
-    while (await watch.now(View())).error:
-        pass
+    deadline = time.monotonic() + PATIENCE
+    while error := (await watch.now(View())).error:
+        assert time.monotonic() < deadline, error
 
 
 def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
@@ -95,8 +99,9 @@ def test_page_of_a_server_that_is_silent_blames_no_queue(
         while not (await watch.now(View())).error:
             pass
         silenced(signal.SIGCONT)
+        deadline = time.monotonic() + PATIENCE
         while (sight := await watch.now(View(start=NAMES[50]))).error:
-            pass
+            assert time.monotonic() < deadline, sight.error
         assert (sight.troubled, [each.error for each in sight.queues]) == (0, [""] * 10)
 
     watched(own_server, look)

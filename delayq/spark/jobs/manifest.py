@@ -85,7 +85,8 @@ class DrainManifest(msgspec.Struct, frozen=True, kw_only=True):
 def measure(messages: DataFrame) -> Measure:
     """Measure messages: one row per message, with id, state, times and envelope."""
     at = "CASE state WHEN 'unack' THEN lease_until ELSE coalesce(due_at, died_at) END"
-    content = F.expr(f"concat(cast(concat_ws('\\0', id, unix_millis({at}), '') AS binary), coalesce(envelope, X''))")
+    ms = f"coalesce(cast(unix_millis({at}) AS string), '')"
+    content = F.expr(f"concat(cast(id AS binary), X'00', cast({ms} AS binary), X'00', coalesce(envelope, X''))")
     bits = F.conv(F.substring(F.sha2(content, 256), 1, 16), 16, 10).cast("decimal(20,0)")
     rows = messages.groupBy("state").agg(F.count("*"), F.sum(bits)).collect()
     return Measure({row[0]: row[1] for row in rows}, f"{sum(int(row[2]) for row in rows):x}")

@@ -29,6 +29,7 @@ def run(world: World) -> Verdict:
     consumers = [world.chain(server.url, "work", **task) for _ in range(CONSUMERS)]
     kills = 0
     while (stats := queue.stats()).lease_lost < hits:
+        world.check_time(queue)
         if not stats.inside and stats.lease_lost:
             break
         if not stats.inside:  # this process stood still meanwhile, or a kill came when nothing was being done

@@ -37,6 +37,7 @@ def run(world: World) -> Verdict:
         return producer.poll() is not None and queue.stats().inside == 0
 
     while kills < most or queue.stats().lease_lost < HIT:
+        world.check_time(queue)
         if is_over():
             if queue.stats().lease_lost >= HIT:
                 break

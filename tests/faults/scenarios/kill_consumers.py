@@ -36,6 +36,7 @@ def run(world: World) -> Verdict:
         return producer.poll() is not None and queue.stats().inside == 0
 
     while not (is_over() and queue.stats().lease_lost):
+        world.check_time(queue)
         if is_over():  # this process stood still, or each kill came when nothing was being done
             producer = world.producer(server.url, "work", name=f"more-{kills}", count=count, batch=200)
             total, most = total + count, kills + 1

@@ -54,6 +54,7 @@ def run(world: World) -> Verdict:
         return all(producer.poll() is not None for producer in producers) and not queue.stats().inside
 
     while not (is_over() and queue.stats().lease_lost):
+        world.check_time(queue)
         if is_over():  # this process stood still, or each kill came when nothing was being done
             producers.append(world.producer(server.url, "work", name=f"big-{kills}", count=unit, batch=unit))
             more, most = more + unit, kills + 1
