@@ -23,7 +23,7 @@ bench-short: $(VENV)/.installed  ## find out within a minute whether delayq has 
 	@$(BIN)/python -m benchmarks --short $(ARGS)
 
 chaos: $(VENV)/.installed-dev  ## play faults on real servers, for long (ARGS: such as --only kill_consumers; see --help)
-	@$(BIN)/python -m tests.faults $(ARGS)
+	@$(BIN)/python -m tests.harness.chaos $(ARGS)
 
 test: $(VENV)/.installed-dev  ## run the tests (ARGS: of pytest)
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 $(ARGS)

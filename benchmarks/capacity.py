@@ -17,8 +17,8 @@ from delayq.footprint import LAYOUTS, Shape, in_lake, reserved, waiting
 from delayq.lake.layout import HOUR_MS, Row
 from delayq.lake.shelf import Shelf
 from delayq.names import new_ids
-from tests.footprints import used_by
-from tests.servers import RedisServer, server_binaries
+from tests.harness.footprints import used_by
+from tests.harness.servers import RedisServer, server_binaries
 
 PAYLOADS = (20, 100, 300, 1000, 5000)  # bytes
 VOCABULARY = 3000  # words

@@ -15,7 +15,7 @@ from typing import Any, Self
 import redis
 from delayq.cli.gauges import Reading, freed, read
 
-from tests.servers import RedisServer, server_binaries
+from tests.harness.servers import RedisServer, server_binaries
 
 LOG_LENGTH = 100_000  # entries of the slow log: more than there will be
 END = "the end of what is watched"

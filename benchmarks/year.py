@@ -20,8 +20,8 @@ from delayq.lake.hydrating import hydrate
 from delayq.lake.layout import HOUR_MS, hour_of
 from delayq.lake.shelf import SCHEMA, Shelf
 from delayq.names import new_ids
-from tests.footprints import used_by
-from tests.servers import RedisServer
+from tests.harness.footprints import used_by
+from tests.harness.servers import RedisServer
 
 HOURS = 365 * 24
 HORIZON = dt.timedelta(hours=2)

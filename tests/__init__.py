@@ -1,1 +1,1 @@
-"""delayq's tests; ``tests.servers`` starts the Redis servers that they run on."""
+"""The tests of delayq; README.md says what is where."""

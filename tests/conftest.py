@@ -23,9 +23,9 @@ import redis
 import structlog
 
 from delayq import clients
-from tests.house.tree import PACKAGE_FOLDERS, ROOT
-from tests.servers import KNOWN_VERSIONS, PATIENT, RedisServer, server_binaries
-from tests.sockets import all_closed
+from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer, server_binaries
+from tests.harness.sockets import all_closed
+from tests.harness.tree import PACKAGE_FOLDERS, ROOT
 
 StartServer = Callable[..., RedisServer]
 SharedServer = Callable[[str], RedisServer]
@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from tests.dealing import OneSession  # noqa: PLC0415  # there may be no xdist
+    from tests.harness.dealing import OneSession  # noqa: PLC0415  # there may be no xdist
 
     return OneSession(config, log) if config.getvalue("dist") == "load" else None
 

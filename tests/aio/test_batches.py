@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from delayq import Outgoing, backoff
 from delayq.aio import Consumer, Message, Queue
 from tests.aio.conftest import Run
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 AN_HOUR = 3600
 

@@ -18,7 +18,7 @@ from delayq.aio.bell import Bell
 from delayq.aio.waiter import Waiter
 from tests.aio.conftest import Run
 from tests.aio.test_consumer import becomes
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from delayq import Outgoing, backoff
 from delayq.aio import Consumer, Message, Queue
 from delayq.errors import InvalidInput
 from tests.aio.conftest import Run
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from delayq import Outgoing, errors
 from delayq import Queue as SyncQueue
 from delayq.aio import Queue
 from tests.aio.conftest import Run
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

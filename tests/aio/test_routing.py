@@ -15,7 +15,7 @@ from delayq.aio import Consumer, Message, Queue
 from delayq.errors import InvalidInput
 from tests.aio.conftest import Run
 from tests.aio.test_consumer import becomes
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 RUNS_OVER = "handler runs for longer than its time: it cannot be ended, and keeps its place"
 

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from delayq.aio import Consumer, Message, Queue
 from delayq.telemetry import Telemetry
 from tests.aio.conftest import Run
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import asyncio
 from delayq import aio
 from delayq.errors import ServerError
 from tests.aio.conftest import Run
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 def test_topic_that_is_closed_while_somebody_waits_keeps_no_connection(run: Run, redis_server: RedisServer):

@@ -19,8 +19,8 @@ from delayq.keys import QueueKeys
 from tests.aio.conftest import Run
 from tests.aio.test_batches import becomes as counts
 from tests.aio.test_consumer import becomes
-from tests.servers import RedisServer
-from tests.topologies import Cluster, Watched, is_master
+from tests.harness.servers import RedisServer
+from tests.harness.topologies import Cluster, Watched, is_master
 
 StartServer = Callable[..., RedisServer]
 

@@ -26,8 +26,8 @@ from click.testing import CliRunner, Result
 from delayq.cli import main
 
 from delayq import Queue
-from tests.cli.lines import Write
-from tests.servers import PATIENT, RedisServer
+from tests.harness.lines import Write
+from tests.harness.servers import PATIENT, RedisServer
 
 Run = Callable[..., "subprocess.CompletedProcess[Any]"]
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -20,8 +20,8 @@ from delayq.cli.server import Server
 
 from delayq import Outgoing, Queue
 from tests.cli.conftest import Run, Start
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 TINY = ("--messages", "600", "--runs", "2", "--seconds", "0.3")
 

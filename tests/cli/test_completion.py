@@ -18,8 +18,8 @@ import pytest
 
 from delayq import Queue, Topic
 from tests.cli.conftest import COMMAND, Run
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 TASKS = """
 import pathlib

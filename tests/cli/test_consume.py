@@ -13,8 +13,8 @@ import pytest
 
 from delayq import Queue
 from tests.cli.conftest import Run, Start
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 TASKS = """
 import logging, os, pathlib, time

@@ -9,7 +9,7 @@ import pytest
 
 from delayq import Outgoing, Queue
 from tests.cli.conftest import Run
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 TASKS = """
 import structlog

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from delayq import Outgoing, Queue
-from tests import bookkeeping
 from tests.cli.conftest import Run, Start
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness import bookkeeping
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 TASKS = """
 import delayq

@@ -13,8 +13,8 @@ import pytest
 from delayq import NewRecord, Topic
 from delayq.group import REQUEUED
 from tests.cli.conftest import Invoke, Run, Start, followed
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 TASKS = """
 import asyncio, os, pathlib, time

@@ -11,7 +11,7 @@ import redis
 
 from delayq import Consumer, Queue
 from tests.cli.conftest import Invoke, Run
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 def test_schedule_is_added_listed_and_removed(invoke: Invoke):

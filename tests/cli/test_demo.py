@@ -16,7 +16,7 @@ from delayq.cli.cast import EXPECTED, TOTAL
 from delayq.cli.stage import PlainView
 
 from tests.cli.conftest import Start, read_all
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 SUMMARY = f"balance   {TOTAL} sent = {TOTAL - 3} acked + 1 cancelled + 1 expired + 0 purged + 1 inside\n"
 PATIENCE = 120  # seconds; it takes eleven

@@ -10,7 +10,7 @@ import pytest
 from delayq import Queue
 from tests.cli.conftest import Invoke
 from tests.conftest import StartServer
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

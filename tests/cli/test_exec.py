@@ -16,7 +16,7 @@ from delayq.cli.programs import environment as environment_of
 
 from delayq import Queue
 from tests.cli.conftest import Invoke, Run, Start, ended
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 WHOLE_ENVIRONMENT = f"{sys.executable} -c 'import os, json; print(json.dumps(dict(os.environ)))'"
 

@@ -17,8 +17,8 @@ from delayq import Queue
 from delayq.message import Outgoing
 from delayq.operations import sending
 from tests.cli.conftest import SECONDS, Invoke, Run, Start, read_all
-from tests.cli.lines import Write, numbered, numbers
-from tests.waiting import eventually
+from tests.harness.lines import Write, numbered, numbers
+from tests.harness.waiting import eventually
 
 
 def test_lines_become_messages_with_their_options(invoke: Invoke, queue: Queue, write: Write):

@@ -10,8 +10,8 @@ import pytest
 
 from delayq import Queue
 from tests.cli.conftest import Invoke, Run
-from tests.faults.hostile import commands_to_a_terminal
-from tests.ledgers import entry
+from tests.harness.hostile import commands_to_a_terminal
+from tests.harness.ledgers import entry
 
 AT = 1_700_000_000_000
 LEDGER = "delayq:{emails}:events"

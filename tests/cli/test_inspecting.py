@@ -12,7 +12,7 @@ from delayq.cli.counting import LEFT
 
 from delayq import Consumer, Queue, QueueStats, Reject
 from tests.cli.conftest import Invoke, Run
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 def fail(queue: Queue, id_: str, reason: str | None = None, error: str = "it broke") -> None:

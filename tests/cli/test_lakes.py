@@ -10,7 +10,7 @@ import pytest
 
 from delayq import Queue
 from tests.cli.conftest import Invoke
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 YEAR = 365 * 86_400
 HOUR = 3600

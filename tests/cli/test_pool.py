@@ -12,7 +12,7 @@ import pytest
 
 from delayq import Queue
 from tests.cli.conftest import Run, Start, ended, followed
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 TASKS = """
 import asyncio, os, pathlib, subprocess, time

@@ -12,8 +12,8 @@ import pytest
 
 from delayq import Queue
 from tests.cli.conftest import Invoke, Run, Start, ended, followed
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 def test_processes_share_the_work_and_end_together(start: Start, queue: Queue, tmp_path: Path):

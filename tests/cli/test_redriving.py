@@ -16,7 +16,7 @@ import pytest
 from delayq import Queue
 from delayq.message import Outgoing
 from tests.cli.conftest import Invoke, Start, read_all
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 
 def kill(queue: Queue, error: str = "boom", **options: Any) -> str:

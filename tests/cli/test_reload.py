@@ -14,8 +14,8 @@ from delayq.cli.reloading import own
 
 from delayq import Queue
 from tests.cli.conftest import Invoke, Start, ended, followed
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 SECOND = 1_700_000_000
 VERSION = 'VERSION = "first"\n'

@@ -18,11 +18,11 @@ from delayq import Queue
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.operations import sending
 from tests.cli.conftest import Invoke, Start
-from tests.cli.lines import Write, numbered, numbers
 from tests.conftest import StartServer
-from tests.faults.proxy import Decide, Proxy
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.lines import Write, numbered, numbers
+from tests.harness.proxy import Decide, Proxy
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 def test_resume_goes_on_behind_the_corrected_line(invoke: Invoke, queue: Queue, write: Write):

@@ -22,7 +22,7 @@ from delayq.cli.view import KEYS
 
 from delayq import Outgoing, Queue
 from tests.cli.conftest import SECONDS, Invoke, Start
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"  # the screen that a program has for itself
 

@@ -12,8 +12,8 @@ import pytest
 
 from delayq import NewRecord, Topic
 from tests.cli.conftest import Invoke, Start
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from delayq import Consumer, Message, Queue, backoff, doctor
 from delayq.calls import Call
 from delayq.testing import Clock
 from delayq.times import from_ms
-from tests.contract.awaiting import Awaited, Awaiting
-from tests.servers import PATIENT, RedisServer
+from tests.harness.awaiting import Awaited, Awaiting
+from tests.harness.servers import PATIENT, RedisServer
 
 CLIENTS: dict[str, dict[str, Any]] = {
     "redis": {},

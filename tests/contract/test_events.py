@@ -11,9 +11,9 @@ import redis
 from delayq import Event, Queue, TopicConsumer, aio
 from delayq.errors import InvalidInput, ShardsMismatch
 from delayq.times import from_ms
-from tests.contract.awaiting import Awaited
 from tests.contract.conftest import Make, examine
-from tests.ledgers import append, entry
+from tests.harness.awaiting import Awaited
+from tests.harness.ledgers import append, entry
 
 AT = 1_700_000_000_000
 

@@ -11,7 +11,7 @@ from delayq import Event, Queue, backoff
 from delayq.errors import InvalidName, KeyOverwritten
 from delayq.times import from_ms
 from tests.contract.conftest import Calls, Make, Now, intercept
-from tests.ledgers import append, entry
+from tests.harness.ledgers import append, entry
 
 AT = 1_700_000_000_000
 

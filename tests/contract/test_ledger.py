@@ -5,8 +5,8 @@ from __future__ import annotations
 import redis
 
 from delayq import Ack, Message, Outgoing, Reject
-from tests import bookkeeping
 from tests.contract.conftest import Drain, Make, Now
+from tests.harness import bookkeeping
 
 
 def test_entries_are_as_many_as_were_counted(make: Make, client: redis.Redis, now: Now):

@@ -12,8 +12,8 @@ from delayq import Message, Outgoing, Queue
 from delayq.calls import Call, Steps, one, script
 from delayq.errors import ServerUnreachable
 from delayq.operations import claiming
-from tests.contract.awaiting import Awaited
 from tests.contract.conftest import Drain, Make, Now, intercept
+from tests.harness.awaiting import Awaited
 
 
 def warm(queue: Any) -> None:

@@ -13,8 +13,8 @@ from delayq import Consumer, Middleware, Outgoing, Queue, aio, lanes
 from delayq.aio import lanes as aio_lanes
 from delayq.errors import HandlerMissing, InvalidInput
 from delayq.gate import Gate
-from tests.contract.awaiting import Awaited
 from tests.contract.conftest import Body, Make, Now, examine, registered
+from tests.harness.awaiting import Awaited
 
 SECONDS = 120.0  # that no test is about
 

@@ -14,7 +14,7 @@ from delayq.cli.sizes import show_size
 from delayq import capacity
 from delayq.footprint import LAYOUTS, Shape, in_lake, reserved, waiting
 from delayq.times import show_duration
-from tests.house.tree import ROOT
+from tests.harness.tree import ROOT
 
 PAGE = ROOT / "docs" / "capacity.md"
 MILLION = 10**6

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from delayq.embedded import open_store
-from tests.docs.pages import PAGES, Block, blocks, name, without_variables
+from tests.harness.pages import PAGES, Block, blocks, name, without_variables
 
 RUNNABLE = {"python", "console"}
 SHOWN = {"", "sh", "toml"}  # pictures, and what a reader runs in a checkout: see test_references

@@ -15,8 +15,8 @@ from delayq.cli import main
 
 import delayq
 from delayq import errors
-from tests.docs.pages import PAGES, blocks, name
-from tests.house.tree import ROOT, modules
+from tests.harness.pages import PAGES, blocks, name
+from tests.harness.tree import ROOT, modules
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name)
 

@@ -26,10 +26,10 @@ import yaml
 
 from delayq import Outgoing, Queue
 from delayq.durations import parse_duration
-from tests.house.tree import ROOT
-from tests.metrics.scrapes import Scrape, get
-from tests.servers import RedisServer, free_port
-from tests.waiting import eventually
+from tests.harness.scrapes import Scrape, get
+from tests.harness.servers import RedisServer, free_port
+from tests.harness.tree import ROOT
+from tests.harness.waiting import eventually
 
 DEPLOY = ROOT / "examples" / "deploy"
 REDIS = "redis://redis:6379/0"

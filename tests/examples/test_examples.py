@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import ROOT
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
+from tests.harness.tree import ROOT
 
 EXAMPLES = ROOT / "examples"
 SECONDS = 800  # far more than an example takes, on a machine that does much else

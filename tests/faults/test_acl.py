@@ -20,13 +20,14 @@ from structlog.testing import capture_logs
 from delayq import Consumer, Outgoing, Queue
 from delayq.errors import LoginRefused, ServerError
 from delayq.operations import sending
-from tests import bookkeeping
-from tests.faults import telling, test_acl_spark, test_acl_topics
-from tests.faults.roles import STORIES, Story
-from tests.faults.telling import LINES, ON_OCCASION, as_root, as_user, contents, grant, tell
-from tests.house.tree import LUA
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.faults import test_acl_spark, test_acl_topics
+from tests.harness import bookkeeping
+from tests.harness.acl import telling
+from tests.harness.acl.roles import STORIES, Story
+from tests.harness.acl.telling import LINES, ON_OCCASION, as_root, as_user, contents, grant, tell
+from tests.harness.servers import RedisServer
+from tests.harness.tree import LUA
+from tests.harness.waiting import eventually
 
 OWN = {
     "producer": ("sends", "corrects", "lasts"),

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from delayq import Event, Queue
-from tests.faults.telling import LINES, ON_OCCASION, forget_scripts, tell
-from tests.ledgers import entry
-from tests.servers import RedisServer
+from tests.harness.acl.telling import LINES, ON_OCCASION, forget_scripts, tell
+from tests.harness.ledgers import entry
+from tests.harness.servers import RedisServer
 
 RECOUNTS = ON_OCCASION["`delayq show --history`, `queue.history`, and what only the ledger tells of `why`"].split()
 KEYS = ON_OCCASION["the ledger of the queue `emails` as a topic, with a role of topics"].split()

@@ -8,8 +8,8 @@ import pytest
 
 from delayq import Queue
 from delayq.scripts import Kept, Seen
-from tests.faults.telling import LINES, ON_OCCASION, act, forget_scripts, tell
-from tests.servers import RedisServer
+from tests.harness.acl.telling import LINES, ON_OCCASION, act, forget_scripts, tell
+from tests.harness.servers import RedisServer
 
 ADDED = ON_OCCASION["an administrator who runs `delayq pipeline restore`, or `drain --remove`"].split()
 

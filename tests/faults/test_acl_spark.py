@@ -19,11 +19,11 @@ from delayq import NewRecord, Outgoing, Queue, Topic, wire
 from delayq.errors import LoginRefused
 from delayq.spark import reading
 from delayq.spark.writing.sink import Sink
-from tests.faults.telling import HARMLESS, LINES, ON_OCCASION, contents, forget_scripts, grant
-from tests.house.tree import LUA
-from tests.lake.lakes import DAY, HORIZON, Clock, load
-from tests.servers import RedisServer
-from tests.spark import reads
+from tests.harness.acl.telling import HARMLESS, LINES, ON_OCCASION, contents, forget_scripts, grant
+from tests.harness.lake.lakes import DAY, HORIZON, Clock, load
+from tests.harness.servers import RedisServer
+from tests.harness.spark import reads
+from tests.harness.tree import LUA
 
 Options: TypeAlias = dict[str, str]
 Story: TypeAlias = Callable[[Options, RedisServer], None]

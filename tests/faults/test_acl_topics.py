@@ -16,9 +16,9 @@ from delayq.errors import LoginRefused
 from delayq.listener import Listener
 from delayq.outcome import Failed
 from delayq.topics import grouping, settling
-from tests.faults.telling import HARMLESS, LINES, ON_OCCASION, contents
-from tests.house.tree import LUA
-from tests.servers import RedisServer
+from tests.harness.acl.telling import HARMLESS, LINES, ON_OCCASION, contents
+from tests.harness.servers import RedisServer
+from tests.harness.tree import LUA
 
 Story: TypeAlias = Callable[[Topic, Topic], None]
 

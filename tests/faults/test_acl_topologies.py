@@ -14,13 +14,13 @@ from delayq import Outgoing, Queue
 from delayq.errors import LoginRefused
 from delayq.keys import QueueKeys
 from tests.conftest import binary
-from tests.docs.pages import blocks
-from tests.faults.roles import STORIES
-from tests.faults.telling import HARMLESS, LINES, ON_OCCASION, PAGE, act
 from tests.faults.test_acl import OWN, SHARDED
-from tests.servers import KNOWN_VERSIONS, RedisServer
-from tests.topologies import Cluster, Watched, refusals, tell
-from tests.waiting import eventually
+from tests.harness.acl.roles import STORIES
+from tests.harness.acl.telling import HARMLESS, LINES, ON_OCCASION, PAGE, act
+from tests.harness.pages import blocks
+from tests.harness.servers import KNOWN_VERSIONS, RedisServer
+from tests.harness.topologies import Cluster, Watched, refusals, tell
+from tests.harness.waiting import eventually
 
 (TO_A_CLUSTER,) = (words for block in blocks(PAGE) if (words := block.text.split())[0] == "+cluster|slots")
 FINDER = LINES["finder"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.histories import (
+from tests.harness.chaos.histories import (
     SERVER,
     A,
     B,
@@ -19,7 +19,7 @@ from tests.faults.histories import (
     sent,
     wrong,
 )
-from tests.faults.history import Kind
+from tests.harness.chaos.history import Kind
 
 
 def test_message_that_was_handled_once_is_right() -> None:

@@ -7,15 +7,15 @@ import sys
 import time
 from pathlib import Path
 
-from tests.faults.clocks import WrongClock, true_time
-from tests.faults.world import ROOT
+from tests.harness.chaos.clocks import WrongClock, true_time
+from tests.harness.chaos.world import ROOT
 
 LOOKS = """
 import sys
 from pathlib import Path
 
-from tests.faults.clocks import read_offset, true_time
-from tests.faults.programs.clocked import set_wrong
+from tests.harness.chaos.clocks import read_offset, true_time
+from tests.harness.chaos.programs.clocked import set_wrong
 
 now = lambda: true_time() + read_offset(Path(sys.argv[1]))
 old = __import__("datetime").datetime(2026, 1, 1)

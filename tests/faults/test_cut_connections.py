@@ -14,12 +14,12 @@ import pytest
 from delayq import Message, Queue
 from delayq.dead import DeadLetters
 from delayq.errors import ServerNotReady
-from tests.faults.cutting.operations import OPERATIONS, Operation, counts
-from tests.faults.cutting.stage import At, Played, Road, Stage, by_client, by_cluster, by_url, by_url_with_shards, say
-from tests.faults.proxy import WAYS, Cut, Proxy
-from tests.servers import RedisServer, server_binaries
-from tests.topologies import tell
-from tests.waiting import eventually
+from tests.harness.cutting.operations import OPERATIONS, Operation, counts
+from tests.harness.cutting.stage import At, Played, Road, Stage, by_client, by_cluster, by_url, by_url_with_shards, say
+from tests.harness.proxy import WAYS, Cut, Proxy
+from tests.harness.servers import RedisServer, server_binaries
+from tests.harness.topologies import tell
+from tests.harness.waiting import eventually
 
 TRIES = 10  # of a case whose command did not come: an operation that waits may find its time over
 NOT_REACHED = "was not reached"

@@ -9,10 +9,10 @@ from queue import SimpleQueue
 
 import pytest
 
-from tests.faults.cutting.life import HANDLED, LAST, SENT, Life
-from tests.faults.cutting.stage import At, Stage, by_url
-from tests.faults.proxy import WAYS, Cut, Proxy
-from tests.servers import RedisServer, server_binaries
+from tests.harness.cutting.life import HANDLED, LAST, SENT, Life
+from tests.harness.cutting.stage import At, Stage, by_url
+from tests.harness.proxy import WAYS, Cut, Proxy
+from tests.harness.servers import RedisServer, server_binaries
 
 TRIES = 6  # of a life: on a machine that pauses, a lease may end
 AT_ONCE = 10  # lives: they wait more than they work

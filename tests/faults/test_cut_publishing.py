@@ -9,8 +9,8 @@ import pytest
 
 from delayq import NewRecord, Topic
 from delayq.errors import ServerError
-from tests.faults.proxy import Cut, Proxy
-from tests.servers import RedisServer
+from tests.harness.proxy import Cut, Proxy
+from tests.harness.servers import RedisServer
 
 Make = Callable[[Topic], Any]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from delayq import NewRecord, Record, Reject, Topic, TopicConsumer, aio, backoff
-from tests.faults.proxy import Cut, Proxy, Way
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.proxy import Cut, Proxy, Way
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 COUNT = 30
 FAILS, REJECTED, LATE, LEFT = 3, 4, COUNT, COUNT + 1  # the payloads of some

@@ -20,9 +20,9 @@ from delayq.keys import STATES, State
 from delayq.operations import managing
 from tests.cli import conftest
 from tests.cli.conftest import Invoke, Run
-from tests.faults.hostile import commands_to_a_terminal
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.hostile import commands_to_a_terminal
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 environment, invoke, server, delayq = conftest.environment, conftest.invoke, conftest.server, conftest.delayq
 

@@ -9,10 +9,10 @@ from unittest import mock
 import pytest
 
 from delayq import Consumer, Message, Outgoing, Queue
-from tests.faults import history
-from tests.faults.handed_back import note_unstarted
-from tests.faults.history import Journal
-from tests.servers import RedisServer
+from tests.harness.chaos import history
+from tests.harness.chaos.handed_back import note_unstarted
+from tests.harness.chaos.history import Journal
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

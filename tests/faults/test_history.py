@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.faults import history
-from tests.faults.history import Journal
+from tests.harness.chaos import history
+from tests.harness.chaos.history import Journal
 
 
 def test_journals_are_read_in_the_order_of_their_events(tmp_path: Path) -> None:

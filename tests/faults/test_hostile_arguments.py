@@ -17,7 +17,7 @@ from delayq.errors import InvalidTime, PayloadNotSerializable
 from delayq.times import MAX_TIME_MS
 from tests.cli import conftest
 from tests.cli.conftest import Invoke
-from tests.faults.hostile import (
+from tests.harness.hostile import (
     GROWTH_BYTES,
     TEXTS,
     commands_to_a_terminal,

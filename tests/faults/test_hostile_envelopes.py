@@ -16,7 +16,7 @@ from delayq.errors import UnreadableEnvelope
 from delayq.operations.core import Core, Settings
 from delayq.operations.inspecting import describe
 from delayq.scripts import Found
-from tests.faults.hostile import GROWTH_BYTES, JSON, examples, growth, mutated, mutations, refusal
+from tests.harness.hostile import GROWTH_BYTES, JSON, examples, growth, mutated, mutations, refusal
 
 STAMP = b"1700000000000"
 CORE = Core("emails", "delayq", 1, Settings())

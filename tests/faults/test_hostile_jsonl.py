@@ -16,7 +16,7 @@ from delayq.envelope import open_body, parse
 from delayq.errors import InvalidInput
 from delayq.operations.core import Core, Settings
 from delayq.operations.sealing import seal_all
-from tests.faults.hostile import GROWTH_BYTES, JSON, examples, growth, mutated, mutations, refusal, texts
+from tests.harness.hostile import GROWTH_BYTES, JSON, examples, growth, mutated, mutations, refusal, texts
 
 CORE = Core("emails", "delayq", 1, Settings())
 MILLION = 1_100_000

@@ -17,8 +17,8 @@ from delayq.consumer import Consumer
 from delayq.errors import InvalidName
 from delayq.keys import STATES, QueueKeys
 from delayq.names import MAX_ID_BYTES, MAX_NAME_BYTES, check_id, check_queue_name
-from tests.faults.hostile import TEXTS, examples, texts
-from tests.servers import RedisServer
+from tests.harness.hostile import TEXTS, examples, texts
+from tests.harness.servers import RedisServer
 
 KINDS = [*STATES, "attempts", "errors", "reasons", "cancelled", "bell", "timer", "stats", "meta"]
 

@@ -13,8 +13,8 @@ from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput, InvalidName
 from delayq.message import Message
 from delayq.names import check_id
-from tests.faults.hostile import JSON, TEXTS, examples, texts
-from tests.servers import RedisServer
+from tests.harness.hostile import JSON, TEXTS, examples, texts
+from tests.harness.servers import RedisServer
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
     [each for each in TEXTS if each.isprintable() or each.isascii()]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from delayq import Queue
 from tests.cli import conftest
 from tests.cli.conftest import Invoke
-from tests.faults.hostile import TEXTS, commands_to_a_terminal, examples, texts
-from tests.servers import RedisServer
+from tests.harness.hostile import TEXTS, commands_to_a_terminal, examples, texts
+from tests.harness.servers import RedisServer
 
 environment, invoke, queue, server = conftest.environment, conftest.invoke, conftest.queue, conftest.server
 

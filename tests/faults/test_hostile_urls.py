@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from delayq import Queue, clients, urls
 from delayq.errors import DelayqError, InvalidURL
 from delayq.urls import SETTINGS, connect, redact
-from tests.faults.hostile import GROWTH_BYTES, TEXTS, examples, growth, mutations, refusal, texts
-from tests.servers import RedisServer
+from tests.harness.hostile import GROWTH_BYTES, TEXTS, examples, growth, mutations, refusal, texts
+from tests.harness.servers import RedisServer
 
 SCHEMES = ["redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "embedded", "http", ""]
 VALID = [

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.house.tree import ROOT
+from tests.harness.tree import ROOT
 
 PLACES = {
     "anywhere": "signal.raise_signal(signal.SIGTERM)",
@@ -17,7 +17,7 @@ PLACES = {
 
 PROGRAM = """
 import signal, weakref
-from tests.faults.leaving import leave_at_sigterm
+from tests.harness.chaos.leaving import leave_at_sigterm
 
 at_end = lambda *_: signal.raise_signal(signal.SIGTERM)
 

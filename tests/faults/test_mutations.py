@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import mutation
-from tests.faults.mutation import FOLDER, RUN_SECONDS, Mutation, make_copy, mutations
+from tests.harness import mutation
+from tests.harness.mutation import FOLDER, RUN_SECONDS, Mutation, make_copy, mutations
 
 ALL = mutations()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.history import Event
-from tests.faults.outages import INF, Outage, outages, worst_resume
+from tests.harness.chaos.history import Event
+from tests.harness.chaos.outages import INF, Outage, outages, worst_resume
 
 WALL_MS = 1_700_000_000_000  # of the moment 0
 ONE, OTHER = 11, 12  # consumers

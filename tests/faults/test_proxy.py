@@ -13,9 +13,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from delayq import Queue
-from tests.faults.proxy import Cut, Proxy, Way
-from tests.servers import PATIENT, RedisServer
-from tests.waiting import eventually
+from tests.harness.proxy import Cut, Proxy, Way
+from tests.harness.servers import PATIENT, RedisServer
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.histories import (
+from tests.harness.chaos.histories import (
     LEASE,
     SERVER,
     A,

@@ -8,7 +8,7 @@ import pytest
 
 from delayq import Message, Queue
 from delayq.operations import claiming
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 NOW = 1_700_000_000_000
 LEASE = 30_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.runner import LONG_ALONE, NAMES, play
+from tests.harness.chaos.runner import LONG_ALONE, NAMES, play
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in LONG_ALONE])

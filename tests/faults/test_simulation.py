@@ -19,9 +19,9 @@ import pytest
 
 from delayq.calls import script
 from delayq.connection import Connection
-from tests.faults.simulation.server import connect
-from tests.faults.simulation.simulation import Failed, play
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
+from tests.harness.simulation.server import connect
+from tests.harness.simulation.simulation import Failed, play
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("DELAYQ_SEEDS") or 1000)
@@ -67,7 +67,7 @@ def test_seed_replays_byte_for_byte(connection: Connection, seed: int):
 
 def test_seed_replays_byte_for_byte_in_another_process(connection: Connection, redis_server: RedisServer):
     here = play(4444, connection).trace
-    command = [sys.executable, "-m", "tests.faults.simulation", "4444", "--url", redis_server.url]
+    command = [sys.executable, "-m", "tests.harness.simulation", "4444", "--url", redis_server.url]
     for hash_seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.histories import (
+from tests.harness.chaos.histories import (
     LEASE,
     SERVER,
     A,
@@ -20,7 +20,7 @@ from tests.faults.histories import (
     sent,
     wrong,
 )
-from tests.faults.history import Event
+from tests.harness.chaos.history import Event
 
 
 def test_second_delivery_without_a_fault_is_unexplained() -> None:

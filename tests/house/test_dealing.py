@@ -1,4 +1,4 @@
-"""`tests.dealing`: a test that ends its process, or hangs whatever it waits in, costs its own result only."""
+"""`tests.harness.dealing`: a test that ends its process, or hangs whatever it waits in, costs its own result only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.tree import ROOT
+from tests.harness.tree import ROOT
 
 CONFTEST = "from tests.conftest import pytest_xdist_make_scheduler"
 SECONDS = 20

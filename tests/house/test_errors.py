@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from delayq import errors
-from tests.house.tree import lua_scripts, topic_scripts
+from tests.harness.tree import lua_scripts, topic_scripts
 
 CODE = re.compile(r"error_reply\(\s*(.*?)\)")
 BRANCH = re.compile(r"^(?P<indent>[ │]*)[├└]── (?P<name>\w+)(?: \((?P<base>\w+)\))?(?P<rest>.*)$")

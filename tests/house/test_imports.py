@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.house.tree import modules
+from tests.harness.tree import modules
 
 LAYERS = (
     "errors log",

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import delayq
-from tests.house.tree import PACKAGE_FOLDERS, ROOT, modules, pyproject
+from tests.harness.tree import PACKAGE_FOLDERS, ROOT, modules, pyproject
 
 SETUPTOOLS = pyproject()["tool"]["setuptools"]
 

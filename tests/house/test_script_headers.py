@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from delayq.calls import script as assembled
-from tests.house.lua_source import LuaSource
-from tests.house.tree import LUA, ROOT, lua_scripts, modules, topic_scripts
+from tests.harness.lua_source import LuaSource
+from tests.harness.tree import LUA, ROOT, lua_scripts, modules, topic_scripts
 
 ORDER = ["State", "Reads", "KEYS", "ARGV", "Returns", "Errors", "Cost"]
 MOST_BODY_LINES = 40  # a longer one is two transitions

@@ -1,4 +1,4 @@
-"""The tests' own servers keep what `tests/servers.py` promises."""
+"""The tests' own servers keep what `tests/harness/servers.py` promises."""
 
 import os
 import signal
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests import servers
 from tests.conftest import StartServer
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness import servers
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 def test_any_server_is_of_the_version_that_the_test_is_named_for(any_client: redis.Redis, any_server: RedisServer):
@@ -47,7 +47,7 @@ def test_no_port_is_given_to_two_tests_that_run_side_by_side(monkeypatch: pytest
 
 
 def test_frozen_server_is_closed_all_the_same(start_server: StartServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tests.servers.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("tests.harness.servers.STOP_SECONDS", 0.1)
     server = start_server()
     os.kill(server.pid, signal.SIGSTOP)
     server.stop()
@@ -73,7 +73,7 @@ def test_flush_of_a_server_that_another_process_started_is_refused(start_server:
 def test_server_does_not_outlive_a_killed_test_process(default_version: str):
     program = """
 import sys, time
-from tests.servers import RedisServer, server_binaries
+from tests.harness.servers import RedisServer, server_binaries
 server = RedisServer(server_binaries()[sys.argv[1]])
 print(server.directory, flush=True)
 time.sleep(60)

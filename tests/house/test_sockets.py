@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.servers import RedisServer
-from tests.sockets import all_closed
+from tests.harness.servers import RedisServer
+from tests.harness.sockets import all_closed
 
 
 def test_socket_that_is_left_open_is_named(redis_server: RedisServer) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from delayq.embedded import keeper
-from tests.integration.stores import Watched, use_program
-from tests.servers import short_directory
-from tests.waiting import eventually
+from tests.harness.servers import short_directory
+from tests.harness.stores import Watched, use_program
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture

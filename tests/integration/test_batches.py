@@ -15,7 +15,7 @@ from delayq.batch import BatchHandler, Batching
 from delayq.batches import Batches
 from delayq.middleware import Middleware
 from delayq.outcome import DONE, HANDED_BACK
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 AN_HOUR = 3600
 

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from delayq.bell import Bell
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 KEY = "delayq:{work}:bell"
 

@@ -14,10 +14,10 @@ from delayq import Consumer, Message, Queue, QueueStats, Topic, TopicConsumer, a
 from delayq.errors import ServerError
 from delayq.waiter import Waiter
 from tests.conftest import StartServer
-from tests.servers import RedisServer
-from tests.sockets import all_closed
-from tests.topologies import Cluster
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.sockets import all_closed
+from tests.harness.topologies import Cluster
+from tests.harness.waiting import eventually
 
 Blocked: TypeAlias = Callable[[], set[str]]
 

@@ -21,9 +21,9 @@ from delayq.errors import DelayqError, ServerError, ServerNotReady, ServerUnreac
 from delayq.keys import QueueKeys, shard_of
 from delayq.server import check_server
 from delayq.urls import connect
-from tests.servers import RedisServer
-from tests.topologies import Cluster, is_master, refusals, tell
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.topologies import Cluster, is_master, refusals, tell
+from tests.harness.waiting import eventually
 
 StartServer = Callable[..., RedisServer]
 

@@ -13,8 +13,8 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, aio
 from delayq.operations import claiming, slots
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 KEYS = "delayq:{jobs}:"
 PATIENCE = 120.0

@@ -13,7 +13,7 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import HandlerMissing, InvalidInput
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 Body = Callable[[Message], Any]
 

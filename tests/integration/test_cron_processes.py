@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from delayq import Consumer, Queue
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 PROCESSES, KILLS, LEASE = 4, 8, 1
 

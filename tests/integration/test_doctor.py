@@ -11,7 +11,7 @@ from delayq import Outgoing, Queue
 from delayq.doctor import Step, examine
 from delayq.keys import STATES
 from delayq.scripts import MAX_MOVED
-from tests.integration.wounds import NOW, WOUNDS, P, kinds, of_queue, states
+from tests.harness.wounds import NOW, WOUNDS, P, kinds, of_queue, states
 
 
 @pytest.fixture

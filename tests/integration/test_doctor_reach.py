@@ -17,9 +17,9 @@ from delayq import Outgoing, Queue, StaleReceipt, backoff
 from delayq.calls import Call
 from delayq.doctor import Server, examine
 from tests.conftest import StartServer
+from tests.harness.servers import RedisServer
+from tests.harness.wounds import P, kinds, of_queue
 from tests.integration.test_topologies import cluster_url  # noqa: F401  # a fixture
-from tests.integration.wounds import P, kinds, of_queue
-from tests.servers import RedisServer
 
 
 def test_all_shards_are_looked_at_and_told_apart(redis_client: redis.Redis):

@@ -16,9 +16,9 @@ import redis
 
 from delayq.embedded import keeper, open_store
 from delayq.errors import NoEmbeddedServer, StoreError, StoreTooNew
-from tests.integration.stores import Watched, is_alive, starts_in_log, use_program
-from tests.servers import server_binaries
-from tests.waiting import eventually
+from tests.harness.servers import server_binaries
+from tests.harness.stores import Watched, is_alive, starts_in_log, use_program
+from tests.harness.waiting import eventually
 
 
 def test_store_serves_until_the_last_user_is_gone(watched: Watched):

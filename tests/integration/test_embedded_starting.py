@@ -11,9 +11,9 @@ import redis
 
 from delayq.embedded import open_store, store
 from delayq.errors import NoEmbeddedServer, StoreError
-from tests.integration.stores import Watched, starts_in_log
-from tests.servers import server_binaries
-from tests.waiting import eventually
+from tests.harness.servers import server_binaries
+from tests.harness.stores import Watched, starts_in_log
+from tests.harness.waiting import eventually
 
 
 def test_many_openers_at_once_get_one_server(watched: Watched):

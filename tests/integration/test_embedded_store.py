@@ -12,8 +12,8 @@ from delayq.embedded import connection, keeper, open_store
 from delayq.errors import InvalidURL
 from delayq.server import check_server
 from delayq.urls import connect
-from tests.integration.stores import Watched, is_alive
-from tests.waiting import eventually
+from tests.harness.stores import Watched, is_alive
+from tests.harness.waiting import eventually
 
 
 def test_processes_share_one_store(watched: Watched, any_program: str):

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from delayq.embedded import open_store
-from tests.integration.stores import PACKAGE, Watched, is_alive, is_locked
-from tests.waiting import eventually
+from tests.harness.stores import PACKAGE, Watched, is_alive, is_locked
+from tests.harness.waiting import eventually
 
 
 def test_closed_client_is_no_user_and_may_become_one_again(folder: Path):

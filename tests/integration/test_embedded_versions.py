@@ -9,8 +9,8 @@ import pytest
 from delayq.embedded import open_store
 from delayq.embedded.binaries import Version
 from delayq.errors import StoreError
-from tests.integration.stores import Watched, use_program
-from tests.waiting import eventually
+from tests.harness.stores import Watched, use_program
+from tests.harness.waiting import eventually
 
 
 def test_newer_server_opens_the_store_of_an_older_one(folder: Path, monkeypatch: pytest.MonkeyPatch):

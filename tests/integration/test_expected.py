@@ -10,7 +10,7 @@ import redis
 
 from delayq import Consumer, Message, Queue
 from delayq.operations import claiming
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 
 class Trips:

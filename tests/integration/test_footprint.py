@@ -6,7 +6,7 @@ import pytest
 
 from delayq.footprint import LAYOUTS, Shape, reserved, waiting
 from tests.conftest import StartServer
-from tests.footprints import used_by
+from tests.harness.footprints import used_by
 
 COUNT = 60_000  # a little less than a power of two: no hash table is just growing
 

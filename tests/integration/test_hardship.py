@@ -25,8 +25,8 @@ from delayq.errors import (
     ServerError,
     ServerUnreachable,
 )
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 StartServer = Callable[..., RedisServer]
 

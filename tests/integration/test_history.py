@@ -12,7 +12,7 @@ from redis import asyncio as async_redis
 from delayq import Queue, aio
 from delayq.scripts import Looked
 from delayq.times import from_ms
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 AT = 1_700_000_000_000
 SIZE = 100_000

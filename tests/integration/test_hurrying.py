@@ -19,8 +19,8 @@ from delayq.errors import ServerError, ServerUnreachable
 from delayq.mover import Mover
 from delayq.moves import Rest, Woken
 from tests.conftest import StartServer
-from tests.servers import RedisServer
-from tests.topologies import Cluster
+from tests.harness.servers import RedisServer
+from tests.harness.topologies import Cluster
 
 
 def accepted(server: socket.socket) -> int:

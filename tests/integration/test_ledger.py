@@ -15,10 +15,10 @@ import pytest
 
 from delayq import Ack, Consumer, Message, Outgoing, Queue, Reject, RetryAfter, aio, backoff, doctor
 from delayq.operations import arming
-from tests import bookkeeping
-from tests.servers import RedisServer
-from tests.topologies import Cluster
-from tests.waiting import eventually
+from tests.harness import bookkeeping
+from tests.harness.servers import RedisServer
+from tests.harness.topologies import Cluster
+from tests.harness.waiting import eventually
 
 MESSAGES = 200
 ALL = {

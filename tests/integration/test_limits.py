@@ -13,9 +13,9 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, bell
 from delayq.errors import InvalidInput
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 from tests.integration.test_watch import KEY, PROGRAM, SIZE, Fleet
-from tests.servers import RedisServer
-from tests.waiting import eventually
 
 
 @pytest.fixture

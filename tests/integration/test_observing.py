@@ -18,9 +18,9 @@ import redis
 from delayq import Consumer, Message, Outgoing, Queue, aio
 from delayq.errors import ServerUnreachable
 from delayq.operations import appearing, resting
-from tests.integration.observed import handle
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.observed import handle
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import redis
 from delayq import Queue
 from delayq.doctor import examine
 from delayq.errors import ServerUnreachable
-from tests.integration.wounds import of_queue
+from tests.harness.wounds import of_queue
 
 
 def before_trips(queue: Queue, act: Callable[[int], object]) -> pytest.MonkeyPatch:

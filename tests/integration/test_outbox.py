@@ -17,8 +17,8 @@ from delayq import DuplicateMessage, Queue, SentMessage
 from delayq.errors import NotReplicated, ServerError, ServerNotReady, ServerOutOfMemory, ServerUnreachable
 from delayq.keys import shard_of
 from tests.conftest import StartServer
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 THREADS = 24
 

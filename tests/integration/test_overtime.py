@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from delayq import Consumer, Message, Queue
 from delayq.errors import InvalidInput
 from delayq.overtime import Overtime
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 RUNS_OVER = "handler runs for longer than its time: it cannot be ended, and keeps its place"
 ENDED = "handler ended after its time"

@@ -18,9 +18,9 @@ from structlog.testing import capture_logs
 from delayq import Consumer, Outgoing, Queue, aio, backoff, processes
 from delayq.errors import InvalidInput
 from delayq.message import Message
-from tests.integration import broken_in_child, pooled
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness import broken_in_child, pooled
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 class Ran(NamedTuple):

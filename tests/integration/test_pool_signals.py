@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from delayq import Queue, backoff
-from tests.integration import pooled
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness import pooled
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 SYNC = """
 import sys
 from delayq import Consumer, Queue
-from tests.integration import pooled
+from tests.harness import pooled
 
 if __name__ == "__main__":
     queue = Queue("jobs", url=sys.argv[1], max_retries=1)
@@ -29,7 +29,7 @@ if __name__ == "__main__":
 ASYNC = """
 import asyncio, sys
 from delayq.aio import Consumer, Queue
-from tests.integration import pooled
+from tests.harness import pooled
 
 async def main():
     async with Queue("jobs", url=sys.argv[1], max_retries=1) as queue:
@@ -44,8 +44,8 @@ ROOT = Path(__file__).parents[2]
 STARTED = """
 import sys
 from delayq import Consumer, Queue
-from tests.integration import pooled
-from tests.waiting import eventually
+from tests.harness import pooled
+from tests.harness.waiting import eventually
 
 if __name__ == "__main__":
     queue = Queue("jobs", url=sys.argv[1], max_retries=1)
@@ -57,7 +57,7 @@ if __name__ == "__main__":
 UNGUARDED_SYNC = """
 import sys
 from delayq import Consumer, Queue
-from tests.integration import pooled
+from tests.harness import pooled
 
 queue = Queue("jobs", url=sys.argv[1])
 queue.send("x")
@@ -67,7 +67,7 @@ Consumer(queue, pooled.fine, pool="process", concurrency=1, timeout=5).drain()
 UNGUARDED_ASYNC = """
 import asyncio, sys
 from delayq.aio import Consumer, Queue
-from tests.integration import pooled
+from tests.harness import pooled
 
 async def main():
     async with Queue("jobs", url=sys.argv[1]) as queue:

@@ -14,8 +14,8 @@ from delayq import Consumer, Outgoing, Queue, aio
 from delayq.calls import Call
 from delayq.errors import ServerError
 from delayq.operations import appearing
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 KEY = "delayq:{jobs}:consumers"
 OTHER_KEY = "delayq:{mail}:consumers"

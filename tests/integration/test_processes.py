@@ -14,8 +14,8 @@ import pytest
 
 from delayq import Outgoing, Queue, backoff
 from delayq.operations import claiming
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 PROGRAM = """
 import os, signal, sys, time

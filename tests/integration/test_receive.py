@@ -12,8 +12,8 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue
 from delayq.errors import ServerUnreachable
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 def test_receiver_that_waits_gets_a_message_sent_meanwhile(any_client: redis.Redis) -> None:

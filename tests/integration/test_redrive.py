@@ -13,8 +13,8 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, Redriven, Reject
 from delayq.doctor import examine
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 COUNT = 3000
 

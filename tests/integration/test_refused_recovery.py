@@ -8,7 +8,7 @@ import redis
 
 from delayq import Consumer, Message, Queue
 from tests.conftest import StartServer
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 
 def test_consumer_that_may_not_take_a_delivery_back_tries_about_once_a_second(start_server: StartServer) -> None:

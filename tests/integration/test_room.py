@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, backoff
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 Body = Callable[[Message], object]
 

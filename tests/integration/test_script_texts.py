@@ -13,7 +13,7 @@ from delayq import Queue, aio
 from delayq.aio import connection as aio_connection
 from delayq.calls import Call, as_is, script
 from delayq.connection import Connection
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 TOLD, KNOWN = [True, True], [False, False]
 

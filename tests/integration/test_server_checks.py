@@ -21,8 +21,8 @@ from structlog.testing import capture_logs
 from delayq import clients, errors, server, urls
 from delayq.server import check_server, translate
 from tests.conftest import StartServer
-from tests.servers import RedisServer, free_port
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer, free_port
+from tests.harness.waiting import eventually
 
 Client = redis.Redis | RedisCluster
 Connect = Callable[[str], Any]

@@ -11,8 +11,8 @@ from redis import exceptions
 from delayq import errors
 from delayq.server import translate
 from tests.conftest import StartServer
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 def refused_by(client: redis.Redis, script: str = "return redis.call('SET', KEYS[1], ARGV[1])") -> Exception:

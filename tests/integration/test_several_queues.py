@@ -17,8 +17,8 @@ import redis
 from delayq import Consumer, Message, Outgoing, Queue, aio
 from delayq.errors import ServerError
 from tests.conftest import StartServer
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import trustme
 
 from delayq import Consumer, Queue
 from delayq.errors import ServerUnreachable
-from tests.servers import RedisServer, free_port
+from tests.harness.servers import RedisServer, free_port
 
 
 @pytest.fixture

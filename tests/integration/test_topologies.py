@@ -9,9 +9,9 @@ import redis
 
 from delayq import Consumer, Outgoing, Queue
 from delayq.errors import NotReplicated
-from tests.servers import RedisServer
-from tests.topologies import Cluster, Watched, follow
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.topologies import Cluster, Watched, follow
+from tests.harness.waiting import eventually
 
 StartServer = Callable[..., RedisServer]
 

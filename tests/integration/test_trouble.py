@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from delayq import Consumer, Message, Outgoing, Queue, backoff
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from delayq import Outgoing, Queue
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 PROGRAM = """
 import sys

@@ -26,9 +26,9 @@ from delayq.calls import Call, as_is
 from delayq.errors import DelayqError, LoginRefused, ServerError, ServerNotReady, ServerUnreachable
 from delayq.wire import Wire, Wires
 from tests.conftest import StartServer
-from tests.servers import RedisServer, free_port
-from tests.topologies import SETTLED_SECONDS, follow, is_master, watch
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer, free_port
+from tests.harness.topologies import SETTLED_SECONDS, follow, is_master, watch
+from tests.harness.waiting import eventually
 
 VERSIONS = ["6.2", "7.0", "8.2"]
 

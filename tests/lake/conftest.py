@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lake.lakes import Clock
+from tests.harness.lake.lakes import Clock
 
 
 @pytest.fixture

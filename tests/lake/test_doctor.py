@@ -14,8 +14,8 @@ from delayq import Outgoing, Queue
 from delayq.lake.examining import examine
 from delayq.lake.layout import Run
 from delayq.lake.shelf import Shelf
-from tests.lake.lakes import DAY, HOUR, Clock, delivered, far_queue, files, load, manifest
-from tests.servers import RedisServer
+from tests.harness.lake.lakes import DAY, HOUR, Clock, delivered, far_queue, files, load, manifest
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

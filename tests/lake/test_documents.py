@@ -18,9 +18,9 @@ from delayq.lake.documents import Document, name_of
 from delayq.lake.files import read_json
 from delayq.lake.layout import Row, Run
 from delayq.lake.shelf import Shelf
-from tests.lake.lakes import DAY, Clock, delivered, far_queue, load, manifest
-from tests.lake.unreplacing import Killed, Unreplacing
-from tests.servers import RedisServer
+from tests.harness.lake.lakes import DAY, Clock, delivered, far_queue, load, manifest
+from tests.harness.lake.unreplacing import Killed, Unreplacing
+from tests.harness.servers import RedisServer
 
 IDS = {"a", "b", "c"}
 

@@ -21,10 +21,10 @@ from delayq.lake.layout import Loaded, Row
 from delayq.lake.loading import LoadTask
 from delayq.lake.shelf import Shelf
 from delayq.operations.sealing import seal_one
-from tests.house.tree import ROOT
-from tests.lake.hydrate_and_die import DIED
-from tests.lake.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
-from tests.servers import RedisServer
+from tests.harness.lake.hydrate_and_die import DIED
+from tests.harness.lake.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
+from tests.harness.servers import RedisServer
+from tests.harness.tree import ROOT
 
 HOURS, EACH = 3, 10
 
@@ -50,7 +50,7 @@ def fill(queue: Queue) -> set[str]:
 
 def killed(server: RedisServer, lake: Path, clock: Clock, step: str, times: int) -> int:
     """Load in a process that dies; return its exit code."""
-    program = [sys.executable, "-m", "tests.lake.hydrate_and_die"]
+    program = [sys.executable, "-m", "tests.harness.lake.hydrate_and_die"]
     words = [server.url, str(lake), str(clock.ms), step, str(times)]
     return subprocess.run([*program, *words], cwd=ROOT, timeout=250, check=False).returncode
 

@@ -18,8 +18,8 @@ from delayq.aio import Queue as AioQueue
 from delayq.errors import NotReplicated
 from delayq.operations import sending
 from delayq.times import from_ms
-from tests.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered, far_queue, files, load
-from tests.servers import RedisServer
+from tests.harness.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered, far_queue, files, load
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from pyarrow import fs
 
 from delayq import Outgoing, Queue
 from delayq.lake import files, loading, shelf
-from tests.lake.lakes import DAY, HOUR, Clock, counted, far_queue, load
-from tests.lake.unreplacing import Unreplacing
-from tests.servers import RedisServer
+from tests.harness.lake.lakes import DAY, HOUR, Clock, counted, far_queue, load
+from tests.harness.lake.unreplacing import Unreplacing
+from tests.harness.servers import RedisServer
 
 FILES, CANCELS = 6, 40
 

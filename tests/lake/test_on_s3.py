@@ -13,9 +13,9 @@ import pytest
 from delayq import Outgoing, Queue
 from delayq.lake.examining import examine
 from delayq.lake.hydrating import HourLoaded, hydrate
-from tests.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered
-from tests.servers import RedisServer, free_port
-from tests.waiting import eventually
+from tests.harness.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered
+from tests.harness.servers import RedisServer, free_port
+from tests.harness.waiting import eventually
 
 LAKE = "s3://bucket/lake"
 

@@ -16,8 +16,8 @@ from delayq.errors import LakeMismatch
 from delayq.lake import layout, loading
 from delayq.lake.far import HOLD_MS
 from delayq.lake.shelf import Shelf
-from tests.lake.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
-from tests.servers import RedisServer
+from tests.harness.lake.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from delayq.lake.shelf import Hour, Shelf
 from delayq.operations.sealing import seal_one
 from delayq.spark.jobs.defer import Deferring, WroteFiles
 from delayq.spark.writing.rows import Rows
-from tests.lake.lakes import HOUR, Clock, counted, delivered, far_queue, files, load, manifest
-from tests.servers import RedisServer
+from tests.harness.lake.lakes import HOUR, Clock, counted, delivered, far_queue, files, load, manifest
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

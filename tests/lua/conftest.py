@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.lua.raw import NOW, RawQueue
-from tests.servers import RedisServer
+from tests.harness.lua.raw import NOW, RawQueue
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.lua.raw import LEASE, NOW
+from tests.harness.lua.raw import LEASE, NOW
 
 
 def test_acked_message_is_gone(queue):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from delayq.errors import DuplicateMessage, StaleReceipt
-from tests.lua.raw import LEASE, NOW, RUNG, RawQueue, stamped
+from tests.harness.lua.raw import LEASE, NOW, RUNG, RawQueue, stamped
 
 OURS = ("a", "0.0.0.0-250")
 HELD: dict[str, Any] = {"unack": {"a": NOW + LEASE + 0.25}, "messages": {"a": "{}"}, "stats": {"sent": 1}}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.scripts import Keyed
-from tests.lua.raw import LEASE, NOW, SERVER_TIME
+from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
 
 NET = 60_000
 BEGINS, WAITS, GONE = NOW - 5, -1, -2

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.lua.raw import NOW
+from tests.harness.lua.raw import NOW
 
 HOUR = 3_600_000
 

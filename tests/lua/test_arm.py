@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import ServerOutOfMemory
-from tests.lua.raw import NOW, RUNG, RawQueue, stamped
+from tests.harness.lua.raw import NOW, RUNG, RawQueue, stamped
 
 NEXT = NOW + 60_000
 RUNNING = {"schedules": {"s": "R"}, "armed": {"s": NOW}, "unack": {"s@1": NOW + 9}, "messages": {"s@1": "{}"}}

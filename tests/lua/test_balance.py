@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.raw import NOW
+from tests.harness.lua.raw import NOW
 
 INSIDE = {state: {f"{state}-{n}": NOW for n in range(2)} for state in ("pending", "ready", "unack", "retry", "dead")}
 GONE = {"acked": 1, "cancelled": 2, "expired": 3, "purged": 4}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.raw import LEASE, NOW, SERVER_TIME
+from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry", "dead"])

@@ -9,9 +9,9 @@ import pytest
 
 from delayq.errors import DelayqError
 from tests.conftest import binary
-from tests.lua.every import CALLS, READ_ONLY, each_script, state_for
-from tests.lua.raw import RawQueue, rewritten
-from tests.servers import RedisServer, free_port
+from tests.harness.lua.every import CALLS, READ_ONLY, each_script, state_for
+from tests.harness.lua.raw import RawQueue, rewritten
+from tests.harness.servers import RedisServer, free_port
 
 STRICT = "#!lua\n"  # the first line that makes Redis 7 hold a script to one slot
 HASH_SLOTS = 16_384

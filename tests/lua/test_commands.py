@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.raw import NOW, RUNG
+from tests.harness.lua.raw import NOW, RUNG
 
 
 def test_envelopes_stand_in_the_order_of_the_ids(queue):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.limits import Configuration
-from tests.lua.raw import RUNG
+from tests.harness.lua.raw import RUNG
 
 
 def test_limits_are_stored_beside_what_else_is_recorded(queue):

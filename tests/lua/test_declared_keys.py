@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from delayq.errors import DelayqError
-from tests.house.tree import LUA, lua_scripts
-from tests.lua.every import CALLS, READ_ONLY, each_script, state_for
-from tests.lua.raw import rewritten
+from tests.harness.lua.every import CALLS, READ_ONLY, each_script, state_for
+from tests.harness.lua.raw import rewritten
+from tests.harness.tree import LUA, lua_scripts
 
 
 def test_every_script_is_called_here():

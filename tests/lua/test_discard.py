@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.scripts import Seen
-from tests.lua.raw import NOW, SERVER_TIME, stamped
+from tests.harness.lua.raw import NOW, SERVER_TIME, stamped
 
 STAMP = f"{NOW:013}"
 STATES = ["pending", "ready", "retry", "dead"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import DelayqError
-from tests.lua.raw import NOW, RUNG, SERVER_TIME, stamped
+from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME, stamped
 
 
 def test_dead_letter_is_pending_with_its_new_envelope_and_its_attempts_forgiven(queue):

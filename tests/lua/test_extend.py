@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import StaleReceipt
-from tests.lua.raw import LEASE, NOW, SERVER_TIME
+from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.keys import STATES
-from tests.lua.raw import NOW
+from tests.harness.lua.raw import NOW
 
 
 @pytest.mark.parametrize("state", STATES)

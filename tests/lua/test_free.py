@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.scripts import Keyed
-from tests.lua.raw import LEASE, NOW, RUNG
+from tests.harness.lua.raw import LEASE, NOW, RUNG
 from tests.lua.test_admit import NET, RECEIPT, keyed, place, slot
 
 ENDED = [Keyed("k", "a", RECEIPT)]

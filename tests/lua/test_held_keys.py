@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.raw import NOW
+from tests.harness.lua.raw import NOW
 from tests.lua.test_admit import place, slot
 
 KEYS = ["a", "a\x01", "aa", "b", "ä"]

@@ -6,8 +6,8 @@ import pytest
 
 from delayq.errors import KeyOverwritten
 from delayq.scripts import Looked
-from tests.ledgers import entry
-from tests.lua.raw import NOW, RawQueue
+from tests.harness.ledgers import entry
+from tests.harness.lua.raw import NOW, RawQueue
 
 OTHERS = [{"id": "aa"}, {"x": "a"}, {"event": "a", "id": "b"}, {"id": "", "event": "a"}, {"a": "id"}]
 

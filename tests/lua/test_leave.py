@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.lua.raw import NOW
+from tests.harness.lua.raw import NOW
 
 
 def test_who_leaves_is_a_consumer_no_longer_and_when_it_was_seen_is_still_known(queue):

@@ -8,8 +8,8 @@ import pytest
 
 from delayq.errors import ServerError
 from delayq.scripts import Keyed
-from tests.lua.every import CALLS, HELD, READ_ONLY, state_for
-from tests.lua.raw import LEASE, NOW, SERVER_TIME, RawQueue
+from tests.harness.lua.every import CALLS, HELD, READ_ONLY, state_for
+from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME, RawQueue
 
 FIELDS = ["id", "event", "at", "attempt", "due", "late", "consumer", "reason"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.lua.raw import LEASE, NOW, RUNG
+from tests.harness.lua.raw import LEASE, NOW, RUNG
 
 MOST = 60_000  # ms, of a sleep: Redis drops the timer by its own clock, and must not do so under a test
 

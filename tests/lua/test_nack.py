@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import StaleReceipt
-from tests.lua.raw import LEASE, NOW, RUNG, SERVER_TIME
+from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME
 
 
 def test_failed_delivery_waits_in_retry(queue):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from delayq.errors import ServerOutOfMemory
-from tests.lua.every import CALLS, state_for
-from tests.lua.raw import FRESH, LEASE, NOW, RawQueue
+from tests.harness.lua.every import CALLS, state_for
+from tests.harness.lua.raw import FRESH, LEASE, NOW, RawQueue
 
 REFUSED = {"arm", "ack_then", "balance", "edit", "open", "pause", "repair", "replace"}  # nothing waits for them
 REFUSED |= {"restore", "sample", "send", "send_unique"}

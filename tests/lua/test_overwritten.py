@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import ServerError
-from tests.lua.every import CALLS, state_for
+from tests.harness.lua.every import CALLS, state_for
 
 GOES_TO = {
     "admit": "pending",

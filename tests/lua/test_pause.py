@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.lua.raw import LEASE, NOW, SERVER_TIME
+from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
 
 
 def test_pause_is_recorded_with_its_time(queue):

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from delayq.errors import ServerError
-from tests.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, receipts
+from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, receipts
 
 
 def many(prefix: str, count: int) -> dict[str, int]:

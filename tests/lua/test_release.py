@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import StaleReceipt
-from tests.lua.raw import LEASE, NOW, RUNG, SERVER_TIME
+from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME
 
 
 def test_unstarted_message_is_ready_again_and_costs_no_retry(queue):

@@ -8,7 +8,7 @@ import pytest
 from delayq.keys import STATES
 from delayq.operations.findings import PRECEDENCE
 from delayq.times import MAX_TIME_MS
-from tests.lua.raw import LEASE, NOW, RawQueue
+from tests.harness.lua.raw import LEASE, NOW, RawQueue
 
 WAITING = ("pending", "ready", "retry")
 ORDERLY: dict[str, dict[str, Any]] = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, stamped
+from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, stamped
 
 
 def test_new_id_is_sent(queue):

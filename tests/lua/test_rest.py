@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.raw import NOW, SERVER_TIME
+from tests.harness.lua.raw import NOW, SERVER_TIME
 
 MOST = 60_000  # ms, of a sleep: Redis drops the timer by its own clock, and must not do so under a test
 

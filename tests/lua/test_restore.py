@@ -4,7 +4,7 @@ import pytest
 
 from delayq.errors import ServerOutOfMemory
 from delayq.scripts import Kept
-from tests.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, stamped
+from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, stamped
 
 OLD = NOW - 5000
 STATES = ["pending", "ready", "retry", "dead"]

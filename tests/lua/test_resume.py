@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.raw import LEASE, NOW, RUNG
+from tests.harness.lua.raw import LEASE, NOW, RUNG
 
 
 @pytest.mark.parametrize("bell", [[], RUNG])

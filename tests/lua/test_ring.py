@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.raw import RUNG
+from tests.harness.lua.raw import RUNG
 
 
 @pytest.mark.parametrize("bell", [[], RUNG])

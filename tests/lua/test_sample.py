@@ -4,7 +4,7 @@ import pytest
 
 from delayq.samples import parse
 from delayq.stats import QueueStats
-from tests.lua.raw import LEASE
+from tests.harness.lua.raw import LEASE
 
 MINUTE, TEN = 60_000, 600_000
 AT = 1_700_000_400_000  # a moment at which ten minutes begin

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.lua.raw import NOW, RUNG, SERVER_TIME, stamped
+from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME, stamped
 
 each_kind_of_id = pytest.mark.parametrize("named", [True, False])
 

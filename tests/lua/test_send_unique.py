@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.raw import NOW, RUNG, SERVER_TIME, stamped
+from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME, stamped
 
 MINUTE = 60_000
 

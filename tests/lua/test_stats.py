@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from delayq.keys import STATES
-from tests.lua.raw import NOW, SERVER_TIME
+from tests.harness.lua.raw import NOW, SERVER_TIME
 
 
 def test_counts_heads_and_counters_are_read(queue):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import DelayqError
-from tests.lua.raw import NOW, RUNG, SERVER_TIME
+from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME
 
 LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
 

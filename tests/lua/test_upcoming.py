@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from delayq.scripts import Fires
-from tests.lua.raw import NOW, SERVER_TIME
+from tests.harness.lua.raw import NOW, SERVER_TIME
 
 
 def test_messages_are_counted_in_the_span_in_which_they_fall_due(queue):

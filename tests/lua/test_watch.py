@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lua.raw import NOW, RUNG
+from tests.harness.lua.raw import NOW, RUNG
 
 MOST = 60_000  # ms, of a sleep: Redis drops the timer by its own clock, and must not do so under a test
 

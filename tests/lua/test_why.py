@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.scripts import Standing
-from tests.lua.raw import NOW
+from tests.harness.lua.raw import NOW
 
 NOTHING = Standing(NOW, None, 0, 0, None, None, None)
 

@@ -20,8 +20,8 @@ from delayq import Queue, Topic
 from delayq.durations import parse_duration
 from delayq.metrics import Found, Metrics
 from delayq.metrics.found import Sampled
-from tests.house.tree import ROOT
-from tests.metrics.scrapes import Scrape
+from tests.harness.scrapes import Scrape
+from tests.harness.tree import ROOT
 
 MONITORING, DEPLOY = ROOT / "examples" / "monitoring", ROOT / "examples" / "deploy"
 RULES, DASHBOARD = MONITORING / "delayq.rules.yml", MONITORING / "grafana-dashboard.json"

@@ -20,9 +20,9 @@ from delayq.keys import STATES
 from delayq.metrics import Found, Metrics
 from delayq.metrics.families import BUCKETS_MS, COUNTERS, histogram
 from delayq.metrics.reading import Sweep
-from tests.metrics.scrapes import OPENMETRICS, Scrape
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.scrapes import OPENMETRICS, Scrape
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 class Still:

@@ -22,9 +22,9 @@ import delayq as library
 from delayq import Outgoing, Queue, Topic
 from delayq.metrics import Answer, Metrics, MetricsServer
 from tests.cli.conftest import Invoke, Start, delayq, environment, followed, invoke, server, start  # noqa: F401
-from tests.metrics.scrapes import OPENMETRICS, Scrape, get
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.scrapes import OPENMETRICS, Scrape, get
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 ANY = ("--metrics-port", "0")
 UPS = ("delayq_up", "delayq_topic_up", "delayq_server_up")

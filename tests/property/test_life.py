@@ -18,8 +18,8 @@ from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, Hypoth
 from hypothesis.stateful import run_state_machine_as_test
 
 from delayq.keys import STATES
-from tests.property.held import PURGEABLE
-from tests.property.machine import Life, taken
+from tests.harness.model.held import PURGEABLE
+from tests.harness.model.machine import Life, taken
 
 PROGRAMS = os.environ.get("DELAYQ_PROGRAMS", "")
 # Hypothesis' own way to make programs, under another name: under its own, most are variants of the one before.

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from delayq.spark import session
 from delayq.spark.session import QUIET
+from tests.harness.sockets import all_closed
+from tests.harness.spark.absent import absent
 from tests.lake.conftest import clock, lake  # noqa: F401  # fixtures for this folder, too
-from tests.sockets import all_closed
-from tests.spark.absent import absent
 
 GUARD_SECONDS = 900  # against a test that hangs: some start several Javas, of which each may take a minute under load
 

@@ -22,10 +22,10 @@ from delayq.spark.archiving.locks import alone
 from delayq.spark.archiving.losses import Loss
 from delayq.spark.jobs.archive import archive, events, table_of
 from delayq.spark.server import Server
-from tests.ledgers import append
-from tests.servers import RedisServer
-from tests.spark.killing import Killing
-from tests.spark.recorded import entries, named, seen
+from tests.harness.ledgers import append
+from tests.harness.servers import RedisServer
+from tests.harness.spark.killing import Killing
+from tests.harness.spark.recorded import entries, named, seen
 
 AT = 1_763_726_400_000  # noon, UTC
 DAY = 86_400_000

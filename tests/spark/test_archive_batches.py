@@ -15,8 +15,8 @@ from delayq.spark.archiving import folders
 from delayq.spark.archiving.growing import GrowingTable, StoredBatch
 from delayq.spark.archiving.queries import Growing
 from delayq.spark.jobs.archive import SCHEMA, table_of
-from tests.spark.killing import Killing
-from tests.spark.recorded import LEDGER, NOON, entries, event, frame, named, seen
+from tests.harness.spark.killing import Killing
+from tests.harness.spark.recorded import LEDGER, NOON, entries, event, frame, named, seen
 
 STEPS = [(folders, name) for name in ("move", "remove", "remove_folder", "settle", "sync")]
 TWO_DAYS = [event("sent", seconds, f"m{seconds}") for seconds in (0, 1, 50_000, 50_001)]

@@ -17,8 +17,8 @@ from delayq.spark.archiving.compaction import Compacted, compact, mend
 from delayq.spark.archiving.growing import GrowingTable
 from delayq.spark.archiving.locks import alone
 from delayq.spark.jobs.archive import SCHEMA, table_of
-from tests.spark.killing import Killing
-from tests.spark.recorded import entries, event
+from tests.harness.spark.killing import Killing
+from tests.harness.spark.recorded import entries, event
 
 STEPS = [
     *((folders, name) for name in ("move", "remove", "remove_folder", "sync")),

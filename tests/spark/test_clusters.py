@@ -21,10 +21,10 @@ from delayq import Outgoing, Queue
 from delayq.lake.shelf import Shelf
 from delayq.operations.sending import MAX_SENT
 from tests.conftest import StartServer
-from tests.faults.proxy import Cut, Proxy
-from tests.servers import RedisServer
-from tests.spark import connect_client, held_write
-from tests.spark.standalone import Cluster, Process, conf, environment, without_delayq, zipped
+from tests.harness.proxy import Cut, Proxy
+from tests.harness.servers import RedisServer
+from tests.harness.spark import connect_client, held_write
+from tests.harness.spark.standalone import Cluster, Process, conf, environment, without_delayq, zipped
 
 SMALL = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
 

@@ -20,7 +20,7 @@ from delayq.errors import InvalidInput
 from delayq.spark.archiving import folders
 from delayq.spark.jobs.archive import table_of
 from delayq.spark.session import QUIET, VERBOSE
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 Invoke = Callable[..., Result]
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.servers import RedisServer
-from tests.spark.absent import absent
+from tests.harness.servers import RedisServer
+from tests.harness.spark.absent import absent
 
 MOST_LINES = 5  # a word of Java's, one on the server, one of the sink's
 

@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 from delayq.spark.jobs import report as reporting
 from delayq.spark.jobs.report import follow
 from delayq.spark.server import Server
-from tests.ledgers import append
-from tests.servers import RedisServer
-from tests.spark.recorded import entries, named
-from tests.waiting import eventually
+from tests.harness.ledgers import append
+from tests.harness.servers import RedisServer
+from tests.harness.spark.recorded import entries, named
+from tests.harness.waiting import eventually
 
 Invoke = Callable[..., Result]
 

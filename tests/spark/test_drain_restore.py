@@ -29,8 +29,8 @@ from delayq.spark.jobs.restore import kept as kept_row
 from delayq.spark.jobs.restore import restore
 from delayq.spark.server import Server
 from delayq.times import timestamp_ms
-from tests.servers import RedisServer
-from tests.spark.kept import assert_whole, fill, stored
+from tests.harness.servers import RedisServer
+from tests.harness.spark.kept import assert_whole, fill, stored
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from delayq.spark.reading.following import Following
 from delayq.spark.server import Server
 from delayq.topics.publishing import NewRecord
 from tests.conftest import StartServer
-from tests.ledgers import append
-from tests.servers import RedisServer
-from tests.spark import reads
-from tests.spark.killing import Killing
-from tests.spark.recorded import entries, named, seen
+from tests.harness.ledgers import append
+from tests.harness.servers import RedisServer
+from tests.harness.spark import reads
+from tests.harness.spark.killing import Killing
+from tests.harness.spark.recorded import entries, named, seen
 
 AT = 1_763_726_400_000  # noon, UTC
 KEY = "delayq:{orders}:topic"

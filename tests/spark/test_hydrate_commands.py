@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from delayq.spark.jobs.hydrate import Loads
 from delayq.spark.server import Server
-from tests.lake.lakes import files
-from tests.servers import RedisServer
+from tests.harness.lake.lakes import files
+from tests.harness.servers import RedisServer
 
 Invoke = Callable[..., Result]
 

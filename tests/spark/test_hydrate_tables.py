@@ -20,8 +20,8 @@ from delayq.spark.jobs.defer import defer
 from delayq.spark.jobs.hydrate import Loads, hydrate
 from delayq.spark.server import Server
 from delayq.spark.writing.rows import Rows
-from tests.lake.lakes import DAY, HORIZON, HOUR, START, Clock, delivered, far_queue, files
-from tests.servers import RedisServer
+from tests.harness.lake.lakes import DAY, HORIZON, HOUR, START, Clock, delivered, far_queue, files
+from tests.harness.servers import RedisServer
 
 ROWS = 60
 LATER = START + dt.timedelta(days=1)

@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from delayq import Queue
 from delayq.errors import NoJava
 from delayq.spark import java
-from tests.servers import RedisServer
-from tests.spark.absent import absent
+from tests.harness.servers import RedisServer
+from tests.harness.spark.absent import absent
 
 PROGRAM = """
 from delayq.spark import session

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from delayq.cli import main
 
 from tests.cli.test_help import example
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 @pytest.mark.usefixtures("spark")

@@ -20,8 +20,8 @@ from delayq.keys import State
 from delayq.message import Deliveries
 from delayq.spark import reading
 from delayq.spark.reading import spans
-from tests.servers import RedisServer
-from tests.spark import reads
+from tests.harness.servers import RedisServer
+from tests.harness.spark import reads
 
 HEADERS: dict[str, str | bytes | int | float | bool | None] = {
     "text": "ä",

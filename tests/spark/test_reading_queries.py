@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from delayq import Queue, Topic
 from delayq.topics.publishing import NewRecord
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 @pytest.fixture

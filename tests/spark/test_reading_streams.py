@@ -20,8 +20,8 @@ from delayq.spark.reading.following import Following
 from delayq.spark.reading.pieces import Piece
 from delayq.topics.publishing import NewRecord
 from tests.conftest import StartServer
-from tests.servers import RedisServer
-from tests.spark import reads
+from tests.harness.servers import RedisServer
+from tests.harness.spark import reads
 
 ALL = ReadAllAvailable()
 

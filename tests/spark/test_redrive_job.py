@@ -18,8 +18,8 @@ from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
 from delayq.spark.jobs.redrive import count_errors, dead_letters, redrive
 from delayq.spark.server import Server
-from tests.servers import RedisServer
-from tests.spark.kept import assert_whole
+from tests.harness.servers import RedisServer
+from tests.harness.spark.kept import assert_whole
 
 
 @pytest.fixture

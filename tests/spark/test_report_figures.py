@@ -14,8 +14,8 @@ from delayq.spark.jobs.report import ledgers, report
 from delayq.spark.reporting.buckets import bucket_of, top_of
 from delayq.spark.reporting.figures import EVENTS, Figures
 from delayq.spark.server import Server
-from tests.servers import RedisServer
-from tests.spark.recorded import NOON, event, frame
+from tests.harness.servers import RedisServer
+from tests.harness.spark.recorded import NOON, event, frame
 
 
 def rows(found: DataFrame) -> list[dict[str, Any]]:

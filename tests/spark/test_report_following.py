@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from delayq.spark.jobs.report import follow, ledgers, report
 from delayq.spark.server import Server
 from delayq.times import from_ms
-from tests.ledgers import append
-from tests.servers import RedisServer
-from tests.spark.recorded import seen
+from tests.harness.ledgers import append
+from tests.harness.servers import RedisServer
+from tests.harness.spark.recorded import seen
 
 AT = 1_763_726_400_000  # a whole minute
 MINUTE = 60_000

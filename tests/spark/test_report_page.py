@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from delayq.spark.jobs.report import report, save
 from delayq.spark.reporting.figures import Figures
-from tests.spark.recorded import event, frame
+from tests.harness.spark.recorded import event, frame
 
 EVIL = "<script>alert('x')</script> & \"more\""
 VOID = {"meta", "link", "br", "img", "input", "hr"}

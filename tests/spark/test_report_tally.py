@@ -25,10 +25,10 @@ from delayq.spark.reporting import counts
 from delayq.spark.reporting.figures import Figures
 from delayq.spark.reporting.tallying import Tally
 from delayq.spark.server import Server
-from tests.ledgers import append
-from tests.servers import RedisServer
-from tests.spark.killing import Killing
-from tests.spark.recorded import event, frame, seen
+from tests.harness.ledgers import append
+from tests.harness.servers import RedisServer
+from tests.harness.spark.killing import Killing
+from tests.harness.spark.recorded import event, frame, seen
 
 AT = 1_763_726_400_000  # a whole minute
 WEEK = 7 * 86_400

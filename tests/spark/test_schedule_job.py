@@ -23,8 +23,8 @@ from delayq.spark.jobs.schedule import schedule
 from delayq.spark.jobs.tables import read_table
 from delayq.spark.server import Server
 from delayq.spark.writing.sink import Summary
-from tests.servers import RedisServer
-from tests.spark.kept import assert_whole
+from tests.harness.servers import RedisServer
+from tests.harness.spark.kept import assert_whole
 
 DUE = dt.datetime(2030, 1, 1, 12, tzinfo=dt.UTC)
 T = int(DUE.timestamp())

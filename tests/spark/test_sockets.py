@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.sockets import all_closed, ports_of_java
+from tests.harness.sockets import all_closed, ports_of_java
 
 
 def test_connection_to_java_is_not_left_open_by_a_test_but_any_other_is(spark: SparkSession):

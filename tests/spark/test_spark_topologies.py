@@ -11,10 +11,10 @@ from delayq import Outgoing, Queue, Topic
 from delayq.spark import reading
 from delayq.topics.publishing import NewRecord
 from tests.conftest import StartServer
-from tests.spark import reads
-from tests.spark.kept import assert_whole
-from tests.spark.tables import table, written
-from tests.topologies import Cluster, Watched
+from tests.harness.spark import reads
+from tests.harness.spark.kept import assert_whole
+from tests.harness.spark.tables import table, written
+from tests.harness.topologies import Cluster, Watched
 
 
 def check_all_reads(url: str) -> None:

@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 from delayq import Queue
 from delayq.spark.writing.sink import Sink
 from tests.conftest import StartServer
-from tests.servers import RedisServer
-from tests.spark.tables import DUE, payloads, table, write, written
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.spark.tables import DUE, payloads, table, write, written
+from tests.harness.waiting import eventually
 
 
 def test_rows_wait_as_messages_with_all_that_their_columns_say(

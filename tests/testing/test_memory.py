@@ -12,7 +12,7 @@ import redis
 from delayq import Consumer, Queue
 from delayq.errors import InvalidInput, InvalidTime, ServerUnreachable
 from delayq.testing import Clock, in_memory
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 def test_queue_in_memory_needs_no_server(emails: Queue):

@@ -15,7 +15,7 @@ from redis import asyncio as async_redis
 from delayq import Topic, aio
 from delayq.aio.group import Group as AsyncGroup
 from tests.conftest import emptied
-from tests.servers import KNOWN_VERSIONS, PATIENT, RedisServer
+from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer
 
 CLIENTS: dict[str, dict[str, Any]] = {
     "redis-6.2": {},

@@ -20,8 +20,8 @@ from delayq.errors import ReturnedFalse, UnknownGroup
 from delayq.group import REQUEUED
 from delayq.topics import settling
 from delayq.topics.keys import TopicKeys
+from tests.harness.waiting import eventually
 from tests.topics.conftest import Awaited, Make, Now
-from tests.waiting import eventually
 
 Handler = Callable[[Record], Any]
 Consume = Callable[..., Any]

@@ -9,7 +9,7 @@ import redis
 
 from delayq import NewRecord, Record, Reject, Topic, TopicConsumer, backoff
 from delayq.errors import ServerOutOfMemory
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 from tests.topics.conftest import Now
 
 MINUTE_MS = 60_000

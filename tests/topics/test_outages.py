@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from delayq import NewRecord, Record, Topic, TopicConsumer, aio, backoff
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 Life = Callable[[str, Callable[[Record], Any], Callable[[], bool], int], bool]
 

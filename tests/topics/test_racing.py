@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from delayq import NewRecord, Topic
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 STALE = 10_000
 HOUR_MS = 3_600_000

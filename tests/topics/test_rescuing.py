@@ -13,8 +13,8 @@ import redis
 from delayq import NewRecord, Record, Topic, TopicConsumer, aio
 from delayq.errors import KeyOverwritten
 from delayq.topics import rescuing
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 MINUTE_MS = 60_000
 SHARDS = 3

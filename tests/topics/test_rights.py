@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from delayq import Record, Reject, Topic, TopicConsumer
-from tests.house.tree import ROOT
-from tests.waiting import eventually
+from tests.harness.tree import ROOT
+from tests.harness.waiting import eventually
 
 (LINE,) = re.findall(r"^ACL SETUSER member (.*)$", (ROOT / "docs" / "acl.md").read_text(), re.MULTILINE)
 

@@ -11,7 +11,7 @@ import redis
 from delayq.calls import Call
 from delayq.topics.keys import TopicKeys
 from delayq.topics.scripts import TopicScripts
-from tests.house.tree import topic_scripts
+from tests.harness.tree import topic_scripts
 
 CALLS: dict[str, Callable[[TopicScripts], Call[Any]]] = {
     "publish": lambda scripts: scripts.publish([("9-0", b"{}")], 3, exact=True),

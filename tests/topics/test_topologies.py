@@ -10,10 +10,10 @@ import pytest
 
 from delayq import NewRecord, Record, Reject, Topic, TopicConsumer, aio, backoff
 from delayq.errors import ServerError, UnknownGroup
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
+from tests.harness.topologies import SETTLED_SECONDS, Cluster, Watched
+from tests.harness.waiting import eventually
 from tests.topics.conftest import Awaited
-from tests.topologies import SETTLED_SECONDS, Cluster, Watched
-from tests.waiting import eventually
 
 StartServer = Callable[..., RedisServer]
 COUNT = 60

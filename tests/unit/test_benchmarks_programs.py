@@ -11,7 +11,7 @@ import pytest
 from benchmarks import processes
 from benchmarks.environments import NoEnvironment, command_for, requirements
 from benchmarks.programs import PEERS, Peer, PeerFailed, Program, Unsupported, find_programs
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 PATIENCE = 240.0  # seconds, which no test is about
 

@@ -27,7 +27,7 @@ from delayq import SentMessage, outbox
 from delayq.errors import DelayqError, ServerOutOfMemory, ServerUnreachable
 from delayq.operations.sealing import Sealed
 from delayq.outbox import Outbox
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 
 DUE = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 PATIENCE = 240.0  # seconds after which a thread counts as hung

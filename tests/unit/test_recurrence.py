@@ -10,7 +10,7 @@ import pytest
 
 from delayq.errors import InvalidInput
 from delayq.recurrence import ALIASES, recurrence
-from tests.debian_cron import Job, runs
+from tests.harness.debian_cron import Job, runs
 
 ZONES = (
     "Europe/Berlin",
@@ -96,7 +96,7 @@ def test_each_slot_of_ten_years_comes_once(when: str, zone: str):
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_minutely_schedule_has_every_minute_of_ten_years(zone: str):
-    """Of these, the hours around each change of the clock, and one hour in each week; tests/decade.py takes all."""
+    """Takes the hours around each change of the clock and one hour a week; tests/harness/decade.py takes them all."""
     weeks = [YEARS[0] + number * 169 * HOUR for number in range(int((YEARS[1] - YEARS[0]) / (169 * HOUR)))]
     for around in [*changes(zone, *YEARS), *weeks]:
         start, end = around - HOUR / 2, around + 2 * HOUR

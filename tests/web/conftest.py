@@ -24,9 +24,9 @@ from starlette.types import ASGIApp
 
 from delayq import Queue
 from delayq.web import Dashboard, app
-from tests.servers import RedisServer
-from tests.web.following import Follower
-from tests.web.serving import chromium, opened, served
+from tests.harness.servers import RedisServer
+from tests.harness.web.following import Follower
+from tests.harness.web.serving import chromium, opened, served
 
 PATIENCE_MS = 60_000  # with a browser on a machine that does much else
 

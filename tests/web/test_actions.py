@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delayq import Outgoing, Queue
-from tests.waiting import eventually
+from tests.harness.waiting import eventually
 from tests.web.conftest import OWN, Client, Enter, token_on
 from tests.web.test_messages import words
 

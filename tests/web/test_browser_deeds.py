@@ -11,7 +11,7 @@ from playwright.sync_api import Page, Request, expect
 
 from delayq import Outgoing, Queue, Topic
 from delayq.web.deeds import KINDS
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 from tests.web.conftest import Screen, Serve
 from tests.web.test_actions import bury
 from tests.web.test_every_route import POSTS, ROUTES

@@ -7,9 +7,9 @@ import re
 from playwright.sync_api import Page, expect
 
 from delayq import Queue
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
+from tests.harness.web.scene import Scene
 from tests.web.conftest import Screen, Serve
-from tests.web.scene import Scene
 
 FOCUSED = "(document.activeElement.getAttribute('aria-label') || document.activeElement.textContent).trim()"
 OUTLINE = "getComputedStyle(document.activeElement).outlineStyle"

@@ -12,9 +12,9 @@ from playwright.sync_api import Page, expect
 
 from delayq import Queue
 from delayq.web import Token
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
+from tests.harness.web.scene import Scene
 from tests.web.conftest import Screen, Serve
-from tests.web.scene import Scene
 from tests.web.test_every_route import ROUTES
 
 SECRET = "a token that is long enough"

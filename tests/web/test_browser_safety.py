@@ -13,7 +13,7 @@ from playwright.sync_api import Dialog, Page, expect
 
 from delayq import Queue, Topic
 from delayq.web import User
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 from tests.web.conftest import Screen, Serve
 
 EVIL = "<img src=x onerror=alert(1)><svg onload=alert(2)>/'\"?%"

@@ -19,7 +19,7 @@ from delayq.cli import main
 
 from delayq import Queue
 from delayq.web.passwords import matches
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 Start = Callable[..., "tuple[subprocess.Popen[str], str]"]
 Run = Callable[..., "tuple[int, str]"]

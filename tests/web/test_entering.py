@@ -10,7 +10,7 @@ import pytest
 from delayq import Queue
 from delayq.errors import InvalidInput
 from delayq.web import Token, User, Users, passwords, user_line
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Enter, act, log_in, token_on
 
 TOKEN = "a token that is long enough"

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from delayq import Outgoing, Queue, Topic
 from delayq.web import Token, User, app
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter, token_on
 
 EVIL = "<script>alert(1)</script>/\"'?#%&"

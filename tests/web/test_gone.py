@@ -7,7 +7,7 @@ import redis
 
 from delayq import Queue
 from delayq.web import servers
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 from tests.web.conftest import Enter
 
 

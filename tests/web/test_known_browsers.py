@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delayq.web import Token, Users, app, passwords, user_line
 from delayq.web.logins import KNOWN_SECONDS
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
+from tests.harness.web.following import holds
 from tests.web.conftest import OWN, Client, Enter, log_in, token_on
-from tests.web.following import holds
 
 ANN, BOB = user_line("ann", "operator", "correct horse"), user_line("bob", "viewer", "secret word")
 DEVICE = "delayq-device"

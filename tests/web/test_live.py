@@ -15,10 +15,10 @@ from delayq.web import live, rounds
 from delayq.web.listing import View
 from delayq.web.servers import Server
 from delayq.web.watching import Watch
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
+from tests.harness.web.following import Follower, holds
 from tests.web.conftest import Follow, Serve
-from tests.web.following import Follower, holds
 
 ONE, TWO = 'data-label="Pending">1<', 'data-label="Pending">2<'
 

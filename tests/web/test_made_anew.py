@@ -7,7 +7,7 @@ import redis
 
 from delayq import Outgoing, Queue
 from delayq.operations import core
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 from tests.web.conftest import Enter
 
 

@@ -16,10 +16,10 @@ from delayq.web.listing import PAGE, Listing, One, View
 from delayq.web.seeing import Eye, Seen
 from delayq.web.servers import Names, Server
 from delayq.web.watching import Watch
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
+from tests.harness.web.following import holds
 from tests.web.conftest import Enter, Follow, Serve
-from tests.web.following import holds
 from tests.web.test_overview import text_of
 
 MANY = 120

@@ -10,8 +10,8 @@ import pytest
 
 from delayq import Outgoing, Queue
 from delayq.web import Token
-from tests.metrics.scrapes import OPENMETRICS, Scrape
-from tests.servers import RedisServer
+from tests.harness.scrapes import OPENMETRICS, Scrape
+from tests.harness.servers import RedisServer
 from tests.web.conftest import Enter
 
 TOKEN = "a token that is long enough"

@@ -13,7 +13,7 @@ from delayq import Queue
 from delayq.errors import InvalidInput
 from delayq.web import servers
 from delayq.web.servers import address, servers_of
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 from tests.web.conftest import Enter, act
 
 SCRIPT = "<script>alert(1)</script>"

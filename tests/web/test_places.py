@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from delayq import Consumer, Outgoing, Queue, Topic
-from tests.servers import RedisServer
-from tests.waiting import eventually
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 from tests.web.conftest import Enter
 from tests.web.test_actions import QUEUE, bury, fields_of, finished, run, send
 from tests.web.test_messages import rows, words

@@ -9,7 +9,7 @@ import structlog
 
 from delayq import Queue
 from delayq.web import Token, Users, acting, user_line
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter, act, log_in, token_on
 from tests.web.test_actions import finished
 

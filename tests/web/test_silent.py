@@ -18,9 +18,9 @@ from delayq.web.listing import View
 from delayq.web.seeing import Seen, glance
 from delayq.web.servers import Server
 from delayq.web.watching import Watch
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
+from tests.harness.web.following import holds
 from tests.web.conftest import Enter
-from tests.web.following import holds
 from tests.web.test_many_queues import LONG_AGO
 from tests.web.test_overview import text_of
 

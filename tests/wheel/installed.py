@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import delayq
-from tests.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 BIN = Path(sys.prefix) / "bin"
 

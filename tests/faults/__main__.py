@@ -1,5 +1,0 @@
-"""`python -m tests.faults`."""
-
-from tests.faults.runner import main
-
-main()

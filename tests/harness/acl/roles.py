@@ -1,0 +1,350 @@
+"""What a producer, a consumer, an observer and an administrator must be able to do, each as a story that has an end.
+
+A story is told to a queue as the user sees it (`mine`), and to one that may do everything (`root`) and prepares, or
+looks at, what the user's role has nothing to do with. It fails by any exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+from unittest.mock import patch
+
+from delayq.cli.bulk import send_file
+
+from delayq import Outgoing, Queue, doctor, wire
+from delayq.bell import Bell
+from delayq.errors import DuplicateMessage, NotReplicated
+from delayq.operations import arming, managing, slots
+from tests.harness.acl.telling import act, assert_whole, forget_scripts, ring, scar, shards
+
+Story: TypeAlias = Callable[[Queue, Queue], None]
+
+
+def sends(mine: Queue, root: Queue) -> None:
+    """All that `send` and `send_many` can do; an id may be free, taken by any state, or garbage."""
+    forget_scripts(root)
+    mine.send("x")
+    ring(root)
+    forget_scripts(root)
+    mine.send("x", id="a", delay=60)
+    mine.send_many([Outgoing(n, id=f"n{n}", delay=60) for n in range(3)])
+    assert not mine.send("x", id="a").created
+    with contextlib.suppress(DuplicateMessage):
+        mine.send("x", id="a", on_conflict="error")
+    mine.send("x", id="u", delay=60, unique_for=60)
+    mine.send("y", id="a", on_conflict="replace")
+    scar(root, "a")
+    mine.send("z", id="a", on_conflict="replace")
+    assert_whole(root)
+    root.cancel("a")
+    assert mine.send("x", id="a").created
+    assert_whole(root)
+
+
+def corrects(mine: Queue, root: Queue) -> None:
+    """Cancel and reschedule, wherever the message is."""
+    root.send("x", id="a", delay=60)
+    root.receive()
+    assert mine.reschedule("a", delay=1) == "rescheduled"
+    ring(root)
+    assert mine.cancel("a") == "cancelled"
+    root.send("x", id="b")
+    assert [message.id for message in root.receive()] == ["b"]
+    assert mine.cancel("b") == "in_flight"
+    assert_whole(root)
+
+
+def confirms(mine: Queue, root: Queue) -> None:
+    """A send that waits for replicas, here for one that is not there."""
+    del root
+    with contextlib.suppress(NotReplicated):
+        mine.send("x", wait_replicas=1)
+
+
+def receives(mine: Queue, root: Queue) -> None:
+    """Take messages, and settle them in every way."""
+    forget_scripts(root)
+    ends = ("acked", "cancelled", "extended", "gone", "nacked", "rejected", "released")
+    root.send_many([Outgoing("x", id=name) for name in ends])
+    root.send("x", id="late", expires_in=0.001)
+    time.sleep(0.002)  # until it has expired
+    forget_scripts(root)
+    messages = {message.id: message for message in mine.receive(20)}
+    assert sorted(messages) == sorted(ends)
+    for name in ("cancelled", "gone"):
+        root.cancel(name)
+    messages["acked"].ack()
+    messages["cancelled"].nack()
+    messages["gone"].ack()
+    messages["extended"].extend(60)
+    messages["rejected"].reject("unwanted", error="broken")
+    messages["released"].release()
+    messages["nacked"].nack(delay=0, error="broken")
+    redis, keys = shards(root), root.core.shards[0].keys
+    root.send("x", id="bare")
+    redis.delete(keys.message("bare"))
+    again = mine.receive(20)
+    assert sorted(message.id for message in again) == ["nacked", "released"]
+    assert mine.ack(again) == [True, True]
+    messages["extended"].ack()
+    assert (root.stats().dead, root.stats().expired) == (2, 1)
+    assert_whole(root)
+
+
+def shares(mine: Queue, root: Queue) -> None:
+    """Take messages whose keys share a limit, settle them, take those that waited, and look after what was lost."""
+    mine.core.settings = replace(mine.core.settings, concurrency_key=lambda _: "k")
+    forget_scripts(root)
+    root.stats()
+    shards(root).hset(root.core.shards[0].keys.meta, "per_key", 1)
+    root.send_many([Outgoing("x", id=name) for name in ("a", "b", "c")])
+    (message,) = mine.receive()
+    root.cancel("b")
+    message.ack()
+    (message,) = mine.receive()
+    assert message.id == "c"
+    shards(root).delete(mine.core.shards[0].keys.unack)
+    mine.connection.do(slots.look_through(mine.core))
+    assert not shards(root).exists(mine.core.shards[0].keys.slots)
+
+
+def chains(mine: Queue, root: Queue) -> None:
+    """Send in one step with an ack: what is new, and what exists in any state."""
+    forget_scripts(root)
+    root.send_many([Outgoing("x", id=name) for name in ("a", "b", "c")])
+    messages = {message.id: message for message in mine.receive()}
+    messages["b"].reject("unwanted", error="broken")
+    forget_scripts(root)
+    root.cancel("a")
+    again = Outgoing("y", id="b", on_conflict="replace")
+    messages["a"].ack(then=[again, Outgoing("z"), Outgoing("z", id="c", on_conflict="replace")])
+    ring(root)
+    assert root.stats().pending == 3
+    assert_whole(root)
+
+
+def recovers(mine: Queue, root: Queue) -> None:
+    """Take back what other consumers have lost, discard what is past its time, collect garbage."""
+    root.send_many([Outgoing("x", id="a"), Outgoing("x", id="b"), Outgoing("x", id="c", delay=60)])
+    root.receive(lease=0.001)
+    root.cancel("b")
+    root.cancel("c")
+    time.sleep(0.002)  # until the leases have ended
+    act(mine, *(scripts.unack_to_retry() for scripts in mine.core.shards))
+    assert mine.connection.do(managing.collect(mine.core)) == 2
+    (message,) = mine.receive()
+    message.reject("unwanted")
+    act(mine, mine.core.shards[0].purge("dead"))
+    mine.connection.do(managing.bury_old(mine.core))
+    mine.connection.do(managing.collect(mine.core))
+    assert root.stats().garbage == 0
+    assert_whole(root)
+
+
+def idles(mine: Queue, root: Queue) -> None:
+    """Wait: ask how long, hold the timer, listen to the bell, and stop listening."""
+    root.send("x", delay=60)
+    keys = mine.core.shards[0].keys
+    act(mine, mine.core.shards[0].rest("me", 1000), mine.core.shards[0].watch("me", 1000))
+    shards(root).zadd(keys.consumers, {"long ago": 1})
+    assert mine.connection.run([mine.core.shards[0].appear("me", "{}", {0: 1})]) == [1]
+    act(mine, mine.core.shards[0].leave("me", {0: 1}))
+    samples(mine, root)
+    assert shards(root).exists(keys.timer)
+    shards(root).delete(keys.bell, keys.timer)
+    act(mine, mine.core.shards[0].ring())
+    ring(root)
+    bell = Bell(mine.connection.client, keys.bell)
+    bell.listen()
+    bell.hush()
+    assert bell.fileno() != -1
+    bell.close()
+    assert mine.receive(wait=0.01) == []
+
+
+def samples(mine: Queue, root: Queue) -> None:
+    """Keep what is counted now, and strike off what was kept before the server's clock was set back."""
+    root.send("x", delay=60)
+    far = {"s": "of a time that the server's clock has not reached"}
+    shards(root).xadd(root.core.shards[0].keys.samples_minute, far, "9999999999999-0")
+    forget_scripts(root)
+    assert mine.sample()
+    assert [sample.stats.pending for sample in root.samples()] == [root.stats().pending]
+
+
+def keeps_limits(mine: Queue, root: Queue) -> None:
+    """Serve a queue with limits that this client brings along: take what may go, hand back, wait for the next."""
+    forget_scripts(root)
+    mine.configure(rate="2/d", concurrency=3)
+    ring(root)
+    root.send_many([Outgoing(n) for n in range(4)])
+    first, second = mine.receive()
+    first.release()
+    shards(root).zadd(mine.core.shards[0].keys.rate, {"long ago": 1})
+    assert len(mine.receive(wait=0.01)) == 1
+    second.ack()
+    assert mine.receive(wait=0.01) == []
+    assert_whole(root)
+
+
+def observes(mine: Queue, root: Queue) -> None:
+    """Look at everything."""
+    root.send_many([Outgoing("x", id="a"), Outgoing("x", id="b", max_retries=0), Outgoing("x", id="c", delay=60)])
+    first, second = root.receive()
+    first.nack(delay=60, error="broken")
+    second.reject("unwanted")
+    root.send("x", id="d")
+    root.receive(lease=60)
+    root.cancel("d")
+    forget_scripts(root)
+    assert mine.stats().dead == 1
+    forget_scripts(root)
+    info = mine.get("a")
+    assert info is not None
+    assert (info.state, info.error, info.payload) == ("retry", "broken", "x")
+    assert [each.reason for each in mine.dead.list()] == ["unwanted"]
+    assert [each.id for each in mine.peek("pending")] == ["c"]
+    assert [each.count for each in mine.upcoming(120, 120)] == [2]
+    root.sample()
+    assert mine.samples()
+    assert [consumer.concurrency for consumer in mine.consumers()] == [0]
+    assert mine.why("c").startswith("c is not due until")
+
+
+def examines(mine: Queue, root: Queue) -> None:
+    """Have a queue examined."""
+    observes(mine, root)
+    report = doctor.examine(mine)
+    assert report.healthy, report.findings
+    assert report.messages == 4
+
+
+def manages(mine: Queue, root: Queue) -> None:
+    """Limit, pause and resume, purge, bring dead letters back, as they are or edited."""
+    forget_scripts(root)
+    mine.configure(rate="100/s", concurrency=100)
+    mine.configure(rate=None)
+    assert mine.configuration().concurrency == 100
+    forget_scripts(root)
+    mine.pause()
+    forget_scripts(root)
+    mine.resume()
+    root.send_many([Outgoing("x", id=f"m{n}") for n in range(4)])
+    for message in root.receive():
+        message.reject("unwanted")
+    assert mine.dead.requeue("m0") == 1
+    ring(root)
+    assert mine.dead.redrive(newer_than=60, reason="unwanted", error="b", headers={"a": "b"}).moved == 0
+    assert mine.dead.edit("m1", "y")
+    assert mine.dead.requeue() == 2
+    for message in root.receive():
+        message.nack(delay=60, error="broken")
+    assert mine.purge() == 4
+    assert mine.stats().garbage == 0
+    assert_whole(root)
+
+
+def repairs(mine: Queue, root: Queue) -> None:
+    """Mend what is wrong with a queue, in every way that the doctor knows."""
+    redis, keys = shards(root), root.core.shards[0].keys
+    root.send_many([Outgoing("x", id=name, delay=60) for name in ("twice", "bare", "far", "well")])
+    root.send("x", id="lost")
+    root.receive()
+    redis.zadd(keys.unack, {"lost": 1000})  # its lease has ended long ago
+    redis.zadd(keys.dead, {"twice": 1})
+    redis.delete(keys.message("bare"))
+    redis.zadd(keys.pending, {"far": 1e18})
+    redis.set(keys.message("stray"), "x")
+    redis.hset(keys.attempts, "nobody", "1.0.0.0")
+    redis.hset(keys.errors, "nobody", "x")
+    redis.hset(keys.reasons, "nobody", "x")
+    redis.sadd(keys.cancelled, "nobody")
+    redis.hdel(keys.meta, "shards")
+    redis.hincrby(keys.stats, "sent", 5)
+    assert doctor.examine(mine, repair=True).healthy
+    assert doctor.examine(root).healthy
+
+
+def schedules(mine: Queue, root: Queue) -> None:
+    """Keep schedules: store, change, pause, resume, look at, run and remove them."""
+    forget_scripts(root)
+    root.send("x", delay=10**8)
+    ring(root)
+    mine.schedules.add("tick", "@hourly")
+    mine.schedules.add("tick", "@daily")
+    ring(root)
+    assert mine.schedules.pause("tick")
+    assert mine.schedules.resume("tick")
+    assert [each.name for each in mine.schedules.list()] == ["tick"]
+    assert len(mine.schedules.next(2)) == 2
+    mine.schedules.run_now("tick")
+    mine.send("x", id="named")  # looks as a run out of turn does that is sent again, its reply being lost
+    assert mine.schedules.remove("tick")
+    assert mine.schedules.get("tick") is None
+    assert_whole(root)
+
+
+def recurs(mine: Queue, root: Queue) -> None:
+    """Let schedules go on, also one whose occurrence is gone."""
+    root.schedules.add("tick", "every 1d")
+    redis, keys = shards(root), root.core.shards[0].keys
+    (waiting,) = root.peek("pending")
+    root.cancel(waiting.id)
+    redis.zadd(keys.armed, {"tick": 1000})
+    assert mine.connection.do(arming.revive(mine.core)) == 1
+    (waiting,) = root.peek("pending")
+    redis.zadd(keys.pending, {waiting.id: 1000})
+    (message,) = mine.receive()
+    assert len(root.peek("pending")) == 1
+    message.ack()
+    assert_whole(root)
+
+
+def lasts(mine: Queue, root: Queue) -> None:
+    """Use a connection again that was idle for half a minute: a PING finds out whether it is still there."""
+    del root
+    with patch.object(wire, "_CHECK_AFTER_SECONDS", -1.0):
+        for _ in range(2):
+            act(mine, mine.core.shards[0].open(1, create=False))
+
+
+def sends_a_file(mine: Queue, root: Queue) -> None:
+    """What ``delayq send --file`` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "messages.jsonl")
+        path.write_text('{"payload": 1, "delay": 60}\n{"payload": 2}\n')
+        for _ in range(2):
+            send_file(mine, path, resume=False, as_json=True)
+        with path.open("a") as file:
+            file.write('{"payload": 3}\n')
+        send_file(mine, path, resume=True, as_json=True)
+    assert root.stats().sent == 5
+    assert_whole(root)
+
+
+STORIES: dict[str, Story] = {
+    "sends": sends,
+    "sends_a_file": sends_a_file,
+    "confirms": confirms,
+    "corrects": corrects,
+    "receives": receives,
+    "keeps_limits": keeps_limits,
+    "shares": shares,
+    "chains": chains,
+    "recovers": recovers,
+    "idles": idles,
+    "observes": observes,
+    "examines": examines,
+    "manages": manages,
+    "repairs": repairs,
+    "samples": samples,
+    "schedules": schedules,
+    "recurs": recurs,
+    "lasts": lasts,
+}

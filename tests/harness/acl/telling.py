@@ -1,0 +1,84 @@
+"""Telling a story of `tests.harness.acl.roles`: as the user of a role, and what root does meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from delayq import Queue, doctor
+from delayq.calls import Call, expect
+from tests.harness.pages import blocks
+from tests.harness.servers import RedisServer
+from tests.harness.tree import ROOT
+
+PAGE = ROOT / "docs" / "acl.md"
+LINES = {words[2]: words[3:] for block in blocks(PAGE) if (words := block.text.split())[:2] == ["ACL", "SETUSER"]}
+ON_OCCASION = dict(re.findall(r"^\| (.+?) \| `(.+?)`.*\|$", PAGE.read_text(), re.MULTILINE))
+
+HARMLESS = {"info", "config", "config|get", "client", "client|setinfo"}  # 6.2 and 7.0 name the whole command
+
+
+def tell(server: RedisServer, role: str, rights: Iterable[str], story: Callable[[Queue, Queue], None]) -> str:
+    """Tell a story as a user with these rights; return what of it failed, or was denied and put up with."""
+    server.flush()
+    with server.client(decode_responses=True) as admin, as_user(server, role) as mine, as_root(server) as root:
+        admin.execute_command("ACL", "SETUSER", role, *rights)
+        admin.execute_command("ACL", "LOG", "RESET")
+        try:
+            story(mine, root)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the story has not come to its end
+            return repr(error)
+        denied = [each["object"] for each in admin.acl_log() if each["username"] == role]
+    return ", ".join(each for each in denied if each not in HARMLESS)
+
+
+def as_user(server: RedisServer, role: str, name: str = "emails", **options: Any) -> Queue:
+    return Queue(name, url=f"unix://{role}:secret@{server.socket}", **options)
+
+
+def as_root(server: RedisServer, name: str = "emails", **options: Any) -> Queue:
+    return Queue(name, url=server.url, **options)
+
+
+def grant(server: RedisServer, role: str, *more: str) -> None:
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", role, *LINES[role], *more)
+
+
+def contents(server: RedisServer) -> dict[bytes, bytes | None]:
+    with server.client() as admin:
+        return {key: admin.dump(key) for key in admin.keys("*")}
+
+
+def act(queue: Queue, *calls: Call[Any]) -> None:
+    """Run calls whose errors an operation would put up with."""
+    for result in queue.connection.run(calls):
+        expect(result)
+
+
+def shards(root: Queue) -> Any:
+    return root.connection.client
+
+
+def ring(root: Queue) -> None:
+    """The bell has rung; it is silenced."""
+    assert shards(root).delete(root.core.shards[0].keys.bell), "the bell has not rung"
+
+
+def scar(root: Queue, message_id: str) -> None:
+    """Give a message that is due all that can be known of one."""
+    for message in root.receive():
+        if message.id == message_id:
+            message.reject("unwanted", error="broken")
+        else:
+            message.ack()
+
+
+def forget_scripts(root: Queue) -> None:
+    shards(root).script_flush()
+
+
+def assert_whole(root: Queue) -> None:
+    report = doctor.examine(root)
+    assert report.healthy, report.findings

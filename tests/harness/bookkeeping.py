@@ -1,0 +1,70 @@
+"""What a ledger must come to: as many entries of an event as were counted, and each message where its last one says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from delayq.keys import STATES, QueueKeys
+from tests.harness.model.ledger import LEAVES_IN
+
+FIELDS = ["id", "event", "at", "attempt", "due", "late", "consumer", "reason"]
+IS_IN = {event: state for event, (state, _) in LEAVES_IN.items()} | {"held_back": "pending"}
+"""Where a message is after an event; `repaired` tells nothing of that."""
+
+
+def entries(queue: Any, client: Any = None) -> list[dict[str, str]]:
+    """Return the entries of all shards, those of a shard in their order; `client` as of `check`."""
+    return [entry for keys in _shards(queue) for entry in _entries(client or queue.connection.client, keys)]
+
+
+def check(queue: Any, *but: str, client: Any = None) -> Counter[str]:
+    """Check a ledger that was kept from the beginning, and never cut; return how many entries of each event it has.
+
+    Args:
+        but: counters that other programs have written.
+        client: of the server; None for the queue's own, which must be one of the sync face.
+    """
+    noted, counted = Counter[str](), Counter[str]()
+    client = client or queue.connection.client
+    for keys in _shards(queue):
+        last: dict[str, dict[str, str]] = {}
+        for entry in _entries(client, keys):
+            noted[entry["event"]] += 1
+            if entry["event"] != "repaired":
+                last[entry["id"]] = entry
+            if entry["late"]:
+                assert int(entry["late"]) == int(entry["at"]) - int(entry["due"]), entry
+        for entry in last.values():
+            _check_last(client, keys, entry)
+        stats = {_text(name): int(count) for name, count in client.hgetall(keys.stats).items()}
+        counted.update({event: stats.get(event, 0) for event in IS_IN})
+    expected = counted - Counter(released=counted["held_back"])  # which counts as one, too
+    differ = {event for event in noted | expected if noted[event] != expected[event]} - {"repaired", *but}
+    assert not differ, {event: (noted[event], expected[event]) for event in differ}
+    return noted
+
+
+def _check_last(client: Any, keys: QueueKeys, last: dict[str, str]) -> None:
+    states = [state for state in STATES if client.zscore(keys.state(state), last["id"]) is not None]
+    expected = IS_IN[last["event"]]
+    if expected == "garbage" and not states:
+        return  # collected
+    assert states == ([] if expected == "nothing" else [expected]), last
+
+
+def _entries(client: Any, keys: QueueKeys) -> Iterator[dict[str, str]]:
+    for _, values in client.xrange(keys.events):
+        fields = {_text(name): _text(value) for name, value in values.items()}
+        assert list(fields) == FIELDS
+        yield fields
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _shards(queue: Any) -> list[QueueKeys]:
+    queue.stats()  # finds out how many there are
+    return [scripts.keys for scripts in queue.core.shards]

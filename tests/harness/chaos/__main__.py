@@ -1,0 +1,5 @@
+"""`python -m tests.harness.chaos`."""
+
+from tests.harness.chaos.runner import main
+
+main()

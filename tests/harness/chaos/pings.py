@@ -1,0 +1,71 @@
+"""How long another client waits for its answers: a PING every millisecond, to a server at work and to an idle one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tests.harness.chaos.programs.ping import run_first
+from tests.harness.chaos.world import Broken, World
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
+
+
+class Wait(NamedTuple):
+    """The longest wait of a stage, in ms: for the server at work, and for the idle one beside it at the same time."""
+
+    busy: float
+    idle: float
+
+    def __str__(self) -> str:
+        return f"{self.busy:.1f} ({self.idle:.1f}) ms"
+
+
+class Pings:
+    """Two clients, a process each.
+
+    The idle server tells what the machine alone makes a client wait. In the long form, where that is allowed, servers
+    and clients run before all other processes, so that the figures are the server's, and not those of a busy machine.
+
+    Args:
+        busy: the server at work.
+        idle: the one that has nothing to do.
+    """
+
+    def __init__(self, world: World, busy: RedisServer, idle: RedisServer) -> None:
+        self._world = world
+        self._files = [world.folder / f"pings-{name}" for name in ("busy", "idle")]
+        self._stages: list[tuple[str, float, float]] = []
+        if world.size == "long":
+            world.figures["runs first:"] = "yes" if all(run_first(server.pid, 1) for server in (busy, idle)) else "no"
+        program = (sys.executable, "-m", "tests.harness.chaos.programs.ping")
+        servers = zip((busy, idle), self._files, strict=True)
+        self._processes = [world.run(*program, str(server.socket), str(file)) for server, file in servers]
+        if not eventually(lambda: all(file.exists() for file in self._files)):
+            raise Broken(f"no PINGs: {world.log()}")
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Tell the waits of what is done now apart from the others."""
+        began = time.monotonic()
+        yield
+        self._stages.append((name, began, time.monotonic()))
+
+    def end(self) -> dict[str, Wait]:
+        """End the clients; return the longest wait of each stage."""
+        for process in self._processes:
+            process.terminate()
+            self._world.finish(process)
+        pairs = []
+        for file in self._files:
+            times = array("d", file.read_bytes())
+            pairs.append(list(zip(times[::2], times[1::2], strict=True)))
+        waits = {}
+        for name, began, ended in self._stages:
+            longest = [max((took for at, took in each if began <= at <= ended), default=0.0) for each in pairs]
+            waits[name] = Wait(*(seconds * 1000 for seconds in longest))
+        return waits

@@ -1,0 +1,66 @@
+"""A consumer that writes down what it sees.
+
+Usage: python -m tests.harness.chaos.programs.consume JSON
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from delayq import Consumer, Message, Queue, backoff
+from tests.harness.chaos.handed_back import note_unstarted
+from tests.harness.chaos.history import Journal
+from tests.harness.chaos.leaving import leave_at_sigterm
+
+
+class Task(msgspec.Struct, kw_only=True):
+    """What a consumer is to do.
+
+    Attributes:
+        options: of the queue, beside those below.
+        work: seconds that a handler takes.
+        keyed: messages share a limit whose ids begin alike, up to a hyphen.
+        fail_every: the first attempt of every so manieth message fails; 0 for none.
+    """
+
+    url: str
+    queue: str
+    journals: str
+    lease: float = 5.0
+    concurrency: int = 4
+    work: float = 0.0
+    fail_every: int = 0
+    retries_after: float = 0.05
+    keyed: bool = False
+    options: dict[str, Any] = {}
+
+
+def main(task: Task) -> None:
+    leave_at_sigterm()  # until the consumer looks after it
+    journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
+    note_unstarted(journal)
+    waits = backoff.fixed(task.retries_after)
+    options = task.options | ({"concurrency_key": lambda message: message.id.split("-")[0]} if task.keyed else {})
+    queue = Queue(task.queue, url=task.url, lease=task.lease, backoff=waits, **options)
+
+    def handle(message: Message) -> None:
+        journal.note("delivered", message.id, attempt=message.attempt, ms=message.handed_ms, due_ms=message.due_ms)
+        if task.work:
+            time.sleep(task.work)
+        number = message.payload if isinstance(message.payload, int) else 0
+        if task.fail_every and message.attempt == 1 and number % task.fail_every == 0:
+            journal.note("failed", message.id, attempt=message.attempt, ms=task.retries_after * 1000)
+            raise ValueError("as the scenario wants it")
+        journal.note("finished", message.id, attempt=message.attempt)
+
+    Consumer(queue, handle, concurrency=task.concurrency).run()
+
+
+if __name__ == "__main__":
+    main(msgspec.json.decode(sys.argv[1], type=Task))

@@ -1,0 +1,35 @@
+"""A backlog waits for many leases until its turn has come."""
+
+from __future__ import annotations
+
+import time
+
+from tests.harness.chaos.checker import Verdict
+from tests.harness.chaos.world import Broken, World
+
+CONCURRENCY, WORK = 4, 0.01  # a consumer's; seconds that a handler takes
+CONSUMERS = 2
+
+
+def run(world: World) -> Verdict:
+    """Waiting costs no retry: each message is delivered once, and no lease runs out."""
+    lease, leases = world.pick((12.0, 1.5), (5.0, 20))  # of the short one, a machine that stands still loses none
+    server = world.server()
+    queue = world.queue(server.url, lease=lease)
+    count = round(leases * lease * CONCURRENCY * CONSUMERS / WORK)
+    producer = world.producer(server.url, "work", name="m", count=count, batch=500, delays=(0.0, 0.0))
+    world.finish(producer)
+    began = time.monotonic()
+    task = {"lease": lease, "concurrency": CONCURRENCY, "work": WORK}
+    consumers = [world.consumer(server.url, "work", **task) for _ in range(CONSUMERS)]
+    world.drain(queue, 10 * leases * lease)
+    world.figures["backlog"] = f"{(time.monotonic() - began) / lease:.0f} leases"
+    for consumer in consumers:
+        world.stop(consumer)
+    verdict = world.verdict(queue, lease=lease)
+    stats = queue.stats()
+    if (verdict.sends, verdict.deliveries, stats.acked) != (count, count, count):
+        raise Broken(f"{count} messages were not delivered once each: {verdict}; {stats}")
+    if burnt := stats.lease_lost + stats.nacked + stats.died:
+        raise Broken(f"{burnt} attempts were burnt by waiting: {stats}")
+    return verdict

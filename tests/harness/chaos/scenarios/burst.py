@@ -1,0 +1,146 @@
+"""A million messages fall due at one instant, are buried, requeued, purged and collected, while another client PINGs.
+
+It does so every millisecond. Its longest wait is told for each stage and, in brackets, that for a server of the same
+machine that has nothing to do. Neither server writes to its disk: what a flush takes is the disk's.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import time
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from delayq import Outgoing, Queue
+from delayq.calls import one, script
+from delayq.keys import STATES
+from delayq.operations import settling
+from delayq.outcome import Dead
+from delayq.scripts import MAX_IDS
+from tests.harness.chaos.checker import Verdict
+from tests.harness.chaos.clocks import true_time
+from tests.harness.chaos.pings import Pings
+from tests.harness.chaos.programs import tally
+from tests.harness.chaos.world import ROOT, Broken, World
+from tests.harness.waiting import eventually
+
+LONGEST_WAIT_MS = 20.0
+SLOW_US = 5_000  # no script is to take longer
+SLOW_SHARE = 0.01  # of the calls of a stage do so, now and then, when the machine or the server's allocator halts
+CONSUMERS = 2
+A_CALL = 10_000  # messages of a send_many, which cuts them itself
+HOUR = 3600.0
+CONFIG = {"slowlog-log-slower-than": str(SLOW_US), "slowlog-max-len": "100000"}
+
+
+def run(world: World) -> Verdict:
+    """Another client is served all the time, and every count is right in the end."""
+    count = world.pick(20_000, 1_000_000)
+    server = world.server(appendonly=False, config=CONFIG)
+    queue = world.queue(server.url)
+    pings = Pings(world, busy=server, idle=world.server(appendonly=False))
+    with pings.stage("idle"):
+        time.sleep(world.pick(0.5, 10))
+    verdict = burst(world, queue, server.url, count, pings)
+    with pings.stage("send"):
+        send(queue, count)
+    with pings.stage("bury"):
+        bury(queue)
+    expect(queue, dead=count)
+    with pings.stage("requeue"):
+        queue.dead.requeue("all", delay=HOUR)
+    expect(queue, pending=count)
+    with pings.stage("purge"):
+        queue.purge("pending")
+    expect(queue, purged=count, collected=count)
+    send(queue, count, delay=HOUR)
+    with pings.stage("discard"):
+        for scripts in queue.core.shards:
+            while queue.connection.do(one(scripts.purge("pending"))):
+                pass
+    expect(queue, garbage=count)
+    with pings.stage("collect"):
+        queue.collect_garbage()
+    expect(queue, purged=2 * count, collected=2 * count)
+    waits, slow = pings.end(), slow_scripts(queue)
+    world.figures |= {f"{name}:": str(wait) for name, wait in waits.items()}
+    told = [f"{name} {len(times)}, longest {max(times):.1f} ms" for name, times in sorted(slow.items())]
+    world.figures[f"scripts over {SLOW_US // 1000} ms:"] = ", ".join(told) or "none"
+    late = {name: str(wait) for name, wait in waits.items() if wait.busy > LONGEST_WAIT_MS}
+    if world.size == "long" and late:
+        raise Broken(f"a PING waited longer than {LONGEST_WAIT_MS:.0f} ms: {late}; of all, {world.figures}")
+    often = [name for name, times in slow.items() if len(times) > SLOW_SHARE * count / MAX_IDS]
+    if world.size == "long" and often:
+        raise Broken(f"scripts take longer than {SLOW_US // 1000} ms time and again: {often}; of all, {world.figures}")
+    return replace(world.verdict(queue), **verdict)
+
+
+def send(queue: Queue, count: int, **options: Any) -> None:
+    for start in range(0, count, A_CALL):
+        queue.send_many([Outgoing(number, **options) for number in range(start, min(start + A_CALL, count))])
+
+
+def burst(world: World, queue: Queue, url: str, count: int, pings: Pings) -> dict[str, Any]:
+    """Let messages fall due at one instant, and consumers handle them; return what that adds to the verdict."""
+    task = msgspec.json.encode(tally.Task(url=url, queue="work", folder=str(world.folder), count=count)).decode()
+    program = (sys.executable, "-m", "tests.harness.chaos.programs.tally", task)
+    consumers = [world.run(*program) for _ in range(CONSUMERS)]
+    client: Any = queue.connection.client
+    if not eventually(lambda: client.info("clients")["blocked_clients"] == CONSUMERS):
+        raise Broken(f"the consumers do not wait for messages: {world.log()}")
+    instant = true_time() + world.pick(12, 45)  # a machine that stands still for seconds is in time, too
+    with pings.stage("schedule"):
+        send(queue, count, at=dt.datetime.fromtimestamp(instant, dt.UTC))
+    expect(queue, pending=count)  # else it has taken longer than that
+    time.sleep(max(0.0, instant - true_time()))
+    began = time.monotonic()
+    with pings.stage("burst"):
+        world.drain(queue, seconds=300)
+    world.figures["handled"] = f"{count / (time.monotonic() - began):,.0f}/s"
+    for consumer in consumers:
+        consumer.terminate()
+        world.finish(consumer)
+    tallies = [tally.read(world.folder, consumer.pid) for consumer in consumers]
+    times = [sum(each) for each in zip(*(tally.times for tally in tallies), strict=True)]
+    repeated = [str(number) for number, seen in enumerate(times) if seen > 1]
+    return {
+        "sends": count,
+        "deliveries": sum(times),
+        "duplicates": sum(times) - sum(map(bool, times)),
+        "lost": [str(number) for number, seen in enumerate(times) if not seen],
+        "early": [str(number) for each in tallies for number in each.early],
+        "unexplained": repeated,  # no process has failed
+    }
+
+
+def bury(queue: Queue) -> None:
+    """Make dead letters of all that is due, as a handler does that rejects it."""
+    while messages := queue.receive(MAX_IDS, wait=1):
+        queue.connection.do(
+            settling.settle(queue.core, [(message, Dead("as the scenario wants it")) for message in messages])
+        )
+
+
+def expect(queue: Queue, **counts: int) -> None:
+    """Hold the queue's counts against those given; what of the states is not named is to be empty."""
+    stats = queue.stats()
+    wanted = dict.fromkeys(STATES, 0) | counts
+    found = {name: getattr(stats, name) for name in wanted}
+    if found != wanted:
+        raise Broken(f"the counts are {found}, not {wanted}")
+
+
+def slow_scripts(queue: Queue) -> dict[str, list[float]]:
+    """Return, by the scripts' names, the ms of each call that took longer than SLOW_US."""
+    client: Any = queue.connection.client
+    names = {script(path.stem).sha: path.stem for path in (ROOT / "lua").glob("*.lua") if path.stem != "prelude"}
+    slow: dict[str, list[float]] = defaultdict(list)
+    for entry in client.slowlog_get(100_000):
+        command, *words = entry["command"].split()
+        if command in (b"EVALSHA", b"EVAL"):  # the log holds the beginning of what was sent whole
+            slow[names.get(words[0].decode(), "sent whole")].append(entry["duration"] / 1000)
+    return slow

@@ -1,0 +1,99 @@
+"""Consumers that drive schedules are killed every second: each slot is fired once, and none is left out."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import defaultdict
+
+from delayq.plan import occurrence_id
+from delayq.times import timestamp_ms
+from tests.harness.chaos import history
+from tests.harness.chaos.checker import Verdict
+from tests.harness.chaos.world import Broken, World
+from tests.harness.waiting import eventually
+
+LEASE = 2.0
+STEP_MS = 1000
+SLACK = 600  # slots that may be fired after the last kill
+
+
+def run(world: World) -> Verdict:
+    """Kill a consumer each second, if possible in the middle of its work, while schedules fire each second."""
+    server = world.server()
+    lease = world.lease(LEASE)
+    queue = world.queue(server.url, lease=lease)
+    count, names, kills = world.pick((3, 2, 4), (8, 5, 150))
+    starts: dict[str, int] = {}
+    for name in (f"tick{number}" for number in range(names)):
+        added = queue.schedules.add(name, "* * * * * *", missed="all", max_retries=50)
+        assert added.next_at is not None
+        starts[name] = timestamp_ms(added.next_at)
+        for slot in range(kills + SLACK):
+            world.journal.note("attempted", occurrence_id(name, starts[name] + STEP_MS * slot, 1))
+    task = {"lease": lease, "work": 0.2}
+    consumers = [world.consumer(server.url, "work", **task) for _ in range(count)]
+    if not eventually(lambda: queue.stats().acked > 0, 30):
+        raise Broken(f"no slot was fired; {world.log()}")
+    for _ in range(kills):
+        began = time.monotonic()
+        # What comes again does so a lease after the last kill: always at the same moment, it would be hit each time.
+        time.sleep(world.dice.uniform(0, 0.5))
+        victim = busy_one(world, consumers)
+        consumers.remove(victim)
+        world.kill(victim)
+        consumers.append(world.consumer(server.url, "work", **task))
+        time.sleep(max(0.0, began + 1 - time.monotonic()))
+    for name in starts:
+        queue.schedules.remove(name)
+    world.drain(queue)
+    for consumer in consumers:
+        world.stop(consumer)
+    fired = told_slots(world, starts)
+    verdict = world.verdict(queue, lease=lease)
+    if verdict.buried:
+        died = [(each.id, each.attempts, each.reason, each.error) for each in queue.dead.list()]
+        raise Broken(f"messages died, though each is retried 50 times: {died}; {verdict}")
+    stats = queue.stats()
+    slots = sum(fired.values())
+    world.figures |= {"kills": str(kills), "slots": f"{slots:,}", "leases lost": f"{stats.lease_lost:,}"}
+    if (stats.acked, stats.sent) != (slots, slots + stats.cancelled):
+        raise Broken(
+            f"{slots} slots: {stats.sent} were sent, {stats.acked} acked, {stats.cancelled} cancelled; {verdict}"
+        )
+    if min(fired.values()) < kills // 2 or not stats.lease_lost:
+        raise Broken(f"too little has happened: {fired}, {stats.lease_lost} leases lost; {verdict}")
+    return verdict
+
+
+def busy_one(world: World, consumers: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Return a consumer of which a handler has just begun; any one when there is none for a while."""
+    shuffled = world.dice.sample(consumers, len(consumers))
+    found: list[subprocess.Popen[bytes]] = []
+
+    def look() -> bool:
+        for consumer in shuffled:
+            path = world.folder / f"consumer-{consumer.pid}.jsonl"
+            lines = path.read_bytes().splitlines() if path.exists() else []
+            if lines and b'"delivered"' in lines[-1]:
+                found.append(consumer)
+        return bool(found)
+
+    eventually(look, world.pick(20.0, 0.4))  # of a few kills, some must hit
+    return (found or shuffled)[0]
+
+
+def told_slots(world: World, starts: dict[str, int]) -> dict[str, int]:
+    """Write down as sent what a schedule has sent, up to the last slot that was fired; return how many, a schedule."""
+    seen: dict[str, set[int]] = defaultdict(set)
+    for event in history.read(world.folder):
+        if event.kind == "delivered":
+            name, _, slot_ms = event.id.partition("@")
+            seen[name].add(int(slot_ms))
+    for name, start in starts.items():
+        slots = range(start, max(seen[name], default=start) + 1, STEP_MS)
+        if wrong := seen[name].symmetric_difference(slots):
+            raise Broken(f"{name}: {sorted(wrong)[:5]} are left out, or are no slots")
+        for slot in slots:
+            world.journal.note("sent", occurrence_id(name, slot, 1), ms=float(slot))
+    return {name: len(slots) for name, slots in seen.items()}

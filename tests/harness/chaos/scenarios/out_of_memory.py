@@ -1,0 +1,68 @@
+"""The server reaches its maxmemory (noeviction), again and again, while messages flow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from tests.harness.chaos import history
+from tests.harness.chaos.checker import Verdict
+from tests.harness.chaos.history import Event
+from tests.harness.chaos.outages import handed_out_at, outages
+from tests.harness.chaos.traffic import Traffic, errors
+from tests.harness.chaos.world import Broken, World
+from tests.harness.waiting import eventually
+
+STILL_SECONDS = 30.0  # for which the machine may stand
+
+
+def run(world: World) -> Verdict:
+    """A send is acknowledged or refused, and a refused one is never delivered; consumers go on all the time."""
+    server = world.server(config={"maxmemory-policy": "noeviction"})
+    traffic = Traffic(world, server, seconds=world.pick(3, 60), batch=1, again=False)
+    stocked = traffic.count // 2
+    middles: list[float] = []  # of the outages, as they were to be: monotonic
+    with server.client() as client:
+        while traffic.lasts(has_refused(world)):
+            time.sleep(world.dice.uniform(0.2, world.pick(0.5, 2)))
+            with world.trouble("maxmemory is reached"):
+                used = client.info("memory")["used_memory"]  # with this one, there is room as soon as some are done
+                client.config_set("maxmemory", world.pick(1, world.dice.choice([1, used])))
+                seconds = world.dice.uniform(1, world.pick(1.2, 6))
+                middles.append(time.monotonic() + seconds / 2)
+                time.sleep(seconds)
+                if world.size == "short":  # the machine may have stood still
+                    eventually(lambda: goes_on(world, middles[-1], stocked), STILL_SECONDS)
+                client.config_set("maxmemory", 0)
+        world.figures["OOM"] = f"{errors(client, 'OOM'):,}"
+    verdict = traffic.end(all_sent=False)
+    events = history.read(world.folder)
+    refused = {event.id for event in events if event.kind == "refused"}
+    world.figures["refused"] = f"{len(refused):,}"
+    if not refused or verdict.sends + len(refused) != traffic.count:
+        raise Broken(f"of {traffic.count} sends, {verdict.sends} were acknowledged and {len(refused)} refused")
+    if resent := sorted({event.id for event in events if event.kind == "delivered"} & refused):
+        raise Broken(f"refused, and delivered all the same: {resent[:5]}")
+    stock = from_stock(events)
+    full = [
+        (outage, since) for outage, since in zip(outages(events), middles, strict=True) if outage.ended < max(stock)
+    ]
+    if idle := [outage for outage, since in full if not any(since < each < outage.ended for each in stock)]:
+        raise Broken(f"nothing new was handed out any more while the memory was full: {idle}")
+    return verdict
+
+
+def from_stock(events: Iterable[Event]) -> list[float]:
+    """Return when messages were first handed out that had been in stock, which fall due all the time, until its end."""
+    stock = (event for event in events if event.kind == "delivered" and event.id.startswith("stock"))
+    return [handed_out_at(each) for each in stock if each.attempt == 1]
+
+
+def goes_on(world: World, since: float, stocked: int) -> bool:
+    """Whether something of the stock was handed out since then, or nothing is left of it."""
+    stock = from_stock(history.read(world.folder))
+    return len(stock) >= stocked or any(each > since for each in stock)
+
+
+def has_refused(world: World) -> bool:
+    return any(event.kind == "refused" for event in history.read(world.folder))

@@ -1,0 +1,149 @@
+"""The faults of a history, and what they explain: deliveries that were repeated, attempts that nobody saw, delays."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tests.harness.chaos.history import Event
+
+INF = float("inf")
+UNSETTLED_SECONDS = 1.0  # the longest that a consumer's outcome is under way to the server, generously
+
+ENDS = {"finished", "failed", "buried"}
+
+
+class Hit(NamedTuple):
+    """A fault that struck while a message was handed out: when, and in the how manieth delivery that was seen.
+
+    A delivery that was not seen, because its handler had not begun, counts as half a one.
+    """
+
+    at: float
+    delivery: float
+
+
+class Troubles:
+    """The faults of a history: of processes, and of the server.
+
+    Args:
+        events: of the kinds "fault" and "recovered".
+        lease: the consumers', in seconds; None when it is not known. With it, an attempt that nobody saw begin is
+            blamed on a fault within the time that its lease may have had left, and else on any before.
+    """
+
+    def __init__(self, events: Iterable[Event], lease: float | None = None) -> None:
+        self._lease = lease
+        self._faults: dict[int, list[tuple[float, float]]] = defaultdict(list)  # by pid: from, to
+        for event in events:
+            spans = self._faults[event.pid]
+            if event.kind == "fault":
+                spans.append((event.at, INF))
+            elif spans:
+                spans[-1] = (spans[-1][0], event.at)
+
+    def explain(self, earlier: Event, end: Event | None, later: Event) -> bool:
+        """Whether a fault of its process, or of the server, kept the earlier delivery from being settled."""
+        for began, ended in self._of(earlier.pid):
+            unsettled = end is None or end.at >= began - UNSETTLED_SECONDS
+            if began <= moment(later) and unsettled and earlier.at <= ended + UNSETTLED_SECONDS:
+                return True
+        return False
+
+    def explain_unseen(self, later: Event) -> bool:
+        """Whether a fault kept the handler from beginning the attempt before this delivery, or before this death."""
+        return bool(self._unseen(later))
+
+    def explain_order(self, earlier: Event, later: Event) -> bool:
+        """Whether a delivery may have begun as an attempt that was not above an earlier one's.
+
+        The server may have forgotten attempts, also those of messages whose handlers began when it was back; or the
+        process stood still on the way from its last look at the lease to the line in its journal.
+        """
+        stood_still = any(began <= later.at <= ended + UNSETTLED_SECONDS for began, ended in self._faults[later.pid])
+        forgotten = any(
+            began <= later.at and earlier.at <= ended + UNSETTLED_SECONDS for began, ended in self._faults[0]
+        )
+        return forgotten or (stood_still and later.attempt < earlier.attempt)
+
+    def of_server(self, since: float) -> bool:
+        """Whether the server was in trouble at any time from `since` on."""
+        return any(ended >= since for _, ended in self._faults[0])
+
+    def of_server_between(self, since: float, until: float) -> bool:
+        """Whether the server was in trouble at any time of a span, or a moment before it."""
+        return any(began <= until and ended >= since - UNSETTLED_SECONDS for began, ended in self._faults[0])
+
+    def recovery(self, events: Sequence[Event]) -> float:
+        """Return the seconds from a fault until a message that it hit was handled or buried; the longest, 0 for none.
+
+        A message is hit when its handler runs, or when it was handed out and its handler has not begun, which shows by
+        the attempt that is missing. When the next delivery is hit as well, the time until then counts: from there on
+        it is that hit's recovery.
+        """
+        hits = self._hits(events)
+        ends = [moment(event) for event in events if event.kind in ENDS]
+        worst = 0.0
+        for hit in hits:
+            over = [end for end in ends if end > hit.at]
+            over += [next_hit.at for next_hit in hits if next_hit.delivery > hit.delivery and next_hit.at > hit.at]
+            worst = max(worst, min(over, default=hit.at) - hit.at)
+        return worst
+
+    def _hits(self, events: Sequence[Event]) -> list[Hit]:
+        hits: list[Hit] = []
+        seen, number = 0, 0
+        for event in events:
+            if event.kind == "buried" and event.attempt > seen:
+                hits += [Hit(at, number + 0.5) for at in self._worst_unseen(event)]
+            if event.kind != "delivered":
+                continue
+            number += 1
+            if event.attempt > seen + 1:
+                hits += [Hit(at, number - 0.5) for at in self._worst_unseen(event)]
+            end = min((moment(each) for each in events if _ends(each, event)), default=INF)
+            hits += [Hit(began, number) for began, _ in self._of(event.pid) if event.at <= began <= end]
+            seen = event.attempt
+        return hits
+
+    def _worst_unseen(self, later: Event) -> list[float]:
+        """Return the fault before an attempt that nobody saw: of several that it may have been, the earliest."""
+        suspects = self._unseen(later)
+        if not suspects:
+            return []
+        if self._lease is None:
+            return [max(suspects)]
+        since = lease_end(later) - self._lease
+        return [min((began for began in suspects if began >= since), default=max(suspects))]
+
+    def _unseen(self, later: Event) -> list[float]:
+        """Return when the faults began that may have ended the delivery before this one, which nobody saw begin."""
+        every = [(pid, *span) for pid, spans in self._faults.items() for span in spans]
+        if self._lease is None or not later.due_ms:
+            return [began for _, began, _ in every if began <= moment(later)]
+        until = lease_end(later)
+        since = until - self._lease - UNSETTLED_SECONDS
+        # The dead take nothing more; but what was handed out while the server was in trouble may not have arrived.
+        return [
+            max(began, since) for pid, began, ended in every if began <= until and since <= (began if pid else ended)
+        ]
+
+    def _of(self, pid: int) -> list[tuple[float, float]]:
+        """Return the faults that a process suffers: its own, and the server's."""
+        return self._faults[pid] + self._faults[0]
+
+
+def moment(event: Event) -> float:
+    """Return when an event was: a death when it was, not when it was found."""
+    return event.at - max(0.0, event.wall_ms - event.ms) / 1000 if event.kind == "buried" and event.ms else event.at
+
+
+def lease_end(delivery: Event) -> float:
+    """Return when the lease ended that the delivery before this one had lost, on the monotonic clock."""
+    return delivery.at - max(0.0, delivery.wall_ms - delivery.due_ms) / 1000
+
+
+def _ends(event: Event, delivery: Event) -> bool:
+    own = (event.pid, event.attempt) == (delivery.pid, delivery.attempt)
+    return event.kind in ENDS and moment(event) >= delivery.at and (own or event.kind == "buried")

@@ -1,0 +1,104 @@
+"""A consumer's whole life, in which it sends every command that a consumer sends."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+from delayq import Consumer, Message, Outgoing, Queue, Reject, backoff
+from delayq.errors import ServerError
+from tests.harness.cutting.stage import Stage
+from tests.harness.proxy import Decide
+from tests.harness.waiting import eventually
+
+LEASE = 1.0
+MEND_SECONDS = 0.15
+QUICK = [f"quick-{number}" for number in range(6)]
+LATER = [f"later-{number}" for number in range(16)]  # after them a consumer fetches ahead again
+LAST = ["blocks", "unstarted-0", "unstarted-1"]
+HANDLED = {*QUICK, *LATER, "fails", "slow", "lost"}
+SENT = {*HANDLED, *LAST, "rejected", "old", "gone"}
+
+
+class Life:
+    """One life, from its first connection to its end.
+
+    Args:
+        decide: where it is cut; what is cut for good is mended MEND_SECONDS after that.
+
+    Attributes:
+        begun: how often each message was handed to the handler.
+        finished: messages that were handled to the end.
+    """
+
+    def __init__(self, stage: Stage, decide: Decide) -> None:
+        self.begun: Counter[str] = Counter()
+        self.finished: set[str] = set()
+        self._stage = stage
+        self._decide = decide
+
+    def run(self) -> None:
+        """Live; raises AssertionError when it does not come to its end."""
+        proxy = self._stage.proxy
+        proxy.decide = lambda _: None
+        self._stage.raw.flushall()
+        self._prepare(self._stage.direct)
+        mending = threading.Event()
+        mender = threading.Thread(target=self._mend, args=(mending,))
+        mender.start()
+        with Queue("jobs", url=proxy.url, lease=LEASE, backoff=backoff.fixed(0.01), dead_retention=0.001) as queue:
+            consumer = Consumer(queue, self._handle, concurrency=1, shutdown_timeout=5)
+            proxy.passed.clear()
+            proxy.cuts, proxy.decide = 0, self._decide
+            try:
+                assert eventually(lambda: started(consumer)), "it did not start"
+                assert eventually(self._is_drained), f"not drained: {self._stage.seen().places}"
+                assert eventually(lambda: "watch" in proxy.passed), "it did not come to rest"
+                self._stage.direct.send_many([Outgoing(id, id=id) for id in LAST])
+                assert eventually(lambda: self.begun["blocks"] > 0), "the last ones were not handled"
+            finally:
+                consumer.stop()
+                proxy.decide = lambda _: None
+                mending.set()
+                mender.join()
+                proxy.mend()
+
+    def _prepare(self, queue: Queue) -> None:
+        queue.send("old", id="old")
+        queue.receive(lease=60)[0].reject()
+        queue.send("lost", id="lost")
+        queue.receive(lease=0.001)  # by a consumer that dies
+        first = [*QUICK, "fails", "rejected", "slow"]
+        queue.send_many([Outgoing(id, id=id) for id in first])
+        queue.send_many([Outgoing(id, id=id, delay=0.4) for id in LATER])
+        queue.send("gone", id="gone")
+        queue.cancel("gone")
+
+    def _handle(self, message: Message) -> None:
+        self.begun[message.id] += 1
+        passed = self._stage.proxy.passed
+        if message.id == "rejected":
+            raise Reject
+        if message.id == "fails" and self.begun["fails"] == 1:
+            raise ValueError
+        if message.id == "slow":
+            eventually(lambda: "extend" in passed, 2 * LEASE)
+        if message.id == "blocks":
+            eventually(lambda: "release" in passed, 2 * LEASE)
+        self.finished.add(message.id)
+
+    def _is_drained(self) -> bool:
+        stats = self._stage.direct.stats()
+        return stats.inside == stats.dead and stats.garbage == 0 and self.finished >= HANDLED
+
+    def _mend(self, end: threading.Event) -> None:
+        while not end.wait(MEND_SECONDS):
+            self._stage.proxy.mend()
+
+
+def started(consumer: Consumer) -> bool:
+    try:
+        consumer.start()
+    except ServerError:
+        return False
+    return True

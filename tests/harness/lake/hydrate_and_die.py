@@ -1,0 +1,55 @@
+"""A load that is killed at one of its steps: `python -m tests.harness.lake.hydrate_and_die URL LAKE NOW_MS STEP`.
+
+STEP is what is not reached any more: the name of one of `STEPS`, and how often it goes well before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from delayq.lake import loading
+from delayq.lake.shelf import Shelf
+from tests.harness.lake.lakes import Clock, far_queue, load
+
+STEPS = {
+    "list": (Shelf, "hours"),
+    "know": (Shelf, "manifest"),
+    "write": (Shelf, "put_manifest"),
+    "read": (Shelf, "read"),
+    "send": (loading, "send_new"),
+    "look": (loading, "marks"),
+    "remove": (Shelf, "remove"),
+}
+DIED = 9
+
+
+def die_at(step: str, times: int) -> None:
+    """Let this process end when it begins a step for the `times`-th time after the first."""
+    place, name = STEPS[step]
+    original = getattr(place, name)
+    left = [times]
+
+    def instead(*args: Any, **options: Any) -> Any:
+        if not left[0]:
+            os._exit(DIED)
+        left[0] -= 1
+        return original(*args, **options)
+
+    setattr(place, name, instead)
+
+
+def main(url: str, lake: str, now_ms: str, step: str, times: str) -> None:
+    """Load, and die."""
+    clock = Clock()
+    clock.ms = int(now_ms)
+    loading.BATCH_ROWS = 4
+    die_at(step, int(times))
+    with far_queue(url, Path(lake), clock) as queue:
+        load(queue, Path(lake), keep=0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

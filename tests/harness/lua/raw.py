@@ -1,0 +1,155 @@
+"""A queue as Redis holds it: its raw state, and a clock that the test sets.
+
+A state is written and read structure by structure, those that are not there left out:
+
+    {"pending": {"a": 1_000_000}, "messages": {"a": "0000001000000{}"}, "stats": {"sent": 1}, "bell": ["1"]}
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from delayq.calls import Call, expect
+from delayq.connection import Connection
+from delayq.keys import QueueKeys
+from delayq.scripts import Claimed, Scripts
+from tests.harness.servers import RedisServer
+
+T = TypeVar("T")
+
+NOW = 1_000_000  # ms: what the clock says until a test sets it
+LEASE = 30_000
+FRESH = "0.0.0.0"  # what a message without an entry in attempts has behind it
+RUNG = ["1"]  # the bell with its one token
+
+SERVER_TIME = ""  # for RawQueue.now
+USER = "script"
+READ = {
+    "zset": "ZRANGE {} 0 -1 WITHSCORES",
+    "hash": "HGETALL {}",
+    "set": "SMEMBERS {}",
+    "list": "LRANGE {} 0 -1",
+    "string": "GET {}",
+    "stream": "XRANGE {} - +",
+}
+
+
+class RawQueue:
+    """One shard on a real server. ``queue.ack(…)`` builds the call by `Scripts.ack`, runs it and returns its result.
+
+    A script runs as a user who may touch the keys that its call declares, and no others.
+
+    Attributes:
+        now: what the scripts take for the time, ms, fractions being microseconds; SERVER_TIME for the server's own.
+        redis: may touch everything.
+    """
+
+    def __init__(self, server: RedisServer) -> None:
+        self.now: float | str = NOW
+        self.keys = QueueKeys("t", "q")
+        self.scripts = Scripts(self.keys, clock=lambda: self.now)
+        self.redis: Any = server.client(decode_responses=True)
+        self.redis.acl_setuser(USER, enabled=True, passwords=f"+{USER}", categories=["+@all"])
+        self._restricted = server.client(username=USER, password=USER)
+        self._connection = Connection(lambda: self._restricted)
+
+    def __getattr__(self, script: str) -> Callable[..., Any]:
+        build = getattr(self.scripts, script)
+        return lambda *args, **options: self.run(build(*args, **options))
+
+    def run(self, call: Call[T], anywhere: bool = False) -> T:
+        """Run a call; return its result, or raise the DelayqError that it got.
+
+        Args:
+            anywhere: let a script touch keys that it does not declare.
+        """
+        allowed = [f"~{key}" for key in declared_keys(call)] if call.script and not anywhere else ["allkeys"]
+        self.redis.execute_command("ACL SETUSER", USER, "resetkeys", *allowed)
+        return expect(self._connection.run([call])[0])  # type: ignore[no-any-return]  # what the call reads
+
+    def close(self) -> None:
+        self._connection.close()
+        self._restricted.close()
+        self.redis.close()
+
+    def given(self, **state: Any) -> None:
+        """Add to the state: sorted sets and hashes as dicts, ``cancelled`` as a set, ``bell`` as a list."""
+        pipe = self.redis.pipeline()
+        for name, value in state.items():
+            if value in ({}, [], set()):  # Redis holds nothing that is empty, but for strings
+                continue
+            if name == "messages":
+                pipe.mset({self.keys.message(each): envelope for each, envelope in value.items()})
+                continue
+            key = getattr(self.keys, name)
+            if name in {"attempts", "errors", "reasons", "stats", "meta", "schedules", "parked", "crew"}:
+                pipe.hset(key, mapping=value)
+            elif isinstance(value, dict):
+                pipe.zadd(key, value)
+            elif isinstance(value, set):
+                pipe.sadd(key, *value)
+            elif isinstance(value, list):
+                pipe.rpush(key, *value)
+            else:
+                pipe.set(key, value)
+        pipe.execute()
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the server holds; counters as integers."""
+        keys = self.redis.keys("*")
+        types = self._together(("TYPE", key) for key in keys)
+        values = self._together(READ[kind].format(key).split() for key, kind in zip(keys, types, strict=True))
+        found: dict[str, Any] = {}
+        for key, kind, value in zip(keys, types, values, strict=True):
+            name = key.removeprefix("t:{q}:")
+            if name.startswith("msg:"):
+                found.setdefault("messages", {})[name.removeprefix("msg:")] = value
+            elif name == "stats":
+                found[name] = {counter: int(count) for counter, count in value.items()}
+            else:
+                found[name] = dict(value) if kind == "zset" else value
+        return found
+
+    def deliver(self, message_id: str) -> str:
+        """Hand out all that is due and return the receipt of one message."""
+        self.pending_to_ready()
+        claimed = self.ready_to_unack(100, LEASE)
+        return receipts(claimed)[message_id]
+
+    def server_ms(self) -> int:
+        seconds, micros = self.redis.time()
+        return int(seconds * 1000 + micros // 1000)
+
+    def _together(self, commands: Iterable[Sequence[str]]) -> list[Any]:
+        pipe = self.redis.pipeline(transaction=False)
+        for command in commands:
+            pipe.execute_command(*command)
+        return list(pipe.execute())
+
+
+def declared_keys(call: Call[Any]) -> list[str]:
+    """The keys that a script's call declares."""
+    return [str(key) for key in call.args[1 : 1 + int(call.args[0])]]
+
+
+def rewritten(call: Call[T], edit: Callable[[str], str]) -> Call[T]:
+    """The same call of a script of another text."""
+    script = copy.copy(call.script)
+    assert script is not None
+    script.text = edit(script.text)
+    return replace(call, script=script, whole=True)
+
+
+def receipts(claimed: Claimed) -> dict[str, str]:
+    """The receipts of a claim, by id, put together as its receiver does."""
+    earlier = zip(claimed.ids, claimed.deliveries, strict=True)
+    return {message_id: f"{deliveries or FRESH}-{claimed.micros}" for message_id, deliveries in earlier}
+
+
+def stamped(envelope: str, now: int = NOW) -> str:
+    """An envelope as it is stored: the time of the send before it."""
+    return f"{now:013}{envelope}"

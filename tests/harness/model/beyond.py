@@ -1,0 +1,95 @@
+"""What follows from an ack, what keeps its id for a time, and what comes back from the dead: further steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from delayq import Message, Outgoing, Queue, SentMessage
+from delayq.times import from_ms
+from tests.harness.model.held import WAITING, Clock, Handed
+from tests.harness.model.model import Follower, Model
+
+
+class Beyond:
+    """A part of `Life`, whose attributes these are."""
+
+    taken: ClassVar[Counter[str]]
+    queue: Queue
+    model: Model
+    now: Clock
+    handed: list[tuple[Message, Handed]]
+    both: Callable[..., Any]
+    settle: Callable[..., None]
+
+    def ack_then(self, number: int, stale: bool, then: list[dict[str, Any]]) -> None:
+        followers, outgoing = [], []
+        for each in then:
+            payload, expires = {"then": self.now.micros}, each["expires"] and each["delay"] + each["expires"]
+            followers.append(Follower(each["id"], payload, each["delay"], each["retries"], expires, each["conflict"]))
+            outgoing.append(
+                Outgoing(
+                    payload,
+                    delay=each["delay"] / 1000,
+                    id=each["id"],
+                    on_conflict=each["conflict"],
+                    expires_in=expires and expires / 1000,
+                    max_retries=each["retries"],
+                )
+            )
+            old = self.model.messages.get(each["id"])
+            self.taken[f"then {each['conflict']} over {old.state if old else 'nothing'}"] += 1
+        self.settle("ack", number, stale, followers, kind="ack then", then=outgoing)
+
+    def send_unique(self, id: str, delay: int, conflict: Any, retries: int, unique: int) -> None:
+        old = self.model.messages.get(id)
+        is_free, due_is_told = old is None or old.state == "garbage", old is not None and old.state in WAITING
+        payload = {"n": self.now.micros}
+        options = {"on_conflict": conflict, "max_retries": retries, "unique_for": unique / 1000}
+        said = self.both(
+            "send unique",
+            lambda: due_and_created(self.queue.send(payload, delay / 1000, id=id, **options), due_is_told),
+            lambda: self.model.send_unique(id, payload, delay, retries, unique, conflict),
+        )
+        how = "DuplicateMessage" if said == "DuplicateMessage" else "done" if said[1] else "refused"
+        self.taken[f"send unique {how}"] += 1
+        self.taken["send unique while reserved"] += is_free and how != "done"
+
+    def edit(self, id: str, delay: int, seen: str) -> None:
+        old, payload = self.model.messages.get(id), {"edited": self.now.micros}
+        died = None if seen == "none" or old is None else old.score - (seen == "older")
+        had_payload = old is not None and old.has_payload
+        said = self.both(
+            "edit",
+            lambda: self.queue.dead.edit(
+                id, payload, delay=delay / 1000, died_at=None if died is None else from_ms(died)
+            ),
+            lambda: self.model.edit(id, payload, delay, died),
+        )
+        self.taken["edit " + ("done" if said else "refused")] += 1
+        self.taken["edit without payload"] += said and not had_payload
+
+    def redrive(self, older: int | None, newer: int | None, error: str | None, reason: str | None, delay: int) -> None:
+        def real() -> tuple[int, int, int]:
+            told = self.queue.dead.redrive(
+                older_than=None if older is None else older / 1000,
+                newer_than=None if newer is None else newer / 1000,
+                error=error,
+                reason=reason,
+                delay=delay / 1000,
+            )
+            return told.total, told.matched, told.moved
+
+        total, matched, moved = self.both(
+            "redrive", real, lambda: self.model.redrive(older, newer, error, reason, delay)
+        )
+        self.taken["redrive all"] += 0 < moved == total
+        self.taken["redrive not all"] += matched < total
+        self.taken["redrive leaves a payload that is gone"] += moved < matched
+
+
+def due_and_created(sent: SentMessage, due_is_told: bool) -> tuple[int | None, bool]:
+    """A send's result as the model gives it: of a message that was left as it is and does not wait, no due time."""
+    due = round(sent.due_at.timestamp() * 1000)
+    return (due if sent.created or due_is_told else None), sent.created

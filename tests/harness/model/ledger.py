@@ -1,0 +1,65 @@
+"""The ledger of a random program: what it says must be what the model has counted, and where each message is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import redis
+
+from tests.harness.model.held import Held
+from tests.harness.model.model import Model
+
+# Where a message is after an event, and whether the event names the time that it waits for.
+LEAVES_IN = {
+    "sent": ("pending", True),
+    "replaced": ("pending", True),
+    "rescheduled": ("pending", True),
+    "requeued": ("pending", True),
+    "promoted": ("ready", True),
+    "released": ("ready", False),
+    "delivered": ("unack", False),
+    "nacked": ("retry", True),
+    "lease_lost": ("retry", True),
+    "died": ("dead", False),
+    "cancelled": ("garbage", False),
+    "expired": ("garbage", False),
+    "purged": ("garbage", False),
+    "acked": ("nothing", False),
+}
+
+
+class Ledger:
+    """Reads what was noted since the last time."""
+
+    def __init__(self, client: redis.Redis, key: str) -> None:
+        self._client: Any = client
+        self._key = key
+        self._seen = "-"
+        self._counted: Counter[str] = Counter()
+        self._last: dict[str, dict[str, str]] = {}
+
+    def check(self, model: Model) -> None:
+        for entry, fields in self._client.xrange(self._key, self._seen):
+            self._seen = "(" + entry.decode()
+            values = {name.decode(): value.decode() for name, value in fields.items()}
+            self._counted[values["event"]] += 1
+            self._last[values["id"]] = values
+            if values["late"]:
+                assert int(values["late"]) == int(values["at"]) - int(values["due"])
+        counted = {name: model.counters[name] for name in LEAVES_IN}
+        assert dict(+self._counted) == {name: count for name, count in counted.items() if count}
+        for message_id, last in self._last.items():
+            self._check_last(last, model.messages.get(message_id))
+
+    def _check_last(self, last: dict[str, str], held: Held | None) -> None:
+        state, tells_due = LEAVES_IN[last["event"]]
+        if state == "garbage" and held is None:
+            return  # collected
+        assert (held.state if held else "nothing") == state, last
+        if held is None:
+            return
+        if tells_due:
+            assert int(last["due"]) == held.score, last
+        if state == "unack":
+            assert int(last["attempt"]) == held.past + 1, last

@@ -1,0 +1,120 @@
+"""Faults that are put back into a copy of the code, and what the suite says of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
+
+from tests.harness.servers import KNOWN_VERSIONS, server_binaries
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(__file__).parent / "mutations"
+COPIED = "tests/harness/copied.py"
+RUN_SECONDS = 800.0  # against a run that hangs; one takes some seconds, or four minutes where a test waits in vain
+ASSERTION = re.compile(r"AssertionError|assert |Failed: DID NOT RAISE")
+
+
+class Change(NamedTuple):
+    """Whole lines of a file, and those that take their place."""
+
+    file: str
+    old: str
+    new: str
+
+
+class Mutation(NamedTuple):
+    """A fault: where it is put back, and the tests that are to catch it, by their names without parameters."""
+
+    name: str
+    changes: list[Change]
+    caught_by: list[str]
+
+    def put_into(self, copy: Path) -> None:
+        """Change the files of a copy.
+
+        Raises:
+            ValueError: lines that are to be replaced are not there, or are there twice.
+        """
+        for file, old, new in self.changes:
+            text = "\n" + (copy / file).read_text()
+            if text.count("\n" + old) != 1:
+                raise ValueError(f"{self.name}.patch does not fit {file} any more: make it anew. It replaces\n{old}")
+            (copy / file).write_text(text.replace("\n" + old, "\n" + new)[1:])
+
+
+class Case(NamedTuple):
+    """One run of a test, with one set of parameters; `said` is what a failure began with."""
+
+    outcome: str
+    said: str
+
+    @property
+    def is_assertion(self) -> bool:
+        """Whether the test has failed by what it asserts, not by an error or for want of time."""
+        return self.outcome == "failure" and ASSERTION.match(self.said) is not None
+
+
+def mutations() -> list[Mutation]:
+    """Return all that there are, by their names."""
+    return [read(path.stem, path.read_text()) for path in sorted(FOLDER.glob("*.patch"))]
+
+
+def read(name: str, text: str) -> Mutation:
+    """Read a unified diff, behind lines that begin with `Caught by`."""
+    head, *files = re.split(r"^--- .+\n\+\+\+ b/", text, flags=re.MULTILINE)
+    changes = []
+    for part in files:
+        file, _, rest = part.partition("\n")
+        for hunk in re.split(r"^@@ .*\n", rest, flags=re.MULTILINE)[1:]:
+            lines = hunk.splitlines(keepends=True)
+            old, new = ("".join(line[1:] for line in lines if line[0] in signs) for signs in (" -", " +"))
+            changes.append(Change(file, old, new))
+    return Mutation(name, changes, re.findall(r"^Caught by (\S+)$", head, re.MULTILINE))
+
+
+def make_copy(folder: Path) -> Path:
+    """Copy code and tests into a new folder, the code as it is when installed; return the folder."""
+    without_caches = shutil.ignore_patterns("__pycache__")
+    for name, place in (("delayq", "delayq"), ("lua", "delayq/lua"), ("cli", "delayq/cli"), ("tests", "tests")):
+        shutil.copytree(ROOT / name, folder / place, ignore=without_caches)
+    (folder / "lua").symlink_to("delayq/lua")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def run(copy: Path, tests: Sequence[str]) -> Mapping[str, list[Case]]:
+    """Run tests in a copy, on one version of the server; return their cases by their names without parameters.
+
+    Raises:
+        AssertionError: pytest could not run them, or they have imported code from elsewhere.
+    """
+    others = {*KNOWN_VERSIONS, *server_binaries()} - {next(reversed(server_binaries()), "")}
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", "--basetemp=basetemp"]
+    command += ["--junitxml=report.xml", "-k", " and ".join(f"not {version}" for version in sorted(others))]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+    environment |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [*command, COPIED, *tests],
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS,
+        check=False,
+    )
+    assert done.returncode in {0, 1}, done.stdout + done.stderr  # all others: they have not run
+    found: dict[str, list[Case]] = {}
+    for case in ET.parse(copy / "report.xml").iter("testcase"):
+        test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name', '').partition('[')[0]}"
+        told = next((each for each in case if each.tag in {"failure", "error", "skipped"}), None)
+        outcome = Case("passed", "") if told is None else Case(told.tag, told.get("message", ""))
+        found.setdefault(test, []).append(outcome)
+    assert found.pop(f"{COPIED}::test_everything_is_imported_from_the_copy") == [("passed", "")], done.stdout
+    return found

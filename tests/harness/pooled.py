@@ -1,0 +1,209 @@
+"""Handlers that run in processes: they are imported there, so they stand in a module."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import Any
+
+from delayq import Ack, Message, Outgoing, Queue, Reject, RetryAfter, StaleReceipt
+from tests.harness.waiting import eventually
+
+IS_CHILD = parent_process() is not None
+WHERE = "POOLED_FOLDER"
+"""The name of the variable that tells where handlers leave what the tests look at."""
+
+routed = Queue("routed", url="redis://127.0.0.1:1/0")
+"""A queue with middleware and a schedule, which its processes find as it is a variable here."""
+
+
+@routed.middleware.around_delivery
+def noted(message: Message) -> Any:
+    note("middleware", message)
+    yield
+    note("after", message)
+
+
+@routed.cron("0 0 1 1 *", name="yearly")
+def every_year(message: Message) -> None:
+    note("yearly", message)
+
+
+@routed.handler
+def route(message: Message) -> None:
+    note("handler", message)
+
+
+def folder() -> Path:
+    return Path(os.environ[WHERE])
+
+
+def note(name: str, message: Message | None = None) -> None:
+    """Leave a line ``name id pid`` for the test."""
+    with (folder() / "notes").open("a") as notes:
+        notes.write(f"{name} {message.id if message else '-'} {os.getpid()}\n")
+
+
+def notes(name: str) -> list[tuple[str, int]]:
+    """Return ids and process ids that were noted under a name."""
+    path = folder() / "notes"
+    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    return [(line[1], int(line[2])) for line in lines if line[0] == name]
+
+
+def fine(message: Message) -> None:
+    note("fine", message)
+
+
+def meet(message: Message) -> None:
+    """Wait until two of these run at the same time."""
+    note("meet", message)
+    assert eventually(lambda: len(notes("meet")) == 2)
+
+
+def stuck_at_first(message: Message) -> None:
+    """Never end at the first attempt, if it is to; else take a little time beside that."""
+    note(f"attempt-{message.attempt}", message)
+    if message.payload == "stuck" and message.attempt == 1:
+        compute_for_ever()
+    if message.payload == "beside":
+        time.sleep(0.85)
+
+
+def compute_for_ever() -> None:
+    """Hold Python's lock: no thread, and no handler of a signal that is written in Python, gets a turn."""
+    re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+def die(message: Message) -> None:
+    if message.payload == "fine":
+        return note("fine", message)
+    if message.payload == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if message.payload == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if message.payload == "exit":
+        os._exit(3)
+    if message.payload == "leave":
+        sys.exit(3)
+    if message.payload == "memory":
+        raise MemoryError("no more")
+    if message.payload == "fork":  # what it leaves behind holds its end of the pipe open
+        if os.fork() == 0:
+            time.sleep(60)
+        os._exit(4)
+    raise Unsendable(message.payload)
+
+
+class Unsendable(Exception):
+    """An error that no pickle takes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+def settle(message: Message) -> Any:
+    """Do about the message what its payload says."""
+    match message.payload:
+        case "ack":
+            message.ack()
+            with contextlib.suppress(StaleReceipt):
+                message.ack()
+                note("acked-twice", message)
+        case "ack-and-fail":
+            message.ack()
+            raise ValueError("too late")
+        case "ack-then":
+            message.ack(then=[Outgoing("next", id="next")])
+        case "nack":
+            message.nack(delay=3600, error="later")
+        case "reject":
+            message.reject("of no use")
+        case "release":
+            message.release()
+        case "ask-rubbish":
+            message.ack(then=[Outgoing(threading.Lock())])
+        case "ask-wrongly":
+            message.extend(-1)
+        case "extend":
+            before = message.lease_until
+            message.extend(1000)
+            assert message.lease_until > before
+            assert message.held_until > time.monotonic() + 900
+        case _:
+            return decide(message)
+    return None
+
+
+def decide(message: Message) -> Any:
+    """Return or raise what the payload says."""
+    match message.payload:
+        case "return-then":
+            return Ack(then=[Outgoing("next", id="next")])
+        case "return-rubbish":
+            return Ack(then=[Outgoing(threading.Lock())])
+        case "raise-reject":
+            raise Reject("no good")
+        case "raise-later":
+            raise RetryAfter(3600)
+        case "return-false":
+            return False
+        case _:
+            note("next", message)
+    return None
+
+
+def tell_key(message: Message) -> None:
+    note(f"key-{message.concurrency_key}", message)
+
+
+def send_on(message: Message) -> None:
+    """Send to another queue, over a connection of this process's own."""
+    with Queue("onward", url=str(message.payload)) as queue:
+        queue.send(os.getpid())
+
+
+@dataclass
+class Order:
+    number: int
+
+
+def take_order(order: Order) -> None:
+    note(f"order-{order.number}")
+
+
+def begin() -> None:
+    note("begin")
+
+
+def begin_if_allowed() -> None:
+    if (folder() / "refuse").exists():
+        raise RuntimeError("refused")
+
+
+def slow(message: Message) -> None:
+    note("started", message)
+    assert eventually((folder() / "go").exists)
+    note("ended", message)
+
+
+def slow_with_program(message: Message) -> None:
+    """Run beside a program that it has started."""
+    program = subprocess.Popen(["sleep", "3600"])
+    (folder() / "program").write_text(str(program.pid))
+    note("started", message)
+    compute_for_ever()
+
+
+async def awaited(message: Message) -> None:
+    note("awaited", message)

@@ -1,0 +1,256 @@
+"""Who takes part: producers, consumers, receivers and a keeper. Each uses the library as a user's program does."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
+
+from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
+from delayq.errors import DuplicateMessage, ServerError, StaleReceipt
+from delayq.message import OnConflict
+from delayq.operations.managing import PURGEABLE
+from tests.harness.simulation.fibers import Process, Stage
+from tests.harness.simulation.lives import Lives
+
+NAMES = 6  # ids that producers choose again and again
+
+
+@dataclass
+class Cast:
+    """What all actors know.
+
+    Attributes:
+        lease: of the queue, in seconds.
+        is_fair: nothing goes wrong, but for handlers that fail.
+        is_calm: the time of faults is over: handlers succeed, and producers and keepers end.
+    """
+
+    stage: Stage
+    lives: Lives
+    lease: float
+    shards: int
+    is_fair: bool
+    is_calm: bool = False
+    bodies: int = 0
+
+    @property
+    def dice(self) -> random.Random:
+        return self.stage.schedule.dice
+
+    def sleep(self, least: float, most: float) -> None:
+        """Let the thread wait for some seconds."""
+        self.stage.fiber.sleep(self.dice.uniform(least, most) * 1_000_000)
+
+    def queue(self) -> Queue:
+        """Return a client of the queue, for a new process."""
+        waits = backoff.sequence([0.01, 0.3, 1.5])
+        now = self.stage.schedule.now
+        return Queue("q", url="redis://simulated", lease=self.lease, shards=self.shards, backoff=waits, clock=now)
+
+
+class Actor:
+    """A program: `main` runs in a thread of its own process.
+
+    Attributes:
+        starts_again: whether it is started anew when it has crashed.
+    """
+
+    starts_again: ClassVar[bool] = True
+
+    def __init__(self, cast: Cast, name: str) -> None:
+        self.cast = cast
+        self.dice = cast.dice
+        self.process = Process(cast.stage, name)
+        self.process.spawn(self.main)
+
+    def main(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End in good order, soon."""
+
+
+class Producer(Actor):
+    """Sends messages, some under ids that exist; two threads share a client."""
+
+    starts_again = False
+
+    def main(self) -> None:
+        queue = self.cast.queue()
+        for _ in range(2):
+            self.process.spawn(lambda: self.send(queue))
+
+    def send(self, queue: Queue) -> None:
+        for _ in range(self.dice.randint(2, 6)):
+            self.cast.sleep(0, 1.5)
+            batch = [self.message() for _ in range(self.dice.choice((1, 1, 1, 2, 5)))]
+            for _ in range(2):  # whoever does not know whether a send went through sends again
+                try:
+                    self.send_batch(queue, batch)
+                    break
+                except ServerError:
+                    self.cast.sleep(0.1, 1)
+                except DuplicateMessage:
+                    break
+
+    def send_batch(self, queue: Queue, batch: list[Outgoing]) -> None:
+        if len(batch) == 1:
+            m = batch[0]
+            options: dict[str, Any] = {"on_conflict": m.on_conflict, "expires_in": m.expires_in}
+            sents = [queue.send(m.payload, m.delay, id=m.id, max_retries=m.max_retries, **options)]
+        else:
+            sents = queue.send_many(batch)
+        for message, sent in zip(batch, sents, strict=True):
+            if sent.created or message.on_conflict == "replace":
+                self.cast.lives.acknowledged(message.payload)
+
+    def message(self) -> Outgoing:
+        self.cast.bodies += 1
+        delay = self.dice.choice((0, 0, 0.001, 0.05, self.dice.uniform(0, 4)))
+        return Outgoing(
+            b"m%d" % self.cast.bodies,
+            delay=delay,
+            id=self.dice.choice((None, f"n{self.dice.randrange(NAMES)}")),
+            on_conflict=self.dice.choice(get_args(OnConflict)),
+            expires_in=self.dice.choice((None, None, None, delay + 1)),
+            max_retries=self.dice.choice((0, 1, 3, 3)),
+        )
+
+
+class Worker(Actor):
+    """Runs the library's own consumer; its handlers do all that handlers may."""
+
+    consumer: Consumer | None = None
+    is_stopping = has_ended = False
+
+    def main(self) -> None:
+        queue, concurrency = self.cast.queue(), self.dice.randint(1, 3)
+        grace = self.dice.choice((0, 0.5, 30))
+        name = self.process.name
+        consumer = Consumer(queue, self.handle, concurrency=concurrency, shutdown_timeout=grace, name=name)
+        self.consumer = consumer
+        while not self.is_stopping:
+            self.process.serves_since = self.cast.stage.schedule.us
+            try:
+                consumer.run()
+            except ServerError:  # there was no connection to begin with
+                self.cast.sleep(0.1, 0.5)
+        self.has_ended = True
+
+    def stop(self) -> None:
+        self.process.spawn(self.end)
+
+    def end(self) -> None:
+        self.is_stopping, self.process.serves_since = True, None
+        while not self.has_ended:
+            if self.consumer is not None:
+                self.consumer.stop()  # in vain while it starts
+            self.cast.sleep(0.1, 0.5)
+
+    def handle(self, message: Message) -> Any:
+        self.cast.sleep(0, 0)  # to a thread of a dead process, this is the end
+        self.cast.lives.started(message, strict=True)
+        lease = self.cast.lease
+        long = self.dice.choice((0.01, 0.01, 0.01, 0.1, lease, 2.5 * lease))
+        self.cast.sleep(0, 0.02 if self.cast.is_calm else long)
+        act = "done" if self.cast.is_calm else self.dice.choice((*["done"] * 8, *self.ACTS))
+        return self.ACTS[act](self, message) if act in self.ACTS else self.done(message)
+
+    def done(self, message: Message) -> None:
+        self.cast.lives.finished(message)
+
+    def fail(self, message: Message) -> None:
+        raise ValueError(f"no luck with {message.id}")
+
+    def say_no(self, _: Message) -> bool:
+        return False
+
+    def reject(self, _: Message) -> None:
+        raise Reject("unwanted")
+
+    def ask_for_time(self, _: Message) -> None:
+        raise RetryAfter(self.dice.choice((0, 0.2)))
+
+    def die(self, _: Message) -> None:
+        if self.cast.is_fair:
+            raise Reject("unwanted")
+        self.cast.stage.schedule.after(0, self.process.crash)
+        self.cast.stage.fiber.pause()
+
+    def settle_itself(self, message: Message) -> None:
+        """Do the work, and ack before the handler returns."""
+        self.cast.lives.finished(message)
+        with contextlib.suppress(StaleReceipt, ServerError):
+            message.ack()
+        self.cast.sleep(0, 0.1)
+
+    ACTS: ClassVar[dict[str, Callable[..., Any]]] = {
+        "fail": fail,
+        "say_no": say_no,
+        "reject": reject,
+        "ask_for_time": ask_for_time,
+        "die": die,
+        "settle_itself": settle_itself,
+    }
+
+
+class Receiver(Actor):
+    """Pulls messages, and settles them in all ways, some of them twice, late, or not at all."""
+
+    def main(self) -> None:
+        queue = self.cast.queue()
+        while not self.cast.is_calm:
+            with contextlib.suppress(ServerError):
+                for message in queue.receive(self.dice.randint(1, 4), wait=self.dice.choice((0, 0.5))):
+                    self.cast.lives.started(message, strict=False)
+                    self.settle(message)
+            self.cast.sleep(0, 1.5)
+
+    def settle(self, message: Message) -> None:
+        now = self.cast.stage.schedule.us
+        self.process.troubles.append((now, float("inf")))  # it may well forget a message
+        self.cast.sleep(0, self.dice.choice((0.01, 0.5, 1.2 * self.cast.lease)))
+        for _ in range(self.dice.choice((0, 1, 1, 1, 2))):
+            how = self.dice.choice(("ack", "ack", "nack", "release", "reject", "extend"))
+            with contextlib.suppress(StaleReceipt, ServerError):
+                if how == "ack":
+                    self.cast.lives.finished(message)
+                arguments: dict[str, Any] = {"nack": 0.2, "reject": "unwanted", "extend": self.cast.lease}
+                getattr(message, how)(*([arguments[how]] if how in arguments else []))
+
+
+class Keeper(Actor):
+    """Cancels, reschedules, requeues, purges, pauses, and looks."""
+
+    def main(self) -> None:
+        queue = self.cast.queue()
+        while not self.cast.is_calm:
+            self.cast.sleep(0, 0.6)
+            with contextlib.suppress(ServerError):
+                self.keep(queue, self.dice.choice([*self.cast.lives.present, "none"]))
+
+    def keep(self, queue: Queue, id: str) -> None:
+        act = self.dice.randrange(12)
+        if act < 3:
+            queue.cancel(id)
+        elif act < 6:
+            queue.reschedule(id, self.dice.choice((0, 0.1, 2)))
+        elif act == 6:
+            queue.dead.requeue("all" if self.dice.random() < 0.5 else id, self.dice.choice((0, 0.1)))
+        elif act == 7 and self.dice.random() < 0.5:
+            queue.purge(self.dice.choice(PURGEABLE))
+        elif act == 8:
+            queue.dead.purge(older_than=1)
+        elif act == 9:
+            queue.collect_garbage()
+        elif act == 10:
+            queue.pause()
+            self.cast.sleep(0, 1)
+            queue.resume()
+        else:
+            queue.get(id)
+            queue.peek(self.dice.choice(PURGEABLE))
+            queue.stats()

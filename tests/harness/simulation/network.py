@@ -1,0 +1,171 @@
+"""The way to the server: each call of a trip arrives at a time of its own, and the trip may break anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from delayq.calls import Call
+from delayq.connection import Connection
+from delayq.errors import DelayqError, ServerUnreachable
+from tests.harness.simulation.fibers import Process, Stage
+from tests.harness.simulation.schedule import Event
+from tests.harness.simulation.server import Server
+
+TRIES = 4  # as redis-py does with the settings of delayq.clients
+PAUSE_US = (100_000, 200_000)  # before each further one, doubling
+TIMEOUT_US = 5_000_000
+SLOW_US, LONGEST_US = 100_000, 3_000_000  # of what lags
+
+
+@dataclass
+class Weather:
+    """How likely faults are, each as a share of all trips.
+
+    Attributes:
+        cuts: the connection breaks before one of the calls has arrived, or before the replies have.
+        lags: a call or the replies take up to seconds.
+    """
+
+    cuts: float = 0.0
+    lags: float = 0.0
+
+
+@dataclass(eq=False)
+class Trip:
+    """Calls under way.
+
+    Attributes:
+        cut: the number of calls that arrive before the connection breaks, or None.
+        late: the calls that were cut off arrive all the same, once nobody waits for them.
+        is_over: nobody waits any more.
+    """
+
+    process: Process
+    calls: Sequence[Call[Any]]
+    wake: Event
+    cut: int | None
+    late: bool
+    replies: list[Any] = field(default_factory=list)
+    is_whole: bool = False
+    is_over: bool = False
+
+
+class Network:
+    """Carries trips to the server, and its bells' tokens back.
+
+    Attributes:
+        down_until: the server cannot be reached until then, in microseconds.
+    """
+
+    def __init__(self, stage: Stage, server: Server) -> None:
+        self.weather = Weather()
+        self.down_until = 0
+        self._trips: list[Trip] = []
+        self._stage = stage
+        self._schedule = stage.schedule
+        self._dice = stage.schedule.dice
+        self._server = server
+
+    @property
+    def is_down(self) -> bool:
+        return self._schedule.us < self.down_until
+
+    @property
+    def has_stragglers(self) -> bool:
+        """Whether calls are still under way for which nobody waits."""
+        return any(trip.is_over for trip in self._trips)
+
+    def run(self, calls: Sequence[Call[Any]], repeat: bool) -> list[Any]:
+        """Run calls for the process whose thread this is; as `Connection.run`."""
+        repeat = repeat and all(call.repeats for call in calls)
+        for number in range(TRIES if repeat else 1):
+            if number:
+                self._stage.fiber.sleep(self._dice.uniform(*PAUSE_US) * 2 ** (number - 1))
+            replies = self._attempt(calls)
+            if replies is not None:
+                pairs = zip(calls, replies, strict=True)
+                return [reply if isinstance(reply, DelayqError) else call.read(reply) for call, reply in pairs]
+        raise ServerUnreachable("the connection broke")
+
+    def latency(self, process: Process) -> int:
+        """Return how long something is under way from or to a process, in microseconds."""
+        if self._dice.random() >= self.weather.lags:
+            return self._dice.randint(50, 1000)
+        us = self._dice.randint(SLOW_US, LONGEST_US)
+        process.troubles.append((self._schedule.us, self._schedule.us + us))
+        return us
+
+    def _attempt(self, calls: Sequence[Call[Any]]) -> list[Any] | None:
+        fiber = self._stage.fiber
+        cut = self._dice.randint(0, len(calls)) if self._dice.random() < self.weather.cuts else None
+        trip = Trip(fiber.process, calls, fiber.waker(), cut, self._dice.random() < 0.3)
+        self._trips.append(trip)
+        self._schedule.after(self.latency(fiber.process), lambda: self._arrive(trip))
+        self._schedule.after(TIMEOUT_US, trip.wake)
+        try:
+            fiber.pause()
+        finally:
+            trip.is_over = True
+        return trip.replies if trip.is_whole else None
+
+    def _arrive(self, trip: Trip) -> None:
+        """Let the next call of a trip run, and what follows it."""
+        done = len(trip.replies)
+        if self.is_down or done == trip.cut:
+            self._break(trip)
+            if trip.late and not self.is_down:
+                trip.cut = None
+                self._schedule.after(self._dice.randint(SLOW_US, TIMEOUT_US), lambda: self._straggle(trip))
+            else:
+                self._trips.remove(trip)
+            return
+        if trip.process.is_dead and not trip.late:
+            self._trips.remove(trip)
+            return
+        trip.replies.append(self._server.execute(trip.process, trip.calls[done]))
+        if done + 1 < len(trip.calls):
+            self._schedule.after(self._dice.choice((1, 1, 50, 200)), lambda: self._arrive(trip))
+            return
+        self._trips.remove(trip)
+        if trip.cut is None:
+            self._schedule.after(self.latency(trip.process), lambda: self._return(trip))
+        else:
+            self._break(trip)
+
+    def _break(self, trip: Trip) -> None:
+        """Let the client notice that the connection is broken."""
+        us = self._dice.randint(50, 5000)
+        trip.process.troubles.append((self._schedule.us, self._schedule.us + us))
+        self._server.note(trip.process, f"cut after {len(trip.replies)} of {len(trip.calls)}")
+        self._schedule.after(us, trip.wake)
+
+    def _straggle(self, trip: Trip) -> None:
+        """Let the calls run that a server has held back, for a client that has given up."""
+        self._trips.remove(trip)
+        trip.process.troubles.append((self._schedule.us, self._schedule.us))
+        for call in trip.calls[len(trip.replies) :]:
+            self._server.execute(trip.process, call)
+
+    def _return(self, trip: Trip) -> None:
+        trip.is_whole = not trip.is_over
+        trip.wake()
+
+
+class SimulatedConnection(Connection):
+    """Stands for `delayq.connection.Connection`."""
+
+    def __init__(self, network: Network, connect: Callable[[], Any], shared: bool = False) -> None:
+        super().__init__(connect, shared)
+        self._network = network
+
+    @property
+    def client(self) -> Any:
+        return self._network
+
+    def leave(self, client: Any) -> None:
+        """Leave it as it is: nothing was opened."""
+
+    def run(self, calls: Sequence[Call[Any]], repeat: bool = True) -> list[Any]:
+        return self._network.run(calls, repeat)

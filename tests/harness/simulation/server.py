@@ -1,0 +1,143 @@
+"""The real server, one call at a time: what each call did is written down, and what must hold is checked after it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from delayq import urls
+from delayq.calls import Call, Script, as_is
+from delayq.connection import Connection
+from delayq.errors import DelayqError, StaleReceipt
+from delayq.keys import STATES
+from tests.harness.simulation.fibers import Process
+from tests.harness.simulation.follower import Follower
+from tests.harness.simulation.lives import Violation
+from tests.harness.simulation.schedule import Now, Schedule
+
+READING = frozenset({"find", "open", "rest", "stats", "watch"})  # after these, no message can be elsewhere
+LONGEST = 40  # characters of a value in the trace
+CHECKED = (*STATES, "attempts", "errors", "reasons", "stats", "meta", "cancelled", "bell")
+
+
+class Invariants(Script):
+    """The script that looks at a shard after each call."""
+
+    def __init__(self) -> None:
+        self.name = "invariants"
+        self.text = (Path(__file__).parent / "invariants.lua").read_text()
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+class Server:
+    """Runs calls on a real server.
+
+    Args:
+        connection: to it; there is nothing on it.
+
+    Attributes:
+        trace: one line an event.
+        on_token: is told the key of a bell that has a token.
+    """
+
+    def __init__(self, schedule: Schedule, connection: Connection, follower: Follower) -> None:
+        self.trace: list[str] = []
+        self.on_token: Callable[[str], None] = lambda _: None
+        self._schedule = schedule
+        self._connection = connection
+        self._follower = follower
+        self._digests: dict[str, bytes] = {}
+        self._garbage: dict[str, int] = {}
+        self._loaded: set[str] = set()
+
+    @property
+    def shards(self) -> list[str]:
+        """What the keys of each shard begin with, as far as they were asked for."""
+        return list(self._garbage)
+
+    @property
+    def has_garbage(self) -> bool:
+        return any(self._garbage.values())
+
+    def execute(self, process: Process, call: Call[Any]) -> Any:
+        """Run one call of a process; return the reply as it came, or the server's error.
+
+        The timer lives by the server's own clock, and is made to last.
+        """
+        us = self._schedule.server_us
+        now = f"{us // 1000}.{us % 1000:03}"
+        args = tuple(now if isinstance(arg, Now) else arg for arg in call.args)
+        name = call.script.name if call.script else str(call.args[0])
+        asked = Call(call.key, args, as_is, call.script)
+        shard = call.key[: call.key.index("}:") + 2]
+        argv = args[1 + int(args[0]) :] if call.script else args[1:]
+        if call.script is None or name in READING:
+            reply = self._run(name, [asked, Call(call.key, ("PERSIST", shard + "timer"), as_is)])[0]
+            self.note(process, f"{name} {told(argv)} -> {told(reply)}")
+            return reply
+        listed = [_first_ids(call.key, argv)] if name == "purge" else []
+        *before, reply, (wrong, digest, tokens, garbage) = self._run(name, [*listed, asked, invariants(shard)])
+        self.note(process, f"{name} {told(argv)} -> {told(reply)}  #{digest[:8].decode()}")
+        if wrong:
+            raise Violation(f"after {name} of {process.name}: {wrong.decode()}")
+        refused = isinstance(reply, StaleReceipt) or (name == "ack" and not any(reply))
+        if refused and self._digests[shard] != digest:
+            raise Violation(f"{name} of {process.name} was refused as stale, and has changed something")
+        if isinstance(reply, DelayqError) and not refused:
+            raise Violation(f"{name} of {process.name} failed: {reply}")
+        self._digests[shard], self._garbage[shard] = digest, garbage
+        self._follower.saw(process, shard, name, argv, before[0] if before else reply)
+        if tokens:
+            self.on_token(shard + "bell")
+        return reply
+
+    def _run(self, name: str, calls: list[Call[Any]]) -> list[Any]:
+        if name in self._loaded:
+            return self._connection.run(calls)
+        self._loaded.add(name)  # its text is sent in a second trip, after all else of the first
+        return [self._connection.run([call])[0] for call in calls]
+
+    def take_token(self, key: str) -> bool:
+        """Take the token out of a bell; return whether there was one."""
+        (token,) = self._connection.run([Call(key, ("LPOP", key), as_is)])
+        return token is not None
+
+    def forget_scripts(self) -> None:
+        """Do as SCRIPT FLUSH does."""
+        self._connection.run([Call("", ("SCRIPT FLUSH",), as_is)])
+        self._loaded.clear()
+
+    def note(self, process: Process | None, text: str) -> None:
+        """Write an event down."""
+        self.trace.append(f"{self._schedule.us / 1000:12.3f} {process.name if process else '-':10} {text}")
+
+
+@cache
+def invariants(shard: str) -> Call[Any]:
+    """Return the call that looks at a shard, by what its keys begin with."""
+    keys = [shard + name for name in CHECKED]
+    return Call(keys[0], (len(keys), *keys, shard + "msg:"), as_is, Invariants())
+
+
+def _first_ids(key: str, argv: tuple[Any, ...]) -> Call[Any]:
+    """Return the call that lists what a purge will discard."""
+    _, up_to, limit = argv
+    return Call(key, ("ZRANGE", key, "-inf", up_to, "BYSCORE", "LIMIT", 0, limit), as_is)
+
+
+def told(value: Any) -> str:
+    """Return a value as the trace shows it."""
+    if isinstance(value, list | tuple):
+        return f"[{' '.join(map(told, value))}]"
+    if isinstance(value, DelayqError):
+        return type(value).__name__
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def connect(url: str) -> Connection:
+    """Return a connection for a `Server`."""
+    return Connection(lambda: urls.connect(url))
