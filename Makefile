@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 
-.PHONY: help demo bench bench-short chaos test lint types wheel-test
+.PHONY: help demo bench bench-short chaos test test-all lint types wheel-test
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -25,7 +25,10 @@ bench-short: $(VENV)/.installed  ## find out within a minute whether delayq has 
 chaos: $(VENV)/.installed-dev  ## play faults on real servers, for long (ARGS: such as --only kill_consumers; see --help)
 	@$(BIN)/python -m tests.harness.chaos $(ARGS)
 
-test: $(VENV)/.installed-dev  ## run the tests (ARGS: of pytest)
+test: $(VENV)/.installed-dev  ## run the tests that tell whether a change is sound, in minutes (ARGS: of pytest)
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 -m "not full" $(ARGS)
+
+test-all: $(VENV)/.installed-dev  ## run all tests: also those of Spark, browsers, clusters, older servers (ARGS: of pytest)
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## ruff: rules and format (ARGS: of both, such as paths)

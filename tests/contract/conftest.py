@@ -18,18 +18,14 @@ from delayq.times import from_ms
 from tests.harness.awaiting import Awaited, Awaiting
 from tests.harness.servers import PATIENT, RedisServer
 
-CLIENTS: dict[str, dict[str, Any]] = {
-    "redis": {},
-    "redis-decoding": {"decode_responses": True},
-    "redis-resp3": {"protocol": 3},
+FACES = ("redis", "aio")
+# What a client may do otherwise, and shards: for all cases on each face, two differences at a time.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "redis-resp3-decoding": {"protocol": 3, "decode_responses": True},
     "redis-shards": {},
-    "fakeredis": {},
-    "fakeredis-shards": {},
-    "aio": {},
     "aio-decoding": {"decode_responses": True},
-    "aio-resp3": {"protocol": 3},
-    "aio-shards": {},
-    "aio-fakeredis": {},
+    "aio-resp3-shards": {"protocol": 3},
+    "fakeredis": {},
 }
 NOWHERE = "redis://127.0.0.1:1/0"  # what is in memory must not even try to connect
 
@@ -42,7 +38,18 @@ class Now(Clock):
         self.advance(seconds)
 
 
-@pytest.fixture(params=CLIENTS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a case on both faces, and outside of `make test` on all kinds of clients, too.
+
+    What does not depend on the face, as the check of an argument, is marked `same_on_all_clients`.
+    """
+    if "kind" in metafunc.fixturenames:
+        same = metafunc.definition.get_closest_marker("same_on_all_clients") is not None
+        variants = [] if same else [pytest.param(kind, marks=pytest.mark.full) for kind in VARIANTS]
+        metafunc.parametrize("kind", [*FACES[: 1 if same else 2], *variants], indirect=True)
+
+
+@pytest.fixture
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -54,7 +61,7 @@ def client(kind: str, now: Now, request: pytest.FixtureRequest) -> Iterator[redi
         yield now.client
         return
     server: RedisServer = request.getfixturevalue("redis_server")
-    with server.client(**({} if kind.startswith("aio") else CLIENTS[kind])) as client:
+    with server.client(**({} if kind.startswith("aio") else VARIANTS.get(kind, {}))) as client:
         yield client
 
 
@@ -78,7 +85,7 @@ def make(kind: str, client: redis.Redis, now: Now, request: pytest.FixtureReques
     awaiting: Awaiting | None = None
     if kind.startswith("aio"):
         url = None if "fakeredis" in kind else request.getfixturevalue("redis_server").url
-        awaiting = Awaiting(client, url, **PATIENT | CLIENTS[kind])
+        awaiting = Awaiting(client, url, **PATIENT | VARIANTS.get(kind, {}))
 
     def make(name: str = "jobs", **options: Any) -> Queue:
         given: dict[str, Any] = {"shards": 3 if kind.endswith("shards") else 1} | options

