@@ -101,6 +101,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(name, [default] if same_on_all else on_each, indirect=True)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Let `make test` not even import the tests of Spark: all of them are `full`."""
+    return True if collection_path.name == "spark" and config.option.markexpr == "not full" else None
+
+
 def pytest_runtest_teardown() -> None:
     """Let no test's `capture_logs` or `configure` decide where the next one's lines go: they would go to stdout."""
     structlog.reset_defaults()
