@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -28,6 +29,12 @@ def modules() -> dict[str, Path]:
             parts = (package, *path.relative_to(folder).with_suffix("").parts)
             found[".".join(parts).removesuffix(".__init__")] = path
     return found
+
+
+@cache
+def syntax(module: str) -> ast.Module:
+    """The syntax tree of a module that ships."""
+    return ast.parse(modules()[module].read_text())
 
 
 @cache

@@ -30,6 +30,7 @@ def test_number(number):
 """
 
 
+@pytest.mark.full
 def test_all_but_the_fatal_tests_pass_and_each_runs_once(tmp_path: Path) -> None:
     fatal = (4, 11)
     guard = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"] | {"faulthandler_timeout": SECONDS}

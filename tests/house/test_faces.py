@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import pytest
-
 import delayq
 from delayq import aio, doctor
 from delayq.aio import dead as aio_dead
@@ -34,7 +32,9 @@ AWAITED_OTHERWISE = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
 NOT_AWAITED = {"__init__", "__repr__", "handler", "batch_handler", "cron", "tail"}  # they do no I/O
 FOR_TESTING = {"served_by"}  # for delayq.testing, which runs queues of the sync face
 
-pair = pytest.mark.parametrize(("sync", "awaited"), PAIRS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+
+def dotted(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__name__}"
 
 
 def methods(cls: type) -> dict[str, Any]:
@@ -53,26 +53,45 @@ def shape(function: Any) -> list[tuple[str, Any, Any]]:
     return [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
 
 
-@pair
-def test_faces_have_the_same_names_parameters_and_defaults(sync: type, awaited: type):
-    expected = {AWAITED_OTHERWISE.get(name, name): shape(function) for name, function in methods(sync).items()}
-    assert {name: shape(function) for name, function in methods(awaited).items()} == expected
+def test_faces_have_the_same_names_parameters_and_defaults():
+    shapes = {
+        dotted(awaited): (
+            {AWAITED_OTHERWISE.get(name, name): shape(function) for name, function in methods(sync).items()},
+            {name: shape(function) for name, function in methods(awaited).items()},
+        )
+        for sync, awaited in PAIRS
+    }
+    differing = {
+        f"{cls}.{name}": (sync.get(name), awaited.get(name))
+        for cls, (sync, awaited) in shapes.items()
+        for name in {*sync, *awaited}
+        if sync.get(name) != awaited.get(name)
+    }
+    assert differing == {}, "methods, with their parameters in either face"
 
 
-@pair
-def test_what_does_io_is_awaited_and_nothing_else(sync: type, awaited: type):
-    own = {name: function for name, function in methods(awaited).items() if name in vars(awaited)}
-    coroutines = {name for name, function in own.items() if inspect.iscoroutinefunction(function)}
-    assert coroutines == set(own) - NOT_AWAITED
-    assert not [name for name, function in methods(sync).items() if inspect.iscoroutinefunction(function)]
+def test_async_face_awaits_what_does_io_and_nothing_else():
+    wrong = {}
+    for _, awaited in PAIRS:
+        own = {name: function for name, function in methods(awaited).items() if name in vars(awaited)}
+        coroutines = {name for name, function in own.items() if inspect.iscoroutinefunction(function)}
+        if coroutines != set(own) - NOT_AWAITED:
+            wrong[dotted(awaited)] = coroutines ^ (set(own) - NOT_AWAITED)
+    assert wrong == {}
 
 
-@pair
-def test_faces_have_the_same_properties(sync: type, awaited: type):
+def test_sync_face_awaits_nothing():
+    found = [
+        (sync, name) for sync, _ in PAIRS for name, each in methods(sync).items() if inspect.iscoroutinefunction(each)
+    ]
+    assert found == []
+
+
+def test_faces_have_the_same_properties():
     def named(cls: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(cls, lambda each: isinstance(each, property))}
 
-    assert named(sync) == named(awaited)
+    assert {dotted(sync): named(sync) ^ named(each) for sync, each in PAIRS if named(sync) != named(each)} == {}
 
 
 def test_doctors_take_the_same():

@@ -7,11 +7,12 @@ A new module gets a place in LAYERS; a package stands for all modules in it, unl
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.harness.tree import modules
+from tests.harness.tree import modules, syntax
 
 LAYERS = (
     "errors log",
@@ -51,12 +52,13 @@ def rank(module: str) -> int:
     return RANKS.get(place(module), 0)
 
 
+@cache
 def imports(module: str) -> set[str]:
-    """All modules that ``module`` names in an import, wherever it stands: in functions and for types only, too."""
+    """All modules that ``module`` imports anywhere: also in functions, and for types only."""
     path = modules()[module]
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax(module)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -73,15 +75,18 @@ def own_imports(module: str) -> set[str]:
     return {name for name in imports(module) if name.split(".")[0] == "delayq"}
 
 
-@pytest.mark.parametrize("module", modules())
-def test_module_has_a_layer(module: str):
-    assert place(module) in PLACES, f"give {place(module)!r} a place in LAYERS"
+def test_every_module_has_a_layer():
+    homeless = {module for module in modules() if place(module) not in PLACES}
+    assert homeless == set(), "give each of these a place in LAYERS"
 
 
-@pytest.mark.parametrize("module", modules())
-def test_module_imports_nothing_above_its_layer(module: str):
-    above = {name for name in own_imports(module) if rank(name) > rank(module)}
-    assert not above, f"{module} is of layer {rank(module)}, and imports {above} from above it"
+def test_no_module_imports_from_above_its_layer():
+    above = {
+        module: names
+        for module in modules()
+        if (names := {name for name in own_imports(module) if rank(name) > rank(module)})
+    }
+    assert above == {}, "modules, and what each imports from a layer above its own"
 
 
 def test_imports_make_no_circle():
@@ -91,16 +96,24 @@ def test_imports_make_no_circle():
         pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
 
 
-@pytest.mark.parametrize("module", [module for module in modules() if place(module) in SANS_IO])
-def test_what_decides_does_no_io(module: str):
-    assert not {name.split(".")[0] for name in imports(module)} & IO
+def test_what_decides_does_no_io():
+    doing_io = {
+        module: names
+        for module in modules()
+        if place(module) in SANS_IO and (names := {name.split(".")[0] for name in imports(module)} & IO)
+    }
+    assert doing_io == {}, "modules that decide, and what each imports for I/O"
 
 
-@pytest.mark.parametrize("name", sorted(SERVER))
-def test_what_reaches_a_server_knows_nothing_of_queues(name: str):
-    of_that_name = [module for module in modules() if place(module) == name]
-    assert of_that_name, f"no module {name!r}: strike it from SERVER"
-    assert {place(used) for module in of_that_name for used in own_imports(module)} <= SERVER_NEEDS
+def test_what_reaches_a_server_knows_nothing_of_queues():
+    of_servers = [module for module in modules() if place(module) in SERVER]
+    assert {place(module) for module in of_servers} == SERVER, "a name in SERVER has no module: remove it"
+    beyond = {
+        module: names
+        for module in of_servers
+        if (names := {place(used) for used in own_imports(module)} - SERVER_NEEDS)
+    }
+    assert beyond == {}, "modules that reach a server, and what each imports of queues"
 
 
 def test_every_name_in_the_rules_is_in_a_layer():

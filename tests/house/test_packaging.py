@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import delayq
-from tests.harness.tree import PACKAGE_FOLDERS, ROOT, modules, pyproject
+from tests.harness.tree import PACKAGE_FOLDERS, ROOT, modules, pyproject, syntax
 
 SETUPTOOLS = pyproject()["tool"]["setuptools"]
 
@@ -55,7 +55,7 @@ def test_every_file_beside_the_modules_is_package_data():
 def test_version_is_written_in_delayq_alone():
     assert SETUPTOOLS["dynamic"]["version"] == {"attr": "delayq.__version__"}
     assert re.fullmatch(r"\d+\.\d+\.\d+", delayq.__version__)
-    holders = [name for name, path in modules().items() if delayq.__version__ in strings(path)]
+    holders = [module for module in modules() if delayq.__version__ in strings(module)]
     assert holders == ["delayq"]
 
 
@@ -69,6 +69,9 @@ def test_oldest_python_is_the_same_everywhere():
     assert classifiers[0].endswith(oldest)
 
 
-def strings(path: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(path.read_text()))
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+def strings(module: str) -> set[str]:
+    return {
+        node.value
+        for node in ast.walk(syntax(module))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
