@@ -31,6 +31,8 @@ from tests.harness.servers import RedisServer, free_port
 from tests.harness.tree import ROOT
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 DEPLOY = ROOT / "examples" / "deploy"
 REDIS = "redis://redis:6379/0"
 DELAYQ = Path(sys.prefix) / "bin" / "delayq"

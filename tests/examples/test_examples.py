@@ -21,7 +21,7 @@ ROUNDING = 0.01  # of the seconds that the examples print
 Run = Callable[..., str]
 
 
-@pytest.fixture(params=["embedded store", "server"])
+@pytest.fixture(params=[pytest.param(store, marks=pytest.mark.full) for store in ("embedded store", "server")])
 def run(request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServer) -> Run:
     """``run(name, *arguments)``: run an example to its good end, and return what it has printed."""
 
@@ -76,12 +76,14 @@ def test_unpaid_orders_are_cancelled_when_their_time_is_up(run: Run):
     assert "order-1: paid\norder-2: cancelled\norder-3: cancelled\n" in printed
 
 
+@pytest.mark.full
 def test_time_to_pay_that_is_too_short_is_refused(tmp_path: Path):
     done = execute("order_timeout.py", "--after", "0", folder=tmp_path)
     assert done.returncode == 2
     assert "0.1 or more" in done.stderr
 
 
+@pytest.mark.full
 def test_tests_of_an_example_pass_without_a_server(tmp_path: Path):
     done = execute("test_trial.py", folder=tmp_path, DELAYQ_URL="redis://127.0.0.1:1/0")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -153,6 +155,7 @@ def test_reports_are_written_in_batches_and_what_no_table_takes_is_refused_alone
     assert lines[1:] == ["cellar: 498 rows", "new: 2 rows", "roof: 499 rows", "dead: 'warm' is no number"]
 
 
+@pytest.mark.parametrize("run", ["server", pytest.param("embedded store", marks=pytest.mark.full)], indirect=True)
 def test_each_step_of_a_chain_sends_the_next_one_once(run: Run):
     printed = run("chain.py")
     for order in ("order-1", "order-2", "order-3"):
@@ -174,6 +177,7 @@ def test_handler_that_never_ends_or_crashes_costs_its_own_message_alone(run: Run
     ]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)  # seconds: a program of Spark's
 def test_each_user_is_reminded_once_at_nine_while_redis_holds_hours(redis_server: RedisServer, tmp_path: Path):
     words = ["--users", "20000", "--days", "2"]

@@ -8,6 +8,7 @@ from benchmarks import awaited, own
 from benchmarks.server import BenchServer
 
 
+@pytest.mark.full
 def test_each_measure_is_taken_in_turn_with_the_bare_scripts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(awaited, "WAIT_SECONDS", 0.0001)
     said: list[str] = []

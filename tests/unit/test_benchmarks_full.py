@@ -52,6 +52,7 @@ def test_section_that_fails_is_told_of_and_the_next_one_runs(out: Path, capsys: 
     assert (out / "results.svg").read_text().startswith("<svg ")
 
 
+@pytest.mark.full
 def test_figures_of_other_sections_are_kept(out: Path, monkeypatch: pytest.MonkeyPatch):
     Full(out, SCALE, [], lambda _: None).run(["idle_own", "cost"], merge=False)
     cost = {"redis_cpu_us": 10.0, "commands": 0.1, "trips": 0.01, "lone_trips": 5}
@@ -63,6 +64,7 @@ def test_figures_of_other_sections_are_kept(out: Path, monkeypatch: pytest.Monke
     assert results(out)["own"] == {"cost": cost}
 
 
+@pytest.mark.full
 def test_reference_is_measured_before_and_after(out: Path):
     Full(out, SCALE, [], lambda _: None).run(["idle_own"], merge=False)
     reference = results(out)["reference"]

@@ -11,6 +11,7 @@ from benchmarks.server import BenchServer
 from delayq import Queue
 
 
+@pytest.mark.full
 def test_queue_is_measured_with_a_ledger_and_without_in_turn():
     said: list[str] = []
     with BenchServer() as server:

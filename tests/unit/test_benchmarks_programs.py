@@ -61,6 +61,7 @@ def test_program_without_a_head_runs_on_this_interpreter(tmp_path: Path):
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.full
 def test_environment_that_is_there_is_not_made_again_and_one_for_other_packages_is(tmp_path: Path):
     path = tmp_path / "peer.py"
     path.write_text('# /// script\n# dependencies = ["./nowhere"]\n# ///\n')
@@ -102,7 +103,7 @@ def test_what_a_peer_lacks_is_no_failure(tmp_path: Path):
 )
 def test_program_that_misbehaves_has_failed(program: str, said: str, tmp_path: Path):
     with pytest.raises(PeerFailed, match=said):
-        peer(tmp_path, program).ask("fill", "redis://h", 2 if "sleep" in program else PATIENCE)
+        peer(tmp_path, program).ask("fill", "redis://h", 0.1 if "sleep" in program else PATIENCE)
 
 
 def test_consumer_is_waited_for_until_it_is_ready_and_killed_in_the_end(tmp_path: Path):

@@ -10,6 +10,7 @@ from delayq import Consumer
 from delayq.metrics.serving import Answer, MetricsServer
 
 
+@pytest.mark.full
 def test_consumer_is_measured_scraped_and_not_in_turn():
     said: list[str] = []
     with BenchServer() as server:

@@ -69,7 +69,8 @@ def test_slow_log_is_kept_for_as_long_as_it_is_wanted(server: BenchServer):
     with server.slow_log(1000) as slow:
         server.client.eval(text, 0)
         assert slow == []
-    assert len(slow) == 1
+    scripts = [each for each in slow if each["command"].startswith(b"EVAL ")]  # a busy machine slows other commands
+    assert len(scripts) == 1
     assert longest_script(slow)["name"] == "sent whole"
     assert server.client.config_get("slowlog-log-slower-than") == {"slowlog-log-slower-than": "10000"}
 

@@ -45,7 +45,7 @@ def test_ratios_recorded_are_those_of_today_s_measures():
     assert set(short.read_recorded(short.RECORDED)) == set(short.MEASURES)
 
 
-@pytest.mark.parametrize(("planted", "code"), [(1000.0, 1), (0.001, 0)])
+@pytest.mark.parametrize(("planted", "code"), [(1000.0, 1), pytest.param(0.001, 0, marks=pytest.mark.full)])
 def test_exit_code_is_1_when_a_recorded_ratio_was_much_higher(
     planted: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -59,6 +59,7 @@ def test_exit_code_is_1_when_a_recorded_ratio_was_much_higher(
     assert [line.endswith(": slower than it was") for line in told] == [bool(code), False]
 
 
+@pytest.mark.full
 def test_recorded_ratios_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(short, "MEASURES", TINY)
     monkeypatch.setattr(machine, "LOOK_SECONDS", 0.01)

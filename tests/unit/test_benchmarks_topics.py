@@ -9,6 +9,7 @@ from benchmarks.server import BenchServer
 from delayq.group import Group
 
 
+@pytest.mark.full
 def test_topics_are_measured_in_turn_with_the_commands_themselves():
     said: list[str] = []
     with BenchServer() as server:

@@ -386,6 +386,7 @@ def frequent_switches() -> Iterator[None]:
     sys.setswitchinterval(usual)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("frequent_switches")
 @pytest.mark.parametrize("seed", range(2))
 def test_hundreds_of_threads_that_are_interrupted_at_random_all_come_to_an_end(seed: int) -> None:
