@@ -88,10 +88,14 @@ class World:
 
     # -- what runs ---------------------------------------------------------------------------------------------------
 
-    def server(self, version: str = "7.0", **options: Any) -> RedisServer:
-        """Start a server; by default it has on disk what it has answered. `options` are those of RedisServer."""
+    def server(self, **options: Any) -> RedisServer:
+        """Start a server; by default it has on disk what it has answered. `options` are those of RedisServer.
+
+        The long form prefers 7.0, where it is installed; the suite takes the newest, which everybody has.
+        """
         binaries = server_binaries()
-        binary = binaries.get(version) or next(reversed(binaries.values()))
+        newest = next(reversed(binaries.values()))
+        binary = self.pick(newest, binaries.get("7.0", newest))
         server = RedisServer(binary, **{"appendonly": True} | options)
         self._servers.append(server)
         return server

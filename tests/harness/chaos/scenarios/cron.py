@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections import defaultdict
 
@@ -10,6 +9,7 @@ from delayq.plan import occurrence_id
 from delayq.times import timestamp_ms
 from tests.harness.chaos import history
 from tests.harness.chaos.checker import Verdict
+from tests.harness.chaos.scenarios.kill_consumers import strike
 from tests.harness.chaos.world import Broken, World
 from tests.harness.waiting import eventually
 
@@ -39,9 +39,7 @@ def run(world: World) -> Verdict:
         began = time.monotonic()
         # What comes again does so a lease after the last kill: always at the same moment, it would be hit each time.
         time.sleep(world.dice.uniform(0, 0.5))
-        victim = busy_one(world, consumers)
-        consumers.remove(victim)
-        world.kill(victim)
+        strike(world, consumers, lambda: False, world.pick(60.0, 0.4))  # of a few kills, some must hit
         consumers.append(world.consumer(server.url, "work", **task))
         time.sleep(max(0.0, began + 1 - time.monotonic()))
     for name in starts:
@@ -64,23 +62,6 @@ def run(world: World) -> Verdict:
     if min(fired.values()) < kills // 2 or not stats.lease_lost:
         raise Broken(f"too little has happened: {fired}, {stats.lease_lost} leases lost; {verdict}")
     return verdict
-
-
-def busy_one(world: World, consumers: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Return a consumer of which a handler has just begun; any one when there is none for a while."""
-    shuffled = world.dice.sample(consumers, len(consumers))
-    found: list[subprocess.Popen[bytes]] = []
-
-    def look() -> bool:
-        for consumer in shuffled:
-            path = world.folder / f"consumer-{consumer.pid}.jsonl"
-            lines = path.read_bytes().splitlines() if path.exists() else []
-            if lines and b'"delivered"' in lines[-1]:
-                found.append(consumer)
-        return bool(found)
-
-    eventually(look, world.pick(20.0, 0.4))  # of a few kills, some must hit
-    return (found or shuffled)[0]
 
 
 def told_slots(world: World, starts: dict[str, int]) -> dict[str, int]:

@@ -40,11 +40,12 @@ class Cutter:
 def run(world: World) -> Verdict:
     """Every message that a producer was told of, in the end, is handled; each of those that it sent twice is one."""
     server = world.server()
+    lease = world.lease(LEASE)
     count, rate = world.pick((1_500, 300), (25_000, 500))
     outages = 0
-    with Proxy(server.socket, Cutter(world)) as proxy, Queue("work", url=server.url, lease=LEASE) as queue:
+    with Proxy(server.socket, Cutter(world)) as proxy, Queue("work", url=server.url, lease=lease) as queue:
         consumers = [
-            world.consumer(proxy.url, "work", lease=LEASE, work=0.001, fail_every=50) for _ in range(CONSUMERS)
+            world.consumer(proxy.url, "work", lease=lease, work=0.001, fail_every=50) for _ in range(CONSUMERS)
         ]
         producers = [
             world.producer(proxy.url, "work", name=f"p{number}", count=count, batch=3, rate=rate, again=True)

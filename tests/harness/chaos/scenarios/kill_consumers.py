@@ -65,10 +65,12 @@ def run(world: World) -> Verdict:
     return verdict
 
 
-def strike(world: World, consumers: list[subprocess.Popen[bytes]], is_over: Callable[[], bool]) -> None:
+def strike(
+    world: World, consumers: list[subprocess.Popen[bytes]], is_over: Callable[[], bool], seconds: float = 240
+) -> None:
     """Kill one of the consumers, stopped first, where its journal ends with a handler that has begun; it is no more.
 
-    Any of them, once nothing is left to be done.
+    Kills any of them once nothing is left to be done, or when none is caught within `seconds`.
     """
     shuffled = world.dice.sample(consumers, len(consumers))
     caught: list[subprocess.Popen[bytes]] = []
@@ -85,7 +87,7 @@ def strike(world: World, consumers: list[subprocess.Popen[bytes]], is_over: Call
             victim.send_signal(signal.SIGCONT)
         return False
 
-    eventually(lambda: is_caught() or is_over())
+    eventually(lambda: is_caught() or is_over(), seconds)
     victim = (caught or shuffled)[0]
     consumers.remove(victim)
     world.kill(victim)
