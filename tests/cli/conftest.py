@@ -1,14 +1,15 @@
 """Fixtures: the command line as a user runs it, on a private server.
 
+invoke    runs a command in this process: the first choice, since a process costs half a second
 delayq    runs a command to its end, in a process of its own
 start     starts one that goes on: `consume`
-invoke    runs a command in this process: cheaper, for what ends by itself and owns no process
 write     makes a file for send --file
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import logging
 import os
@@ -131,19 +132,41 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Invoke]:
-    """``invoke("send", "emails", "hello")``: click's Result, with stdout, stderr and exit_code."""
+    """``invoke("send", "emails", "hello", input=…, env=…)``: click's Result, with stdout, stderr and exit_code.
+
+    The command runs in the test's folder, and imports modules from it afresh. A program of --exec writes where this
+    process does: the fixture ``capfd`` has it.
+    """
     root, own = logging.getLogger(), logging.getLogger("delayq")
     handlers, level, own_level = list(root.handlers), root.level, own.level
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a module that is written again may keep its second and size
 
-    def call(*words: str, **options: Any) -> Result:
-        return CliRunner().invoke(main, words, env=environment, prog_name="delayq", **options)
+    def call(*words: str, env: dict[str, str] | None = None, **options: Any) -> Result:
+        importlib.invalidate_caches()
+        path = list(sys.path)
+        try:
+            return CliRunner().invoke(main, words, env=environment | (env or {}), prog_name="delayq", **options)
+        finally:
+            sys.path[:] = path
+            forget_modules(tmp_path)
 
     yield call
     root.handlers[:] = handlers
     root.setLevel(level)
     own.setLevel(own_level)
+    logging.disable(logging.NOTSET)  # as completion has it, which is not to speak
     structlog.reset_defaults()
+
+
+def forget_modules(folder: Path) -> None:
+    """Forget what was imported from a folder, and close the queues that it has made."""
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").is_relative_to(folder):
+            for each in vars(module).values():
+                if isinstance(each, Queue):
+                    each.close()
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ def test_every_figure_is_measured_and_no_key_is_left(delayq: Run, redis_client: 
     assert redis_client.keys() == [b"another"]
 
 
+@pytest.mark.full
 def test_example_of_the_help_is_told_in_words(delayq: Run, redis_client: redis.Redis):
     done = delayq("bench", "--short")
     assert done.returncode == 0, done.stderr
@@ -66,6 +67,7 @@ def test_example_of_the_help_is_told_in_words(delayq: Run, redis_client: redis.R
     assert redis_client.dbsize() == 0
 
 
+@pytest.mark.full
 def test_embedded_store_is_told_to_bound_the_rates(delayq: Run, folder: Path):
     done = delayq("bench", *TINY, "--json", "--url", f"embedded://{folder / 'store'}")
     assert done.returncode == 0, done.stderr
@@ -78,6 +80,7 @@ def connected(client: redis.Redis) -> set[str]:
     return {each["id"] for each in client.client_list()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_bench_leaves_no_key_and_no_process(number: int, start: Start, redis_client: redis.Redis):
     before = connected(redis_client)
@@ -90,6 +93,7 @@ def test_interrupted_bench_leaves_no_key_and_no_process(number: int, start: Star
     assert eventually(lambda: not connected(redis_client) - before)
 
 
+@pytest.mark.full
 def test_consumer_s_process_ends_with_the_command_that_was_killed(start: Start, redis_client: redis.Redis):
     before = connected(redis_client)
     bench = start("bench", "--messages", "100000")

@@ -11,13 +11,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from delayq.cli import candidates
 
 from delayq import Queue, Topic
-from tests.cli.conftest import COMMAND, Run
+from tests.cli.conftest import Invoke, Run
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -108,9 +109,9 @@ class Bash:
 
 
 @pytest.fixture
-def bash(home: Path, tmp_path: Path, environment: dict[str, str], delayq: Run) -> Iterator[Bash]:
+def bash(home: Path, tmp_path: Path, environment: dict[str, str], invoke: Invoke) -> Iterator[Bash]:
     """A bash in which completion is installed with the line of the help."""
-    line = re.search(r"^ +bash +(.*)$", delayq("completion", "--help").stdout, re.MULTILINE)
+    line = re.search(r"^ +bash +(.*)$", invoke("completion", "--help").stdout, re.MULTILINE)
     assert line
     bash = Bash(home, tmp_path, environment)
     bash.run(line[1])
@@ -119,18 +120,20 @@ def bash(home: Path, tmp_path: Path, environment: dict[str, str], delayq: Run) -
 
 
 @pytest.fixture
-def offered(delayq: Run) -> Offered:
+def offered(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Offered:
     """``offered("delayq peek ")``: what bash gets to offer at the end of this line, without errors."""
 
-    def ask(line: str, program: Sequence[str] = PATIENT, **env: str) -> list[str]:
+    def ask(line: str, seconds: float = 120.0, **env: str) -> list[str]:
+        monkeypatch.setattr(candidates, "SECONDS", seconds)
         asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_WORDS": line, "COMP_WORDBREAKS": " :="}
-        done = delayq(env=asked | {"_DELAYQ_COMPLETE": "bash_complete"} | env, program=program)
-        assert (done.returncode, done.stderr) == (0, "")
+        done = invoke(env=asked | {"_DELAYQ_COMPLETE": "bash_complete"} | env)
+        assert (done.exit_code, done.stderr) == (0, "")
         return [word.removeprefix("plain,") for word in done.stdout.splitlines() if word]
 
     return ask
 
 
+@pytest.mark.full
 def test_bash_completes_what_is_typed(bash: Bash, queue: Queue):
     queue.send("payload", id="order-42", delay=3600)
     queue.send("payload", id="shop:7", delay=3600)
@@ -153,14 +156,19 @@ def test_bash_completes_what_is_typed(bash: Bash, queue: Queue):
     assert not (bash.folder / "ran").exists()  # the module was read, not run
 
 
-@pytest.mark.parametrize(
-    ("shell", "mark"), [("bash", "complete -o"), ("zsh", "#compdef delayq"), ("fish", "--command delayq")]
-)
-def test_script_of_each_shell_is_printed(shell: str, mark: str, delayq: Run):
-    done = delayq("completion", shell)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert mark in done.stdout
-    assert f"_DELAYQ_COMPLETE={shell}_complete" in done.stdout
+def test_script_of_each_shell_is_printed(invoke: Invoke):
+    for shell, mark in {"bash": "complete -o", "zsh": "#compdef delayq", "fish": "--command delayq"}.items():
+        done = invoke("completion", shell)
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert mark in done.stdout
+        assert f"_DELAYQ_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_program_is_asked_by_the_variable_of_the_script(delayq: Run, queue: Queue):
+    queue.send("payload")
+    line = {"COMP_LINE": "delayq peek em", "COMP_POINT": "14", "COMP_WORDS": "delayq peek em", "COMP_WORDBREAKS": " :="}
+    done = delayq(env=line | {"_DELAYQ_COMPLETE": "bash_complete"}, program=PATIENT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "plain,emails\n", "")
 
 
 @pytest.mark.parametrize(
@@ -170,15 +178,18 @@ def test_script_of_each_shell_is_printed(shell: str, mark: str, delayq: Run):
         ({"_DELAYQ_COMPLETE": "fish_complete", "COMP_WORDS": "delayq peek em", "COMP_CWORD": "em"}, "plain,emails\n"),
     ],
 )
-def test_other_shells_are_offered_the_same(asked: dict[str, str], answer: str, delayq: Run, queue: Queue):
+def test_other_shells_are_offered_the_same(
+    asked: dict[str, str], answer: str, invoke: Invoke, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(candidates, "SECONDS", 120.0)
     queue.send("payload")
-    done = delayq(env=asked, program=PATIENT)
-    assert (done.returncode, done.stdout, done.stderr) == (0, answer, "")
+    done = invoke(env=asked)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, answer, "")
 
 
-def test_unknown_shell_is_refused(delayq: Run):
-    done = delayq("completion", "tcsh")
-    assert done.returncode == 2
+def test_unknown_shell_is_refused(invoke: Invoke):
+    done = invoke("completion", "tcsh")
+    assert done.exit_code == 2
     assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in done.stderr
 
 
@@ -214,7 +225,7 @@ def test_server_that_does_not_answer_is_not_waited_for(offered: Offered, tmp_pat
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "silent.sock"))
         silent.listen()
-        assert offered("delayq peek ", program=COMMAND, DELAYQ_URL=f"unix://{tmp_path}/silent.sock") == []
+        assert offered("delayq peek ", seconds=candidates.SECONDS, DELAYQ_URL=f"unix://{tmp_path}/silent.sock") == []
         silent.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             silent.accept()[0].close()
@@ -222,12 +233,12 @@ def test_server_that_does_not_answer_is_not_waited_for(offered: Offered, tmp_pat
             silent.accept()
 
 
-def test_embedded_store_is_asked_when_there_is_one_and_not_made(offered: Offered, delayq: Run, tmp_path: Path):
+def test_embedded_store_is_asked_when_there_is_one_and_not_made(offered: Offered, invoke: Invoke, tmp_path: Path):
     folder = tmp_path / "shop"
     assert offered("delayq peek ", DELAYQ_URL="", DELAYQ_HOME=str(folder)) == []
     assert offered(f"delayq peek --url embedded://{folder} ") == []
     assert not folder.exists()
-    assert delayq("send", "orders", "payload", "--url", f"embedded://{folder}").returncode == 0
+    assert invoke("send", "orders", "payload", "--url", f"embedded://{folder}").exit_code == 0
     assert offered("delayq peek ", DELAYQ_URL="", DELAYQ_HOME=str(folder)) == ["orders"]
     assert offered(f"delayq peek --url embedded://{folder} ") == ["orders"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from delayq import Queue
-from tests.cli.conftest import Run, Start
+from tests.cli.conftest import Invoke, Start
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -38,6 +38,7 @@ async def deliver(message):
 @letters.handler
 async def post(message):
     await emails.send("from letters")
+    await emails.close()
 
 @plain.handler
 def file(message):
@@ -67,10 +68,10 @@ def emails(server: RedisServer) -> Iterator[Queue]:
         yield queue
 
 
-def test_async_handler_handles_what_is_due_and_its_lines_carry_the_message(delayq: Run, emails: Queue):
+def test_async_handler_handles_what_is_due_and_its_lines_carry_the_message(invoke: Invoke, emails: Queue):
     sent = emails.send("fails")
-    done = delayq("consume", "tasks:emails", "--max-messages", "2", "--log-format", "json")
-    assert done.returncode == 0, done.stderr
+    done = invoke("consume", "tasks:emails", "--max-messages", "2", "--log-format", "json")
+    assert done.exit_code == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert [(line["id"], line["attempt"]) for line in lines if line["event"] == "delivering"] == [
         (sent.id, 1),
@@ -79,19 +80,20 @@ def test_async_handler_handles_what_is_due_and_its_lines_carry_the_message(delay
     assert emails.stats().acked == 1
 
 
-def test_targets_of_both_faces_are_consumed_side_by_side(delayq: Run, server: RedisServer, emails: Queue):
+def test_targets_of_both_faces_are_consumed_side_by_side(invoke: Invoke, server: RedisServer, emails: Queue):
     names = ("letters", "plain", "orders")
     for name in names:
         with Queue(name, url=server.url) as queue:
             queue.send("x")
-    done = delayq("consume", *(f"tasks:{name}" for name in names), "--burst")
-    assert done.returncode == 0, done.stderr
+    done = invoke("consume", *(f"tasks:{name}" for name in names), "--burst")
+    assert done.exit_code == 0, done.stderr
     for name in names:
         with Queue(name, url=server.url) as queue:
             assert queue.stats().acked == 1
     assert emails.stats().sent == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("targets", [["tasks:emails"], ["tasks:emails", "tasks:letters", "tasks:orders"]])
 def test_sigterm_lets_an_async_handler_finish(targets: list[str], start: Start, emails: Queue, tmp_path: Path):
     emails.send("slow")
@@ -103,14 +105,14 @@ def test_sigterm_lets_an_async_handler_finish(targets: list[str], start: Start, 
     assert (stats.acked, stats.inside) == (1, 0)
 
 
-def test_no_server_is_told_in_one_line(delayq: Run, tmp_path: Path):
-    done = delayq("consume", "tasks:emails", "tasks:letters", "--url", f"unix://{tmp_path}/none")
-    assert done.returncode == 1
+def test_no_server_is_told_in_one_line(invoke: Invoke, tmp_path: Path):
+    done = invoke("consume", "tasks:emails", "tasks:letters", "--url", f"unix://{tmp_path}/none")
+    assert done.exit_code == 1
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_queue_with_functions_of_schedules_only_is_consumed_and_its_lines_carry_the_message(delayq: Run):
-    done = delayq("consume", "tasks:ticks", "--max-messages", "1", "--log-format", "json")
-    assert done.returncode == 0, done.stderr
+def test_queue_with_functions_of_schedules_only_is_consumed_and_its_lines_carry_the_message(invoke: Invoke):
+    done = invoke("consume", "tasks:ticks", "--max-messages", "1", "--log-format", "json")
+    assert done.exit_code == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert [(line["queue"], line["attempt"]) for line in lines if line["event"] == "ticking"] == [("ticks", 1)]

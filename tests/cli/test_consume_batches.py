@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delayq import Outgoing, Queue
-from tests.cli.conftest import Run
+from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
 
 TASKS = """
@@ -32,13 +32,13 @@ sync.batch_handler(max_messages=10)(store)
 
 @pytest.mark.parametrize("target", ["sync", "awaited"])
 def test_batches_are_handled_and_their_lines_carry_how_many_they_are(
-    delayq: Run, server: RedisServer, tmp_path: Path, target: str
+    invoke: Invoke, server: RedisServer, tmp_path: Path, target: str
 ):
     (tmp_path / "tasks.py").write_text(TASKS)
     with Queue("rows", url=server.url) as queue:
         queue.send_many(Outgoing(n) for n in range(9))
-        done = delayq("consume", f"tasks:{target}", "--burst", "--log-format", "json")
-        assert done.returncode == 0, done.stderr
+        done = invoke("consume", f"tasks:{target}", "--burst", "--log-format", "json")
+        assert done.exit_code == 0, done.stderr
         lines = [json.loads(line) for line in done.stderr.splitlines()]
         assert [(line["queue"], line["messages"]) for line in lines if line["event"] == "storing"] == [("rows", 9)]
         assert (queue.stats().acked, queue.stats().retry) == (8, 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delayq import Outgoing, Queue
-from tests.cli.conftest import Run, Start
+from tests.cli.conftest import Invoke, Start
 from tests.harness import bookkeeping
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -53,52 +53,53 @@ def events(queue: Queue) -> list[str]:
         ["tasks:letters"],
         ["tasks:batched"],
         ["emails", "--exec", "true"],
-        ["tasks:emails", "--pool", "process"],
-        ["tasks:emails", "-p", "2"],
+        pytest.param(["tasks:emails", "--pool", "process"], marks=pytest.mark.full),
+        pytest.param(["tasks:emails", "-p", "2"], marks=pytest.mark.full),
     ],
     ids=" ".join,
 )
-def test_what_is_done_with_a_message_is_noted(delayq: Run, queue: Queue, words: list[str]):
+def test_what_is_done_with_a_message_is_noted(invoke: Invoke, queue: Queue, words: list[str]):
     queue.send_many(Outgoing(number) for number in range(4))
-    done = delayq("consume", *words, "--events", "--burst")
-    assert done.returncode == 0, done.stderr
+    done = invoke("consume", *words, "--events", "--burst")
+    assert done.exit_code == 0, done.stderr
     assert "warning" not in done.stderr
     assert queue.configuration().events == 100_000
     assert events(queue) == sorted(["promoted", "delivered", "acked"] * 4)
 
 
-def test_without_the_option_there_is_no_ledger(delayq: Run, queue: Queue):
+def test_without_the_option_there_is_no_ledger(invoke: Invoke, queue: Queue):
     queue.send("x")
-    assert delayq("consume", "tasks:emails", "--burst").returncode == 0
+    assert invoke("consume", "tasks:emails", "--burst").exit_code == 0
     assert queue.configuration().events is None
     assert events(queue) == []
 
 
-def test_ledger_that_is_kept_already_keeps_its_length(delayq: Run, queue: Queue):
+def test_ledger_that_is_kept_already_keeps_its_length(invoke: Invoke, queue: Queue):
     queue.configure(events=7000)
     queue.send("x")
-    assert delayq("consume", "tasks:emails", "--events", "--burst").returncode == 0
+    assert invoke("consume", "tasks:emails", "--events", "--burst").exit_code == 0
     assert queue.configuration().events == 7000
     assert bookkeeping.check(queue)["acked"] == 1
 
 
-def test_queue_of_a_module_that_wants_none_has_its_way(delayq: Run, queue: Queue):
+def test_queue_of_a_module_that_wants_none_has_its_way(invoke: Invoke, queue: Queue):
     queue.configure(events=True)
     queue.send("x")
-    assert delayq("consume", "tasks:quiet", "--events", "--burst").returncode == 0
+    assert invoke("consume", "tasks:quiet", "--events", "--burst").exit_code == 0
     assert queue.configuration().events is None
 
 
 @pytest.mark.parametrize("words", [["emails", "others", "--exec", "true"], ["tasks:letters", "tasks:others"]])
-def test_each_of_several_targets_has_a_ledger(delayq: Run, server: RedisServer, queue: Queue, words: list[str]):
+def test_each_of_several_targets_has_a_ledger(invoke: Invoke, server: RedisServer, queue: Queue, words: list[str]):
     with Queue("others", url=server.url) as other:
         for each in (queue, other):
             each.send("x")
-        assert delayq("consume", *words, "--events", "--burst").returncode == 0
+        assert invoke("consume", *words, "--events", "--burst").exit_code == 0
         for each in (queue, other):
             assert events(each) == ["acked", "delivered", "promoted"]
 
 
+@pytest.mark.full
 def test_operator_ends_the_ledger_while_consumers_go_on(start: Start, queue: Queue):
     consumer = start("consume", "emails", "--exec", "true", "--events")
     queue.send("x")

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from delayq import Consumer, Queue
-from tests.cli.conftest import Invoke, Run
+from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
 
 
@@ -52,11 +52,13 @@ def test_schedule_that_is_not_there_is_exit_code_1(invoke: Invoke, call: str):
     assert result.stderr == "delayq: schedule 'nightly' is not in queue cron\n"
 
 
-def test_command_of_a_schedule_is_run_by_a_consumer_that_hands_it_to_a_shell(invoke: Invoke, delayq: Run):
+def test_command_of_a_schedule_is_run_by_a_consumer_that_hands_it_to_a_shell(
+    invoke: Invoke, capfd: pytest.CaptureFixture[str]
+):
     assert invoke("cron", "add", "report", "@daily", "--exec", "echo the report; exit 0").exit_code == 0
     assert invoke("cron", "run", "report").stdout.startswith("sent ")
-    done = delayq("consume", "cron", "--exec", "sh", "--burst")
-    assert (done.returncode, done.stdout) == (0, "the report\n")
+    assert invoke("consume", "cron", "--exec", "sh", "--burst").exit_code == 0
+    assert capfd.readouterr().out == "the report\n"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_bad_input_is_one_line_and_exit_code_2(invoke: Invoke, words: list[str],
     assert invoke("cron", "list", "--json").stdout == ""
 
 
-def test_queue_of_schedules_alone_is_consumed(delayq: Run, tmp_path: Path):
+def test_queue_of_schedules_alone_is_consumed(invoke: Invoke, tmp_path: Path):
     (tmp_path / "jobs.py").write_text(
         "from delayq import Queue\n"
         "jobs = Queue('jobs')\n"
@@ -89,8 +91,8 @@ def test_queue_of_schedules_alone_is_consumed(delayq: Run, tmp_path: Path):
         "def pulse(message):\n"
         "    print('pulse')\n"
     )
-    done = delayq("consume", "jobs:jobs", "--max-messages", "1")
-    assert (done.returncode, done.stdout) == (0, "pulse\n")
+    done = invoke("consume", "jobs:jobs", "--max-messages", "1")
+    assert (done.exit_code, done.stdout) == (0, "pulse\n")
 
 
 # -- load --------------------------------------------------------------------------------------------------------------

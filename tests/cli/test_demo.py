@@ -29,27 +29,38 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_demo_in_a_pipe_and_on_a_terminal_and_on_a_server(
-    scratch: Path, start: Start, environment: dict[str, str], server: RedisServer
+@pytest.fixture
+def own_store(scratch: Path, environment: dict[str, str]) -> dict[str, str]:
+    """An environment in which the demo has a store of its own, in the empty folder."""
+    kept = {name: value for name, value in environment.items() if name != "DELAYQ_URL"}
+    return kept | {"TMPDIR": str(scratch)}
+
+
+def test_demo_in_a_pipe_tells_the_story_and_leaves_nothing_behind(
+    scratch: Path, start: Start, own_store: dict[str, str]
 ):
-    """All at once: each takes its eleven seconds."""
+    demo = start("demo", env=own_store)
+    said, trouble = demo.communicate(timeout=PATIENCE)
+    assert (demo.returncode, trouble) == (0, "")
+    assert_ends_in_its_summary(said)
+    assert_story_is_told(said)
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.full
+def test_demo_on_a_terminal_and_on_a_server(
+    scratch: Path, start: Start, own_store: dict[str, str], server: RedisServer
+):
+    """Both at once: each takes its eleven seconds."""
     control, end = pty.openpty()
-    own_store = {name: value for name, value in environment.items() if name != "DELAYQ_URL"}
-    own_store["TMPDIR"] = str(scratch)
-    plain = start("demo", env=own_store)
     live = start("demo", env=own_store | {"TERM": "xterm", "LINES": "40"}, stdout=end, stderr=end)
     on_server = start("demo", "--url", server.url)
     os.close(end)
     shown = read_all(control)
-    said, trouble = plain.communicate(timeout=PATIENCE)
     elsewhere, _ = on_server.communicate(timeout=PATIENCE)
-    assert (plain.returncode, live.wait(), on_server.returncode) == (0, 0, 0), trouble + shown
-    assert trouble == ""
-    for told in (said, elsewhere, shown.replace("\r\n", "\n")):
-        assert SUMMARY in told
-        assert re.search(r"lateness  half under \S+, all under \S+; none early\n", told)
-        assert told.endswith("doctor    healthy\n")
-    assert_story_is_told(said)
+    assert (live.wait(), on_server.returncode) == (0, 0), shown
+    for told in (elsewhere, shown.replace("\r\n", "\n")):
+        assert_ends_in_its_summary(told)
     assert_table_moves(shown)
     assert list(scratch.iterdir()) == []
     with server.client() as client:
@@ -70,6 +81,12 @@ def test_lines_that_threads_say_at_once_come_in_the_order_of_their_times(monkeyp
     view.say("first")
     other.join()
     assert [line.split()[1] for line in lines] == ["first", "other"]
+
+
+def assert_ends_in_its_summary(told: str) -> None:
+    assert SUMMARY in told
+    assert re.search(r"lateness  half under \S+, all under \S+; none early\n", told)
+    assert told.endswith("doctor    healthy\n")
 
 
 def assert_story_is_told(said: str) -> None:
@@ -99,9 +116,8 @@ def assert_table_moves(shown: str) -> None:
     assert counts[-1] == EXPECTED["acked"]
 
 
-def test_interrupted_demo_leaves_nothing_behind(scratch: Path, start: Start, environment: dict[str, str]):
-    own_store = {name: value for name, value in environment.items() if name != "DELAYQ_URL"}
-    demo = start("demo", env=own_store | {"TMPDIR": str(scratch)})
+def test_interrupted_demo_leaves_nothing_behind(scratch: Path, start: Start, own_store: dict[str, str]):
+    demo = start("demo", env=own_store)
     assert demo.stdout is not None
     while "attempt 1 done" not in demo.stdout.readline():
         assert demo.poll() is None

@@ -15,7 +15,7 @@ import pytest
 from delayq.cli.programs import environment as environment_of
 
 from delayq import Queue
-from tests.cli.conftest import Invoke, Run, Start, ended
+from tests.cli.conftest import Invoke, Start, ended
 from tests.harness.waiting import eventually
 
 WHOLE_ENVIRONMENT = f"{sys.executable} -c 'import os, json; print(json.dumps(dict(os.environ)))'"
@@ -70,10 +70,12 @@ def test_failing_program_is_run_again_until_the_retries_are_over(invoke: Invoke,
         ("x" * 500_000, b'"' + b"x" * 500_000 + b'"'),
     ],
 )
-def test_payload_is_on_stdin_and_stdout_passes_through(payload: Any, stdin: bytes, delayq: Run, queue: Queue):
+def test_payload_is_on_stdin_and_stdout_passes_through(
+    payload: Any, stdin: bytes, invoke: Invoke, queue: Queue, capfdbinary: pytest.CaptureFixture[bytes]
+):
     queue.send(payload)
-    done = delayq("consume", "emails", "--exec", "cat", "--max-messages", "1", text=False)
-    assert (done.returncode, done.stdout) == (0, stdin)
+    done = invoke("consume", "emails", "--exec", "cat", "--max-messages", "1")
+    assert (done.exit_code, capfdbinary.readouterr().out) == (0, stdin)
 
 
 def test_program_that_reads_nothing_is_no_failure(invoke: Invoke, queue: Queue):
@@ -82,7 +84,7 @@ def test_program_that_reads_nothing_is_no_failure(invoke: Invoke, queue: Queue):
     assert queue.stats().acked == 1
 
 
-def test_message_is_in_the_environment(delayq: Run, queue: Queue):
+def test_message_is_in_the_environment(invoke: Invoke, queue: Queue, capfd: pytest.CaptureFixture[str]):
     headers: dict[str, Any] = {
         "Content-Type": "text/plain",
         "n": 7,
@@ -92,11 +94,11 @@ def test_message_is_in_the_environment(delayq: Run, queue: Queue):
         "tab\tü": "x=y",
     }
     sent = queue.send("payload", id="order-42", headers=headers, max_retries=5)
-    done = delayq(
+    invoke(
         *("consume", "emails", "--exec", WHOLE_ENVIRONMENT, "--max-messages", "1"),
         env={"DELAYQ_HEADER_STALE": "of an outer message", "KEPT": "as it is"},
     )
-    found = json.loads(done.stdout)
+    found = json.loads(capfd.readouterr().out)
     told = {name: value for name, value in found.items() if name.startswith("DELAYQ_")}
     assert told == {
         "DELAYQ_ID": "order-42",
@@ -123,12 +125,12 @@ def test_program_is_not_taken_for_the_child_of_a_supervisor(queue: Queue, monkey
     assert "DELAYQ_SUPERVISOR" not in environment_of(message)
 
 
-def test_stderr_is_logged_with_the_message_and_its_end_is_the_error(delayq: Run, queue: Queue):
+def test_stderr_is_logged_with_the_message_and_its_end_is_the_error(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     program = (
         f'{sys.executable} -c "import sys; sys.stderr.write(chr(120) * 5000 + chr(10) + chr(27) + chr(121))"; exit 1'
     )
-    done = delayq("consume", "emails", "--exec", program, "--max-messages", "1", "--log-format", "json")
+    done = invoke("consume", "emails", "--exec", program, "--max-messages", "1", "--log-format", "json")
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     said = [line for line in lines if line["event"] in ("x" * 5000, "\\x1by")]
     assert [(line["queue"], line["id"], line["attempt"]) for line in said] == [("emails", "order-42", 1)] * 2
@@ -176,6 +178,7 @@ def test_sigterm_lets_programs_finish_and_hands_back_the_rest(start: Start, queu
     assert [info.attempts for info in queue.peek("ready") + queue.peek("pending")] == [0, 0, 0]
 
 
+@pytest.mark.full
 def test_ctrl_c_does_not_reach_the_programs(start: Start, queue: Queue, tmp_path: Path):
     queue.send("payload")
     program = f"trap 'echo hit >> {tmp_path}/hit' INT TERM; touch {tmp_path}/started; sleep 1; touch {tmp_path}/done"
@@ -188,6 +191,7 @@ def test_ctrl_c_does_not_reach_the_programs(start: Start, queue: Queue, tmp_path
     assert queue.stats().acked == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", ["timeout", "second signal"])
 def test_program_that_goes_on_too_long_is_ended_with_its_children(how: str, start: Start, queue: Queue, tmp_path: Path):
     queue.send("payload", id="order-42")

@@ -16,7 +16,7 @@ from delayq.cli import bulk, jsonl, progress
 from delayq import Queue
 from delayq.message import Outgoing
 from delayq.operations import sending
-from tests.cli.conftest import SECONDS, Invoke, Run, Start, read_all
+from tests.cli.conftest import SECONDS, Invoke, Start, read_all
 from tests.harness.lines import Write, numbered, numbers
 from tests.harness.waiting import eventually
 
@@ -122,9 +122,9 @@ def test_duplicate_that_is_an_error_is_named_with_its_line(invoke: Invoke, queue
     assert queue.stats().pending == 5
 
 
-def test_lines_come_from_stdin_and_leave_no_journal(delayq: Run, queue: Queue, redis_client: redis.Redis):
-    done = delayq("send", "emails", "--file", "-", input='{"payload": 1}\r\n\n{"payload": 2}')
-    assert done.returncode == 0
+def test_lines_come_from_stdin_and_leave_no_journal(invoke: Invoke, queue: Queue, redis_client: redis.Redis):
+    done = invoke("send", "emails", "--file", "-", input='{"payload": 1}\r\n\n{"payload": 2}')
+    assert done.exit_code == 0
     assert numbers(queue) == [1, 2]
     assert redis_client.keys("*:file:*") == []
 
@@ -160,6 +160,7 @@ def test_line_without_end_is_refused_before_it_fills_the_memory(
     assert "emails.jsonl, line 2: longer than 1,000 bytes" in result.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("terminal", [True, False])
 def test_slow_file_gets_a_progress_bar_on_a_terminal_only(terminal: bool, start: Start, queue: Queue):
     control, end = pty.openpty()

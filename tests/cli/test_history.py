@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq import Queue
-from tests.cli.conftest import Invoke, Run
+from tests.cli.conftest import Invoke
 from tests.harness.hostile import commands_to_a_terminal
 from tests.harness.ledgers import entry
 
@@ -160,11 +160,11 @@ async def note_async(record):
 
 
 @pytest.mark.parametrize("function", ["note", "note_async"])
-def test_consumer_follows_a_ledger(delayq: Run, told: Queue, tmp_path: Path, function: str):
+def test_consumer_follows_a_ledger(invoke: Invoke, told: Queue, tmp_path: Path, function: str):
     (tmp_path / "audit.py").write_text(AUDIT)
     words = ["--topic", told.name, "--ledger", "--group", "audit", "--start", "0", "--burst", "-c", "1"]
-    done = delayq("consume", *words, f"audit:{function}")
-    assert done.returncode == 0, done.stderr
+    done = invoke("consume", *words, f"audit:{function}")
+    assert done.exit_code == 0, done.stderr
     lines = (tmp_path / "audit.txt").read_text().splitlines()
     assert lines == ["here sent", *(f"gone {each}" for each in ("sent", "promoted", "delivered", "nacked", "acked"))]
     (group,) = told.events.groups()

@@ -41,7 +41,7 @@ def printed_commands(told: str) -> list[str]:
     return [line.strip() for line in told.partition("\nRun it")[2].splitlines()[1:]]
 
 
-@pytest.mark.parametrize("words", ["", "'my shop'/mails"])
+@pytest.mark.parametrize("words", ["", pytest.param("'my shop'/mails", marks=pytest.mark.full)])
 def test_what_it_prints_runs_as_it_is_printed(words: str, tmp_path: Path, newcomer: dict[str, str]):
     told = sh(f"delayq init {words}", tmp_path, newcomer)
     commands = printed_commands(told)

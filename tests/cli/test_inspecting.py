@@ -11,7 +11,7 @@ import pytest
 from delayq.cli.counting import LEFT
 
 from delayq import Consumer, Queue, QueueStats, Reject
-from tests.cli.conftest import Invoke, Run
+from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
 
 
@@ -123,9 +123,9 @@ def test_long_payload_is_cut_in_a_list_and_whole_in_show(invoke: Invoke, queue: 
     assert "x" * 300 in invoke("show", "emails", "long").stdout
 
 
-def test_long_ids_are_whole_in_a_pipe(delayq: Run, queue: Queue):
+def test_long_ids_are_whole_in_a_pipe(invoke: Invoke, queue: Queue):
     queue.send("payload", delay=60, id="i" * 256)
-    assert "i" * 256 in delayq("peek", "emails").stdout
+    assert "i" * 256 in invoke("peek", "emails").stdout
 
 
 def test_show_tells_all_that_is_known(invoke: Invoke, queue: Queue):

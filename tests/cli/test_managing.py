@@ -12,7 +12,7 @@ from delayq.cli.progress import watched
 from delayq import Queue
 from delayq.message import Outgoing
 from delayq.operations import managing
-from tests.cli.conftest import Invoke, Run
+from tests.cli.conftest import Invoke
 
 
 def kill(queue: Queue, ids: Sequence[str]) -> None:
@@ -104,10 +104,10 @@ def test_purge_leaves_what_is_in_flight(invoke: Invoke, queue: Queue):
 
 
 @pytest.mark.parametrize("words", [["purge", "emails"], ["dead", "purge", "emails"]])
-def test_nothing_is_discarded_where_nobody_can_be_asked(words: list[str], delayq: Run, queue: Queue):
+def test_nothing_is_discarded_where_nobody_can_be_asked(words: list[str], invoke: Invoke, queue: Queue):
     kill(queue, ["dead"])
-    done = delayq(*words, input="y\n")
-    assert (done.returncode, done.stdout) == (2, "")
+    done = invoke(*words, input="y\n")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert "give --yes" in done.stderr
     assert queue.stats().dead == 1
 

@@ -30,6 +30,7 @@ def test_processes_share_the_work_and_end_together(start: Start, queue: Queue, t
     assert consumer.pid not in parents
 
 
+@pytest.mark.full
 def test_process_that_dies_is_replaced(start: Start, queue: Queue, tmp_path: Path):
     consumer = start("consume", "emails", "--exec", f"echo $PPID >> {tmp_path}/pids", "--processes", "2")
     queue.send("payload")
@@ -45,6 +46,7 @@ def test_process_that_dies_is_replaced(start: Start, queue: Queue, tmp_path: Pat
     assert consumer.wait(120) == 0
 
 
+@pytest.mark.full
 def test_children_of_a_killed_supervisor_end(start: Start, queue: Queue, tmp_path: Path):
     consumer = start("consume", "emails", "--exec", f"echo $PPID >> {tmp_path}/pids", "--processes", "2")
     for _ in range(2):
@@ -55,6 +57,7 @@ def test_children_of_a_killed_supervisor_end(start: Start, queue: Queue, tmp_pat
     assert eventually(lambda: all(map(ended, children)))
 
 
+@pytest.mark.full
 def test_modules_of_the_folder_hide_none_of_python_s(start: Start, queue: Queue, tmp_path: Path):
     (tmp_path / "click.py").write_text("raise SystemExit(9)")
     installed = [str(Path(sys.prefix) / "bin" / "delayq")]
@@ -65,6 +68,7 @@ def test_modules_of_the_folder_hide_none_of_python_s(start: Start, queue: Queue,
     assert consumer.wait(120) == 0
 
 
+@pytest.mark.full
 def test_ctrl_c_while_the_processes_are_only_starting_ends_them_without_a_traceback(start: Start, tmp_path: Path):
     told = tmp_path / "told"
     with told.open("w") as log:
@@ -76,12 +80,14 @@ def test_ctrl_c_while_the_processes_are_only_starting_ends_them_without_a_traceb
     assert "Traceback" not in told.read_text()
 
 
+@pytest.mark.full
 def test_wrong_target_ends_the_supervisor_with_exit_code_2(delayq: Run):
     done = delayq("consume", "json:nothing", "--processes", "2")
     assert done.returncode == 2
     assert "json:nothing does not exist" in done.stderr
 
 
+@pytest.mark.full
 def test_options_reach_the_children(start: Start, queue: Queue):
     words = ["--concurrency", "3", "--shutdown-timeout", "1m30s", "--lease", "7s", "--log-format", "json"]
     consumer = start("consume", "emails", "--exec", "exit 0", "--processes", "2", *words)

@@ -77,6 +77,7 @@ def test_what_has_no_payload_is_left_and_told(invoke: Invoke, stocked: Queue, re
     assert result.stderr == "left alone 1: not dead any more, or the payload is gone\n"
 
 
+@pytest.mark.full
 def test_interrupted_redrive_tells_how_to_go_on_and_then_does(start: Start, invoke: Invoke, queue: Queue):
     queue.send_many([Outgoing(number) for number in range(5)])
     for message in queue.receive(5):
@@ -95,6 +96,7 @@ def test_interrupted_redrive_tells_how_to_go_on_and_then_does(start: Start, invo
     assert (queue.stats().dead, queue.stats().missing) == (2, 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("terminal", [True, False])
 def test_long_redrive_gets_a_progress_bar_on_a_terminal_only(
     terminal: bool, start: Start, environment: dict[str, str], queue: Queue
@@ -217,6 +219,7 @@ def test_payload_is_edited_as_readable_json(start: Start, environment: dict[str,
     assert queue.receive()[0].payload == {"to": "somebody"}
 
 
+@pytest.mark.full
 def test_bytes_that_are_text_are_edited_as_such(start: Start, environment: dict[str, str], queue: Queue):
     for old, new in ((b"old", b"new"), (b"old\n", b"new\n")):
         queue.send(old, id="order-42", on_conflict="replace")
@@ -225,6 +228,7 @@ def test_bytes_that_are_text_are_edited_as_such(start: Start, environment: dict[
         assert (code, queue.receive()[0].payload) == (0, new)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("editor", "said"),
     [("", "nothing was saved: message 'order-42' is left as it is"), ("sys.exit(3)", "Editing failed")],
@@ -239,6 +243,7 @@ def test_editor_that_saves_nothing_changes_nothing(
     assert said in shown
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("answer", "code", "state"), [("y\n", 0, "pending"), ("n\n", 1, "dead")])
 def test_malformed_json_may_be_corrected(
     answer: str, code: int, state: str, start: Start, environment: dict[str, str], queue: Queue
@@ -255,6 +260,7 @@ def test_malformed_json_may_be_corrected(
     assert info.payload == ({"to": 4} if answer == "y\n" else {"to": "nobody"})
 
 
+@pytest.mark.full
 def test_dead_letter_that_comes_back_meanwhile_is_not_edited(start: Start, environment: dict[str, str], queue: Queue):
     """While the editor is open, a colleague requeues it, and it dies anew."""
     kill(queue, id="order-42")
@@ -267,6 +273,7 @@ def test_dead_letter_that_comes_back_meanwhile_is_not_edited(start: Start, envir
     assert queue.stats().dead == 1
 
 
+@pytest.mark.full
 def test_bytes_that_are_no_text_are_not_opened(start: Start, environment: dict[str, str], queue: Queue):
     queue.send(b"\xff\x00", id="order-42")
     queue.receive()[0].reject()

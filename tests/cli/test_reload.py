@@ -108,6 +108,7 @@ def test_file_that_has_changed_is_taken_up_and_ctrl_c_ends_it(reloading: Begin, 
     assert "Traceback" not in "".join(consumer.log)
 
 
+@pytest.mark.full
 def test_what_runs_is_finished_and_what_has_not_started_is_handed_back(reloading: Begin, queue: Queue, folder: Path):
     consumer = reloading("tasks:emails", "--concurrency", "1")
     queue.send("slow")
@@ -129,6 +130,7 @@ def test_what_runs_is_finished_and_what_has_not_started_is_handed_back(reloading
     assert consumer.press_ctrl_c() == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_syntax_error_is_told_and_waited_out(processes: str, reloading: Begin, queue: Queue, folder: Path):
     count = int(processes)
@@ -144,6 +146,7 @@ def test_syntax_error_is_told_and_waited_out(processes: str, reloading: Begin, q
     assert consumer.press_ctrl_c() == 0
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_it_while_it_waits_for_a_file_to_be_mended(start: Start, folder: Path):
     (folder / "tasks.py").write_text("1 / 0\n")
     consumer = Reloading(start, folder, "tasks:emails")
@@ -153,6 +156,7 @@ def test_ctrl_c_ends_it_while_it_waits_for_a_file_to_be_mended(start: Start, fol
     assert "Traceback" not in "".join(consumer.log)
 
 
+@pytest.mark.full
 def test_ctrl_c_while_the_consumer_is_only_starting_ends_it_without_a_traceback(start: Start, folder: Path):
     consumer = Reloading(start, folder, "tasks:emails")
     assert consumer.has_told("consumer process started")
@@ -161,6 +165,7 @@ def test_ctrl_c_while_the_consumer_is_only_starting_ends_it_without_a_traceback(
     assert "Traceback" not in "".join(consumer.log)
 
 
+@pytest.mark.full
 def test_second_ctrl_c_does_not_wait_for_what_runs_before_a_restart(reloading: Begin, queue: Queue, folder: Path):
     consumer = reloading("tasks:emails")
     queue.send("slow")
@@ -180,6 +185,7 @@ def _pressed(consumer: Reloading) -> bool:
     return consumer.process.poll() is not None
 
 
+@pytest.mark.full
 def test_several_targets_in_several_processes_begin_anew_together(
     reloading: Begin, queue: Queue, server: RedisServer, folder: Path
 ):
@@ -199,6 +205,7 @@ def test_several_targets_in_several_processes_begin_anew_together(
     assert all(map(ended, consumer.pids()))
 
 
+@pytest.mark.full
 def test_files_that_are_not_the_project_s_python_restart_nothing(reloading: Begin, folder: Path):
     foreign = [".venv/lib/x.py", ".git/x.py", "__pycache__/x.py", "app/.cache/x.py", "env/site-packages/x.py", "x.txt"]
     for name in [*foreign, "app/mail.py"]:
@@ -213,6 +220,7 @@ def test_files_that_are_not_the_project_s_python_restart_nothing(reloading: Begi
     assert consumer.press_ctrl_c() == 0
 
 
+@pytest.mark.full
 def test_consumer_of_a_killed_reloader_ends(reloading: Begin):
     consumer = reloading("tasks:emails")
     assert consumer.has_told("consumer process started")
@@ -220,6 +228,7 @@ def test_consumer_of_a_killed_reloader_ends(reloading: Begin):
     assert eventually(lambda: all(map(ended, consumer.pids())))
 
 
+@pytest.mark.full
 def test_consumer_that_has_nothing_left_to_do_begins_anew_with_the_next_change(
     reloading: Begin, queue: Queue, folder: Path
 ):

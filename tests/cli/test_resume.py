@@ -83,6 +83,7 @@ def test_file_that_was_moved_is_resumed(invoke: Invoke, queue: Queue, write: Wri
     assert numbers(queue) == [0, 1, 2, 3]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shards", [1, 3])
 def test_killed_sending_is_resumed_without_loss_or_double_though_messages_are_handled_meanwhile(
     shards: int, start: Start, server: RedisServer, write: Write
@@ -229,6 +230,7 @@ def test_sending_that_is_cut_between_two_shards_is_resumed_without_loss_or_doubl
         assert sorted(handled) == list(range(500))
 
 
+@pytest.mark.full
 def test_file_is_sent_and_resumed_on_a_cluster(invoke: Invoke, write: Write, start_server: StartServer):
     node = start_server(port=True, config={"cluster-enabled": "yes", "save": "3600 1"})
     url = f"redis+cluster://127.0.0.1:{node.port}"

@@ -58,8 +58,8 @@ def test_json_is_stored_as_it_is_written(invoke: Invoke, queue: Queue):
     assert only(queue).body == written.encode()
 
 
-def test_payload_comes_from_stdin(delayq: Run, queue: Queue):
-    assert delayq("send", "emails", "-", input="hello\n").returncode == 0
+def test_payload_comes_from_stdin(invoke: Invoke, queue: Queue):
+    assert invoke("send", "emails", "-", input="hello\n").exit_code == 0
     assert only(queue).payload == "hello"
 
 
@@ -70,10 +70,10 @@ def test_bytes_come_from_stdin_as_they_are(delayq: Run, queue: Queue):
     assert only(queue).payload == body
 
 
-def test_bytes_that_are_no_text_are_refused_with_the_remedy(delayq: Run, queue: Queue):
-    done = delayq("send", "emails", "-", input=b"\xff\xfe", text=False)
-    assert done.returncode == 2
-    assert b"give --as raw" in done.stderr
+def test_bytes_that_are_no_text_are_refused_with_the_remedy(invoke: Invoke, queue: Queue):
+    result = invoke("send", "emails", "-", input=b"\xff\xfe")
+    assert result.exit_code == 2
+    assert "give --as raw" in result.stderr
     assert queue.stats().sent == 0
 
 

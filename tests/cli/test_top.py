@@ -121,6 +121,7 @@ def test_live_view_follows_what_happens_until_q_is_pressed(terminal: Open, queue
     assert termios.tcgetattr(view.control) == view.settings
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_terminal_is_as_before_after_a_signal(end: signal.Signals, code: int, terminal: Open, queue: Queue):
     queue.send("x")
@@ -131,6 +132,7 @@ def test_terminal_is_as_before_after_a_signal(end: signal.Signals, code: int, te
     assert termios.tcgetattr(view.control) == view.settings
 
 
+@pytest.mark.full
 def test_queue_that_cannot_be_read_any_more_is_told_of_and_looked_at_again(
     terminal: Open, queue: Queue, redis_client: Any
 ):
@@ -148,6 +150,7 @@ def test_queue_that_cannot_be_read_any_more_is_told_of_and_looked_at_again(
     assert view.gone() == 0
 
 
+@pytest.mark.full
 def test_queues_that_have_no_room_are_counted(terminal: Open, server: RedisServer):
     for number in range(12):
         with Queue(f"queue-{number:02}", url=server.url) as each:
@@ -164,6 +167,7 @@ def test_queues_that_have_no_room_are_counted(terminal: Open, server: RedisServe
     assert view.gone() == 0
 
 
+@pytest.mark.full
 def test_columns_are_those_that_a_resized_terminal_has_room_for(terminal: Open, queue: Queue):
     queue.send("x")
     view = terminal(columns=160)
@@ -202,6 +206,7 @@ def test_keys_sort_filter_and_open_a_queue(terminal: Open, queue: Queue, server:
     assert view.gone() == 0
 
 
+@pytest.mark.full
 def test_paused_display_stays_until_it_goes_on(terminal: Open, queue: Queue):
     queue.send("x", delay=60)
     view = terminal()
@@ -224,6 +229,7 @@ def test_paused_display_stays_until_it_goes_on(terminal: Open, queue: Queue):
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("variables", "has_colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_colours_are_left_out_where_the_environment_asks_for_that(
     variables: dict[str, str], has_colour: bool, terminal: Open, queue: Queue

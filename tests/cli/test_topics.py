@@ -341,6 +341,7 @@ def test_tail_prints_what_comes_and_ends_on_ctrl_c_with_0(start: Start, topic: T
     assert process.returncode == 0
 
 
+@pytest.mark.full
 def test_tail_that_waits_for_nothing_ends_on_ctrl_c_with_0(start: Start, topic: Topic):
     process = start("topic", "tail", "orders")
     client = topic.connection.client

@@ -17,6 +17,8 @@ from tests.harness.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, deliver
 from tests.harness.servers import RedisServer, free_port
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 LAKE = "s3://bucket/lake"
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.metrics.test_files import RULES, rules
 
+pytestmark = pytest.mark.full
+
 EMAILS = '{queue="emails"}'
 WELL = {
     f"delayq_up{EMAILS}": "1x480",

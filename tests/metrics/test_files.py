@@ -112,6 +112,7 @@ def test_panels_of_the_dashboard_do_not_overlap():
         taken |= cells
 
 
+@pytest.mark.full
 def test_prometheus_takes_configuration_and_rules(promtool: str):
     done = subprocess.run(
         [promtool, "check", "config", "prometheus.yml"], cwd=MONITORING, capture_output=True, text=True, check=False
@@ -120,6 +121,7 @@ def test_prometheus_takes_configuration_and_rules(promtool: str):
     assert f"{len(rules())} rules found" in done.stdout
 
 
+@pytest.mark.full
 def test_page_follows_the_conventions_of_prometheus(queue: Queue, promtool: str):
     queue.send("x")
     page = Metrics([queue]).exposition().body
@@ -213,6 +215,7 @@ def test_what_is_scaled_is_what_is_deployed():
     assert scaled["spec"]["scaleTargetRef"]["name"] in [each["metadata"]["name"] for each in deployments()]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_takes_the_unit(tmp_path: Path):
     program = tmp_path / "delayq"

@@ -97,6 +97,7 @@ def test_consumer_tells_what_the_stats_tell(serve: Serve, queue: Queue):
     assert consumer.end() == 0
 
 
+@pytest.mark.full
 def test_only_this_machine_is_served_unless_another_address_is_given(serve: Serve):
     assert serve("consume", "emails", "--exec", "true", *ANY).url.startswith("http://127.0.0.1:")
     assert serve("consume", "emails", "--exec", "true", *ANY, "--metrics-host", "::1").url.startswith("http://[::1]:")
@@ -146,6 +147,7 @@ def test_page_that_cannot_be_made_is_an_error_of_the_server_and_logged():
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["request not answered"]
 
 
+@pytest.mark.full
 def test_consumer_is_alive_but_not_ready_while_redis_is_away(
     serve: Serve,
     own_server: RedisServer,
@@ -168,6 +170,7 @@ import asyncio, threading, time
 from delayq.aio import Queue
 emails = Queue("emails")
 
+@pytest.mark.full
 @emails.handler
 async def handle(message):
     while message.payload == "block" and not open("released").read():
@@ -194,6 +197,7 @@ def test_consumer_whose_event_loop_is_blocked_is_not_alive_until_it_turns_again(
     assert consumer.end() == 0
 
 
+@pytest.mark.full
 def test_consumer_that_stops_is_alive_and_not_ready(serve: Serve, queue: Queue, tmp_path: Path):
     (tmp_path / "go").touch()
     consumer = serve("consume", "emails", "--exec", f"while ! [ -s {tmp_path}/go ]; do sleep 0.01; done", *ANY)
@@ -207,6 +211,7 @@ def test_consumer_that_stops_is_alive_and_not_ready(serve: Serve, queue: Queue, 
     assert queue.stats().acked == 1
 
 
+@pytest.mark.full
 def test_supervisor_serves_once_for_its_processes(serve: Serve, queue: Queue):
     consumer = serve("consume", "emails", "more", "--exec", "true", "-p", "2", *ANY)
 
@@ -227,6 +232,7 @@ def test_supervisor_serves_once_for_its_processes(serve: Serve, queue: Queue):
     assert consumer.end() == 0
 
 
+@pytest.mark.full
 def test_consumer_of_a_topic_tells_of_its_groups(serve: Serve, server: RedisServer):  # noqa: F811
     with Topic("orders", url=server.url) as topic:
         topic.publish("x")
@@ -256,6 +262,7 @@ def test_exporter_tells_of_all_queues(serve: Serve, queue: Queue, server: RedisS
     assert exporter.end() == 0
 
 
+@pytest.mark.full
 def test_exporter_begins_before_its_server_and_tells_several_apart(
     serve: Serve,
     queue: Queue,

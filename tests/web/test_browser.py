@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from delayq import Queue
 from tests.web.conftest import Screen, Serve
+
+pytestmark = pytest.mark.full
 
 
 def test_message_shows_up_without_a_reload_and_the_browser_complains_of_nothing(

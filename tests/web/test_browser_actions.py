@@ -11,6 +11,8 @@ from delayq import Outgoing, Queue
 from tests.web.conftest import Screen, Serve
 from tests.web.test_actions import bury
 
+pytestmark = pytest.mark.full
+
 
 def test_messages_are_rescheduled_by_keyboard_alone(serve: Serve, queue: Queue, screen: Screen):
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n}") for n in range(3)])

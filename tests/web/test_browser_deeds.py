@@ -16,6 +16,8 @@ from tests.web.conftest import Screen, Serve
 from tests.web.test_actions import bury
 from tests.web.test_every_route import POSTS, ROUTES
 
+pytestmark = pytest.mark.full
+
 SCHEDULING = {"pause", "resume", "run"}
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from delayq import Queue
 from tests.harness.servers import RedisServer
 from tests.harness.web.scene import Scene
 from tests.web.conftest import Screen, Serve
+
+pytestmark = pytest.mark.full
 
 FOCUSED = "(document.activeElement.getAttribute('aria-label') || document.activeElement.textContent).trim()"
 OUTLINE = "getComputedStyle(document.activeElement).outlineStyle"

@@ -17,6 +17,8 @@ from tests.harness.web.scene import Scene
 from tests.web.conftest import Screen, Serve
 from tests.web.test_every_route import ROUTES
 
+pytestmark = pytest.mark.full
+
 SECRET = "a token that is long enough"
 EMAILS, INVOICES = "/main/queues/emails", "/main/queues/invoices"
 PATHS = {

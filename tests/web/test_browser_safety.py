@@ -16,6 +16,8 @@ from delayq.web import User
 from tests.harness.servers import RedisServer
 from tests.web.conftest import Screen, Serve
 
+pytestmark = pytest.mark.full
+
 EVIL = "<img src=x onerror=alert(1)><svg onload=alert(2)>/'\"?%"
 NAME = quote(EVIL.replace("%", "%25").replace("/", "%2F"))
 
