@@ -25,6 +25,8 @@ from tests.harness.servers import RedisServer
 from tests.harness.spark import reads
 from tests.harness.tree import LUA
 
+pytestmark = pytest.mark.full
+
 Options: TypeAlias = dict[str, str]
 Story: TypeAlias = Callable[[Options, RedisServer], None]
 

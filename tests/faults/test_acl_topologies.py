@@ -26,8 +26,17 @@ from tests.harness.waiting import eventually
 FINDER = LINES["finder"]
 ASKING: dict[str, Any] = {"sentinel_username": "finder", "sentinel_password": "secret", "health_check_interval": 0.001}
 
-each_role = pytest.mark.parametrize("role", OWN)
+pytestmark = pytest.mark.full
+
+NEWEST = KNOWN_VERSIONS[-1]
 each_version = pytest.mark.parametrize("make", KNOWN_VERSIONS, indirect=True)
+newest = pytest.mark.parametrize("make", [NEWEST], indirect=True)
+# Each version knows commands and subcommands of its own; which role asks differs in nothing that depends on it.
+each_role_and_version = pytest.mark.parametrize(
+    ("role", "make"),
+    [*((role, NEWEST) for role in OWN), *(("consumer", version) for version in KNOWN_VERSIONS[:-1])],
+    indirect=["make"],
+)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +123,7 @@ def slot_on_its_way(cluster: Cluster) -> Iterator[RedisServer]:
 # -- on a Cluster ----------------------------------------------------------------------------------------------------
 
 
-@each_version
-@each_role
+@each_role_and_version
 def test_role_does_all_that_is_its_own_on_a_cluster(role: str, cluster: Cluster) -> None:
     grant(cluster.nodes, role, [*LINES[role], *TO_A_CLUSTER])
     for story in OWN[role]:
@@ -126,8 +134,7 @@ def test_role_does_all_that_is_its_own_on_a_cluster(role: str, cluster: Cluster)
     assert denied(cluster.nodes, role) == set()
 
 
-@each_version
-@each_role
+@each_role_and_version
 def test_role_follows_a_slot_that_moves(role: str, cluster: Cluster) -> None:
     grant(cluster.nodes, role, [*LINES[role], *TO_A_CLUSTER])
     with as_user(cluster.url, role) as mine, slot_on_its_way(cluster) as source:
@@ -136,8 +143,8 @@ def test_role_follows_a_slot_that_moves(role: str, cluster: Cluster) -> None:
         assert refusals(source)["ASK"] > asked
 
 
-@each_version
-@each_role
+@newest
+@pytest.mark.parametrize("role", OWN)
 def test_shards_on_several_nodes_take_the_pattern_that_the_page_adds(role: str, cluster: Cluster) -> None:
     ids = [f"m{number}" for number in range(20)]
     with as_root(cluster.url, shards=4) as root:
@@ -166,8 +173,7 @@ def test_file_is_sent_to_a_cluster_with_what_the_page_adds(cluster: Cluster) -> 
         STORIES["sends_a_file"](mine, root)
 
 
-@each_version
-@each_role
+@each_role_and_version
 @pytest.mark.parametrize("right", [*TO_A_CLUSTER, "+client|setname"])
 def test_missing_right_to_a_cluster_is_named(right: str, role: str, cluster: Cluster) -> None:
     grant(cluster.nodes, role, [each for each in [*LINES[role], *TO_A_CLUSTER] if each != right])
@@ -191,8 +197,7 @@ def test_user_whom_a_cluster_does_not_know_is_told_so(cluster: Cluster) -> None:
 # -- behind Sentinel -------------------------------------------------------------------------------------------------
 
 
-@each_version
-@each_role
+@each_role_and_version
 def test_role_does_all_that_is_its_own_behind_sentinel(role: str, watched: Watched) -> None:
     grant([watched.master], role, LINES[role])
     grant(watched.sentinels, "finder", FINDER)

@@ -35,6 +35,10 @@ ROADS: dict[str, tuple[Road, list[Cut]]] = {
 }
 
 
+# What `make test` cuts: one of each kind of call, on the plainest road.
+QUICK = {"send with an id", "send_many", "receive", "ack", "ack, then by an id", "nack", "reschedule", "dead.requeue"}
+
+
 def is_worth(road: str, name: str) -> bool:
     """Whether an operation takes another way on this road: of those that send most, some do not; one sends nothing."""
     if (road, name) == ("shards", "configure"):  # is refused
@@ -155,7 +159,13 @@ def is_served(call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("road", "name"), [(road, name) for road in ROADS for name in OPERATIONS if is_worth(road, name)]
+    ("road", "name"),
+    [
+        pytest.param(road, name, marks=() if road == "url" and name in QUICK else pytest.mark.full)
+        for road in ROADS
+        for name in OPERATIONS
+        if is_worth(road, name)
+    ],
 )
 @pytest.mark.usefixtures("small")
 def test_operation_that_is_cut_loses_nothing_and_tells_no_lie(

@@ -62,6 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redis.retry.sleep", lambda _: None)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("quick")
 def test_consumer_that_is_cut_anywhere_in_its_life_handles_every_message(stages: SimpleQueue[Stage]) -> None:
     names = names_of_a_life(stages)

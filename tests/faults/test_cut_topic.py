@@ -17,6 +17,7 @@ COUNT = 30
 FAILS, REJECTED, LATE, LEFT = 3, 4, COUNT, COUNT + 1  # the payloads of some
 CALLS = ("unacked", "rescue", "poll", "ack", "fail", "bury", "retake", "hold", "ripe", "append", "forget")
 CUTS: list[tuple[str, Way]] = [*((call, "after") for call in CALLS), ("poll", "before"), ("ack", "before")]
+QUICK = {("poll", "after"), ("ack", "after"), ("fail", "after")}  # of CUTS, those of `make test`
 
 PATIENCE = 10.0  # seconds that a consumer may stand still
 HELD = 12.0  # seconds between two attempts, in which the record is to be held
@@ -59,8 +60,14 @@ def lives_async(url: str, handler: Callable[[Record], None], is_done: Callable[[
     assert asyncio.run(live())
 
 
-@pytest.mark.parametrize("life", [lives, lives_async])
-@pytest.mark.parametrize(("call", "way"), CUTS)
+@pytest.mark.parametrize(
+    ("call", "way", "life"),
+    [
+        pytest.param(*cut, life, marks=() if life is lives and cut in QUICK else pytest.mark.full)
+        for cut in CUTS
+        for life in (lives, lives_async)
+    ],
+)
 def test_every_record_is_handled_when_a_connection_is_cut(
     redis_server: RedisServer, proxy: Proxy, call: str, way: Way, life: Life
 ):

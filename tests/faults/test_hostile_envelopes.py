@@ -108,12 +108,14 @@ def test_any_bytes_are_an_envelope_or_unreadable(noise: bytes, before: bytes) ->
     look_or_refuse(before + noise)
 
 
+@pytest.mark.full
 @examples(500)
 @given(mutations(sealed))
 def test_damaged_envelope_is_one_or_unreadable(stored: bytes) -> None:
     look_or_refuse(stored)
 
 
+@pytest.mark.full
 @examples(300)
 @given(packed)
 def test_other_messagepack_is_an_envelope_or_unreadable(data: bytes) -> None:
@@ -126,6 +128,7 @@ def test_envelope_of_delayq_is_never_unreadable(stored: bytes) -> None:
     look(stored)
 
 
+@pytest.mark.full
 def test_reader_does_not_grow() -> None:
     dice = random.Random(4)
     headers: dict[str, Any] = {"a": "b" * 50, "c": b"\xff" * 50, "d": 1.5}

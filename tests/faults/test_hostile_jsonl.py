@@ -117,6 +117,7 @@ def test_any_bytes_are_messages_or_refused(data: bytes) -> None:
     send_or_refuse(data)
 
 
+@pytest.mark.full
 @examples(400)
 @given(st.lists(lines, min_size=1, max_size=3).map(b"\n".join))
 def test_line_of_hostile_values_is_a_message_or_refused(data: bytes) -> None:
@@ -135,6 +136,7 @@ def test_payload_of_a_line_arrives_as_it_was(payload: Any) -> None:
     assert send(json.dumps({"payload": payload}).encode()) == [payload]
 
 
+@pytest.mark.full
 def test_reader_of_lines_does_not_grow() -> None:
     dice = random.Random(4)
     line = b'{"payload": {"to": "a@example.org", "n": [1, 2.5, null]}, "delay": "1h30m", "id": "order-42"}'
@@ -146,6 +148,7 @@ def test_reader_of_lines_does_not_grow() -> None:
     assert growth(work, 6000) < GROWTH_BYTES
 
 
+@pytest.mark.full
 def test_long_file_is_not_held_in_memory() -> None:
     data = io.BytesIO(b'{"payload": "%s"}\n' % (b"x" * 1000) * 20_000)
     reader = read_lines(data, "emails.jsonl")

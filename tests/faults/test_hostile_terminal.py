@@ -57,14 +57,14 @@ LOOKS = [
 ]
 
 
-@pytest.mark.parametrize("words", LOOKS, ids=lambda words: ascii(" ".join(words)))
-def test_look_at_a_queue_shows_no_command(words: list[str], attacked: Queue, invoke: Invoke) -> None:
+def test_look_at_a_queue_shows_no_command(attacked: Queue, invoke: Invoke) -> None:
     assert attacked.name == "emails"
-    for more in ([], ["--json"]):
-        result = invoke(*words, *more)
-        assert result.exit_code == 0, result.stderr
-        assert commands_to_a_terminal(result.stdout + result.stderr) == set()
-    assert all(json.loads(line) for line in result.stdout.splitlines())
+    for words in LOOKS:
+        for more in ([], ["--json"]):
+            result = invoke(*words, *more)
+            assert result.exit_code == 0, result.stderr
+            assert commands_to_a_terminal(result.stdout + result.stderr) == set(), words
+        assert all(json.loads(line) for line in result.stdout.splitlines()), words
 
 
 DEEDS = [
@@ -147,7 +147,7 @@ Consumer(queue, handle).run(burst=True)
 """
 
 
-@pytest.mark.parametrize("form", ["console", "json"])
+@pytest.mark.parametrize("form", ["console", pytest.param("json", marks=pytest.mark.full)])
 def test_log_shows_no_command_of_a_message(form: str, queue: Queue, server: RedisServer) -> None:
     queue.send(ATTACK, id=f"a{UNSEEN}")
     command = [sys.executable, "-c", HANDLING, server.url, form]
@@ -175,6 +175,7 @@ def test_printable_text_is_one_line_without_a_command(text: str) -> None:
     assert "\n" not in printable(text)
 
 
+@pytest.mark.full
 @examples(500)
 @given(st.dictionaries(texts, texts | st.integers(), max_size=3), st.sampled_from([None, 2]))
 def test_escaped_json_means_the_same(document: dict[str, object], indent: int | None) -> None:

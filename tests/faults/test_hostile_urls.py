@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,7 @@ def test_what_is_no_url_is_refused_by_name(name: str) -> None:
         connect(CORPUS[name])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", HUGE)
 def test_url_of_a_megabyte_is_read_at_once(name: str) -> None:
     connect_or_refuse(HUGE[name])
@@ -124,6 +126,7 @@ def test_url_of_hostile_parts_is_one_or_invalid(
     connect_or_refuse(f"{scheme}://{host}/{path}?{query}")
 
 
+@pytest.mark.full
 @examples(300)
 @given(mutations(st.sampled_from(VALID)))
 def test_damaged_url_is_one_or_invalid(data: bytes) -> None:
@@ -133,13 +136,17 @@ def test_damaged_url_is_one_or_invalid(data: bytes) -> None:
 LOGINS = [text for text in TEXTS if "/" not in text]
 
 
-@pytest.mark.parametrize("number", range(len(LOGINS)))
-def test_hostile_login_is_refused_by_the_server_and_by_name(number: int, redis_server: RedisServer) -> None:
-    for login in (f"{LOGINS[number]}:x", f"user:{LOGINS[number]}"):
-        with pytest.raises(DelayqError):
-            Queue("emails", url=f"unix://{login}@{redis_server.socket}").stats()
+def test_hostile_login_is_refused_by_the_server_and_by_name(redis_server: RedisServer) -> None:
+    served = []
+    for text in LOGINS:
+        for login in (f"{text}:x", f"user:{text}"):
+            with contextlib.suppress(DelayqError):
+                Queue("emails", url=f"unix://{login}@{redis_server.socket}").stats()
+                served.append(login)
+    assert served == []
 
 
+@pytest.mark.full
 def test_reader_of_urls_does_not_grow() -> None:
     dice = random.Random(4)
 

@@ -133,6 +133,19 @@ def forget_scripts(queue: Queue) -> None:
     client.script_flush()
 
 
+def forget_samples(queue: Queue) -> None:
+    """Forget the sample that a receive has taken: when the next minute begins is nobody's choice."""
+    client: Any = queue.connection.client
+    for scripts in queue.core.shards:
+        client.delete(scripts.keys.samples_minute)
+        client.delete(scripts.keys.samples_ten)
+
+
+def sample_once(queue: Queue) -> None:
+    forget_samples(queue)
+    assert queue.sample()
+
+
 def wound(queue: Queue) -> None:
     """Put a message into two structures, take another's place away, and miscount."""
     client: Any = queue.connection.client
@@ -246,8 +259,12 @@ OPERATIONS: dict[str, Operation] = {
         lambda q, _: [bucket.count for bucket in q.upcoming(2 * HOUR, 2 * HOUR)], ("Queue.upcoming",)
     ),
     "consumers": Operation(lambda q, _: [each.pid for each in q.consumers()], ("Queue.consumers",)),
-    "sample": Operation(lambda q, _: q.sample(), ("Queue.sample",), lambda told, _: not told),
-    "samples": Operation(lambda q, _: len(q.samples()), ("Queue.samples",), first=Queue.sample),
+    "sample": Operation(lambda q, _: q.sample(), ("Queue.sample",), lambda told, _: not told, first=forget_samples),
+    "samples": Operation(
+        lambda q, _: [(each.stats.pending, each.stats.unack) for each in q.samples()],
+        ("Queue.samples",),
+        first=sample_once,
+    ),
     "configure": Operation(_configured, ("Queue.configure",)),
     "configuration": Operation(lambda q, _: q.configuration(), ("Queue.configuration",)),
     "pause": Operation(lambda q, _: q.pause(), ("Queue.pause",)),
