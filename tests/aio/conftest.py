@@ -1,4 +1,4 @@
-"""Fixtures: an event loop of each kind, and a queue of the async face."""
+"""An event loop for the tests of the async face: asyncio's, and with `full` that of uvloop, too."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ from typing import Any
 import pytest
 import uvloop
 
+from tests.conftest import binary
+from tests.harness.topologies import Cluster, running_cluster
+
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
+on_one_loop = pytest.mark.parametrize("run", ["asyncio"], indirect=True)  # what is checked depends on no event loop
+on_both_loops = pytest.mark.parametrize("run", ["asyncio", "uvloop"], indirect=True)  # also in `make test`
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+
+@pytest.fixture(scope="module")
+def cluster_of_module(default_version: str) -> Iterator[Cluster]:
+    with running_cluster(binary(default_version)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def shared_cluster(cluster_of_module: Cluster) -> Cluster:
+    """Three masters without replicas, empty, which the tests of a module share."""
+    cluster_of_module.flush()
+    return cluster_of_module
+
+
+@pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.full)])
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     """``run(coroutine)``: its result; no task is left after the test."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else None

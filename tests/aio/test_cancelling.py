@@ -16,9 +16,11 @@ from delayq import Sending
 from delayq.aio import Queue, clients
 from delayq.aio.bell import Bell
 from delayq.aio.waiter import Waiter
-from tests.aio.conftest import Run
+from tests.aio.conftest import Run, on_both_loops
 from tests.aio.test_consumer import becomes
 from tests.harness.servers import RedisServer
+
+pytestmark = on_both_loops  # a cancel comes to its task as the event loop lets it
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 from delayq import Outgoing, backoff
 from delayq.aio import Consumer, Message, Queue
 from delayq.errors import InvalidInput
-from tests.aio.conftest import Run
+from delayq.pace import Every
+from tests.aio.conftest import Run, on_both_loops, on_one_loop
 from tests.harness.servers import RedisServer
 
 
@@ -136,6 +137,7 @@ class AsyncCall:
         return False
 
 
+@on_one_loop
 @pytest.mark.parametrize("handler", [AsyncCall(), functools.partial(AsyncCall.__call__, AsyncCall())])
 def test_whatever_makes_a_coroutine_is_awaited(run: Run, url: str, handler: Any):
     async def main() -> None:
@@ -147,6 +149,7 @@ def test_whatever_makes_a_coroutine_is_awaited(run: Run, url: str, handler: Any)
     run(main())
 
 
+@on_one_loop
 def test_generator_function_is_refused(run: Run, url: str):
     def handle(_: Message) -> Any:
         yield
@@ -182,17 +185,22 @@ def test_idle_consumer_hears_a_send(run: Run, url: str, shards: int):
     run(main())
 
 
-def test_lease_is_renewed_while_the_handler_runs(run: Run, url: str, redis_client: redis.Redis):
+def test_lease_is_renewed_while_the_handler_runs(
+    run: Run, url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.leases.Every", lambda seconds: Every(seconds / 100))
+
     async def main() -> None:
         attempts, now = [], [1_000_000.0]
 
         async def handle(message: Message) -> None:
             attempts.append(message.attempt)
-            now[0] += 6000
-            assert await becomes(lambda: redis_client.zscore("delayq:{jobs}:unack", message.id) == now[0] + 9000)
-            now[0] += 6000  # when the first lease is over
+            now[0] += 40_000
+            message.held_until -= 40
+            assert await becomes(lambda: redis_client.zscore("delayq:{jobs}:unack", message.id) == now[0] + 60_000)
+            now[0] += 40_000  # when the first lease is over
 
-        async with Queue("jobs", url=url, lease=9, clock=lambda: now[0]) as queue:
+        async with Queue("jobs", url=url, lease=60, clock=lambda: now[0]) as queue:
             await queue.send("x")
             await Consumer(queue, handle).drain()
             stats = await queue.stats()
@@ -299,6 +307,7 @@ def test_task_that_is_cancelled_with_its_event_loop_keeps_no_lease(run: Run, url
     run(main())
 
 
+@on_both_loops
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_a_run_well_and_is_then_what_it_was(run: Run, url: str, number: signal.Signals):
     async def main() -> None:
@@ -317,6 +326,7 @@ def test_signal_ends_a_run_well_and_is_then_what_it_was(run: Run, url: str, numb
     run(main())
 
 
+@on_both_loops
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_handlers_of_the_application_are_left_alone(run: Run, url: str, number: signal.Signals):
     async def main() -> None:
@@ -333,6 +343,7 @@ def test_signal_handlers_of_the_application_are_left_alone(run: Run, url: str, n
     run(main())
 
 
+@on_both_loops
 def test_signal_handler_that_comes_during_a_run_stays(run: Run, url: str):
     async def main() -> None:
         events, told = asyncio.get_running_loop(), asyncio.Event()
@@ -440,7 +451,8 @@ def test_consumer_resumes_after_the_server_was_killed(run: Run, own_server: Redi
             await consumer.start()
             sents = await queue.send_many(Outgoing(n, delay=0.5) for n in range(100))
             own_server.kill()
-            await asyncio.sleep(0.7)
+            with capture_logs() as lines:  # it notices
+                assert await becomes(lambda: any("server away" in line["event"] for line in lines))
             own_server.start()
             assert await becomes(lambda: handled >= {sent.id for sent in sents})
             await consumer.stop()

@@ -14,7 +14,7 @@ from redis import asyncio as async_redis
 from delayq import Outgoing, errors
 from delayq import Queue as SyncQueue
 from delayq.aio import Queue
-from tests.aio.conftest import Run
+from tests.aio.conftest import Run, on_one_loop
 from tests.harness.servers import RedisServer
 
 
@@ -56,6 +56,7 @@ def test_a_thousand_tasks_share_few_connections(run: Run, url: str, redis_client
     assert run(main()) <= 40
 
 
+@on_one_loop
 def test_bad_message_among_those_sent_together_fails_alone(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url, max_payload=100) as queue:
@@ -99,7 +100,7 @@ def test_any_error_reaches_all_who_send_together(run: Run, url: str, monkeypatch
     run(main())
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_receive_that_is_cancelled_anywhere_keeps_nothing(run: Run, url: str, shards: int):
     async def main() -> tuple[int, int]:
         cancelled = came = 0
@@ -162,6 +163,7 @@ def test_many_receivers_of_one_queue_share_without_receiving_twice(run: Run, url
     assert sorted(run(main())) == list(range(1000))
 
 
+@on_one_loop
 def test_client_that_is_passed_in_stays_open(run: Run, url: str):
     async def main() -> None:
         async with async_redis.from_url(url) as client:
@@ -178,6 +180,7 @@ def test_sync_client_is_refused(redis_client: redis.Redis):
         Queue("jobs", redis=redis_client)  # type: ignore[arg-type]
 
 
+@on_one_loop
 def test_client_of_redis_asyncio_is_refused_by_the_sync_face(run: Run, url: str):
     client = async_redis.from_url(url)
     with pytest.raises(errors.InvalidInput, match=r"use it with delayq\.aio"):
@@ -222,6 +225,7 @@ def test_queue_in_use_on_another_event_loop_says_so(url: str):
         second.run(queue.close())
 
 
+@on_one_loop
 def test_embedded_store_is_the_default(run: Run, tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DELAYQ_HOME", str(tmp_path / "store"))
 

@@ -49,15 +49,18 @@ async def live(url: str, shards: int) -> None:
         assert (await examine(queue)).healthy
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shards", [1, 5])
-def test_life_of_messages_on_a_cluster(run: Run, start_server: StartServer, shards: int):
-    run(live(Cluster(start_server).url, shards))
+def test_life_of_messages_on_a_cluster(run: Run, shared_cluster: Cluster, shards: int):
+    run(live(shared_cluster.url, shards))
 
 
+@pytest.mark.full
 def test_life_of_messages_behind_sentinel(run: Run, start_server: StartServer):
     run(live(Watched(start_server).url, 1))
 
 
+@pytest.mark.full
 def test_calls_follow_a_slot_that_moves(run: Run, start_server: StartServer):
     cluster = Cluster(start_server, empty=1)
     keys = QueueKeys("delayq", "work")
@@ -77,15 +80,15 @@ def test_calls_follow_a_slot_that_moves(run: Run, start_server: StartServer):
     run(main())
 
 
+@pytest.mark.full
 def test_wait_for_replicas_speaks_of_the_message_that_was_sent(
-    run: Run, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+    run: Run, shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ):
     """No replica is there, whatever connection the WAIT takes."""
     monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 10)
-    cluster = Cluster(start_server)
 
     async def main() -> None:
-        async with Queue("work", url=cluster.url) as queue:
+        async with Queue("work", url=shared_cluster.url) as queue:
             await queue.send("first")
             with pytest.raises(errors.NotReplicated):
                 await queue.send("second", wait_replicas=1)
@@ -93,6 +96,7 @@ def test_wait_for_replicas_speaks_of_the_message_that_was_sent(
     run(main())
 
 
+@pytest.mark.full
 def test_node_that_is_away_is_no_concern_of_the_others(run: Run, start_server: StartServer):
     cluster = Cluster(start_server, config={"cluster-require-full-coverage": "no"})
 
@@ -111,6 +115,7 @@ def test_node_that_is_away_is_no_concern_of_the_others(run: Run, start_server: S
     run(main())
 
 
+@pytest.mark.full
 def test_consumer_follows_a_failover_behind_sentinel(
     run: Run, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ):
@@ -148,7 +153,7 @@ async def insist(queue: Queue, payload: str) -> None:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("config", [{}, {"cluster-enabled": "yes"}])
+@pytest.mark.parametrize("config", [{}, pytest.param({"cluster-enabled": "yes"}, marks=pytest.mark.full)])
 def test_what_is_no_whole_cluster_is_told(run: Run, start_server: StartServer, config: dict[str, str]):
     server = start_server(port=True, config=config)
 
@@ -225,6 +230,7 @@ def test_connection_to_a_master_no_more_is_given_up(run: Run, start_server: Star
     run(main())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -235,19 +241,19 @@ def test_connection_to_a_master_no_more_is_given_up(run: Run, start_server: Star
 )
 def test_why_a_node_lets_nobody_in_is_told_at_once(
     run: Run,
-    start_server: StartServer,
+    shared_cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
     error: redis.RedisError,
     told: type[errors.DelayqError],
 ):
-    cluster, tried = Cluster(start_server), []
+    tried = []
 
     async def refuse(self: AbstractConnection) -> None:
         tried.append(self)
         raise error
 
     async def main() -> None:
-        async with Queue("work", url=cluster.url) as queue:
+        async with Queue("work", url=shared_cluster.url) as queue:
             await queue.connection.connected()
             with monkeypatch.context() as patch:
                 patch.setattr(AbstractConnection, "connect", refuse)

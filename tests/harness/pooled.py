@@ -50,13 +50,13 @@ def folder() -> Path:
 def note(name: str, message: Message | None = None) -> None:
     """Leave a line ``name id pid`` for the test."""
     with (folder() / "notes").open("a") as notes:
-        notes.write(f"{name} {message.id if message else '-'} {os.getpid()}\n")
+        notes.write(f"{name}\t{message.id if message else '-'}\t{os.getpid()}\n")
 
 
 def notes(name: str) -> list[tuple[str, int]]:
     """Return ids and process ids that were noted under a name."""
     path = folder() / "notes"
-    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    lines = [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
     return [(line[1], int(line[2])) for line in lines if line[0] == name]
 
 
@@ -124,7 +124,7 @@ def settle(message: Message) -> Any:
             message.ack()
             raise ValueError("too late")
         case "ack-then":
-            message.ack(then=[Outgoing("next", id="next")])
+            message.ack(then=[Outgoing("next", id=f"next to {message.id}")])
         case "nack":
             message.nack(delay=3600, error="later")
         case "reject":
@@ -149,7 +149,7 @@ def decide(message: Message) -> Any:
     """Return or raise what the payload says."""
     match message.payload:
         case "return-then":
-            return Ack(then=[Outgoing("next", id="next")])
+            return Ack(then=[Outgoing("next", id=f"next to {message.id}")])
         case "return-rubbish":
             return Ack(then=[Outgoing(threading.Lock())])
         case "raise-reject":

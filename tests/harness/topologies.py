@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -169,6 +170,11 @@ class Cluster:
     def id(self, node: RedisServer) -> str:
         return str(tell(node, "MYID").decode())
 
+    def flush(self) -> None:
+        """Delete all data and forget all scripts."""
+        for master in self.masters:
+            master.flush()
+
     def wait(self) -> None:
         """Wait until all nodes know one another and serve."""
         for node in self.nodes:
@@ -226,6 +232,19 @@ class Cluster:
         info = tell(node, "INFO")
         known = (info["cluster_known_nodes"], info["cluster_slots_assigned"])
         return info["cluster_state"] == "ok" and known == (str(len(self.nodes)), str(SLOTS))
+
+
+@contextmanager
+def running_cluster(binary: Path) -> Iterator[Cluster]:
+    """Three masters that share the slots, for tests that leave them as they were; closed in the end."""
+    with contextlib.ExitStack() as servers:
+
+        def start(**options: Any) -> RedisServer:
+            server = RedisServer(binary, **options)
+            servers.callback(server.close)
+            return server
+
+        yield Cluster(start)
 
 
 def tell(node: RedisServer, command: str, *words: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Fixtures for embedded stores: a folder, and one whose users and processes are known."""
+"""Fixtures: a cluster to share, and for embedded stores a folder, and one whose users and processes are known."""
 
 from __future__ import annotations
 
@@ -9,9 +9,35 @@ from pathlib import Path
 import pytest
 
 from delayq.embedded import keeper
+from tests.conftest import binary
 from tests.harness.servers import short_directory
 from tests.harness.stores import Watched, use_program
+from tests.harness.topologies import Cluster, running_cluster
 from tests.harness.waiting import eventually
+
+OLDER = [pytest.param(version, marks=pytest.mark.full) for version in ("6.2", "7.0")]
+VERSIONS = [*OLDER, "8.2"]
+"""Of Redis: the newest one is tested in `make test`."""
+
+each_version = pytest.mark.parametrize("version", VERSIONS)
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module(default_version: str) -> Iterator[Cluster]:
+    with running_cluster(binary(default_version)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def shared_cluster(cluster_of_module: Cluster) -> Cluster:
+    """Three masters without replicas, empty, which the tests of a module share."""
+    cluster_of_module.flush()
+    return cluster_of_module
+
+
+@pytest.fixture
+def cluster_url(shared_cluster: Cluster) -> str:
+    return shared_cluster.url
 
 
 @pytest.fixture
@@ -32,7 +58,7 @@ def watched(folder: Path) -> Iterator[Watched]:
     assert eventually(watched.is_at_rest), "a server or a keeper outlived the last user"
 
 
-@pytest.fixture(params=["6.2", "7.0", "8.2"])
+@pytest.fixture(params=VERSIONS)
 def any_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     use_program(monkeypatch, request.param)
     version: str = request.param

@@ -90,7 +90,7 @@ def test_async_consumer_leaves_no_connection(kind: str, redis_server: RedisServe
         asyncio.run(serve())
 
 
-@pytest.fixture(params=["server", "cluster"])
+@pytest.fixture(params=["server", pytest.param("cluster", marks=pytest.mark.full)])
 def url(request: pytest.FixtureRequest, redis_server: RedisServer, start_server: StartServer) -> str:
     return redis_server.url if request.param == "server" else Cluster(start_server, masters=1).url
 

@@ -25,6 +25,8 @@ from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster, is_master, refusals, tell
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 StartServer = Callable[..., RedisServer]
 
 META = QueueKeys("delayq", "work").meta

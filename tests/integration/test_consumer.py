@@ -13,6 +13,7 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import HandlerMissing, InvalidInput
+from delayq.pace import Every
 from tests.harness.waiting import eventually
 
 Body = Callable[[Message], Any]
@@ -145,16 +146,18 @@ def test_messages_are_handled_in_the_order_of_their_due_times(queue: Queue, runn
     assert all(message.handed_ms >= message.due_ms for message in handled)
 
 
-def test_lease_is_renewed_while_the_handler_runs(any_client: redis.Redis) -> None:
+def test_lease_is_renewed_while_the_handler_runs(any_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delayq.leases.Every", lambda seconds: Every(seconds / 100))
     now = [1_000_000.0]
-    queue = Queue("long", redis=any_client, clock=lambda: now[0], lease=3)
+    queue = Queue("long", redis=any_client, clock=lambda: now[0], lease=60)
     seen = []
 
     def handle(message: Message) -> None:
         seen.append(message.attempt)
-        now[0] += 2000
-        assert eventually(lambda: any_client.zscore("delayq:{long}:unack", message.id) == now[0] + 3000)
-        now[0] += 2000  # when the first lease is over
+        now[0] += 40_000
+        message.held_until -= 40
+        assert eventually(lambda: any_client.zscore("delayq:{long}:unack", message.id) == now[0] + 60_000)
+        now[0] += 40_000  # when the first lease is over
 
     queue.send("x")
     Consumer(queue, handle).drain()

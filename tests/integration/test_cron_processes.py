@@ -14,6 +14,8 @@ from delayq import Consumer, Queue
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 PROCESSES, KILLS, LEASE = 4, 8, 1
 
 PROGRAM = """

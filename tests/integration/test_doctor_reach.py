@@ -19,7 +19,6 @@ from delayq.doctor import Server, examine
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.wounds import P, kinds, of_queue
-from tests.integration.test_topologies import cluster_url  # noqa: F401  # a fixture
 
 
 def test_all_shards_are_looked_at_and_told_apart(redis_client: redis.Redis):
@@ -191,8 +190,9 @@ def test_large_payloads_are_read_a_few_at_a_time(redis_client: redis.Redis, monk
     assert 5 * 2**20 < spy.most_bytes < 5 * 2**20 + 1000
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shards", [1, 5])
-def test_queue_on_a_cluster_is_examined_and_repaired(cluster_url: str, shards: int):  # noqa: F811
+def test_queue_on_a_cluster_is_examined_and_repaired(cluster_url: str, shards: int):
     with Queue("jobs", url=cluster_url, shards=shards) as queue:
         queue.send_many([Outgoing(n, id=f"m{n}", delay=3600) for n in range(50)])
         client: Any = queue.connection.client

@@ -35,6 +35,7 @@ def test_store_serves_until_the_last_user_is_gone(watched: Watched):
     assert list(watched.folder.glob("*.sock")) == []
 
 
+@pytest.mark.full
 def test_store_that_takes_long_to_load_waits_for_another_user(folder: Path):
     watched = Watched(folder)
     with open_store(folder) as client:
@@ -57,7 +58,15 @@ def test_opener_that_is_killed_leaves_the_others_their_store(watched: Watched):
 
 
 @pytest.mark.usefixtures("any_program")
-@pytest.mark.parametrize("victims", [["pid"], ["keeper"], ["keeper", "pid"], ["pid", "keeper"]], ids="-".join)
+@pytest.mark.parametrize(
+    "victims",
+    [
+        ["pid"],
+        ["keeper"],
+        *(pytest.param(both, marks=pytest.mark.full) for both in (["keeper", "pid"], ["pid", "keeper"])),
+    ],
+    ids="-".join,
+)
 def test_killed_keepers_and_servers_come_back_with_all_that_was_answered(watched: Watched, victims: list[str]):
     one, two = watched.user(), watched.user()
     before = watched.look()
@@ -73,6 +82,7 @@ def test_killed_keepers_and_servers_come_back_with_all_that_was_answered(watched
     assert ("keeper" in victims) == (after["keeper"] != before["keeper"])
 
 
+@pytest.mark.full
 def test_nothing_answered_is_lost_while_the_server_is_killed_again_and_again(folder: Path):
     answered: list[int] = []
     with open_store(folder) as client:
@@ -107,6 +117,7 @@ def test_keeper_that_is_told_to_end_takes_its_server_along_and_is_replaced(watch
     assert user.run("GET", "key") == "value"
 
 
+@pytest.mark.full
 def test_no_server_starts_beside_one_that_does_not_end(watched: Watched):
     user = watched.user()
     user.run("SET", "key", "value")
@@ -122,6 +133,7 @@ def test_no_server_starts_beside_one_that_does_not_end(watched: Watched):
     assert other.run("GET", "key") == "value"
 
 
+@pytest.mark.full
 def test_interrupt_of_its_users_terminal_does_not_reach_a_keeper(watched: Watched):
     user, other = watched.user(new_session=True), watched.user()
     other.run("SET", "key", "value")
@@ -154,6 +166,7 @@ def test_server_without_a_keeper_is_stopped_and_its_data_served(folder: Path):
         assert client.get("key") == b"value"
 
 
+@pytest.mark.full
 def test_folder_that_is_deleted_under_its_users_may_be_opened_anew(watched: Watched):
     old = watched.user()
     old.run("SET", "key", "old")
@@ -168,6 +181,7 @@ def test_folder_that_is_deleted_under_its_users_may_be_opened_anew(watched: Watc
     assert watched.look()["pid"] == pid
 
 
+@pytest.mark.full
 def test_user_whose_folder_was_deleted_moves_to_the_new_one(watched: Watched):
     user = watched.user()
     user.run("SET", "key", "old")
@@ -199,9 +213,9 @@ def test_older_server_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
     use_program(monkeypatch, "8.2")
     open_store(folder).close()
     assert eventually(Watched(folder).is_at_rest)
-    use_program(monkeypatch, "7.0")
+    use_program(monkeypatch, "6.2")
     with pytest.raises(
-        StoreTooNew, match=r"written by redis 8\.2\.\d+, which redis 7\.0\.\d+ \(.*\) cannot read: install"
+        StoreTooNew, match=r"written by redis 8\.2\.\d+, which redis 6\.2\.\d+ \(.*\) cannot read: install"
     ):
         open_store(folder)
     use_program(monkeypatch, "8.2")

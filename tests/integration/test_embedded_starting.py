@@ -16,6 +16,7 @@ from tests.harness.stores import Watched, starts_in_log
 from tests.harness.waiting import eventually
 
 
+@pytest.mark.full
 def test_many_openers_at_once_get_one_server(watched: Watched):
     users = [watched.user(wait=False) for _ in range(8)]
     assert [user.read() for user in users] == ["open"] * 8
@@ -49,6 +50,7 @@ def test_further_openings_start_nothing_and_wait_for_nothing(folder: Path, monke
         monkeypatch.undo()
 
 
+@pytest.mark.full
 def test_server_that_never_gets_ready_is_not_waited_for_without_end(watched: Watched, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", program(watched.folder.parent, "redis server v=7.2.0", "exec sleep 600"))
     monkeypatch.setattr(store, "START_SECONDS", 0.5)

@@ -95,6 +95,7 @@ def test_git_does_not_see_a_new_store_and_sees_a_folder_that_was_there(folder: P
         assert not folder.with_name("old").joinpath(".gitignore").exists()
 
 
+@pytest.mark.full
 def test_long_path_is_no_obstacle(watched: Watched, monkeypatch: pytest.MonkeyPatch):
     elsewhere = watched.folder.parent / "tmp"
     elsewhere.mkdir()

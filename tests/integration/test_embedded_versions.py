@@ -13,8 +13,13 @@ from tests.harness.stores import Watched, use_program
 from tests.harness.waiting import eventually
 
 
-def test_newer_server_opens_the_store_of_an_older_one(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    for version, present in (("6.2", 0), ("7.0", 1), ("8.2", 2)):
+@pytest.mark.parametrize(
+    "versions", [("6.2", "8.2"), pytest.param(("6.2", "7.0", "8.2"), marks=pytest.mark.full)], ids="-".join
+)
+def test_newer_server_opens_the_store_of_an_older_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, versions: tuple[str, ...]
+):
+    for present, version in enumerate(versions):
         use_program(monkeypatch, version)
         with open_store(folder) as client:
             assert client.llen("list") == present

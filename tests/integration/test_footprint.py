@@ -10,6 +10,8 @@ from tests.harness.footprints import used_by
 
 COUNT = 60_000  # a little less than a power of two: no hash table is just growing
 
+pytestmark = pytest.mark.full
+
 each_version = pytest.mark.parametrize("version", LAYOUTS)
 
 

@@ -88,6 +88,7 @@ def test_strange_error_does_not_cost_a_worker(queue: Queue, error: Exception) ->
     assert (stats.dead, stats.acked, stats.unack) == (1, 1, 0)
 
 
+@pytest.mark.full
 def test_replicas_that_do_not_confirm_are_told_also_on_a_second_try(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

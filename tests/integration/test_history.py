@@ -29,6 +29,7 @@ end
 """
 
 
+@pytest.mark.full
 def test_ledger_of_100_000_entries_is_read_in_calls_of_500(
     any_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ class Pauses:
             yield 0.001
 
 
+@pytest.mark.full
 def test_call_to_a_cluster_that_is_away_is_sent_again_unless_its_caller_hurries(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ):

@@ -17,7 +17,6 @@ from delayq import Ack, Consumer, Message, Outgoing, Queue, Reject, RetryAfter, 
 from delayq.operations import arming
 from tests.harness import bookkeeping
 from tests.harness.servers import RedisServer
-from tests.harness.topologies import Cluster
 from tests.harness.waiting import eventually
 
 MESSAGES = 200
@@ -158,16 +157,20 @@ def mixed(url: str, keyed: bool, **options: Any) -> Counter[str]:
         return noted
 
 
-@pytest.mark.parametrize(("keyed", "shards"), [(False, 1), (True, 1), (False, 3)], ids=["", "keys", "shards"])
+@pytest.mark.parametrize(
+    ("keyed", "shards"),
+    [(False, 1), pytest.param(True, 1, marks=pytest.mark.full), pytest.param(False, 3, marks=pytest.mark.full)],
+    ids=["", "keys", "shards"],
+)
 def test_entries_of_an_event_are_as_many_as_were_counted(any_server: RedisServer, keyed: bool, shards: int):
     noted = mixed(any_server.url, keyed, shards=shards)
     assert ALL - set(noted) == set()
     assert ("held_back" in noted) is keyed
 
 
-def test_ledger_of_a_queue_on_a_cluster(start_server: Callable[..., RedisServer]):
-    cluster = Cluster(start_server)
-    noted = mixed(cluster.url, keyed=False, shards=3)
+@pytest.mark.full
+def test_ledger_of_a_queue_on_a_cluster(cluster_url: str):
+    noted = mixed(cluster_url, keyed=False, shards=3)
     assert ALL - set(noted) == set()
 
 

@@ -34,6 +34,7 @@ def acked(fleet: Fleet) -> int:
     return int(fleet.redis.hget(f"{KEY}stats", "acked") or 0)
 
 
+@pytest.mark.full
 def test_fleet_beside_a_backlog_that_is_held_back_idles(fleet: Fleet) -> None:
     fleet.queue.configure(rate="3/d")
     fleet.queue.send_many([Outgoing(n) for n in range(1000)])
@@ -45,6 +46,7 @@ def test_fleet_beside_a_backlog_that_is_held_back_idles(fleet: Fleet) -> None:
     assert (stats.delivered, stats.inside, stats.missing) == (3, 997, 0)
 
 
+@pytest.mark.full
 def test_one_of_the_fleet_wakes_for_each_message_that_the_rate_lets_go(fleet: Fleet) -> None:
     """It asks, promotes and claims, and does so again with the ack; if all woke, each of them would in vain."""
     fleet.queue.configure(rate="1/20ms")
@@ -56,6 +58,7 @@ def test_one_of_the_fleet_wakes_for_each_message_that_the_rate_lets_go(fleet: Fl
     assert fleet.calls("evalsha") - scripts <= 8 * gone + others
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_watcher_of_a_rate_that_is_gone_is_followed_by_another(fleet: Fleet, how: signal.Signals) -> None:
     fleet.queue.configure(rate="1/50ms")
@@ -65,6 +68,7 @@ def test_watcher_of_a_rate_that_is_gone_is_followed_by_another(fleet: Fleet, how
     assert eventually(lambda: acked(fleet) == 60)
 
 
+@pytest.mark.full
 def test_limit_that_is_removed_lets_the_fleet_go_on(fleet: Fleet) -> None:
     fleet.queue.configure(rate="1/d", concurrency=2)
     fleet.queue.send_many([Outgoing(n) for n in range(200)])
@@ -170,6 +174,7 @@ def test_burst_over_several_queues_waits_for_what_a_rate_holds_back(redis_client
     assert Consumer([slow, quick], lambda _: None).run(burst=True) == 24
 
 
+@pytest.mark.full
 def test_burst_ends_when_another_consumer_has_taken_what_a_rate_held_back(redis_client: redis.Redis) -> None:
     one, other = Queue("jobs", redis=redis_client, rate="2/s"), Queue("jobs", redis=redis_client)
     one.send_many([Outgoing(number) for number in range(8)])

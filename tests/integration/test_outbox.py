@@ -219,6 +219,7 @@ def test_shard_that_does_not_serve_is_told_only_to_those_who_send_to_it(
             assert "WRONGTYPE" in str(told)
 
 
+@pytest.mark.full
 def test_what_was_confirmed_is_there_after_the_server_was_killed(
     start_server: StartServer, threads: ThreadPoolExecutor
 ) -> None:
@@ -263,6 +264,7 @@ def test_what_was_confirmed_is_there_after_the_server_was_killed(
         assert queue.stats().sent == queue.stats().pending == client.zcard("delayq:{jobs}:pending")
 
 
+@pytest.mark.full
 def test_interrupt_while_many_send_costs_the_others_nothing(
     own_server: RedisServer, threads: ThreadPoolExecutor
 ) -> None:
@@ -330,6 +332,7 @@ def in_child(run: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_children_that_are_forked_while_many_send_can_send(plain: Queue, threads: ThreadPoolExecutor) -> None:
     stop, counts = threading.Event(), [0] * 8

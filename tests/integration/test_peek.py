@@ -105,6 +105,7 @@ def test_page_goes_on_when_the_last_message_has_gone(
     assert peeked(queue) == [each for each in IDS if each not in IDS[gone]]
 
 
+@pytest.mark.full
 def test_page_far_within_an_instant_costs_no_more_than_the_first(
     any_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ def queue(redis_server: RedisServer) -> Iterator[Queue]:
         yield queue
 
 
-@pytest.fixture(params=["sync", "aio"])
+@pytest.fixture(params=["sync", pytest.param("aio", marks=pytest.mark.full)])
 def drain(request: pytest.FixtureRequest, queue: Queue, redis_server: RedisServer) -> Drain:
     """``drain(handler, …)``: a consumer of one of the faces handles all that is due, in two processes."""
 
@@ -70,14 +70,29 @@ def drain(request: pytest.FixtureRequest, queue: Queue, redis_server: RedisServe
     return sync if request.param == "sync" else awaited
 
 
-def test_handlers_run_side_by_side_in_processes_of_their_own(queue: Queue, drain: Drain) -> None:
+@pytest.mark.parametrize("drain", ["sync", "aio"], indirect=True)
+def test_handlers_run_side_by_side_in_processes_of_their_own_each_of_which_is_initialized_once(
+    queue: Queue, drain: Drain
+) -> None:
     queue.send_many([Outgoing("x"), Outgoing("y")])
-    assert drain(pooled.meet) == (2, 0, 0)
+    assert drain(pooled.meet, initializer=pooled.begin) == (2, 0, 0)
     pids = {pid for _, pid in pooled.notes("meet")}
     assert len(pids) == 2
     assert os.getpid() not in pids
+    assert sorted(pid for _, pid in pooled.notes("begin")) == sorted(pids)
 
 
+def test_handler_over_its_time_is_killed_with_its_process(queue: Queue, drain: Drain) -> None:
+    queue.send("stuck", id="stuck")
+    assert drain(pooled.stuck_at_first, timeout=0.5) == (1, 1, 1)
+    (dead,) = queue.dead.list()
+    assert (dead.id, dead.error) == (
+        "stuck",
+        "TimeoutError: the handler took longer than 0.5 s: its process was killed",
+    )
+
+
+@pytest.mark.full
 def test_handler_over_its_time_is_killed_and_retried_while_the_others_run_on(queue: Queue, drain: Drain) -> None:
     queue.send("stuck", id="stuck", max_retries=1)
     others = [f"beside-{n}" for n in range(15)]  # together they take longer than one of them may
@@ -93,73 +108,72 @@ def test_handler_over_its_time_is_killed_and_retried_while_the_others_run_on(que
     assert (queue.stats().acked, queue.stats().nacked) == (16, 1)
 
 
+DEATHS = {
+    "killed": "ProcessDied: its process was killed by SIGKILL",
+    "segfault": "ProcessDied: its process was killed by SIGSEGV",
+    "exit": "ProcessDied: its process ended with exit code 3",
+    "fork": "ProcessDied: its process ended with exit code 4",
+    "leave": "SystemExit: 3",
+    "memory": "MemoryError: no more",
+    "unsendable": "Unsendable: unsendable",
+}
+
+
 @pytest.mark.parametrize(
-    ("payload", "error"),
-    [
-        ("segfault", "ProcessDied: its process was killed by SIGSEGV"),
-        ("killed", "ProcessDied: its process was killed by SIGKILL"),
-        ("exit", "ProcessDied: its process ended with exit code 3"),
-        ("fork", "ProcessDied: its process ended with exit code 4"),
-        ("leave", "SystemExit: 3"),
-        ("memory", "MemoryError: no more"),
-        ("unsendable", "Unsendable: unsendable"),
-    ],
+    "payloads",
+    [["killed", "unsendable"], pytest.param([*DEATHS], marks=pytest.mark.full)],
+    ids=["some", "all"],
 )
-def test_process_that_dies_fails_its_own_delivery_only(queue: Queue, drain: Drain, payload: str, error: str) -> None:
-    queue.send(payload, id="poison", max_retries=1)
-    queue.send_many([Outgoing("fine", id=f"fine-{n}") for n in range(4)])
-    assert drain(pooled.die, concurrency=1) == (6, 2, 0)
-    (dead,) = queue.dead.list()
-    assert (dead.id, dead.reason, dead.error, dead.attempts) == ("poison", "retries-exhausted", error, 2)
-    assert sorted(name for name, _ in pooled.notes("fine")) == [f"fine-{n}" for n in range(4)]
-
-
-def test_traceback_of_a_handler_is_in_the_log(queue: Queue, drain: Drain) -> None:
-    queue.send("unsendable")
+def test_process_that_dies_fails_its_own_delivery_only(queue: Queue, drain: Drain, payloads: list[str]) -> None:
+    for number, payload in enumerate(payloads):
+        queue.send(payload, id=payload, max_retries=1)
+        queue.send("fine", id=f"fine-{number}")
     with capture_logs() as lines:
-        drain(pooled.die)
-    (line,) = [line for line in lines if line["event"] == "delivery failed"]
-    assert "raise Unsendable(message.payload)" in str(line["exc_info"])
+        assert drain(pooled.die, concurrency=1) == (3 * len(payloads), 2 * len(payloads), 0)
+    assert {dead.id: (dead.reason, dead.error, dead.attempts) for dead in queue.dead.list()} == {
+        payload: ("retries-exhausted", DEATHS[payload], 2) for payload in payloads
+    }
+    assert sorted(name for name, _ in pooled.notes("fine")) == [f"fine-{n}" for n in range(len(payloads))]
+    traces = [line["exc_info"] for line in lines if line["event"] == "delivery failed" and line["id"] == "unsendable"]
+    assert ["raise Unsendable(message.payload)" in str(trace) for trace in traces] == [True, True]
 
 
-@pytest.mark.parametrize(
-    ("payload", "counts", "error"),
-    [
-        ("ack", {"acked": 1}, None),
-        ("ack-and-fail", {"acked": 1}, None),
-        ("ack-then", {"acked": 2}, None),
-        ("return-then", {"acked": 2}, None),
-        ("extend", {"acked": 1}, None),
-        ("nack", {"nacked": 1, "retry": 1}, "later"),
-        ("raise-later", {"nacked": 1, "retry": 1}, "RetryAfter: .*"),
-        ("reject", {"dead": 1}, "of no use"),
-        ("raise-reject", {"dead": 1}, "Reject: no good"),
-        ("return-false", {"dead": 1}, "the handler returned False"),
-        ("return-rubbish", {"dead": 1}, "what the handler returned cannot leave its process: .*lock.*"),
-        ("ask-rubbish", {"dead": 1}, "InvalidInput: .* cannot leave its process: .*lock.*"),
-        ("ask-wrongly", {"dead": 1}, "InvalidTime: .*-1.*"),
-    ],
-)
-def test_what_a_handler_decides_is_what_becomes_of_its_message(
-    queue: Queue, drain: Drain, payload: str, counts: dict[str, int], error: str | None
-) -> None:
-    queue.send(payload, id="x", max_retries=1 if "nacked" in counts else 0)
+ENDS: dict[str, tuple[str | None, str | None]] = {
+    "ack": (None, None),
+    "ack-and-fail": (None, None),
+    "ack-then": (None, None),
+    "return-then": (None, None),
+    "extend": (None, None),
+    "nack": ("retry", "later"),
+    "raise-later": ("retry", "RetryAfter: .*"),
+    "reject": ("dead", "of no use"),
+    "raise-reject": ("dead", "Reject: no good"),
+    "return-false": ("dead", "the handler returned False"),
+    "return-rubbish": ("dead", "what the handler returned cannot leave its process: .*lock.*"),
+    "ask-rubbish": ("dead", "InvalidInput: .* cannot leave its process: .*lock.*"),
+    "ask-wrongly": ("dead", "InvalidTime: .*-1.*"),
+}
+"""Where a message is after its handler has done what its payload says, None when it is acked, and its error."""
+
+
+def test_what_a_handler_decides_is_what_becomes_of_its_message(queue: Queue, drain: Drain) -> None:
+    for payload, (state, _) in ENDS.items():
+        queue.send(payload, id=payload, max_retries=1 if state == "retry" else 0)
     drain(pooled.settle)
+    for payload, (state, error) in ENDS.items():
+        info = queue.get(payload)
+        assert (info and info.state) == state, payload
+        if info is not None and error is not None:
+            told = info.reason if payload == "reject" else info.error
+            assert re.fullmatch(error, told or ""), (payload, told)
     stats = queue.stats()
-    assert {name: getattr(stats, name) for name in counts} == counts
+    assert (stats.acked, stats.nacked, stats.retry, stats.dead) == (7, 2, 2, 6)
     assert stats.missing == stats.unack == 0
     assert pooled.notes("acked-twice") == []
-    assert len(pooled.notes("next")) == counts.get("acked", 1) - 1
-    if error is not None:
-        info = queue.get("x")
-        assert info is not None
-        assert _matches(error, info.reason if payload == "reject" else info.error)
+    assert sorted(name for name, _ in pooled.notes("next")) == ["next to ack-then", "next to return-then"]
 
 
-def _matches(pattern: str, text: str | None) -> bool:
-    return re.fullmatch(pattern, text or "") is not None
-
-
+@pytest.mark.full
 def test_message_that_is_released_in_its_process_comes_again(queue: Queue) -> None:
     queue.send("release", id="x")
     consumer = Consumer(queue, pooled.settle, pool="process", concurrency=1)
@@ -177,6 +191,7 @@ def test_handler_sends_over_a_connection_of_its_process_s_own(
         assert message.payload != os.getpid()
 
 
+@pytest.mark.full
 def test_payload_is_checked_in_the_process(queue: Queue, drain: Drain) -> None:
     queue.send({"number": 7})
     queue.send({"number": "seven"}, id="wrong")
@@ -185,13 +200,7 @@ def test_payload_is_checked_in_the_process(queue: Queue, drain: Drain) -> None:
     assert [(dead.id, dead.reason) for dead in queue.dead.list()] == [("wrong", "payload-mismatch")]
 
 
-def test_initializer_is_called_once_in_each_process(queue: Queue, drain: Drain) -> None:
-    queue.send_many([Outgoing("x"), Outgoing("y")])
-    drain(pooled.meet, initializer=pooled.begin)
-    begun = [pid for _, pid in pooled.notes("begin")]
-    assert sorted(begun) == sorted({pid for _, pid in pooled.notes("meet")})
-
-
+@pytest.mark.full
 def test_queue_of_a_client_of_its_own_is_served(redis_client: redis.Redis) -> None:
     with Queue("jobs", redis=redis_client) as queue:
         queue.send("ack")
@@ -199,6 +208,7 @@ def test_queue_of_a_client_of_its_own_is_served(redis_client: redis.Redis) -> No
         assert queue.stats().acked == 1
 
 
+@pytest.mark.full
 def test_handler_in_a_process_is_told_the_key_of_its_message(redis_client: redis.Redis) -> None:
     def choose(message: Message) -> str | None:
         key: str | None = message.payload
@@ -224,6 +234,7 @@ def test_middleware_and_functions_of_schedules_run_in_the_process(redis_client: 
     assert os.getpid() not in [pid for _, pid in pooled.notes("middleware")]
 
 
+@pytest.mark.full
 def test_thousand_messages_leave_no_process_and_no_file_behind(queue: Queue, drain: Drain) -> None:
     queue.send("x")
     drain(pooled.fine)  # what is opened once for all
@@ -256,6 +267,7 @@ def _children() -> set[str]:
     return {pid for pid, rest in fields if int(rest[1]) == os.getpid()}
 
 
+@pytest.mark.full
 def test_message_waits_in_the_queue_while_no_process_can_be_started(queue: Queue, folder: Path) -> None:
     queue.send("fine", id="first")
     consumer = Consumer(queue, pooled.die, pool="process", concurrency=1, initializer=pooled.begin_if_allowed)
@@ -296,6 +308,7 @@ def test_process_that_cannot_be_started_for_any_reason_ends_the_consumer(
     assert (queue.stats().inside, queue.stats().delivered) == (1, 0)
 
 
+@pytest.mark.full
 def test_running_handler_is_killed_and_nacked_when_the_shutdown_takes_too_long(queue: Queue) -> None:
     queue.send("x", id="x", max_retries=1)
     queue.send_many([Outgoing("waits", delay=0.001) for _ in range(3)])
@@ -371,6 +384,7 @@ def test_queue_with_middleware_that_no_process_could_find_is_refused(queue: Queu
         Consumer(queue, pooled.fine, pool="process")
 
 
+@pytest.mark.full
 def test_middleware_that_is_not_there_in_the_process_ends_the_consumer(redis_client: redis.Redis) -> None:
     with pooled.routed.served_by(redis_client):
         pooled.routed.middleware.before_delivery(print)

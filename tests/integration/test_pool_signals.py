@@ -86,7 +86,7 @@ def queue(redis_server: RedisServer) -> Iterator[Queue]:
         yield queue
 
 
-@pytest.fixture(params=[SYNC, ASYNC], ids=["sync", "aio"])
+@pytest.fixture(params=[SYNC, pytest.param(ASYNC, marks=pytest.mark.full)], ids=["sync", "aio"])
 def start(
     request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Start]:
@@ -123,9 +123,14 @@ def running(name: str = "started") -> int:
 
 
 @pytest.mark.parametrize(
-    "to_all", [False, True], ids=["to the consumer", "to all of its group, as a service manager does"]
+    ("number", "to_all"),
+    [
+        (signal.SIGTERM, False),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.full),
+        pytest.param(signal.SIGINT, True, marks=pytest.mark.full),
+    ],
+    ids=["SIGTERM", "SIGTERM to all of its group, as a service manager does", "SIGINT to all, as a terminal does"],
 )
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_lets_a_running_handler_finish(
     queue: Queue, start: Start, tmp_path: Path, number: signal.Signals, to_all: bool
 ) -> None:
@@ -142,6 +147,7 @@ def test_signal_lets_a_running_handler_finish(
     assert ended(handler)
 
 
+@pytest.mark.full
 def test_second_signal_ends_all_at_once(queue: Queue, start: Start) -> None:
     queue.send("x")
     process = start("slow")
@@ -167,6 +173,7 @@ def test_nothing_outlives_a_consumer_that_was_killed(queue: Queue, start: Start,
     assert eventually(lambda: ended(program))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("start", [STARTED], indirect=True, ids=["sync"])
 def test_program_that_ends_lets_a_running_handler_finish(queue: Queue, start: Start, tmp_path: Path) -> None:
     queue.send("x")
@@ -180,6 +187,7 @@ def test_program_that_ends_lets_a_running_handler_finish(queue: Queue, start: St
     assert ended(handler)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("start", [UNGUARDED_SYNC, UNGUARDED_ASYNC], ids=["sync", "aio"], indirect=True)
 def test_program_that_its_processes_would_run_again_ends_and_tells_what_it_lacks(
     queue: Queue, start: Start, capfd: pytest.CaptureFixture[str]

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -79,6 +78,7 @@ def start(own_server: RedisServer, tmp_path: Path) -> Iterator[Start]:
             process.wait()
 
 
+@pytest.mark.full
 def test_20000_messages_through_4_processes_are_all_accounted_for(
     own_server: RedisServer, queue: Queue, start: Start
 ) -> None:
@@ -102,6 +102,7 @@ def test_20000_messages_through_4_processes_are_all_accounted_for(
         assert after == [key for key in before if not key.endswith((b":timer", b":bell"))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("poison", ["exit", "segfault"])
 def test_poison_that_kills_its_process_is_buried_and_the_others_are_handled(
     queue: Queue, start: Start, poison: str
@@ -118,6 +119,7 @@ def test_poison_that_kills_its_process_is_buried_and_the_others_are_handled(
     assert supervisor.poll() is None
 
 
+@pytest.mark.full
 def test_suspect_loses_nothing_to_poison_that_is_claimed_with_it(queue: Queue, start: Start) -> None:
     queue.send("fine", id="innocent", max_retries=3)
     for attempt in (1, 2):
@@ -142,17 +144,17 @@ def test_supervisor_restarts_a_child_that_was_killed(queue: Queue, start: Start)
     assert eventually(lambda: queue.stats().acked == 1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_supervisor_hands_a_signal_on_and_its_children_finish_what_they_run(
     queue: Queue, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setenv("LEASE", "60")  # which a pause does not take away
     supervisor = start(SUPERVISED)
     queue.send("slow")
-    assert eventually(lambda: queue.stats().unack == 1)
+    assert eventually(lambda: queue.stats().unack == 1 and len(queue.consumers()) == 2)
     pids = children(supervisor.pid)
     supervisor.send_signal(number)
-    time.sleep(1)  # for the signal to reach the children while they are at work
+    assert eventually(lambda: len(children(supervisor.pid)) == 1)  # the other one had nothing to finish
     (tmp_path / "go").touch()
     assert supervisor.wait(120) == 0
     stats = queue.stats()
@@ -160,6 +162,7 @@ def test_supervisor_hands_a_signal_on_and_its_children_finish_what_they_run(
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+@pytest.mark.full
 def test_consumer_that_is_stopped_for_longer_than_its_lease_changes_nothing_afterwards(
     queue: Queue, start: Start, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ def refuse(_: Message) -> None:
     raise Reject("again")
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=[1, pytest.param(3, marks=pytest.mark.full)])
 def queue(redis_client: redis.Redis, request: pytest.FixtureRequest) -> Queue:
     """A queue with dead letters."""
     queue = Queue("jobs", redis=redis_client, shards=request.param)

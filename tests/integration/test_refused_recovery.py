@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import redis
 
 from delayq import Consumer, Message, Queue
 from tests.conftest import StartServer
 from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.full
 
 
 def test_consumer_that_may_not_take_a_delivery_back_tries_about_once_a_second(start_server: StartServer) -> None:

@@ -23,6 +23,7 @@ from delayq.server import check_server, translate
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer, free_port
 from tests.harness.waiting import eventually
+from tests.integration.conftest import each_version
 
 Client = redis.Redis | RedisCluster
 Connect = Callable[[str], Any]
@@ -50,7 +51,7 @@ def connect() -> Iterator[Connect]:
 def cluster(start_server: StartServer) -> RedisServer:
     """A cluster of one server."""
     port = str(free_port())
-    node = start_server(port=True, version="7.0", config={"cluster-enabled": "yes", "cluster-port": port})
+    node = start_server(port=True, config={"cluster-enabled": "yes", "cluster-port": port})
     with node.client() as client:
         client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
         assert eventually(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
@@ -281,17 +282,19 @@ def test_connections_block_beside_each_other(redis_server: RedisServer, connect:
     client.connection_pool.release(bell)
 
 
+@pytest.mark.full
 def test_cluster_is_connected_and_checked(cluster: RedisServer, connect: Connect):
     client = connect(f"redis+cluster://127.0.0.1:1,127.0.0.1:{cluster.port}")
     assert isinstance(client, RedisCluster)
     client.set("key", "value")
     assert client.get("key") == b"value"
     info = check_server(client)
-    assert (info.cluster, (info.version or ())[:2]) == (True, (7, 0))
+    assert (info.cluster, (info.version or ())[:2]) == (True, (8, 2))
     assert server.address(client) == f"127.0.0.1:{cluster.port}"
     client.close()
 
 
+@pytest.mark.full
 def test_cluster_that_refuses_the_login_says_so(cluster: RedisServer, connect: Connect):
     with pytest.raises(errors.LoginRefused):
         connect(f"redis+cluster://user:secret@127.0.0.1:{cluster.port}")
@@ -302,6 +305,7 @@ def test_single_server_is_no_cluster(start_server: StartServer, connect: Connect
         connect(f"redis+cluster://127.0.0.1:{start_server(port=True).port}")
 
 
+@pytest.mark.full
 def test_node_of_a_cluster_is_no_single_server(cluster: RedisServer, connect: Connect):
     client = connect(f"redis://127.0.0.1:{cluster.port}")
     assert isinstance(client, redis.Redis)
@@ -315,6 +319,7 @@ def test_node_of_a_cluster_is_no_single_server(cluster: RedisServer, connect: Co
     assert "redis+cluster://" in str(moved)
 
 
+@pytest.mark.full
 def test_sentinel_leads_to_the_master(sentinel: int, connect: Connect):
     url = f"redis+sentinel://:secret@127.0.0.1:1,127.0.0.1:{sentinel}/queue/2?sentinel_password=watch"
     client = connect(url)
@@ -323,6 +328,7 @@ def test_sentinel_leads_to_the_master(sentinel: int, connect: Connect):
     assert check_server(client).address == "the master of queue"
 
 
+@pytest.mark.full
 def test_unknown_service_is_told_without_secrets(sentinel: int, connect: Connect):
     client = connect(f"redis+sentinel://:secret@127.0.0.1:{sentinel}/nobody?sentinel_password=watch")
     with pytest.raises(errors.ServerUnreachable, match="No master found for 'nobody'") as caught:
@@ -330,7 +336,7 @@ def test_unknown_service_is_told_without_secrets(sentinel: int, connect: Connect
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("version", ["6.2", "7.0", "8.2"])
+@each_version
 def test_full_memory_is_told_from_within_a_script(start_server: StartServer, version: str):
     full = start_server(version=version, config={"maxmemory": "1"})
     with full.client() as client, pytest.raises(exceptions.RedisError) as caught:

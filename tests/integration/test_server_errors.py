@@ -13,6 +13,7 @@ from delayq.server import translate
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
+from tests.integration.conftest import each_version
 
 
 def refused_by(client: redis.Redis, script: str = "return redis.call('SET', KEYS[1], ARGV[1])") -> Exception:
@@ -29,14 +30,14 @@ def test_missing_replicas_are_told_from_within_a_script(any_server: RedisServer)
     assert isinstance(translate(error), errors.ServerNotReady)
 
 
-@pytest.mark.parametrize("version", ["6.2", "7.0", "8.2"])
+@each_version
 def test_replica_is_told_from_within_a_script(start_server: StartServer, version: str):
     with start_server(version=version).client() as client:
         client.replicaof("127.0.0.1", "1")
         assert isinstance(translate(refused_by(client)), errors.ServerNotReady)
 
 
-@pytest.mark.parametrize("version", ["6.2", "7.0", "8.2"])
+@each_version
 def test_missing_right_is_told_from_within_a_script(start_server: StartServer, version: str):
     only = start_server(version=version)
     with only.client() as admin:

@@ -67,6 +67,7 @@ def test_server_that_is_gone_does_not_stop_the_other_queue(
     assert (consumer.handled, high.stats().inside, low.stats().inside) == (61, 0, 0)
 
 
+@pytest.mark.full
 def test_server_that_hangs_does_not_stop_the_other_queue(
     servers: tuple[RedisServer, RedisServer], queues: tuple[Queue, Queue]
 ):
@@ -94,6 +95,7 @@ def test_server_that_is_away_to_begin_with_is_told(
         Consumer(list(queues), print).start()
 
 
+@pytest.mark.full
 def test_messages_are_split_by_weights_with_plain_handlers(pair: tuple[Queue, Queue]):
     """Nothing but the handlers' own time keeps the queues backlogged."""
     high, low = pair

@@ -1,36 +1,39 @@
-"""A real server behind TLS, with a certificate of the test's own authority."""
+"""A server behind TLS, with a certificate of the test's own authority."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import trustme
 
 from delayq import Consumer, Queue
 from delayq.errors import ServerUnreachable
 from tests.harness.servers import RedisServer, free_port
+from tests.harness.tls import behind_tls, certify
 
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Path:
     """The certificate of the authority that has signed the server's, which stands beside it."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    certificate = authority.issue_cert("127.0.0.1")
-    certificate.private_key_pem.write_to_path(tmp_path / "server.key")
-    certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
-    return tmp_path / "ca.pem"
+    return certify(tmp_path)
 
 
-@pytest.fixture
-def address(start_server: Callable[..., RedisServer], authority: Path) -> str:
-    port = free_port()
-    files = {"cert": "server.pem", "key": "server.key", "ca-cert": "ca.pem"}
-    settings = {f"tls-{name}-file": str(authority.parent / file) for name, file in files.items()}
-    start_server("7.0", config=settings | {"tls-port": str(port), "tls-auth-clients": "no", "requirepass": "s3cret"})
-    return f"rediss://:s3cret@127.0.0.1:{port}/0"
+@pytest.fixture(params=["front", pytest.param("server", marks=pytest.mark.full)])
+def address(request: pytest.FixtureRequest, start_server: Callable[..., RedisServer], authority: Path) -> Iterator[str]:
+    """The URL of a server with a front that speaks TLS, and of one that speaks it itself: that of Debian."""
+    files = authority.parent
+    if request.param == "front":
+        server = start_server(config={"requirepass": "s3cret"})
+        with behind_tls(server.socket, files) as port:
+            yield f"rediss://:s3cret@127.0.0.1:{port}/0"
+    else:
+        port = free_port()
+        names = {"cert": "server.pem", "key": "server.key", "ca-cert": "ca.pem"}
+        settings = {f"tls-{name}-file": str(files / file) for name, file in names.items()}
+        settings |= {"tls-port": str(port), "tls-auth-clients": "no", "requirepass": "s3cret"}
+        start_server("7.0", config=settings)
+        yield f"rediss://:s3cret@127.0.0.1:{port}/0"
 
 
 def test_life_of_a_message_behind_tls(address: str, authority: Path) -> None:

@@ -10,16 +10,10 @@ import redis
 from delayq import Consumer, Outgoing, Queue
 from delayq.errors import NotReplicated
 from tests.harness.servers import RedisServer
-from tests.harness.topologies import Cluster, Watched, follow
+from tests.harness.topologies import Watched, follow
 from tests.harness.waiting import eventually
 
 StartServer = Callable[..., RedisServer]
-
-
-@pytest.fixture
-def cluster_url(start_server: StartServer) -> str:
-    """The URL of three masters that share the slots; no replicas."""
-    return Cluster(start_server).url
 
 
 @pytest.fixture
@@ -52,15 +46,18 @@ def live(url: str, shards: int) -> None:
         assert (stats.inside, stats.garbage, stats.missing) == (0, 0, 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shards", [1, 7])
 def test_life_of_messages_on_a_cluster(cluster_url: str, shards: int) -> None:
     live(cluster_url, shards)
 
 
+@pytest.mark.full
 def test_life_of_messages_behind_sentinel(sentinel_url: str) -> None:
     live(sentinel_url, shards=1)
 
 
+@pytest.mark.full
 def test_pull_style_receiver_on_a_cluster_hears_the_bell(cluster_url: str) -> None:
     with Queue("pull", url=cluster_url, shards=4) as queue:
         queue.send("x", delay=0.1)
@@ -79,6 +76,7 @@ def test_send_that_waits_for_replicas_says_when_too_few_confirm(
     assert queue.stats().pending == 1
 
 
+@pytest.mark.full
 def test_send_that_waits_for_replicas_returns_once_they_confirm(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +89,7 @@ def test_send_that_waits_for_replicas_returns_once_they_confirm(
         assert client.exists(f"delayq:{{safe}}:msg:{sent.id}") == 1
 
 
+@pytest.mark.full
 def test_send_that_waits_for_replicas_on_a_cluster_asks_the_node_of_its_slot(
     cluster_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

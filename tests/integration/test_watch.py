@@ -16,6 +16,8 @@ from delayq import Outgoing, Queue
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 PROGRAM = """
 import sys
 from delayq import Consumer, Queue

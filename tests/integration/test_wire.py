@@ -19,7 +19,6 @@ from typing import Any
 import fakeredis
 import pytest
 import redis
-import trustme
 
 from delayq import Outgoing, Queue
 from delayq.calls import Call, as_is
@@ -27,10 +26,10 @@ from delayq.errors import DelayqError, LoginRefused, ServerError, ServerNotReady
 from delayq.wire import Wire, Wires
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer, free_port
+from tests.harness.tls import certify
 from tests.harness.topologies import SETTLED_SECONDS, follow, is_master, watch
 from tests.harness.waiting import eventually
-
-VERSIONS = ["6.2", "7.0", "8.2"]
+from tests.integration.conftest import each_version
 
 
 @pytest.fixture
@@ -91,7 +90,7 @@ def test_restart_of_the_server_goes_unnoticed(own_server: RedisServer) -> None:
         assert (queue.stats().delivered, queue.stats().acked) == (3, 3)
 
 
-@pytest.mark.parametrize("port", [False, True])
+@pytest.mark.parametrize("port", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_claim_on_a_connection_that_the_server_has_closed_neither_fails_nor_runs_twice(
     start_server: StartServer, port: bool
 ) -> None:
@@ -392,7 +391,7 @@ def test_flushed_scripts_are_sent_anew_and_nothing_runs_twice(redis_client: redi
         assert queue.stats().delivered == number + 1
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@each_version
 def test_replica_is_told_and_the_queue_goes_on_once_it_is_primary_again(
     start_server: StartServer, version: str
 ) -> None:
@@ -410,6 +409,7 @@ def test_replica_is_told_and_the_queue_goes_on_once_it_is_primary_again(
         assert queue.stats().sent == 4
 
 
+@pytest.mark.full
 def test_server_that_loads_its_data_is_told(start_server: StartServer) -> None:
     """A replica that begins anew loads while its connections stay open."""
     slow = {"loading-process-events-interval-bytes": "1024", "key-load-delay": "4000"}
@@ -438,7 +438,7 @@ def test_server_that_loads_its_data_is_told(start_server: StartServer) -> None:
 
 
 def test_one_refused_login_is_not_tried_twice(start_server: StartServer) -> None:
-    server = start_server("7.0", config={"requirepass": "old"})
+    server = start_server(config={"requirepass": "old"})
     with Queue("jobs", url=f"unix://:old@{server.socket}") as queue, server.client(password="old") as admin:
         live(queue)
         admin.config_set("requirepass", "new")
@@ -598,6 +598,7 @@ def firewall(redis_server: RedisServer) -> Iterator[Firewall]:
     firewall.close()
 
 
+@pytest.mark.full
 def test_claim_finds_out_in_time_that_a_firewall_has_forgotten_its_idle_connection(
     firewall: Firewall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -609,6 +610,7 @@ def test_claim_finds_out_in_time_that_a_firewall_has_forgotten_its_idle_connecti
         assert queue.stats().delivered == 1
 
 
+@pytest.mark.full
 def test_claim_on_a_shared_client_that_checks_its_connections_finds_out_too(firewall: Firewall) -> None:
     options: dict[str, Any] = {"health_check_interval": 0.01, "socket_timeout": 2}
     with redis.Redis(host="127.0.0.1", port=firewall.port, **options) as client:
@@ -697,6 +699,7 @@ def test_child_that_closes_its_queue_leaves_the_parents_connections_open(redis_s
 # -- sentinels and TLS -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_once_one_call_has_found_the_new_master_none_speaks_to_the_old_one(start_server: StartServer) -> None:
     """The old one may still take writes for a while, and lose them when it becomes a replica."""
     old, new = start_server(port=True), start_server(port=True)
@@ -727,6 +730,7 @@ def started_failover(sentinel: redis.Redis) -> bool:
         return False
 
 
+@pytest.mark.full
 def test_failover_is_followed(start_server: StartServer) -> None:
     master, replica = start_server(port=True), start_server(port=True)
     follow(replica, master)
@@ -758,18 +762,15 @@ def test_failover_is_followed(start_server: StartServer) -> None:
 
 @pytest.fixture
 def tls_url(start_server: StartServer, tmp_path: Path) -> str:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    certificate = authority.issue_cert("127.0.0.1")
-    certificate.private_key_pem.write_to_path(tmp_path / "server.key")
-    certificate.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    authority = certify(tmp_path)
     port = free_port()
     files = {"cert": "server.pem", "key": "server.key", "ca-cert": "ca.pem"}
     settings = {f"tls-{name}-file": str(tmp_path / file) for name, file in files.items()}
     start_server("7.0", config=settings | {"tls-port": str(port), "tls-auth-clients": "no"})
-    return f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
+    return f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={authority}"
 
 
+@pytest.mark.full
 def test_messages_large_and_many_go_through_tls(tls_url: str) -> None:
     with Queue("safe", url=tls_url) as queue:
         live(queue)
