@@ -14,13 +14,15 @@ from tests.harness.mutation import FOLDER, RUN_SECONDS, Mutation, make_copy, mut
 
 ALL = mutations()
 
-pytestmark = pytest.mark.timeout(RUN_SECONDS + 60)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(RUN_SECONDS + 60)]
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Iterator[Path]:
-    yield make_copy(tmp_path / "copy")
-    shutil.rmtree(tmp_path)  # megabytes, which pytest would keep
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One for all tests, so that it is compiled once: each fault is taken out again."""
+    folder = tmp_path_factory.mktemp("mutations")
+    yield make_copy(folder / "copy")
+    shutil.rmtree(folder)  # megabytes, which pytest would keep
 
 
 def test_each_fault_of_the_field_has_its_mutation() -> None:
@@ -40,8 +42,8 @@ def test_tests_that_are_to_catch_a_fault_pass_without_it(copy: Path) -> None:
 
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name)
 def test_fault_that_is_put_back_is_caught(fault: Mutation, copy: Path) -> None:
-    fault.put_into(copy)
-    found = mutation.run(copy, fault.caught_by)
+    with fault.put_into(copy):
+        found = mutation.run(copy, fault.caught_by)
     assert fault.caught_by
     assert [test for test in fault.caught_by if not any(case.is_assertion for case in found[test])] == [], found
     assert [case for cases in found.values() for case in cases if case.outcome == "error"] == []
@@ -49,6 +51,9 @@ def test_fault_that_is_put_back_is_caught(fault: Mutation, copy: Path) -> None:
 
 def test_patch_that_does_not_fit_any_more_says_so(copy: Path) -> None:
     fault = ALL[0]
-    fault.put_into(copy)
-    with pytest.raises(ValueError, match=f"{fault.name}.patch does not fit"):
-        fault.put_into(copy)
+    with (
+        fault.put_into(copy),
+        pytest.raises(ValueError, match=f"{fault.name}.patch does not fit"),
+        fault.put_into(copy),
+    ):
+        pytest.fail("it was put in twice")

@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -17,7 +19,7 @@ from tests.harness.servers import KNOWN_VERSIONS, server_binaries
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent / "mutations"
 COPIED = "tests/harness/copied.py"
-RUN_SECONDS = 800.0  # against a run that hangs; one takes some seconds, or four minutes where a test waits in vain
+RUN_SECONDS = 800.0  # against a run that hangs; one takes some seconds, or half a minute where a test waits in vain
 ASSERTION = re.compile(r"AssertionError|assert |Failed: DID NOT RAISE")
 
 
@@ -29,6 +31,14 @@ class Change(NamedTuple):
     new: str
 
 
+# A fault shows within a second, or never: what waits for it need not be as patient as on a machine that stands still.
+IMPATIENT = Change(
+    "tests/harness/waiting.py",
+    "def eventually(condition: Callable[[], bool], seconds: float = 240) -> bool:\n",
+    "def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:\n",
+)
+
+
 class Mutation(NamedTuple):
     """A fault: where it is put back, and the tests that are to catch it, by their names without parameters."""
 
@@ -36,17 +46,27 @@ class Mutation(NamedTuple):
     changes: list[Change]
     caught_by: list[str]
 
-    def put_into(self, copy: Path) -> None:
-        """Change the files of a copy.
+    @contextmanager
+    def put_into(self, copy: Path) -> Iterator[None]:
+        """Change the files of a copy, for a while; tests that wait in vain give up sooner meanwhile.
 
         Raises:
             ValueError: lines that are to be replaced are not there, or are there twice.
         """
-        for file, old, new in self.changes:
-            text = "\n" + (copy / file).read_text()
-            if text.count("\n" + old) != 1:
-                raise ValueError(f"{self.name}.patch does not fit {file} any more: make it anew. It replaces\n{old}")
-            (copy / file).write_text(text.replace("\n" + old, "\n" + new)[1:])
+        whole: dict[str, str] = {}
+        try:
+            for file, old, new in (*self.changes, IMPATIENT):
+                text = (copy / file).read_text()
+                whole.setdefault(file, text)
+                if f"\n{text}".count("\n" + old) != 1:
+                    raise ValueError(
+                        f"{self.name}.patch does not fit {file} any more: make it anew. It replaces\n{old}"
+                    )
+                write(copy / file, f"\n{text}".replace("\n" + old, "\n" + new)[1:])
+            yield
+        finally:
+            for file, text in whole.items():
+                write(copy / file, text)
 
 
 class Case(NamedTuple):
@@ -79,6 +99,13 @@ def read(name: str, text: str) -> Mutation:
     return Mutation(name, changes, re.findall(r"^Caught by (\S+)$", head, re.MULTILINE))
 
 
+def write(path: Path, text: str) -> None:
+    """Change a file of a copy. What is compiled of it goes: Python knows a file by its second and its size alone."""
+    path.write_text(text)
+    if path.suffix == ".py":
+        Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+
 def make_copy(folder: Path) -> Path:
     """Copy code and tests into a new folder, the code as it is when installed; return the folder."""
     without_caches = shutil.ignore_patterns("__pycache__")
@@ -99,7 +126,7 @@ def run(copy: Path, tests: Sequence[str]) -> Mapping[str, list[Case]]:
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", "--basetemp=basetemp"]
     command += ["--junitxml=report.xml", "-k", " and ".join(f"not {version}" for version in sorted(others))]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
-    environment |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"PYTHONPATH": str(copy)}
     done = subprocess.run(
         [*command, COPIED, *tests],
         cwd=copy,
