@@ -12,10 +12,13 @@ import pytest
 
 from delayq.embedded import open_store
 from tests.harness.pages import PAGES, Block, blocks, name, without_variables
+from tests.harness.tree import ROOT
 
 RUNNABLE = {"python", "console"}
 SHOWN = {"", "sh", "toml"}  # pictures, and what a reader runs in a checkout: see test_references
 SECONDS = 800  # some blocks are programs of Spark's
+QUICK = ROOT / "README.md"  # the others run in `make test-all`
+RUN = [page for page in PAGES if any(block.language in RUNNABLE for block in blocks(page))]
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(b.language in RUNNABLE for b in blocks(page))], ids=name
+    "page", [pytest.param(page, marks=() if page == QUICK else pytest.mark.full, id=name(page)) for page in RUN]
 )
 def test_page_runs_from_top_to_bottom_and_shows_what_it_prints(page: Path, tmp_path: Path, environment: dict[str, str]):
     for block in blocks(page):
@@ -42,16 +45,14 @@ def test_page_runs_from_top_to_bottom_and_shows_what_it_prints(page: Path, tmp_p
                 assert without_variables(printed) == without_variables(output), f"{name(page)}: $ {command}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_block_of_a_page_is_of_a_kind_that_is_tested(page: Path):
-    assert {block.language for block in blocks(page)} <= RUNNABLE | SHOWN
+def test_every_block_of_a_page_is_of_a_kind_that_is_tested():
+    kinds = {name(page): {block.language for block in blocks(page)} for page in PAGES}
+    assert {page: found for page, languages in kinds.items() if (found := languages - RUNNABLE - SHOWN)} == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_console_block_holds_commands_and_their_output_alone(page: Path):
-    for block in blocks(page):
-        if block.language == "console":
-            assert block.text.startswith("$ "), f"{name(page)}:{block.line}"
+def test_console_block_holds_commands_and_their_output_alone():
+    console = [(page, block) for page in PAGES for block in blocks(page) if block.language == "console"]
+    assert [f"{name(page)}:{block.line}" for page, block in console if not block.text.startswith("$ ")] == []
 
 
 def test_only_what_differs_from_run_to_run_is_made_equal():

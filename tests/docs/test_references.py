@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import click
-import pytest
 from delayq.cli import main
 
 import delayq
@@ -18,11 +17,16 @@ from delayq import errors
 from tests.harness.pages import PAGES, blocks, name
 from tests.harness.tree import ROOT, modules
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=name)
-
+TESTS_PAGE = ROOT / "tests" / "README.md"
 GUARANTEES = ROOT / "docs" / "guarantees.md"
 INLINE = re.compile(r"`([^`\n]+)`")
 TEST = re.compile(r"(tests/[\w/]+\.py)::(test_\w+)")
+
+
+def found(faults: Callable[[Path], Iterable[object]]) -> dict[str, list[str]]:
+    """The pages on which something is wrong, each with what it is."""
+    wrong = {name(page): sorted(map(str, faults(page))) for page in PAGES}
+    return {page: what for page, what in wrong.items() if what}
 
 
 def prose(page: Path) -> str:
@@ -44,17 +48,17 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@each_page
-def test_link_leads_to_what_is_there(page: Path):
-    broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+def test_link_leads_to_what_is_there():
+    def is_broken(page: Path, target: str) -> bool:
         path, _, anchor = target.partition("#")
-        if "://" in target:
-            continue
         file = (page.parent / path).resolve() if path else page
-        if not file.exists() or (anchor and anchor not in anchors(file)):
-            broken.append(target)
-    assert broken == []
+        return not file.exists() or bool(anchor and anchor not in anchors(file))
+
+    def broken(page: Path) -> Iterable[str]:
+        targets = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+        return {target for target in targets if "://" not in target and is_broken(page, target)}
+
+    assert found(broken) == {}
 
 
 def commands_on(page: Path) -> list[list[str]]:
@@ -69,18 +73,28 @@ def commands_on(page: Path) -> list[list[str]]:
     return found
 
 
-@each_page
-def test_command_and_its_options_exist(page: Path):
-    for words in commands_on(page):
-        command, rest = resolve(words)
-        known = {option for param in command.params for option in param.opts} | {"--help"}
-        assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known, words
+def test_command_and_its_options_exist():
+    def wrong(page: Path) -> Iterable[str]:
+        for words in commands_on(page):
+            command, rest = resolve(words)
+            if isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+                yield f"there is no command {rest[0]!r}: delayq {' '.join(words)}"
+            known = {option for param in command.params for option in param.opts} | {"--help"}
+            if unknown := {word.partition("=")[0] for word in rest if word.startswith("--")} - known:
+                yield f"there is no {', '.join(sorted(unknown))}: delayq {' '.join(words)}"
+
+    assert found(wrong) == {}
 
 
-@each_page
-def test_option_that_stands_alone_is_one_of_some_command(page: Path):
-    known = {option for command in commands(main) for param in command.params for option in param.opts} | {"--help"}
-    assert {text.split()[0] for text in INLINE.findall(prose(page)) if text.startswith("--")} <= known
+def test_option_that_stands_alone_is_one_of_some_command():
+    of_pytest = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "tests" / "conftest.py").read_text()))
+    of_delayq = {option for command in commands(main) for param in command.params for option in param.opts}
+
+    def unknown(page: Path) -> Iterable[str]:
+        alone = {text.split()[0] for text in INLINE.findall(prose(page)) if text.startswith("--")}
+        return alone - of_delayq - {"--help"} - (of_pytest if page == TESTS_PAGE else set())
+
+    assert found(unknown) == {}
 
 
 def commands(group: click.Group) -> Iterator[click.Command]:
@@ -92,32 +106,51 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 
 
 def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
-    """Return the command that the first words name, and the other words."""
+    """Return the command that the first words name, as far as they do, and the other words."""
     command: click.Command = main
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         inner = command.get_command(click.Context(command), words[0])
-        assert inner is not None, f"there is no command {words[0]!r}"
+        if inner is None:
+            break
         command, words = inner, words[1:]
     return command, words
 
 
-@each_page
-def test_target_of_make_exists(page: Path):
+def test_target_of_make_exists():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {target for line in code(page) for target in re.findall(r"^make ([a-z-]+)", line)}
-    assert named <= targets
+    assert {"test", "test-all"} <= targets
+
+    def unknown(page: Path) -> Iterable[str]:
+        for line in code(page):
+            if line.startswith("make "):
+                words = shlex.split(line, comments=True)[1:]
+                yield from {word for word in words if re.fullmatch(r"[a-z-]+", word)} - targets
+
+    assert found(unknown) == {}
 
 
-@each_page
-def test_file_named_at_the_beginning_of_a_line_in_a_shell_block_exists(page: Path):
-    lines = [line for block in blocks(page) if block.language == "sh" for line in block.text.splitlines()]
-    assert [line for line in lines if re.match(r"\.\w+/", line) and not (ROOT / line.split()[0]).exists()] == []
+def test_file_named_at_the_beginning_of_a_line_in_a_shell_block_exists():
+    def missing(page: Path) -> Iterable[str]:
+        lines = [line for block in blocks(page) if block.language == "sh" for line in block.text.splitlines()]
+        return [line for line in lines if re.match(r"\.\w+/", line) and not (ROOT / line.split()[0]).exists()]
+
+    assert found(missing) == {}
 
 
-@each_page
-def test_test_that_a_page_names_exists(page: Path):
-    named = {(file, test) for file, test in TEST.findall(page.read_text())}
-    assert sorted((file, test) for file, test in named if test not in names_of_tests(file)) == []
+def test_file_of_the_tests_that_a_page_names_exists():
+    def missing(page: Path) -> Iterable[str]:
+        paths = {path for text in INLINE.findall(page.read_text()) for path in re.findall(r"^tests/[\w./-]*(?![\w./*-])", text)}
+        return {path for path in paths if not (ROOT / path).exists()}
+
+    assert found(missing) == {}
+
+
+def test_test_that_a_page_names_exists():
+    def missing(page: Path) -> Iterable[str]:
+        named = set(TEST.findall(page.read_text()))
+        return {f"{file}::{test}" for file, test in named if test not in names_of_tests(file)}
+
+    assert found(missing) == {}
 
 
 @cache
@@ -135,20 +168,27 @@ def test_each_promise_names_a_test():
     assert [promise.splitlines()[0] for promise in promises if not TEST.search(promise)] == []
 
 
-@each_page
-def test_class_named_in_prose_is_delayq_s(page: Path):
-    named = {word for word in INLINE.findall(prose(page)) if re.fullmatch(r"[A-Z][a-z]+([A-Z][a-z]+)*", word)}
-    assert {word for word in named if not hasattr(delayq, word) and not hasattr(errors, word)} <= {"False"}
+def test_class_named_in_prose_is_delayq_s():
+    def unknown(page: Path) -> Iterable[str]:
+        named = {word for word in INLINE.findall(prose(page)) if re.fullmatch(r"[A-Z][a-z]+([A-Z][a-z]+)*", word)}
+        return {word for word in named if not hasattr(delayq, word) and not hasattr(errors, word)} - {"False"}
+
+    assert found(unknown) == {}
 
 
-@each_page
-def test_environment_variable_is_one_that_delayq_reads_or_sets(page: Path):
-    source = (
-        "".join(path.read_text() for path in modules().values()) + (ROOT / "tests/property/test_life.py").read_text()
-    )
-    assert {
-        variable for variable in re.findall(r"\bDELAYQ_[A-Z_]+", page.read_text()) if variable not in source
-    } == set()
+def test_environment_variable_is_one_that_delayq_or_its_tests_read_or_set():
+    source = "".join(path.read_text() for path in modules().values())
+    read_by_tests = {
+        variable
+        for path in (ROOT / "tests").rglob("*.py")
+        for variable in re.findall(r"environ(?:\.get\(|\[)\"(DELAYQ_\w+)\"", path.read_text())
+    }
+
+    def unknown(page: Path) -> Iterable[str]:
+        named = set(re.findall(r"\bDELAYQ_[A-Z_]+", page.read_text()))
+        return {variable for variable in named - read_by_tests if variable not in source}
+
+    assert found(unknown) == {}
 
 
 def test_changelog_has_the_version_on_top():
