@@ -166,23 +166,27 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_bad_argument_is_refused_and_nothing_changed(queue: Queue, client: redis.Redis, name: str):
-    call, error, why = CALLS[name]
+def test_bad_argument_is_refused_and_nothing_changed(queue: Queue, client: redis.Redis, subtests: pytest.Subtests):
     queue.send("x", id="held", delay=60)
-    before = sorted(client.keys("*")), queue.get("held"), queue.stats()
-    with pytest.raises(error, match=why) as caught:
-        call(queue)
-    assert isinstance(caught.value, ValueError)
-    assert "\n" not in str(caught.value)
-    assert (sorted(client.keys("*")), queue.get("held"), queue.stats()) == before
+    for name, (call, error, why) in CALLS.items():
+        with subtests.test(name):
+            before = sorted(client.keys("*")), queue.get("held"), queue.stats()
+            with pytest.raises(error, match=why) as caught:
+                call(queue)
+            assert isinstance(caught.value, ValueError)
+            assert "\n" not in str(caught.value)
+            assert (sorted(client.keys("*")), queue.get("held"), queue.stats()) == before
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_bad_argument_leaves_no_trace_of_a_queue_that_is_new(make: Make, client: redis.Redis, name: str):
-    with pytest.raises(errors.InvalidInput):
-        CALLS[name][0](make())
-    assert client.keys("*") == []
+def test_bad_argument_leaves_no_trace_of_a_queue_that_is_new(
+    make: Make, client: redis.Redis, subtests: pytest.Subtests
+):
+    for name, (call, _, _) in CALLS.items():
+        with subtests.test(name):
+            client.flushall()
+            with pytest.raises(errors.InvalidInput):
+                call(make())
+            assert client.keys("*") == []
 
 
 def test_bad_message_among_many_keeps_all_out(queue: Queue, client: redis.Redis):
@@ -215,12 +219,12 @@ QUEUES: dict[str, tuple[dict[str, Any], type[errors.InvalidInput], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", QUEUES)
-def test_bad_queue_is_refused_when_it_is_made(make: Make, client: redis.Redis, name: str):
-    options, error, why = QUEUES[name]
-    with pytest.raises(error, match=why):
-        make(**options)
-    assert client.keys("*") == []
+def test_bad_queue_is_refused_when_it_is_made(make: Make, client: redis.Redis, subtests: pytest.Subtests):
+    for name, (options, error, why) in QUEUES.items():
+        with subtests.test(name):
+            with pytest.raises(error, match=why):
+                make(**options)
+            assert client.keys("*") == []
 
 
 MESSAGES: dict[str, tuple[Callable[[Any], object], str]] = {
@@ -232,18 +236,19 @@ MESSAGES: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_bad_argument_of_a_message_leaves_it_ours(queue: Queue, name: str):
-    call, why = MESSAGES[name]
-    queue.send("x", id="a")
-    (message,) = queue.receive()
-    before = queue.get("a"), queue.stats()
-    with pytest.raises(errors.InvalidTime, match=why):
-        call(message)
-    assert (queue.get("a"), queue.stats()) == before
-    message.ack()
+def test_bad_argument_of_a_message_leaves_it_ours(queue: Queue, subtests: pytest.Subtests):
+    for name, (call, why) in MESSAGES.items():
+        queue.send("x", id="a")
+        (message,) = queue.receive()
+        with subtests.test(name):
+            before = queue.get("a"), queue.stats()
+            with pytest.raises(errors.InvalidTime, match=why):
+                call(message)
+            assert (queue.get("a"), queue.stats()) == before
+        message.ack()
 
 
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("waits", [-1, math.nan, "soon", None])
 def test_backoff_that_gives_no_time_does_not_keep_a_message_from_its_retry(make: Make, waits: Any):
     queue = make(backoff=lambda _: waits)
@@ -273,25 +278,27 @@ EVERYTHING: dict[str, Call] = {
 }
 
 
-@pytest.mark.parametrize("name", EVERYTHING)
-def test_queue_of_a_newer_format_is_refused_by_every_call(make: Make, client: redis.Redis, name: str):
+def test_queue_of_a_newer_format_is_refused_by_every_call(make: Make, client: redis.Redis, subtests: pytest.Subtests):
     make().send("x", id="held", delay=60)
     home = make().core.shards[0].keys
-    client.hset(home.meta, "format", FORMAT + 1)
-    with pytest.raises(errors.FormatTooNew, match=rf"format.* {FORMAT + 1}\b.*{FORMAT}\b"):
-        EVERYTHING[name](make())
-    client.hset(home.meta, "format", FORMAT)
-    assert make().stats().pending == 1
+    for name, call in EVERYTHING.items():
+        with subtests.test(name):
+            client.hset(home.meta, "format", FORMAT + 1)
+            with pytest.raises(errors.FormatTooNew, match=rf"format.* {FORMAT + 1}\b.*{FORMAT}\b"):
+                call(make())
+            client.hset(home.meta, "format", FORMAT)
+            assert make().stats().pending == 1
 
 
-@pytest.mark.parametrize("name", EVERYTHING)
-def test_queue_of_another_number_of_shards_is_refused_by_every_call(make: Make, name: str):
+def test_queue_of_another_number_of_shards_is_refused_by_every_call(make: Make, subtests: pytest.Subtests):
     make("spread", shards=2).send("x", id="held", delay=60)
-    with pytest.raises(errors.ShardsMismatch, match=r"\b2\b.*shards") as caught:
-        EVERYTHING[name](make("spread", shards=4))
-    assert "4" in str(caught.value)
-    assert isinstance(caught.value, errors.QueueMismatch)
-    assert make("spread", shards=2).stats().pending == 1
+    for name, call in EVERYTHING.items():
+        with subtests.test(name):
+            with pytest.raises(errors.ShardsMismatch, match=r"\b2\b.*shards") as caught:
+                call(make("spread", shards=4))
+            assert "4" in str(caught.value)
+            assert isinstance(caught.value, errors.QueueMismatch)
+            assert make("spread", shards=2).stats().pending == 1
 
 
 def test_client_that_looked_before_the_queue_was_made_is_refused_all_the_same(make: Make):

@@ -12,7 +12,7 @@ import pytest
 from delayq import Ack, Message, Outgoing, Queue, Reject, RetryAfter
 from delayq.errors import InvalidInput, ReturnedFalse
 from delayq.times import from_ms
-from tests.contract.conftest import Body, Drain, Make, Now, registered
+from tests.contract.conftest import Drain, Make, Now, registered
 
 
 @dataclass
@@ -385,25 +385,26 @@ def takes_custom(payloads: list[Custom]) -> None:
     raise AssertionError(payloads)
 
 
-@pytest.mark.parametrize(
-    ("options", "function", "match"),
-    [
-        ({"max_messages": 0}, print, "max_messages 0"),
-        ({"max_messages": 10_001}, print, "max_messages 10001"),
-        ({"max_messages": True}, print, "max_messages True"),
-        ({"max_messages": 1.5}, print, "max_messages 1.5"),
-        ({"max_wait": -1}, print, "max_wait -1"),
-        ({"max_wait": 86_401}, print, "max_wait 86401"),
-        ({"max_wait": "soon"}, print, "max_wait 'soon'"),
-        ({}, None, "not callable"),
-        ({}, takes_one, r"takes_one takes .*Message.*list\[Message\]"),
-        ({}, takes_custom, "takes_custom takes Custom"),
-    ],
-)
-def test_what_makes_no_batches_is_refused(queue: Queue, options: dict[str, Any], function: Body, match: str):
-    with pytest.raises(InvalidInput, match=match):
-        queue.batch_handler(**options)(function)
-    assert queue.registered_handler is None
+UNBATCHED: list[tuple[dict[str, Any], Any, str]] = [
+    ({"max_messages": 0}, print, "max_messages 0"),
+    ({"max_messages": 10_001}, print, "max_messages 10001"),
+    ({"max_messages": True}, print, "max_messages True"),
+    ({"max_messages": 1.5}, print, "max_messages 1.5"),
+    ({"max_wait": -1}, print, "max_wait -1"),
+    ({"max_wait": 86_401}, print, "max_wait 86401"),
+    ({"max_wait": "soon"}, print, "max_wait 'soon'"),
+    ({}, None, "not callable"),
+    ({}, takes_one, r"takes_one takes .*Message.*list\[Message\]"),
+    ({}, takes_custom, "takes_custom takes Custom"),
+]
+
+
+def test_what_makes_no_batches_is_refused(queue: Queue, subtests: pytest.Subtests):
+    for options, function, match in UNBATCHED:
+        with subtests.test(match):
+            with pytest.raises(InvalidInput, match=match):
+                queue.batch_handler(**options)(function)
+            assert queue.registered_handler is None
 
 
 def test_batch_handler_without_parentheses_has_the_defaults(queue: Queue, drain: Drain):

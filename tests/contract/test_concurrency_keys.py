@@ -247,6 +247,7 @@ def test_batch_is_admitted_and_freed_by_one_call_each(queue: Queue, monkeypatch:
 # -- what the function returns -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -303,10 +304,10 @@ def test_key_has_up_to_256_bytes_of_any_kind_but_zero(make: Make, client: redis.
     assert sorted(str(message.concurrency_key) for message in queue.receive(100)) == sorted(keys)
 
 
-@pytest.mark.parametrize("value", ["tenant", 7, object()])
-def test_what_is_no_function_is_refused(make: Make, value: Any):
-    with pytest.raises(InvalidInput, match="concurrency_key"):
-        make(concurrency_key=value)
+def test_what_is_no_function_is_refused(make: Make, subtests: pytest.Subtests):
+    for value in ["tenant", 7, object()]:
+        with subtests.test(value=value), pytest.raises(InvalidInput, match="concurrency_key"):
+            make(concurrency_key=value)
 
 
 def test_coroutine_function_is_refused(make: Make):

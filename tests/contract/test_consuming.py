@@ -122,7 +122,7 @@ def test_consumer_needs_a_handler(queue: Queue, drain: Drain):
         drain(queue, None)
 
 
-@pytest.mark.parametrize("concurrency", [0, -1, 10_001, 1.5])
-def test_concurrency_out_of_range_is_refused(queue: Queue, drain: Drain, concurrency: Any):
-    with pytest.raises(InvalidInput, match="concurrency"):
-        drain(queue, lambda _: None, concurrency=concurrency)
+def test_concurrency_out_of_range_is_refused(queue: Queue, drain: Drain, subtests: pytest.Subtests):
+    for concurrency in [0, -1, 10_001, 1.5]:
+        with subtests.test(concurrency=concurrency), pytest.raises(InvalidInput, match="concurrency"):
+            drain(queue, lambda _: None, concurrency=concurrency)

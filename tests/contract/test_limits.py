@@ -155,19 +155,21 @@ def test_what_is_configured_later_is_not_undone(make: Make, queue: Queue, drain:
 # -- shards ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limits", [{"rate": "5/s"}, {"concurrency": 5}, {"concurrency_per_key": 5}])
-def test_queue_with_shards_refuses_limits(make: Make, client: redis.Redis, limits: dict[str, Any]):
+def test_queue_with_shards_refuses_limits(make: Make, client: redis.Redis, subtests: pytest.Subtests):
     spread = make("spread", shards=3)
     spread.send("x")
     before = {key: client.hgetall(key) for key in client.keys("*meta")}
     refusal = "shards=3 takes no rate or concurrency: each would count for itself; use shards=1"
-    with pytest.raises(InvalidInput, match=refusal):
-        spread.configure(**limits)
-    with pytest.raises(InvalidInput, match=f"queue spread with {refusal}"):
-        make("spread", shards=3, **limits)
-    with pytest.raises(InvalidInput, match=refusal):
-        make("spread", shards=None, **limits).receive()
-    assert {key: client.hgetall(key) for key in client.keys("*meta")} == before
+    given: list[dict[str, Any]] = [{"rate": "5/s"}, {"concurrency": 5}, {"concurrency_per_key": 5}]
+    for limits in given:
+        with subtests.test(limits=limits):
+            with pytest.raises(InvalidInput, match=refusal):
+                spread.configure(**limits)
+            with pytest.raises(InvalidInput, match=f"queue spread with {refusal}"):
+                make("spread", shards=3, **limits)
+            with pytest.raises(InvalidInput, match=refusal):
+                make("spread", shards=None, **limits).receive()
+            assert {key: client.hgetall(key) for key in client.keys("*meta")} == before
 
 
 def test_consumer_of_a_queue_with_shards_does_not_ignore_its_limits(make: Make, drain: Drain):
@@ -242,12 +244,16 @@ def test_ledger_is_ended(queue: Queue, events: bool | None):
     assert queue.configuration() == Configuration(concurrency=5)
 
 
-@pytest.mark.parametrize("events", [0, -1, 10_000_001, 1.5, "many"])
-def test_impossible_ledger_is_refused_and_nothing_is_changed(queue: Queue, events: Any):
+def test_impossible_ledger_is_refused_and_nothing_is_changed(queue: Queue, subtests: pytest.Subtests):
     queue.configure(events=5)
-    with pytest.raises(InvalidInput, match=r"events .* is neither True nor False, nor a number of entries from 1 to"):
-        queue.configure(events=events)
-    assert queue.configuration() == Configuration(events=5)
+    events: Any
+    for events in [0, -1, 10_000_001, 1.5, "many"]:
+        with subtests.test(events=events):
+            with pytest.raises(
+                InvalidInput, match=r"events .* is neither True nor False, nor a number of entries from 1 to"
+            ):
+                queue.configure(events=events)
+            assert queue.configuration() == Configuration(events=5)
 
 
 @pytest.mark.parametrize("again", ["send", "receive"])

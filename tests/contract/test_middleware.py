@@ -125,6 +125,7 @@ def test_error_of_the_send_goes_through_middleware_to_the_sender(queue: Queue):
     assert [message.payload for message in queue.receive()] == ["x"]
 
 
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("returned", ["text", 5, {"payload": 1}, False])
 def test_what_is_returned_instead_of_a_message_is_refused(queue: Queue, returned: Any):
     @queue.middleware.before_send

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -101,10 +102,12 @@ def test_payloads_that_are_larger_than_wanted_are_not_read(queue: Queue):
     assert [info.body for info in queue.page("pending").messages] == [b"x" * 5000, b"small"]
 
 
-@pytest.mark.parametrize("cursor", ["", "5", "nan a", "x y", 7])
-def test_what_is_no_cursor_is_refused_with_a_remedy(queue: Queue, cursor: str):
-    with pytest.raises(InvalidInput, match="is no cursor: give `before` or `after` of another page as it is"):
-        queue.page("pending", after=cursor)
+def test_what_is_no_cursor_is_refused_with_a_remedy(queue: Queue, subtests: pytest.Subtests):
+    why = "is no cursor: give `before` or `after` of another page as it is"
+    cursor: Any
+    for cursor in ["", "5", "nan a", "x y", 7]:
+        with subtests.test(cursor=cursor), pytest.raises(InvalidInput, match=why):
+            queue.page("pending", after=cursor)
 
 
 def test_page_has_one_bound(queue: Queue):
@@ -112,7 +115,8 @@ def test_page_has_one_bound(queue: Queue):
         queue.page("pending", after="5 a", before="+")
 
 
-@pytest.mark.parametrize("limit", [0, 501, True, "9"])
-def test_limit_of_a_page_is_checked(queue: Queue, limit: int):
-    with pytest.raises(InvalidInput, match="limit"):
-        queue.page("pending", limit=limit)
+def test_limit_of_a_page_is_checked(queue: Queue, subtests: pytest.Subtests):
+    limit: Any
+    for limit in [0, 501, True, "9"]:
+        with subtests.test(limit=limit), pytest.raises(InvalidInput, match="limit"):
+            queue.page("pending", limit=limit)

@@ -82,6 +82,14 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_dry_run_counts_those_to_which_all_applies(stocked: Queue, subtests: pytest.Subtests):
+    for name, (given, meant) in CHOICES.items():
+        with subtests.test(name):
+            counted = stocked.dead.redrive(**given, dry_run=True)
+            assert (counted.matched, counted.moved, counted.total, ids(stocked)) == (len(meant), 0, 4, [])
+
+
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("name", CHOICES)
 def test_those_come_back_to_which_all_applies(stocked: Queue, name: str, now: Now):
     given, meant = CHOICES[name]
@@ -113,6 +121,7 @@ def test_what_came_back_has_its_retries_and_is_due_after_the_delay(stocked: Queu
     assert (message.id, message.attempt, message.retries_used) == ("a", 2, 0)
 
 
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("share", [1, 2, MAX_MOVED, MANY])
 def test_any_number_is_looked_at_once_and_those_meant_come_back(queue: Queue, share: int):
     """Those that come back make the others move up, within a page and behind it; nearly all died at one instant."""
@@ -181,6 +190,7 @@ def test_interrupted_redrive_goes_on_where_it_was(stocked: Queue, now: Now):
     assert sorted(info.reason or "" for info in stocked.dead.list()) == ["again", "exhausted", "exhausted"]
 
 
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize(("rate", "burst"), [(1, 1), ("9/s", 1), ("20/s", 2), ("60/m", 1), (100, 10), (1e9, MAX_MOVED)])
 def test_rate_is_kept_in_bursts_of_a_tenth_of_a_second(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, rate: Any, burst: int
@@ -296,17 +306,19 @@ def test_edited_dead_letter_is_pending_with_what_it_was_given(queue: Queue, take
     assert (stats.requeued, stats.acked, stats.missing) == (1, 1, 0)
 
 
-@pytest.mark.parametrize("payload", [None, b"\xff\x00", "text", 10**30, {"a": [1.5]}])
-def test_headers_alone_leave_the_payload_as_it_is(queue: Queue, take: Take, payload: Any):
-    queue.send(payload, id="a", headers={"old": 1})
-    first = take()
-    first.reject()
-    assert queue.dead.edit("a", headers={"new": 2})
-    second = take()
-    assert (second.body, second.payload, second.headers) == (first.body, first.payload, {"new": 2})
-    second.reject()
-    assert queue.dead.edit("a", headers={})
-    assert take().headers == {}
+def test_headers_alone_leave_the_payload_as_it_is(queue: Queue, take: Take, subtests: pytest.Subtests):
+    payloads: list[Any] = [None, b"\xff\x00", "text", 10**30, {"a": [1.5]}]
+    for payload in payloads:
+        with subtests.test(payload=payload):
+            queue.send(payload, id="a", headers={"old": 1}, on_conflict="replace")
+            first = take()
+            first.reject()
+            assert queue.dead.edit("a", headers={"new": 2})
+            second = take()
+            assert (second.body, second.payload, second.headers) == (first.body, first.payload, {"new": 2})
+            second.reject()
+            assert queue.dead.edit("a", headers={})
+            assert take().headers == {}
 
 
 def test_payload_may_become_null_or_bytes(queue: Queue, take: Take):

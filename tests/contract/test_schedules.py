@@ -131,30 +131,30 @@ def test_call_for_a_schedule_that_is_not_there_says_so(queue: Queue, call: str):
         queue.schedules.next(name="nowhere")
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"name": ""},
-        {"name": 5},
-        {"name": "x" * 225},
-        {"when": "61 * * * *"},
-        {"when": 5},
-        {"when": ["*"]},
-        {"timezone": "Europe/Berln"},
-        {"timezone": None},
-        {"missed": "never"},
-        {"grace": 5},
-        {"missed": "skip", "grace": -1},
-        {"max_retries": -1},
-        {"payload": float("nan")},
-        {"headers": {"delayq-slot": 1}},
-    ],
-    ids=repr,
-)
-def test_bad_input_changes_nothing(queue: Queue, client: redis.Redis, bad: dict[str, Any]):
-    with pytest.raises(InvalidInput):
-        queue.schedules.add(**{"name": "tick", "when": "* * * * *"} | bad)
-    assert client.keys("*") == []
+BAD: list[dict[str, Any]] = [
+    {"name": ""},
+    {"name": 5},
+    {"name": "x" * 225},
+    {"when": "61 * * * *"},
+    {"when": 5},
+    {"when": ["*"]},
+    {"timezone": "Europe/Berln"},
+    {"timezone": None},
+    {"missed": "never"},
+    {"grace": 5},
+    {"missed": "skip", "grace": -1},
+    {"max_retries": -1},
+    {"payload": float("nan")},
+    {"headers": {"delayq-slot": 1}},
+]
+
+
+def test_bad_input_changes_nothing(queue: Queue, client: redis.Redis, subtests: pytest.Subtests):
+    for bad in BAD:
+        with subtests.test(bad=bad):
+            with pytest.raises(InvalidInput):
+                queue.schedules.add(**{"name": "tick", "when": "* * * * *"} | bad)
+            assert client.keys("*") == []
 
 
 # -- slots -------------------------------------------------------------------------------------------------------------
@@ -179,6 +179,7 @@ AWAY: dict[str, tuple[dict[str, Any], list[str], int]] = {
 }
 
 
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize(("options", "expected", "expired"), AWAY.values(), ids=AWAY)
 def test_what_was_missed_is_met_as_the_schedule_says(
     queue: Queue, now: Now, options: dict[str, Any], expected: list[str], expired: int
@@ -202,6 +203,7 @@ def test_consumer_away_for_a_day(queue: Queue, now: Now, drain: Drain, missed: A
     assert handled == sorted(handled)
 
 
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("late", [0, 3600])
 @pytest.mark.parametrize("options", [each for each, _, _ in AWAY.values()], ids=AWAY)
 def test_next_tells_what_then_happens(queue: Queue, now: Now, options: dict[str, Any], late: float):
@@ -349,6 +351,7 @@ def test_schedule_counts_as_revived_when_it_is(
     assert queue.connection.do(arming.revive(queue.core)) == 3
 
 
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry"])
 def test_schedule_whose_occurrence_is_on_its_way_is_not_revived(
     queue: Queue, now: Now, client: redis.Redis, state: str

@@ -59,12 +59,12 @@ def swept(queue: Queue, sweep: Sweep) -> Any:
     return sweep.told
 
 
-@pytest.mark.parametrize("name", CHOICES)
-def test_search_finds_what_is_meant_and_nothing_else(stocked: Queue, name: str):
-    wanted, numbers = CHOICES[name]
-    search = Search(stocked.core, "pending", Choice(**wanted))
-    assert sorted(found(stocked, search)) == [f"{n:02}" for n in numbers]
-    assert search.looked_at == 21
+def test_search_finds_what_is_meant_and_nothing_else(stocked: Queue, subtests: pytest.Subtests):
+    for name, (wanted, numbers) in CHOICES.items():
+        with subtests.test(name):
+            search = Search(stocked.core, "pending", Choice(**wanted))
+            assert sorted(found(stocked, search)) == [f"{n:02}" for n in numbers]
+            assert search.looked_at == 21
 
 
 def test_search_goes_on_where_another_has_stopped(stocked: Queue):
@@ -88,10 +88,10 @@ def test_search_goes_on_behind_a_message_that_is_gone(stocked: Queue):
     assert sorted([*seen, *left]) == [f"{n:02}" for n in range(21)]
 
 
-@pytest.mark.parametrize("cursor", ["", "x 5 a", "0 x a", "-1 5 a"])
-def test_what_is_no_place_of_a_search_is_refused(queue: Queue, cursor: str):
-    with pytest.raises(InvalidInput, match="cursor"):
-        Search(queue.core, "pending", Choice(), cursor)
+def test_what_is_no_place_of_a_search_is_refused(queue: Queue, subtests: pytest.Subtests):
+    for cursor in ["", "x 5 a", "0 x a", "-1 5 a"]:
+        with subtests.test(cursor=cursor), pytest.raises(InvalidInput, match="cursor"):
+            Search(queue.core, "pending", Choice(), cursor)
 
 
 def test_sweep_does_it_with_what_is_meant(stocked: Queue):
@@ -105,6 +105,7 @@ def test_dry_sweep_counts_and_changes_nothing(stocked: Queue):
     assert (told.matched, told.outcomes, stocked.stats().pending) == (6, {}, 21)
 
 
+@pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("later", [0, 30_000, 60_000, 90_000])
 def test_each_message_is_rescheduled_once_wherever_it_moves_to(stocked: Queue, now: Now, later: int):
     stocked.send_many([Outgoing(n, delay=n, id=f"other-{n}") for n in range(100)])

@@ -43,12 +43,14 @@ def test_moment_in_the_past_is_due_at_once_and_late(queue: Queue, now: Now):
 PAYLOADS = [b"raw \xff bytes", b"", "", 0, None, True, 1.5, "é☃", [1, [2]], {"a": {"b": None}}]
 
 
-@pytest.mark.parametrize("payload", PAYLOADS, ids=repr)
-def test_payload_arrives_as_it_was_sent(queue: Queue, payload: Any):
-    queue.send(payload)
-    (message,) = queue.receive()
-    assert message.payload == payload
-    assert type(message.payload) is type(payload)
+def test_payload_arrives_as_it_was_sent(queue: Queue, subtests: pytest.Subtests):
+    payload: Any
+    for payload in PAYLOADS:
+        with subtests.test(payload=payload):
+            queue.send(payload)
+            (message,) = queue.receive()
+            assert message.payload == payload
+            assert type(message.payload) is type(payload)
 
 
 def test_headers_and_retries_arrive_as_they_were_sent(queue: Queue):
@@ -57,10 +59,11 @@ def test_headers_and_retries_arrive_as_they_were_sent(queue: Queue):
     assert (message.headers, message.max_retries, message.queue) == ({"trace": "1", "raw": b"\xff", "n": 5}, 7, "jobs")
 
 
-@pytest.mark.parametrize("id", ["order-42", "a b:{c}#*?[x]\\", "é☃", "x" * 256])
-def test_message_keeps_its_id(queue: Queue, id: str):
-    assert queue.send("x", id=id).id == id
-    assert [message.id for message in queue.receive()] == [id]
+def test_message_keeps_its_id(queue: Queue, subtests: pytest.Subtests):
+    for id in ["order-42", "a b:{c}#*?[x]\\", "é☃", "x" * 256]:
+        with subtests.test(id=id):
+            assert queue.send("x", id=id).id == id
+            assert [message.id for message in queue.receive()] == [id]
 
 
 def test_id_that_exists_is_left_as_it_is(queue: Queue, now: Now, take: Take):

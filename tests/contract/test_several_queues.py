@@ -268,24 +268,24 @@ def test_queue_without_handler_is_named(high: Any, low: Any, run: Run):
         run([high, low], None)
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        (lambda _high, _low: [], "a consumer needs a queue: give one, or several in a list"),
-        (lambda _high, _low: {}, "a consumer needs a queue"),
-        (lambda _high, _low: "high", r"'high' is no delayq\.(aio\.)?Queue"),
-        (lambda _high, _low: None, r"None is no delayq\.(aio\.)?Queue"),
-        (lambda high, _low: [high, "low"], r"'low' is no delayq\.(aio\.)?Queue"),
-        (lambda high, _low: [high, high], "<Queue high> is given twice: give it once, with a weight"),
-        (lambda high, low: {high: 0, low: 1}, "the weight of <Queue high> is 0: give a whole number from 1 to 1000"),
-        (lambda high, low: {high: 1, low: 1001}, "the weight of <Queue low> is 1001: give a whole number"),
-        (lambda high, low: {high: 1, low: True}, "the weight of <Queue low> is True: give a whole number"),
-        (lambda high, low: {high: 1, low: 2.5}, r"the weight of <Queue low> is 2\.5: give a whole number"),
-    ],
-)
-def test_what_cannot_be_served_is_refused(high: Any, low: Any, run: Run, given: Callable[[Any, Any], Any], named: str):
-    with pytest.raises(InvalidInput, match=named):
-        run(given(high, low), lambda _: None)
+UNSERVED: list[tuple[Callable[[Any, Any], Any], str]] = [
+    (lambda _high, _low: [], "a consumer needs a queue: give one, or several in a list"),
+    (lambda _high, _low: {}, "a consumer needs a queue"),
+    (lambda _high, _low: "high", r"'high' is no delayq\.(aio\.)?Queue"),
+    (lambda _high, _low: None, r"None is no delayq\.(aio\.)?Queue"),
+    (lambda high, _low: [high, "low"], r"'low' is no delayq\.(aio\.)?Queue"),
+    (lambda high, _low: [high, high], "<Queue high> is given twice: give it once, with a weight"),
+    (lambda high, low: {high: 0, low: 1}, "the weight of <Queue high> is 0: give a whole number from 1 to 1000"),
+    (lambda high, low: {high: 1, low: 1001}, "the weight of <Queue low> is 1001: give a whole number"),
+    (lambda high, low: {high: 1, low: True}, "the weight of <Queue low> is True: give a whole number"),
+    (lambda high, low: {high: 1, low: 2.5}, r"the weight of <Queue low> is 2\.5: give a whole number"),
+]
+
+
+def test_what_cannot_be_served_is_refused(high: Any, low: Any, run: Run, subtests: pytest.Subtests):
+    for given, named in UNSERVED:
+        with subtests.test(named), pytest.raises(InvalidInput, match=named):
+            run(given(high, low), lambda _: None)
 
 
 def test_strict_priority_with_weights_is_refused(high: Any, low: Any, run: Run):

@@ -104,13 +104,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "why"), BAD, ids=[why for _, why in BAD])
-def test_bad_reservation_is_refused_and_names_the_value(queue: Queue, options: dict[str, Any], why: str):
-    with pytest.raises(InvalidInput, match=why):
-        queue.send("x", **options)
-    with pytest.raises(InvalidInput, match=why):
-        queue.send_many([Outgoing("y"), Outgoing("x", **options)])
-    assert queue.stats().sent == 0
+def test_bad_reservation_is_refused_and_names_the_value(queue: Queue, subtests: pytest.Subtests):
+    for options, why in BAD:
+        with subtests.test(why):
+            with pytest.raises(InvalidInput, match=why):
+                queue.send("x", **options)
+            with pytest.raises(InvalidInput, match=why):
+                queue.send_many([Outgoing("y"), Outgoing("x", **options)])
+            assert queue.stats().sent == 0
 
 
 def test_reservation_of_what_follows_an_ack_is_refused(queue: Queue, take: Take):

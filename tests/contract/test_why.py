@@ -277,10 +277,10 @@ def test_why_takes_one_round_trip(queue: Queue, monkeypatch: pytest.MonkeyPatch)
     assert trips == [4, 4]
 
 
-@pytest.mark.parametrize("id", ["", "a\nb", "x" * 257])
-def test_id_that_is_none_is_refused(queue: Queue, id: str):
-    with pytest.raises(InvalidName):
-        queue.why(id)
+def test_id_that_is_none_is_refused(queue: Queue, subtests: pytest.Subtests):
+    for id in ["", "a\nb", "x" * 257]:
+        with subtests.test(id=id), pytest.raises(InvalidName):
+            queue.why(id)
 
 
 def test_doctor_is_content_with_the_consumers_that_were_seen(queue: Queue, drain: Drain):

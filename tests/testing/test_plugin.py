@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from delayq import Queue
 from delayq.testing import Clock, assert_sent
 
@@ -67,15 +65,21 @@ def test_fixtures_are_there_for_whoever_has_delayq_installed(tmp_path: Path):
     assert "raise AssertionError" not in done.stdout  # the failure is shown where the test asserts
 
 
-@pytest.mark.parametrize("used", [False, True], ids=["unused", "used"])
-def test_only_a_test_that_asks_for_a_queue_imports_one(tmp_path: Path, used: bool):
-    (tmp_path / "test_user.py").write_text(f"""
+IMPORTS = """
 import sys
 
-def test_user({"delayq_queue" if used else ""}):
+PACKAGES = {"delayq", "redis", "fakeredis", "lupa", "structlog", "msgspec", "hiredis"}
+
+def test_that_asks_for_nothing():
     assert "_delayq_pytest" in sys.modules
-    imported = {{"delayq", "redis", "fakeredis", "lupa", "structlog", "msgspec", "hiredis"}} & set(sys.modules)
-    assert len(imported) == {7 if used else 0}, imported
-""")
+    assert PACKAGES & set(sys.modules) == set()
+
+def test_that_asks_for_a_queue(delayq_queue):
+    assert PACKAGES - set(sys.modules) == set()
+"""
+
+
+def test_only_a_test_that_asks_for_a_queue_imports_one(tmp_path: Path):
+    (tmp_path / "test_user.py").write_text(IMPORTS)
     done = run_pytest(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout, done.stdout + done.stderr

@@ -65,10 +65,10 @@ def test_clock_stops_at_the_very_moment_when_a_rate_lets_the_next_one_go(
 ):
     handler = emails.handler(Handler(clock))
     emails.configure(rate=rate)
-    for number in range(20):
+    for number in range(5):
         emails.send(number)
-    clock.run_for(hours=1)
-    assert [at for _, _, at in handler.seen] == [pytest.approx(number * step) for number in range(20)]
+    clock.run_for(minutes=10)
+    assert [at for _, _, at in handler.seen] == [pytest.approx(number * step) for number in range(5)]
 
 
 def test_messages_of_one_instant_are_handled_in_the_order_of_their_sends(emails: Queue, clock: Clock):

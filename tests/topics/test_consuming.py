@@ -556,42 +556,28 @@ def takes_set(_: threading.Lock) -> None:
     raise AssertionError
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"handler": 5}, "handler"),
-        ({"handler": generator}, "generator"),
-        ({"concurrency": 0}, "concurrency"),
-        ({"ack_timeout": 0}, "ack_timeout"),
-        ({"ack_timeout": 90_000}, "ack_timeout"),
-        ({"shutdown_timeout": -1}, "shutdown_timeout"),
-        ({"backoff": 5}, "backoff"),
-        ({"timeout": 0}, "timeout"),
-        ({"middleware": 5}, "middleware"),
-        ({"handler": takes_set}, "takes"),
-        ({"name": "a\nb"}, "consumer name"),
-        ({"name": ""}, "consumer name"),
-    ],
-    ids=[
-        "handler",
-        "generator",
-        "concurrency",
-        "instant",
-        "days",
-        "negative",
-        "backoff",
-        "timeout",
-        "middleware",
-        "type",
-        "lines",
-        "nothing",
-    ],
-)
-def test_bad_argument_is_refused(topic: Topic, consume: Consume, options: dict[str, Any], named: str):
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"handler": 5}, "handler"),
+    ({"handler": generator}, "generator"),
+    ({"concurrency": 0}, "concurrency"),
+    ({"ack_timeout": 0}, "ack_timeout"),
+    ({"ack_timeout": 90_000}, "ack_timeout"),
+    ({"shutdown_timeout": -1}, "shutdown_timeout"),
+    ({"backoff": 5}, "backoff"),
+    ({"timeout": 0}, "timeout"),
+    ({"middleware": 5}, "middleware"),
+    ({"handler": takes_set}, "takes"),
+    ({"name": "a\nb"}, "consumer name"),
+    ({"name": ""}, "consumer name"),
+]
+
+
+def test_bad_argument_is_refused(topic: Topic, consume: Consume, subtests: pytest.Subtests):
     kind: Any = aio.TopicConsumer if isinstance(topic, Awaited) else TopicConsumer
     group: Any = topic.group("billing")
-    with pytest.raises(InvalidInput, match=named):
-        kind(getattr(group, "target", group), **{"handler": lambda _: None} | options)
+    for options, named in REFUSED:
+        with subtests.test(options=options), pytest.raises(InvalidInput, match=named):
+            kind(getattr(group, "target", group), **{"handler": lambda _: None} | options)
     with pytest.raises(InvalidInput, match="is no Group"):
         kind("billing", lambda _: None)
     with pytest.raises(InvalidInput, match="max_records"):

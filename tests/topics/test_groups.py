@@ -99,11 +99,12 @@ def test_ack_counts_what_was_unacked(make: Make):
     assert group.ack([]) == 0
 
 
-@pytest.mark.parametrize("bad", [7, [7], "x", ["5-0", None]])
-def test_what_is_no_record_is_not_acked(make: Make, bad: Any):
+def test_what_is_no_record_is_not_acked(make: Make, subtests: pytest.Subtests):
     group = make(shards=1).group("billing")
-    with pytest.raises((InvalidInput, TypeError)):
-        group.ack(bad)
+    bad: Any
+    for bad in [7, [7], "x", ["5-0", None]]:
+        with subtests.test(bad=bad), pytest.raises((InvalidInput, TypeError)):
+            group.ack(bad)
 
 
 def test_poll_waits_for_a_record(make: Make):
@@ -316,20 +317,23 @@ def test_destroyed_group_leaves_nothing_behind(make: Make, client: redis.Redis):
     assert not {key for key in client.scan_iter() if b":group:" in key}
 
 
-@pytest.mark.parametrize("bad", ["", "x" * 257, "a\nb", 7])
-def test_names_are_checked(topic: Topic, bad: Any):
-    with pytest.raises(InvalidName, match="group name"):
-        topic.group(bad)
-    group = topic.group("billing")
-    for call in (group.poll, group.own_unacked, group.fetch_not_acked):
-        with pytest.raises(InvalidName, match="consumer name"):
-            call(bad)
+def test_names_are_checked(topic: Topic, subtests: pytest.Subtests):
+    bad: Any
+    for bad in ["", "x" * 257, "a\nb", 7]:
+        with subtests.test(bad=bad):
+            with pytest.raises(InvalidName, match="group name"):
+                topic.group(bad)
+            group = topic.group("billing")
+            for call in (group.poll, group.own_unacked, group.fetch_not_acked):
+                with pytest.raises(InvalidName, match="consumer name"):
+                    call(bad)
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, "2", True])
-def test_most_deliveries_are_checked(topic: Topic, bad: Any):
-    with pytest.raises(InvalidInput, match="max_deliveries"):
-        topic.group("billing", max_deliveries=bad)
+def test_most_deliveries_are_checked(topic: Topic, subtests: pytest.Subtests):
+    bad: Any
+    for bad in [0, -1, 1.5, "2", True]:
+        with subtests.test(bad=bad), pytest.raises(InvalidInput, match="max_deliveries"):
+            topic.group("billing", max_deliveries=bad)
 
 
 def test_records_of_another_topic_are_refused(make: Make):

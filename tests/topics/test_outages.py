@@ -13,6 +13,8 @@ from delayq import NewRecord, Record, Topic, TopicConsumer, aio, backoff
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.full
+
 Life = Callable[[str, Callable[[Record], Any], Callable[[], bool], int], bool]
 
 

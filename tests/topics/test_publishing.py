@@ -19,12 +19,15 @@ def payloads(topic: Topic, **options: Any) -> list[Any]:
     return [record.payload for record in topic.range(count=10_000, **options)]
 
 
-@pytest.mark.parametrize("payload", [{"a": [1, 2.5, None]}, b"\x00\xff raw", "text", 7, None, [], b""])
-def test_payload_arrives_as_it_was_published(topic: Topic, payload: Any):
-    published = topic.publish(payload, headers={"tenant": "a", "n": 1})
-    (record,) = topic.range()
-    assert (record.payload, record.headers, record.id) == (payload, {"tenant": "a", "n": 1}, published.id)
-    assert (published.created, published.due_at, record.deliveries, record.topic) == (True, None, 0, "orders")
+def test_payload_arrives_as_it_was_published(topic: Topic, subtests: pytest.Subtests):
+    payloads: list[Any] = [{"a": [1, 2.5, None]}, b"\x00\xff raw", "text", 7, None, [], b""]
+    for payload in payloads:
+        with subtests.test(payload=payload):
+            published = topic.publish(payload, headers={"tenant": "a", "n": 1})
+            (record,) = topic.range()
+            assert (record.payload, record.headers, record.id) == (payload, {"tenant": "a", "n": 1}, published.id)
+            assert (published.created, published.due_at, record.deliveries, record.topic) == (True, None, 0, "orders")
+        topic.delete(list(topic.range()))
 
 
 def test_records_stand_in_the_order_in_which_they_were_published(make: Make):
@@ -75,18 +78,22 @@ def test_own_ids_of_a_batch_are_checked_before_the_first_is_stored(make: Make):
     assert payloads(topic) == ["a"]
 
 
-@pytest.mark.parametrize("bad", ["", "x", "5", "5-", "-5", "0-0", "5-1-1", "9" * 17 + "-1", "5-x", 7])
-def test_what_is_no_id_is_refused(topic: Topic, bad: Any):
-    with pytest.raises(InvalidInput, match="record id"):
-        topic.publish("a", id=bad)
-    assert topic.length() == 0
+def test_what_is_no_id_is_refused(topic: Topic, subtests: pytest.Subtests):
+    bad: Any
+    for bad in ["", "x", "5", "5-", "-5", "0-0", "5-1-1", "9" * 17 + "-1", "5-x", 7]:
+        with subtests.test(bad=bad):
+            with pytest.raises(InvalidInput, match="record id"):
+                topic.publish("a", id=bad)
+            assert topic.length() == 0
 
 
-@pytest.mark.parametrize("records", ["abc", 7, [{"a": 1}], [NewRecord("a"), "b"]])
-def test_what_is_no_record_is_refused_and_nothing_is_stored(topic: Topic, records: Any):
-    with pytest.raises(InvalidInput):
-        topic.publish_many(records)
-    assert topic.length() == 0
+def test_what_is_no_record_is_refused_and_nothing_is_stored(topic: Topic, subtests: pytest.Subtests):
+    records: Any
+    for records in ["abc", 7, [{"a": 1}], [NewRecord("a"), "b"]]:
+        with subtests.test(records=records):
+            with pytest.raises(InvalidInput):
+                topic.publish_many(records)
+            assert topic.length() == 0
 
 
 def test_payload_over_the_limit_is_refused(make: Make):
@@ -112,12 +119,14 @@ def test_approximate_length_keeps_at_least_that_many(make: Make):
     assert payloads(topic)[-1] == 1_999
 
 
-@pytest.mark.parametrize("bad", [-1, 1.5, "5", True])
-def test_greatest_length_is_checked(make: Make, bad: Any):
-    with pytest.raises(InvalidInput, match="max_length"):
-        make(max_length=bad)
-    with pytest.raises(InvalidInput, match="max_length"):
-        make().publish("a", max_length=bad)
+def test_greatest_length_is_checked(make: Make, subtests: pytest.Subtests):
+    bad: Any
+    for bad in [-1, 1.5, "5", True]:
+        with subtests.test(bad=bad):
+            with pytest.raises(InvalidInput, match="max_length"):
+                make(max_length=bad)
+            with pytest.raises(InvalidInput, match="max_length"):
+                make().publish("a", max_length=bad)
 
 
 def test_delayed_record_is_appended_when_it_is_due_and_not_before(topic: Topic, now: Now, client: redis.Redis):
@@ -250,10 +259,11 @@ def test_number_of_shards_is_recorded(make: Make):
     assert make(shards=None).length() == 1
 
 
-@pytest.mark.parametrize("bad", ["", "a{b", "a#b", 7, "x" * 129])
-def test_name_of_a_topic_is_checked(make: Make, bad: Any):
-    with pytest.raises(InvalidInput, match="topic name"):
-        make(bad)
+def test_name_of_a_topic_is_checked(make: Make, subtests: pytest.Subtests):
+    bad: Any
+    for bad in ["", "a{b", "a#b", 7, "x" * 129]:
+        with subtests.test(bad=bad), pytest.raises(InvalidInput, match="topic name"):
+            make(bad)
 
 
 def test_own_ids_of_many_records_are_refused_as_a_whole(make: Make):

@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import pytest
+
 from delayq import NewRecord, Topic
 from tests.harness.servers import RedisServer
+
+pytestmark = pytest.mark.full
 
 STALE = 10_000
 HOUR_MS = 3_600_000

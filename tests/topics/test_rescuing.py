@@ -98,6 +98,7 @@ def test_consumer_handles_what_it_took_over_before_a_shard_failed(
 LONG = 20_500  # more than the server looks through at once
 
 
+@pytest.mark.full
 def test_what_others_have_left_is_found_in_a_long_list_part_by_part(any_server: RedisServer, any_client: redis.Redis):
     with Topic("orders", url=any_server.url) as topic:
         group = topic.group("billing")

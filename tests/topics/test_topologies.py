@@ -16,6 +16,8 @@ from tests.harness.waiting import eventually
 from tests.topics.conftest import Awaited
 
 StartServer = Callable[..., RedisServer]
+pytestmark = pytest.mark.full
+
 COUNT = 60
 
 
