@@ -36,14 +36,24 @@ def no_socket_left(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def warm(folder: Path) -> Path:
-    """Let the Python that Spark forks others of begin with delayq's imports, if it finds this folder on its path.
+PREPARED = """\
+import sys
 
-    Those, a new one after each error, need not do them again: half a second each. One that Spark starts for itself, as
-    to plan a stream, does them when it has called back: Java waits ten seconds for that, and a machine may stand still.
+sys.path[:] = [path for path in sys.path if not path.endswith("pyspark.zip")]
+if "pyspark.daemon" in sys.orig_argv:
+    import delayq.spark
+"""
+
+
+def warm(folder: Path) -> Path:
+    """Let each Python that Spark starts begin quickly, if it finds this folder on its path.
+
+    It imports pyspark as it is installed, and compiled: Spark would have it taken from a zip of sources, which costs
+    half a second a time. Java waits ten seconds for a new Python to call back, and a machine may be busy. The Python
+    that Spark forks others of begins with delayq's imports, so that those, a new one after each error, need not do them
+    again. One that Spark starts for itself, as to plan a stream, does them when it has called back.
     """
-    program = "import sys\n\nif 'pyspark.daemon' in sys.orig_argv:\n    import delayq.spark\n"
-    (folder / "sitecustomize.py").write_text(program)
+    (folder / "sitecustomize.py").write_text(PREPARED)
     return folder
 
 
