@@ -139,7 +139,7 @@ def test_file_named_at_the_beginning_of_a_line_in_a_shell_block_exists():
 
 def test_file_of_the_tests_that_a_page_names_exists():
     def missing(page: Path) -> Iterable[str]:
-        paths = {path for text in INLINE.findall(page.read_text()) for path in re.findall(r"^tests/[\w./-]*(?![\w./*-])", text)}
+        paths = {path for line in code(page) for path in re.findall(r"(?<![\w/.])tests/[\w./-]*(?![\w./*-])", line)}
         return {path for path in paths if not (ROOT / path).exists()}
 
     assert found(missing) == {}
