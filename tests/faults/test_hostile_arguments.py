@@ -90,13 +90,8 @@ def test_any_words_end_in_good_order(invoke: Invoke, call: list[str]) -> None:
     assert_proper(invoke(*call, input=b"x"))
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "send",
-        *(pytest.param(each, marks=pytest.mark.full) for each in (*COMMANDS[1:], *(f"dead {name}" for name in DEAD))),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("command", [*COMMANDS, *(f"dead {name}" for name in DEAD)])
 def test_nasty_text_in_every_place_ends_in_good_order(command: str, invoke: Invoke) -> None:
     for text in GIVEN:
         assert_proper(invoke(*command.split(), text, input=b""))
@@ -104,8 +99,14 @@ def test_nasty_text_in_every_place_ends_in_good_order(command: str, invoke: Invo
         assert_proper(invoke(*command.split(), "emails", "x", f"--prefix={text}", input=b""))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith("--")])
+@pytest.mark.parametrize(
+    "option",
+    [
+        option if option == "--delay" else pytest.param(option, marks=pytest.mark.full)
+        for option in OPTIONS
+        if option.startswith("--")
+    ],
+)
 def test_nasty_text_as_the_value_of_every_option_ends_in_good_order(option: str, invoke: Invoke) -> None:
     for text in GIVEN:
         assert_proper(invoke("send", "emails", "x", f"{option}={text}"))
