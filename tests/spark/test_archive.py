@@ -65,22 +65,6 @@ def test_batch_that_was_killed_halfway_is_archived_once_by_the_next_run(
     assert sorted(named(row.shard, row.entry) for row in found.collect()) == sorted(known)
 
 
-@pytest.mark.usefixtures("queue")
-def test_archive_has_what_the_ledger_tells(
-    spark: SparkSession, server: Server, redis_client: redis.Redis, tmp_path: Path
-):
-    told = {"attempt": 2, "due": AT - 250, "late": 250, "consumer": "web-1", "reason": "it's over"}
-    entry = append(redis_client, "order-42", "delivered", AT, shards=2, **told)
-    stored: list[StoredBatch] = []
-    archive(spark, server, ["jobs"], str(tmp_path), tell=stored.append)
-    assert sum(each.rows for each in stored) == 1
-    (row,) = seen(tmp_path)
-    assert (row["queue"], str(row["date"]), row["id"], row["event"]) == ("jobs", "2025-11-21", "order-42", "delivered")
-    assert (row["attempt"], row["late"], row["consumer"], row["reason"]) == (2, 0.25, "web-1", "it's over")
-    assert (row["at"].timestamp() * 1000, row["due_at"].timestamp() * 1000) == (AT, AT - 250)
-    assert row["entry"] == entry
-
-
 def test_what_was_dropped_before_it_was_archived_is_an_error_until_it_is_skipped_and_noted(
     spark: SparkSession, server: Server, queue: Queue, redis_client: redis.Redis, tmp_path: Path
 ):
@@ -129,21 +113,30 @@ def test_two_processes_do_not_archive_a_queue_to_one_place(spark: SparkSession, 
 
 
 @pytest.mark.usefixtures("queue")
-def test_run_that_follows_archives_what_comes_and_stops_when_it_is_told_to(
+def test_run_that_follows_archives_what_the_ledger_tells_and_stops_when_it_is_told_to(
     spark: SparkSession, server: Server, redis_client: redis.Redis, tmp_path: Path
 ):
     known = record(redis_client, 4)
+    stored: list[StoredBatch] = []
     stop = threading.Event()
+    told = {"attempt": 2, "due": AT - 250, "late": 250, "consumer": "web-1", "reason": "it's over"}
 
-    def tell(_: object) -> None:
-        if len(known) == 4:
-            known.extend(record(redis_client, 4, first=4))
+    def tell(batch: StoredBatch) -> None:
+        stored.append(batch)
+        if len(stored) == 1:
+            entry = append(redis_client, "order-42", "delivered", AT, shards=2, **told)
+            known.append(named(shard_of("order-42", 2), entry))
         else:
             stop.set()
 
     archive(spark, server, ["jobs"], str(tmp_path), follow=True, every=0.1, stop=stop, tell=tell)
-    archive(spark, server, ["jobs"], str(tmp_path))
     assert entries(tmp_path) == sorted(known)
+    assert [each.rows for each in stored] == [4, 1]
+    (row,) = (row for row in seen(tmp_path) if row["id"] == "order-42")
+    assert (row["queue"], str(row["date"]), row["event"]) == ("jobs", "2025-11-21", "delivered")
+    assert (row["attempt"], row["late"], row["consumer"], row["reason"]) == (2, 0.25, "web-1", "it's over")
+    assert (row["at"].timestamp() * 1000, row["due_at"].timestamp() * 1000) == (AT, AT - 250)
+    assert named(row["shard"], row["entry"]) == known[-1]
 
 
 def test_archive_that_has_nothing_yet_is_an_empty_table(spark: SparkSession, tmp_path: Path):

