@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.harness.lua.raw import LEASE, NOW
 
 
@@ -81,6 +83,7 @@ def test_thousand_messages_fit_a_call(queue):
     }
 
 
+@pytest.mark.same_on_all_servers
 def test_stale_receipt_changes_nothing(queue, stale):
     before = queue.state()
     assert queue.ack([("a", stale)]) == [0]

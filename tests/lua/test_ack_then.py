@@ -49,6 +49,7 @@ def test_all_that_was_known_of_the_message_is_gone_too(queue):
     }
 
 
+@pytest.mark.same_on_all_servers
 def test_stale_receipt_sends_nothing(queue, stale):
     before = queue.state()
     for choice in ("ignore", "replace", "error", "new"):
@@ -71,6 +72,7 @@ def test_copy_of_a_call_is_told_that_the_first_has_gone_through_while_its_random
         queue.ack_then(*call)
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
 class TestIdThatExists:
     def test_is_left_as_it_is(self, queue, state):
@@ -109,6 +111,7 @@ class TestIdThatExists:
         queue.given(attempts={"b": "3.1.2.1"}, errors={"b": "E"})
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("choice", ["ignore", "replace", "error"])
 def test_garbage_is_sent_as_new(queue, choice):
     queue.given(**HELD)
@@ -122,6 +125,7 @@ def test_garbage_is_sent_as_new(queue, choice):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("choice", ["ignore", "replace", "error"])
 def test_id_of_the_message_itself_is_free_again(queue, choice):
     queue.given(**HELD)
@@ -135,6 +139,7 @@ def test_id_of_the_message_itself_is_free_again(queue, choice):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("id", "choice", "counted"),
     [("b", "ignore", {"acked": 1}), ("b", "replace", {"acked": 1, "sent": 1}), ("b", "error", None)],
@@ -169,6 +174,7 @@ def test_due_time_is_never_before_the_one_asked_for(queue):
     assert queue.state()["pending"] == {"b": NOW + 11, "c": NOW}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("choice", ["ignore", "replace", "new"])
 def test_hundred_messages_follow(queue, choice):
     queue.given(**HELD)

@@ -49,6 +49,7 @@ def test_as_many_of_a_key_begin_as_the_limit_says_and_the_others_wait(limited):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("others", [("k", "kk"), ("kk", "k"), ("k", "k\x01"), ("k\x01", "k"), ("k", "k\U0010ffff")])
 def test_keys_that_begin_alike_are_counted_apart(limited, others):
     full, free = others
@@ -63,6 +64,7 @@ def test_asked_again_it_says_the_same(limited):
     assert limited.state() == before
 
 
+@pytest.mark.same_on_all_servers
 def test_stale_receipt_changes_nothing(queue, stale):
     queue.given(meta={"per_key": 2})
     before = queue.state()
@@ -91,6 +93,7 @@ def test_slot_that_is_kept_for_a_message_that_has_gone_comes_free(limited):
     assert limited.admit(keyed("k", "b"), NET) == [BEGINS]
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("begins", [True, False])
 def test_message_that_came_by_itself_keeps_its_due_time(limited, begins):
     due = NOW - 70_000
@@ -148,6 +151,7 @@ def test_the_more_wait_the_later_each_comes_by_itself_and_is_forgotten(limited):
         assert limited.redis.pttl(key) > least
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("limit", [1, 1000])
 def test_slots_of_many_are_counted_right(queue, limit):
     ids = [f"m{number}" for number in range(250)]

@@ -37,6 +37,7 @@ def test_repeated_call_changes_nothing(queue):
     assert queue.state() == before
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("armed", [NOW - 1, NOW + 1, NEXT, 0])
 def test_slot_that_is_not_armed_any_more_arms_nothing(queue, armed):
     queue.given(**RUNNING | {"armed": {"s": armed}})
@@ -52,6 +53,7 @@ def test_removed_schedule_is_not_armed_again(queue):
     assert queue.state() == before
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
 def test_occurrence_that_is_there_already_is_left_as_it_is(queue, state):
     queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@2": "old"}, **{state: {"s@2": NOW + 7}})
@@ -84,6 +86,7 @@ def test_new_schedule_is_stored_and_armed(queue):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready"])
 def test_changed_schedule_takes_its_waiting_occurrence_along(queue, state):
     known = {"attempts": {"s@1": "0.1.0.0"}, "errors": {"s@1": "E"}}
@@ -109,6 +112,7 @@ def test_changed_schedule_may_keep_its_slot(queue):
     assert "garbage" not in state
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["unack", "retry"])
 def test_changed_schedule_leaves_what_runs(queue, state):
     queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@1": "{}"}, **{state: {"s@1": NOW + 9}})

@@ -20,6 +20,7 @@ def test_empty_queue_balances_and_leaves_no_trace(queue):
     assert queue.state() == {}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("sent", "missing"), [(25, 5), (17, -3)])
 def test_what_is_missing_or_too_many_is_counted_as_adjusted(queue, sent, missing):
     queue.given(**INSIDE, stats={"sent": sent} | GONE)

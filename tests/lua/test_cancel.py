@@ -45,6 +45,7 @@ def test_running_message_may_be_cancelled_again(queue):
     assert queue.state() == before
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", [{}, {"garbage": {"a": NOW}, "messages": {"a": "{}"}}, {"pending": {"b": NOW}}])
 def test_unknown_message_changes_nothing(queue, state):
     queue.given(**state)

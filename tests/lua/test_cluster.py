@@ -13,6 +13,8 @@ from tests.harness.lua.every import CALLS, READ_ONLY, each_script, state_for
 from tests.harness.lua.raw import RawQueue, rewritten
 from tests.harness.servers import RedisServer, free_port
 
+pytestmark = pytest.mark.full
+
 STRICT = "#!lua\n"  # the first line that makes Redis 7 hold a script to one slot
 HASH_SLOTS = 16_384
 UP_SECONDS = 60.0  # a lone node waits 2 s before it calls its cluster complete

@@ -19,6 +19,7 @@ def test_limit_is_removed_and_others_stay(queue):
     assert queue.state() == {"meta": {"concurrency": "20"}, "bell": RUNG}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("changes", [{}, {"concurrency": 20}, {"per_key": None}, {"concurrency": 20, "per_key": None}])
 def test_what_is_so_already_wakes_nobody(queue, changes):
     queue.given(meta={"concurrency": "20"})

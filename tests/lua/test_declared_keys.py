@@ -45,16 +45,17 @@ FUNCTION = re.compile(r"^local function (\w+)\((.*?)\)\n(.*?)^end$", re.MULTILIN
 ASSIGNMENT = re.compile(r"^\s*(?:local )?([^=\n]+?) = ([^=\n]+?)\s*$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", lua_scripts(), ids=lambda path: path.stem)
-def test_every_key_in_the_source_comes_from_keys(path: Path):
-    source = without_comments(path)
-    arguments = COMMAND.findall(source)
-    assert len(arguments) == len(re.findall(r"redis\.p?call\((?!'TIME')", source))
-    for helper, position in key_parameters():
-        calls = re.findall(rf"\b{helper}\(([^()]*)\)", source)
-        assert len(calls) == len(re.findall(rf"\b{helper}\(", source))
-        arguments += [call.split(", ")[position] for call in calls]
-    assert [argument for argument in arguments if not is_key(argument, source)] == []
+def test_every_key_in_the_source_comes_from_keys(subtests: pytest.Subtests):
+    for path in lua_scripts():
+        with subtests.test(path.stem):
+            source = without_comments(path)
+            arguments = COMMAND.findall(source)
+            assert len(arguments) == len(re.findall(r"redis\.p?call\((?!'TIME')", source))
+            for helper, position in key_parameters():
+                calls = re.findall(rf"\b{helper}\(([^()]*)\)", source)
+                assert len(calls) == len(re.findall(rf"\b{helper}\(", source))
+                arguments += [call.split(", ")[position] for call in calls]
+            assert [argument for argument in arguments if not is_key(argument, source)] == []
 
 
 def test_every_key_in_the_prelude_is_a_parameter():

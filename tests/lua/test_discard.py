@@ -22,6 +22,7 @@ def test_message_that_is_as_it_was_seen_is_garbage_and_nothing_is_known_of_it(qu
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     "seen",
     [Seen("a", NOW - 8, STAMP), Seen("a", NOW - 9, f"{NOW + 1:013}"), Seen("a", NOW - 9, ""), Seen("b", NOW, STAMP)],
@@ -34,6 +35,7 @@ def test_message_that_has_changed_is_left_alone(queue, seen):
     assert queue.state() == before
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "garbage"])
 def test_message_that_is_elsewhere_by_now_is_left_alone(queue, state):
     queue.given(messages={"a": stamped("A")}, **{state: {"a": NOW}})

@@ -34,6 +34,7 @@ def test_dead_letter_whose_payload_is_gone_gets_one(queue):
     assert "reasons" not in queue.state()
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "garbage"])
 def test_message_that_is_not_dead_any_more_is_left_alone(queue, state):
     queue.given(messages={"a": "old"}, **{state: {"a": NOW}})
@@ -47,6 +48,7 @@ def test_message_that_is_nowhere_is_not_made(queue):
     assert queue.state() == {}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("died", [NOW - 1, NOW + 1, f"{NOW}.5"])
 def test_message_that_has_died_anew_is_left_alone(queue, died):
     queue.given(dead={"a": NOW}, messages={"a": "old"})
@@ -68,6 +70,7 @@ def test_attempts_go_on_rising(queue):
     assert queue.deliver("a") == "2.0.2.0-0"
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("now", "due", "expected"),
     [(NOW + 0.25, "+10", NOW + 11), (NOW + 0.25, "+0", NOW), (NOW + 0.25, NOW + 10, NOW + 10), (NOW, 0, 0)],
@@ -79,6 +82,7 @@ def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
     assert queue.state()["pending"] == {"a": expected}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("state", "bell"),
     [
@@ -103,6 +107,7 @@ def test_server_time_counts_by_default(queue):
     assert before <= int(queue.state()["messages"]["a"][:13]) <= queue.server_ms()
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("key", ["reasons", "stats", "attempts", "pending"])
 def test_key_that_another_program_has_overwritten_takes_nothing_away(queue, key):
     queue.given(dead={"a": NOW}, messages={"a": "old"})

@@ -33,6 +33,7 @@ def test_first_delivery_leaves_nothing_but_its_payload(queue):
     assert queue.state() == {"garbage": {"a": NOW}, "messages": {"a": "{}"}, "stats": {"expired": 1}}
 
 
+@pytest.mark.same_on_all_servers
 def test_stale_receipt_changes_nothing(queue, stale):
     before = queue.state()
     with pytest.raises(StaleReceipt):

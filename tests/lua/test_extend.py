@@ -6,6 +6,7 @@ from delayq.errors import StaleReceipt
 from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("lease_end", "receipt", "now", "lease", "expected"),
     [
@@ -34,6 +35,7 @@ def test_extended_lease_is_not_taken_back(queue):
     assert queue.unack_to_retry() == 1
 
 
+@pytest.mark.same_on_all_servers
 def test_stale_receipt_changes_nothing(queue, stale):
     before = queue.state()
     with pytest.raises(StaleReceipt):

@@ -66,6 +66,7 @@ def test_one_that_is_let_go_begins_although_others_came_meanwhile(limited):
     assert limited.admit([Keyed("k", "e", earlier, NOW - 3)], NET) == [NOW - 3]
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("how", ["cancel", "reschedule", "replace"])
 def test_one_that_waits_no_longer_is_passed_over(limited, how):
     {

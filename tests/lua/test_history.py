@@ -50,6 +50,7 @@ def test_ledger_that_is_not_there_holds_nothing(queue):
     assert queue.redis.keys() == []
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("fields", OTHERS, ids=str)
 def test_what_another_program_has_appended_is_looked_at_and_left(queue, fields):
     queue.redis.xadd(queue.keys.events, fields)

@@ -124,16 +124,18 @@ def test_without_a_ledger_nothing_is_kept_and_all_else_is_the_same(queue, script
     assert without_events(queue.state()) == expected
 
 
-@pytest.mark.parametrize("key", ["meta", "events"])
 @pytest.mark.parametrize("script", MOVES)
-def test_nothing_is_done_when_the_ledger_was_overwritten(queue, script, key):
-    given(queue, script, events=1000)
-    queue.redis.delete(getattr(queue.keys, key))
-    queue.redis.set(getattr(queue.keys, key), "nothing of delayq")
-    before = {name: queue.redis.dump(name) for name in queue.redis.scan_iter()}
-    with pytest.raises(ServerError, match="WRONGTYPE"):
-        queue.run(call(queue, script))
-    assert {name: queue.redis.dump(name) for name in queue.redis.scan_iter()} == before
+def test_nothing_is_done_when_the_ledger_was_overwritten(queue, script, subtests):
+    for key in ["meta", "events"]:
+        queue.clear()
+        with subtests.test(key=key):
+            given(queue, script, events=1000)
+            queue.redis.delete(getattr(queue.keys, key))
+            queue.redis.set(getattr(queue.keys, key), "nothing of delayq")
+            before = {name: queue.redis.dump(name) for name in queue.redis.scan_iter()}
+            with pytest.raises(ServerError, match="WRONGTYPE"):
+                queue.run(call(queue, script))
+            assert {name: queue.redis.dump(name) for name in queue.redis.scan_iter()} == before
 
 
 @pytest.mark.parametrize("script", MOVES)
@@ -168,6 +170,7 @@ def test_receipts_are_told_apart_as_without_a_ledger(queue):
     assert [entry[:3] for entry in noted(queue)][-1] == ("a", "acked", "1")
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("error", "told"),
     [("", "no price"), ("Reject: no price", "Reject: no price"), ("ValueError: no", "no price: ValueError: no")],

@@ -43,9 +43,9 @@ def test_rate_hands_out_no_more_than_its_number_and_says_so(queue):
     assert "bell" not in queue.state()
 
 
-@pytest.mark.parametrize(
-    ("moments", "free"),
-    [
+@pytest.mark.same_on_all_servers
+def test_what_was_handed_out_within_a_period_counts(queue, subtests):
+    for moments, free in [
         ((), 3),
         ((NOW,), 2),
         ((NOW, NOW, NOW), 0),
@@ -55,11 +55,11 @@ def test_rate_hands_out_no_more_than_its_number_and_says_so(queue):
         ((NOW - 1, NOW - 1, NOW - 1, NOW - 1), 0),  # the limit was lowered
         ((NOW + 99.999, NOW + 1, NOW - 1), 0),  # the server's clock was set back: these shared a period with now
         ((NOW + 100, NOW + 5000, NOW - 1), 2),
-    ],
-)
-def test_what_was_handed_out_within_a_period_counts(queue, moments, free):
-    queue.given(ready=waiting(9), meta=rate(3, 100), rate=spent(*moments))
-    assert claimed(queue) == free
+    ]:
+        queue.clear()
+        with subtests.test(moments=moments, free=free):
+            queue.given(ready=waiting(9), meta=rate(3, 100), rate=spent(*moments))
+            assert claimed(queue) == free
 
 
 def test_retries_count_as_well(queue):
@@ -92,6 +92,7 @@ def test_freed_place_is_taken_again(queue):
     assert claimed(queue) == 1
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("most", "places", "free"), [(2, 5, 2), (5, 2, 2), (3, 3, 3)])
 def test_the_narrower_limit_holds(queue, most, places, free):
     queue.given(ready=waiting(9), meta=rate(most, 1000, concurrency=places))
@@ -111,9 +112,9 @@ def test_paused_queue_holds_nothing_back_by_a_limit(queue):
 # -- the bell --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ready", "limit", "held", "bell"),
-    [
+@pytest.mark.same_on_all_servers
+def test_bell_rings_only_for_what_others_may_take(queue, subtests):
+    for ready, limit, held, bell in [
         (9, 2, False, RUNG),  # lack of room: others may take more
         (9, 3, True, None),
         (9, 4, True, None),
@@ -121,12 +122,12 @@ def test_paused_queue_holds_nothing_back_by_a_limit(queue):
         (2, 4, False, None),
         (9, 0, False, RUNG),
         (0, 0, False, None),
-    ],
-)
-def test_bell_rings_only_for_what_others_may_take(queue, ready, limit, held, bell):
-    queue.given(ready=waiting(ready), meta=rate(3, 1000))
-    assert queue.ready_to_unack(limit, LEASE).held is held
-    assert queue.state().get("bell") == bell
+    ]:
+        queue.clear()
+        with subtests.test(ready=ready, limit=limit, held=held, bell=bell):
+            queue.given(ready=waiting(ready), meta=rate(3, 1000))
+            assert queue.ready_to_unack(limit, LEASE).held is held
+            assert queue.state().get("bell") == bell
 
 
 def test_claim_without_room_wakes_nobody_while_a_limit_lets_none_go(queue):
@@ -144,6 +145,7 @@ def test_hand_outs_that_are_over_are_forgotten(queue):
     assert sorted(queue.state()["rate"].values()) == [(NOW - 99) * 1000, NOW * 1000, NOW * 1000]
 
 
+@pytest.mark.same_on_all_servers
 def test_no_more_are_kept_than_the_rate_allows_and_a_claim_takes(queue):
     queue.given(ready=waiting(3000), meta=rate(10, 10))
     for _ in range(100):
@@ -184,24 +186,25 @@ def test_rate_key_that_another_program_has_overwritten_takes_no_message_away(que
 # -- sleeping --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("moments", "sleep"),
-    [
-        ((NOW - 70, NOW - 50, NOW - 20), 30_000),
-        ((NOW - 99.999, NOW, NOW), 1),
-        ((NOW - 69.75, NOW, NOW), 30_250),
-        ((NOW - 70, NOW - 50, NOW - 20, NOW - 10), 50_000),  # the limit was lowered
-        ((NOW - 500, NOW - 70, NOW - 50, NOW - 20), 30_000),
-    ],
-)
-@pytest.mark.parametrize("script", ["rest", "watch"])
-def test_sleep_lasts_until_the_next_may_go(queue, script, moments, sleep):
-    queue.given(ready=waiting(5), meta=rate(3, 100), rate=spent(*moments))
-    rested = queue.rest("me", MOST, True) if script == "rest" else queue.watch("me", MOST)
-    assert rested == (sleep, "m0000")
-    assert queue.state()["timer"] == f"{NOW + -(-sleep // 1000)} me"
+@pytest.mark.same_on_all_servers
+def test_sleep_lasts_until_the_next_may_go(queue, subtests):
+    for script in ["rest", "watch"]:
+        for moments, sleep in [
+            ((NOW - 70, NOW - 50, NOW - 20), 30_000),
+            ((NOW - 99.999, NOW, NOW), 1),
+            ((NOW - 69.75, NOW, NOW), 30_250),
+            ((NOW - 70, NOW - 50, NOW - 20, NOW - 10), 50_000),  # the limit was lowered
+            ((NOW - 500, NOW - 70, NOW - 50, NOW - 20), 30_000),
+        ]:
+            queue.clear()
+            with subtests.test(moments=moments, sleep=sleep, script=script):
+                queue.given(ready=waiting(5), meta=rate(3, 100), rate=spent(*moments))
+                rested = queue.rest("me", MOST, True) if script == "rest" else queue.watch("me", MOST)
+                assert rested == (sleep, "m0000")
+                assert queue.state()["timer"] == f"{NOW + -(-sleep // 1000)} me"
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("moments", "sleep", "message"),
     [
@@ -218,6 +221,7 @@ def test_rest_reckons_with_the_claim_that_follows(queue, moments, sleep, message
     assert queue.rest("me", MOST, True).micros == sleep
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("held", [False, True])
 def test_rest_of_an_unlimited_queue_is_the_same_whatever_was_held(queue, held):
     queue.given(ready=waiting(5), pending={"p": NOW + 10})
@@ -233,9 +237,9 @@ def test_one_of_the_fleet_sleeps_for_the_rate(queue):
     assert queue.rest("first", MOST, True).micros == 29_500
 
 
-@pytest.mark.parametrize(
-    ("state", "sleep"),
-    [
+@pytest.mark.same_on_all_servers
+def test_watcher_sleeps_until_there_is_a_message_and_it_may_go(queue, subtests):
+    for state, sleep in [
         ({"ready": {"a": NOW - 1}}, 30_000),
         ({"retry": {"a": NOW - 1}}, 30_000),
         ({"pending": {"a": NOW - 1}}, 30_000),
@@ -243,13 +247,14 @@ def test_one_of_the_fleet_sleeps_for_the_rate(queue):
         ({"pending": {"a": NOW + 20}}, 30_000),
         ({"ready": {"a": NOW - 1}, "unack": {"u": NOW + 10}}, 10_000),
         ({}, MOST * 1000),
-    ],
-)
-def test_watcher_sleeps_until_there_is_a_message_and_it_may_go(queue, state, sleep):
-    queue.given(meta=rate(1, 100), rate=spent(NOW - 70), **state)
-    assert queue.watch("me", MOST).micros == sleep
+    ]:
+        queue.clear()
+        with subtests.test(state=state, sleep=sleep):
+            queue.given(meta=rate(1, 100), rate=spent(NOW - 70), **state)
+            assert queue.watch("me", MOST).micros == sleep
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["ready", "retry"])
 def test_full_queue_is_no_work_until_a_place_is_free(queue, structure):
     queue.given(unack={"u": NOW + 2 * MOST}, meta=rate(5, 100, concurrency=1), **{structure: waiting(3)})
@@ -262,6 +267,7 @@ def test_full_queue_is_no_work_until_a_place_is_free(queue, structure):
 # -- any window ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.same_on_all_servers
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     most=st.integers(1, 6),
@@ -269,8 +275,7 @@ def test_full_queue_is_no_work_until_a_place_is_free(queue, structure):
     turns=st.lists(st.tuples(st.floats(0, 1.2), st.integers(0, 4), st.booleans()), max_size=30),
 )
 def test_no_window_of_a_period_ever_has_more_than_the_rate(queue, most, period_ms, turns):
-    queue.redis.flushall()
-    queue.now = float(NOW)
+    queue.clear()
     queue.given(ready=waiting(200), meta=rate(most, period_ms))
     moments: list[float] = []
     for wait, limit, gives_back in turns:
@@ -282,6 +287,7 @@ def test_no_window_of_a_period_ever_has_more_than_the_rate(queue, most, period_m
             queue.release(found.ids[0], f"{found.deliveries[0] or '0.0.0.0'}-{found.micros}", NOW, moments.pop())
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("most", "period_ms", "step"), [(1, 10, 1), (5, 10, 0.25), (100, 1000, 10), (7, 100, 3)])
 def test_backlog_goes_at_the_rate_exactly(queue, most, period_ms, step):
     queue.given(ready=waiting(1000), meta=rate(most, period_ms))

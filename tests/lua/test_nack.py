@@ -25,6 +25,7 @@ def test_only_the_counted_deliveries_rise(queue):
     assert queue.state()["attempts"] == {"a": "10.3.2.1"}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("error", "kept"), [("", "old"), ("new", "new"), ("ünï\n☃", "ünï\n☃")])
 def test_last_error_is_kept(queue, error, kept):
     queue.given(unack={"a": NOW + LEASE}, errors={"a": "old"})
@@ -32,6 +33,7 @@ def test_last_error_is_kept(queue, error, kept):
     assert queue.state()["errors"] == {"a": kept}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("now", "delay", "due"),
     [
@@ -73,6 +75,7 @@ def test_lease_that_has_ended_is_still_the_callers_until_it_is_taken_back(queue)
     assert queue.nack("a", "0.0.0.0-0", 0) == NOW
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("head", "bell"), [(None, RUNG), (NOW + 11, RUNG), (NOW + 10, None), (NOW + 9, None), (NOW - 1, None)]
 )
@@ -88,6 +91,7 @@ def test_bell_never_rings_twice(queue):
     assert queue.state()["bell"] == RUNG
 
 
+@pytest.mark.same_on_all_servers
 def test_stale_receipt_changes_nothing(queue, stale):
     before = queue.state()
     with pytest.raises(StaleReceipt):

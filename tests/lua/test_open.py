@@ -14,12 +14,14 @@ def test_new_queue_is_recorded_when_it_is_created(queue, shards, recorded):
     assert queue.state() == {"meta": {"format": str(FORMAT), "shards": recorded}}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("shards", "count"), [(None, 1), (4, 4)])
 def test_look_at_a_new_queue_leaves_no_trace(queue, shards, count):
     assert queue.open(shards, create=False) == [count, 0]
     assert queue.state() == {}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("shards", [None, 4])
 def test_recorded_number_of_shards_counts(queue, shards, create):
@@ -28,6 +30,7 @@ def test_recorded_number_of_shards_counts(queue, shards, create):
     assert queue.state() == {"meta": RECORDED}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("shards", [1, 3, 40])
 def test_other_number_of_shards_is_refused(queue, shards, create):
@@ -37,6 +40,7 @@ def test_other_number_of_shards_is_refused(queue, shards, create):
     assert queue.state() == {"meta": RECORDED}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("shards", [None, 4, 3])
 def test_newer_format_is_refused(queue, shards, create):

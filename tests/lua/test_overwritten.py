@@ -47,11 +47,13 @@ TOUCHES = {
 PAIRS = [(script, key) for script, keys in TOUCHES.items() for key in keys.split()]
 
 
-@pytest.mark.parametrize(("script", "key"), PAIRS, ids=map("-".join, PAIRS))
-def test_nothing_is_done_in_part_when_a_key_was_overwritten(queue, script, key):
-    queue.given(**{name: held for name, held in state_for(script).items() if name != key})
-    queue.redis.set(getattr(queue.keys, key), "nothing of delayq")
-    before = {name: queue.redis.dump(name) for name in queue.redis.scan_iter()}
-    with pytest.raises(ServerError, match="WRONGTYPE"):
-        queue.run(CALLS[script](queue.scripts))
-    assert {name: queue.redis.dump(name) for name in queue.redis.scan_iter()} == before
+def test_nothing_is_done_in_part_when_a_key_was_overwritten(queue, subtests):
+    for script, key in PAIRS:
+        queue.clear()
+        with subtests.test(script=script, key=key):
+            queue.given(**{name: held for name, held in state_for(script).items() if name != key})
+            queue.redis.set(getattr(queue.keys, key), "nothing of delayq")
+            before = {name: queue.redis.dump(name) for name in queue.redis.scan_iter()}
+            with pytest.raises(ServerError, match="WRONGTYPE"):
+                queue.run(CALLS[script](queue.scripts))
+            assert {name: queue.redis.dump(name) for name in queue.redis.scan_iter()} == before

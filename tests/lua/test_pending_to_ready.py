@@ -63,31 +63,36 @@ SITUATIONS = {
 }
 
 
-@pytest.mark.parametrize("ready", SITUATIONS.values(), ids=SITUATIONS)
-@pytest.mark.parametrize("limit", [1, 2, 3, 1000])
-def test_messages_are_promoted_alike_whatever_is_ready(queue, ready, limit):
-    pending = {"m3": NOW + 1, "m1": NOW - 2, "m2": NOW, "m0": NOW - 0.5, "late": 2 * NOW}
-    due = ["m1", "m0", "m2"][:limit]
-    queue.given(pending=pending, ready=ready)
-    assert queue.pending_to_ready(limit) == len(due)
-    assert queue.state() == {
-        "pending": {each: score for each, score in pending.items() if each not in due},
-        "ready": ready | {each: pending[each] for each in due},
-        "stats": {"promoted": len(due)},
-    }
+@pytest.mark.same_on_all_servers
+def test_messages_are_promoted_alike_whatever_is_ready(queue, subtests):
+    for limit in [1, 2, 3, 1000]:
+        for ready in SITUATIONS.values():
+            queue.clear()
+            with subtests.test(ready=ready, limit=limit):
+                pending = {"m3": NOW + 1, "m1": NOW - 2, "m2": NOW, "m0": NOW - 0.5, "late": 2 * NOW}
+                due = ["m1", "m0", "m2"][:limit]
+                queue.given(pending=pending, ready=ready)
+                assert queue.pending_to_ready(limit) == len(due)
+                assert queue.state() == {
+                    "pending": {each: score for each, score in pending.items() if each not in due},
+                    "ready": ready | {each: pending[each] for each in due},
+                    "stats": {"promoted": len(due)},
+                }
 
 
-@pytest.mark.parametrize("ready", [{}, {"r": NOW}], ids=["empty", "not-empty"])
-@pytest.mark.parametrize("count", [2, 127, 128, 129, 999])
-def test_any_number_is_promoted_with_its_scores(queue, ready, count):
-    pending = {f"m{i}": NOW - i * 0.5 for i in range(count)} | {"x" * 100: NOW}
-    queue.given(pending=pending | {"later": NOW + 1}, ready=ready)
-    assert queue.pending_to_ready(1000) == count + 1
-    assert queue.state() == {
-        "pending": {"later": NOW + 1},
-        "ready": ready | pending,
-        "stats": {"promoted": count + 1},
-    }
+def test_any_number_is_promoted_with_its_scores(queue, subtests):
+    for count in [2, 127, 128, 129, 999]:
+        for ready in [{}, {"r": NOW}]:
+            queue.clear()
+            with subtests.test(ready=ready, count=count):
+                pending = {f"m{i}": NOW - i * 0.5 for i in range(count)} | {"x" * 100: NOW}
+                queue.given(pending=pending | {"later": NOW + 1}, ready=ready)
+                assert queue.pending_to_ready(1000) == count + 1
+                assert queue.state() == {
+                    "pending": {"later": NOW + 1},
+                    "ready": ready | pending,
+                    "stats": {"promoted": count + 1},
+                }
 
 
 def test_nothing_is_due_leaves_what_is_ready(queue):
@@ -97,12 +102,15 @@ def test_nothing_is_due_leaves_what_is_ready(queue):
     assert queue.state() == before
 
 
-@pytest.mark.parametrize("command", ["SET {} text", "RPUSH {} a", "HSET {} a 1", "SADD {} a", "XADD {} * a 1"])
-@pytest.mark.parametrize("name", ["pending", "ready"])
-def test_key_of_another_type_costs_no_message(queue, name, command):
-    queue.given(**{each: {"a": NOW, "b": NOW + 1} for each in ("pending", "ready") if each != name})
-    queue.redis.execute_command(*command.format(getattr(queue.keys, name)).split())
-    before = {key: queue.redis.dump(key) for key in queue.redis.scan_iter()}
-    with pytest.raises(ServerError, match="WRONGTYPE"):
-        queue.pending_to_ready()
-    assert {key: queue.redis.dump(key) for key in queue.redis.scan_iter()} == before
+@pytest.mark.same_on_all_servers
+def test_key_of_another_type_costs_no_message(queue, subtests):
+    for name in ["pending", "ready"]:
+        for command in ["SET {} text", "RPUSH {} a", "HSET {} a 1", "SADD {} a", "XADD {} * a 1"]:
+            queue.clear()
+            with subtests.test(command=command, name=name):
+                queue.given(**{each: {"a": NOW, "b": NOW + 1} for each in ("pending", "ready") if each != name})
+                queue.redis.execute_command(*command.format(getattr(queue.keys, name)).split())
+                before = {key: queue.redis.dump(key) for key in queue.redis.scan_iter()}
+                with pytest.raises(ServerError, match="WRONGTYPE"):
+                    queue.pending_to_ready()
+                assert {key: queue.redis.dump(key) for key in queue.redis.scan_iter()} == before

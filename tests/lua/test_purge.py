@@ -27,6 +27,7 @@ def test_messages_are_discarded_with_all_that_is_known_of_them(queue, state):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("up_to", "limit", "left"),
     [

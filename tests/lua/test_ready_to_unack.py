@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,7 @@ def test_retries_come_first_and_each_side_earliest_first(queue):
     assert claimed.deliveries == ["2.0.0.0", "1.0.0.0", None, "0.1.0.0", None]
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("due", "handed_out"), [(NOW - 1, 1), (NOW, 1), (NOW + 1, 0)])
 def test_retry_is_not_handed_out_before_its_time(queue, due, handed_out):
     queue.now = NOW + 0.999
@@ -68,9 +70,9 @@ def test_paused_queue_hands_out_nothing(queue):
 # -- fairness --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ready", "retry", "limit", "delivered", "taken"),
-    [  # taken: new ones, retries
+@pytest.mark.same_on_all_servers
+def test_new_messages_and_retries_share_a_claim(queue, subtests):
+    for ready, retry, limit, delivered, taken in [  # taken: new ones, retries
         (9, 9, 4, 0, (2, 2)),
         (9, 9, 4, 1, (2, 2)),
         (9, 9, 5, 0, (3, 2)),
@@ -86,18 +88,17 @@ def test_paused_queue_hands_out_nothing(queue):
         (1, 0, 1, 1, (1, 0)),
         (0, 1, 1, 0, (0, 1)),
         (2, 1, 9, 0, (2, 1)),
-    ],
-)
-def test_new_messages_and_retries_share_a_claim(queue, ready, retry, limit, delivered, taken):
-    queue.given(
-        **{name: value for name, value in {"ready": many("new", ready), "retry": many("old", retry)}.items() if value}
-    )
-    if delivered:
-        queue.given(stats={"delivered": delivered})
-    ids = queue.ready_to_unack(limit, LEASE).ids
-    assert (sum(i.startswith("new") for i in ids), sum(i.startswith("old") for i in ids)) == taken
+    ]:
+        queue.clear()
+        with subtests.test(ready=ready, retry=retry, limit=limit, delivered=delivered, taken=taken):
+            queue.given(ready=many("new", ready), retry=many("old", retry))
+            if delivered:
+                queue.given(stats={"delivered": delivered})
+            ids = queue.ready_to_unack(limit, LEASE).ids
+            assert (sum(i.startswith("new") for i in ids), sum(i.startswith("old") for i in ids)) == taken
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("limit", [1, 3])
 def test_odd_claims_favour_either_side_in_turn(queue, limit):
     queue.given(ready=many("new", 30), retry=many("old", 30))
@@ -108,28 +109,31 @@ def test_odd_claims_favour_either_side_in_turn(queue, limit):
 # -- the bell --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("state", "limit", "bell"),
-    [
-        ({"ready": {"a": NOW, "b": NOW}}, 1, RUNG),
-        ({"ready": {"a": NOW, "b": NOW}}, 2, None),
-        ({"retry": {"a": NOW, "b": NOW}}, 1, RUNG),
-        ({"retry": {"a": NOW, "b": NOW}}, 2, None),
-        ({"retry": {"a": NOW, "b": NOW + 1}}, 1, None),
-        ({"ready": {"a": NOW}, "retry": {"b": NOW}}, 1, RUNG),
-        ({"ready": {"a": NOW}, "retry": {"b": NOW}}, 2, None),
-        ({"ready": {"a": NOW}}, 0, RUNG),
-        ({"retry": {"a": NOW}}, 0, RUNG),
-        ({"retry": {"a": NOW + 1}}, 0, None),
-        ({"pending": {"a": NOW}}, 0, None),
-        ({"ready": {"a": NOW}, "bell": RUNG}, 0, RUNG),
-        ({"ready": {"a": NOW, "b": NOW}, "bell": RUNG}, 1, RUNG),
-    ],
-)
-def test_bell_rings_once_for_what_a_claim_leaves(queue, state, limit, bell):
-    queue.given(**state)
-    queue.ready_to_unack(limit, LEASE)
-    assert queue.state().get("bell") == bell
+LEFT: list[tuple[dict[str, Any], int, list[str] | None]] = [
+    ({"ready": {"a": NOW, "b": NOW}}, 1, RUNG),
+    ({"ready": {"a": NOW, "b": NOW}}, 2, None),
+    ({"retry": {"a": NOW, "b": NOW}}, 1, RUNG),
+    ({"retry": {"a": NOW, "b": NOW}}, 2, None),
+    ({"retry": {"a": NOW, "b": NOW + 1}}, 1, None),
+    ({"ready": {"a": NOW}, "retry": {"b": NOW}}, 1, RUNG),
+    ({"ready": {"a": NOW}, "retry": {"b": NOW}}, 2, None),
+    ({"ready": {"a": NOW}}, 0, RUNG),
+    ({"retry": {"a": NOW}}, 0, RUNG),
+    ({"retry": {"a": NOW + 1}}, 0, None),
+    ({"pending": {"a": NOW}}, 0, None),
+    ({"ready": {"a": NOW}, "bell": RUNG}, 0, RUNG),
+    ({"ready": {"a": NOW, "b": NOW}, "bell": RUNG}, 1, RUNG),
+]
+
+
+@pytest.mark.same_on_all_servers
+def test_bell_rings_once_for_what_a_claim_leaves(queue, subtests):
+    for state, limit, bell in LEFT:
+        queue.clear()
+        with subtests.test(state=state, limit=limit, bell=bell):
+            queue.given(**state)
+            queue.ready_to_unack(limit, LEASE)
+            assert queue.state().get("bell") == bell
 
 
 def test_claim_without_room_only_passes_the_bell_on(queue):
@@ -141,14 +145,26 @@ def test_claim_without_room_only_passes_the_bell_on(queue):
 # -- lateness --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("late", "bucket"),
-    [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3), (7, 3), (8, 4), (1000, 10), (1023, 10), (1024, 11), (-1, 0)],
-)
-def test_lateness_is_counted_in_powers_of_two(queue, late, bucket):
-    queue.given(ready={"a": NOW - late})
-    queue.ready_to_unack(1, LEASE)
-    assert queue.state()["stats"] == {"delivered": 1, f"late:{bucket}": 1}
+@pytest.mark.same_on_all_servers
+def test_lateness_is_counted_in_powers_of_two(queue, subtests):
+    for late, bucket in [
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (3, 2),
+        (4, 3),
+        (7, 3),
+        (8, 4),
+        (1000, 10),
+        (1023, 10),
+        (1024, 11),
+        (-1, 0),
+    ]:
+        queue.clear()
+        with subtests.test(late=late, bucket=bucket):
+            queue.given(ready={"a": NOW - late})
+            queue.ready_to_unack(1, LEASE)
+            assert queue.state()["stats"] == {"delivered": 1, f"late:{bucket}": 1}
 
 
 def test_lateness_of_new_messages_and_retries_adds_up(queue):
@@ -170,6 +186,7 @@ def test_lease_ends_its_length_after_the_hand_out(queue, now, lease_end):
     assert queue.state()["unack"] == {"a": lease_end}
 
 
+@pytest.mark.same_on_all_servers
 def test_microsecond_of_the_hand_out_survives_in_every_receipt(queue):
     sampled = range(0, 1000, 13)
     for micros in sampled:
@@ -228,51 +245,62 @@ def test_server_time_counts_by_default(queue):
 # -- many at once ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("held", [0, 1, 127, 128, 200])
-@pytest.mark.parametrize("count", [1, 15, 16, 17, 18, 129, 500])
-def test_unack_holds_what_is_handed_out_and_nothing_else(queue, held, count):
-    others, ready = {f"held{i}": NOW + 5 + i for i in range(held)}, many("new", count)
-    queue.given(unack=others, ready=ready)
-    claimed = queue.ready_to_unack(500, LEASE)
-    assert (claimed.ids, claimed.dues_ms) == (list(ready), list(ready.values()))
-    assert queue.state()["unack"] == others | dict.fromkeys(ready, NOW + LEASE)
-    assert queue.ack([(each, receipt) for each, receipt in receipts(claimed).items()]) == [1] * count
-    assert queue.state().get("unack", {}) == others
+def test_unack_holds_what_is_handed_out_and_nothing_else(queue, subtests):
+    for count in [1, 15, 16, 17, 18, 129, 500]:
+        for held in [0, 1, 127, 128, 200]:
+            queue.clear()
+            with subtests.test(held=held, count=count):
+                others, ready = {f"held{i}": NOW + 5 + i for i in range(held)}, many("new", count)
+                queue.given(unack=others, ready=ready)
+                claimed = queue.ready_to_unack(500, LEASE)
+                assert (claimed.ids, claimed.dues_ms) == (list(ready), list(ready.values()))
+                assert queue.state()["unack"] == others | dict.fromkeys(ready, NOW + LEASE)
+                assert queue.ack([(each, receipt) for each, receipt in receipts(claimed).items()]) == [1] * count
+                assert queue.state().get("unack", {}) == others
 
 
-@pytest.mark.parametrize("length", [1, 64, 65, 66, 256])
-@pytest.mark.parametrize("char", ["-", "x", "0", " ", "~"])
-@pytest.mark.parametrize("where", ["ready", "retry", "unack"])
-def test_id_of_one_character_again_and_again_is_an_id_like_any_other(queue, where, char, length):
-    strange = char * length
-    queue.given(ready=many("new", 20))
-    queue.given(**{where: {strange: NOW - 100}})
-    claimed = queue.ready_to_unack(500, LEASE)
-    assert (strange in claimed.ids) == (where != "unack")
-    assert queue.state()["unack"].keys() == {strange, *many("new", 20)}
+@pytest.mark.same_on_all_servers
+def test_id_of_one_character_again_and_again_is_an_id_like_any_other(queue, subtests):
+    for where in ["ready", "retry", "unack"]:
+        for char in ["-", "x", "0", " ", "~"]:
+            for length in [1, 64, 65, 66, 256]:
+                queue.clear()
+                with subtests.test(length=length, char=char, where=where):
+                    strange = char * length
+                    queue.given(ready=many("new", 20))
+                    queue.given(**{where: {strange: NOW - 100}})
+                    claimed = queue.ready_to_unack(500, LEASE)
+                    assert (strange in claimed.ids) == (where != "unack")
+                    assert queue.state()["unack"].keys() == {strange, *many("new", 20)}
 
 
-@pytest.mark.parametrize("count", [3, 16, 17, 500])
-@pytest.mark.parametrize("command", ["SET {} text", "RPUSH {} a", "HSET {} a 1"])
-def test_claim_of_any_size_moves_nothing_when_unack_is_overwritten(queue, count, command):
-    queue.given(ready=many("new", count), retry={"t": NOW})
-    queue.redis.execute_command(*command.format(queue.keys.unack).split())
-    before = {key: queue.redis.dump(key) for key in queue.redis.scan_iter()}
-    with pytest.raises(ServerError, match="WRONGTYPE"):
-        queue.ready_to_unack(500, LEASE)
-    assert {key: queue.redis.dump(key) for key in queue.redis.scan_iter()} == before
+@pytest.mark.same_on_all_servers
+def test_claim_of_any_size_moves_nothing_when_unack_is_overwritten(queue, subtests):
+    for command in ["SET {} text", "RPUSH {} a", "HSET {} a 1"]:
+        for count in [3, 16, 17, 500]:
+            queue.clear()
+            with subtests.test(count=count, command=command):
+                queue.given(ready=many("new", count), retry={"t": NOW})
+                queue.redis.execute_command(*command.format(queue.keys.unack).split())
+                before = {key: queue.redis.dump(key) for key in queue.redis.scan_iter()}
+                with pytest.raises(ServerError, match="WRONGTYPE"):
+                    queue.ready_to_unack(500, LEASE)
+                assert {key: queue.redis.dump(key) for key in queue.redis.scan_iter()} == before
 
 
-@pytest.mark.parametrize("name", ["attempts", "stats", "bell"])
-@pytest.mark.parametrize("count", [3, 20])
-def test_overwritten_key_beside_leaves_no_stranger_in_unack_and_no_message_behind(queue, name, count):
-    ready = many("new", count)
-    queue.given(ready=ready, unack={"u": NOW})
-    queue.redis.set(getattr(queue.keys, name), "text")
-    with contextlib.suppress(ServerError):
-        queue.ready_to_unack(count - 1, LEASE)
-    held = [queue.redis.zrange(getattr(queue.keys, each), 0, -1) for each in ("ready", "unack")]
-    assert sorted([*held[0], *held[1]]) == sorted([*ready, "u"])
+@pytest.mark.same_on_all_servers
+def test_overwritten_key_beside_leaves_no_stranger_in_unack_and_no_message_behind(queue, subtests):
+    for count in [3, 20]:
+        for name in ["attempts", "stats", "bell"]:
+            queue.clear()
+            with subtests.test(name=name, count=count):
+                ready = many("new", count)
+                queue.given(ready=ready, unack={"u": NOW})
+                queue.redis.set(getattr(queue.keys, name), "text")
+                with contextlib.suppress(ServerError):
+                    queue.ready_to_unack(count - 1, LEASE)
+                held = [queue.redis.zrange(getattr(queue.keys, each), 0, -1) for each in ("ready", "unack")]
+                assert sorted([*held[0], *held[1]]) == sorted([*ready, "u"])
 
 
 def test_claim_of_hundreds_from_both_sides_has_each_once(queue):

@@ -20,6 +20,7 @@ def test_rejected_delivery_is_buried_with_the_reason(queue):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("counted", "attempts"), [(True, "3.1.1.1"), (False, "2.2.1.1")])
 def test_delivery_counts_when_it_was_an_attempt(queue, counted, attempts):
     queue.given(unack={"a": NOW + LEASE}, attempts={"a": "2.1.1.1"})
@@ -33,6 +34,7 @@ def test_delivery_that_never_started_is_remembered_as_uncounted(queue):
     assert queue.state()["attempts"] == {"a": "0.1.0.0"}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("error", "kept"), [("", "old"), ("new", "new"), ("ünï\n☃", "ünï\n☃")])
 def test_last_error_is_kept(queue, error, kept):
     queue.given(unack={"a": NOW + LEASE}, errors={"a": "old"})
@@ -64,6 +66,7 @@ def test_lease_that_has_ended_is_still_the_callers_until_it_is_taken_back(queue)
     assert queue.reject("a", "0.0.0.0-0", "unwanted") == NOW
 
 
+@pytest.mark.same_on_all_servers
 def test_stale_receipt_changes_nothing(queue, stale):
     before = queue.state()
     with pytest.raises(StaleReceipt):

@@ -65,6 +65,7 @@ def test_bell_rings_also_behind_an_earlier_message_but_never_twice(queue):
     assert queue.state()["bell"] == RUNG
 
 
+@pytest.mark.same_on_all_servers
 def test_stale_receipt_changes_nothing(queue, stale):
     before = queue.state()
     with pytest.raises(StaleReceipt):

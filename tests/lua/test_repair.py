@@ -41,11 +41,14 @@ def test_unknown_message_leaves_no_trace(queue):
     assert queue.state() == {}
 
 
-@pytest.mark.parametrize(("kept", "struck"), list(itertools.combinations(PRECEDENCE, 2)))
-def test_message_in_two_structures_is_kept_in_the_first_of_the_precedence(queue, kept, struck):
-    queue.given(messages={"a": "{}", "b": "{}"}, **{kept: {"a": NOW + 1}, struck: {"a": NOW + 2, "b": NOW}})
-    assert repair(queue) == [f"struck from {struck}, kept in {kept}"]
-    assert queue.state() == {kept: {"a": NOW + 1}, struck: {"b": NOW}, "messages": {"a": "{}", "b": "{}"}}
+@pytest.mark.same_on_all_servers
+def test_message_in_two_structures_is_kept_in_the_first_of_the_precedence(queue, subtests):
+    for kept, struck in list(itertools.combinations(PRECEDENCE, 2)):
+        queue.clear()
+        with subtests.test(kept=kept, struck=struck):
+            queue.given(messages={"a": "{}", "b": "{}"}, **{kept: {"a": NOW + 1}, struck: {"a": NOW + 2, "b": NOW}})
+            assert repair(queue) == [f"struck from {struck}, kept in {kept}"]
+            assert queue.state() == {kept: {"a": NOW + 1}, struck: {"b": NOW}, "messages": {"a": "{}", "b": "{}"}}
 
 
 def test_message_in_all_structures_is_kept_where_it_runs(queue):
@@ -68,6 +71,7 @@ def test_waiting_message_without_payload_is_put_among_the_dead_letters(queue, st
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["unack", "garbage"])
 def test_message_that_runs_or_is_garbage_needs_no_payload(queue, state):
     queue.given(**{state: {"a": NOW}})
@@ -103,37 +107,43 @@ FORGOTTEN = {
 }
 
 
-@pytest.mark.parametrize("name", LEFT)
-def test_what_is_known_of_no_message_is_forgotten(queue, name):
-    queue.given(**{name: LEFT[name]})
-    assert repair(queue) == [FORGOTTEN[name]]
-    assert queue.state() == {}
+@pytest.mark.same_on_all_servers
+def test_what_is_known_of_no_message_is_forgotten(queue, subtests):
+    for name, known in LEFT.items():
+        queue.clear()
+        with subtests.test(name=name):
+            queue.given(**{name: known})
+            assert repair(queue) == [FORGOTTEN[name]]
+            assert queue.state() == {}
 
 
-@pytest.mark.parametrize(
-    ("state", "name"),
-    [
+@pytest.mark.same_on_all_servers
+def test_what_a_state_rules_out_is_forgotten(queue, subtests):
+    for state, name in [
         *(("garbage", name) for name in LEFT),
         *((state, "cancelled") for state in STATES if state not in ("unack", "garbage")),
         *((state, "reasons") for state in STATES if state not in ("dead", "garbage")),
-    ],
-)
-def test_what_a_state_rules_out_is_forgotten(queue, state, name):
-    queue.given(messages={"a": "{}"}, **{state: {"a": NOW}, name: LEFT[name]})
-    assert repair(queue) == [FORGOTTEN[name]]
-    assert queue.state() == {"messages": {"a": "{}"}, state: {"a": NOW}}
+    ]:
+        queue.clear()
+        with subtests.test(state=state, name=name):
+            queue.given(messages={"a": "{}"}, **{state: {"a": NOW}, name: LEFT[name]})
+            assert repair(queue) == [FORGOTTEN[name]]
+            assert queue.state() == {"messages": {"a": "{}"}, state: {"a": NOW}}
 
 
-@pytest.mark.parametrize("stored", ["", "1.0.0", "1.0.0.0.0", "1.0.0.x", "-1.0.0.0"])
-def test_unreadable_attempts_are_forgotten(queue, stored):
-    queue.given(messages={"a": "{}"}, retry={"a": NOW}, attempts={"a": stored}, errors={"a": "E"})
-    assert repair(queue) == ["attempts forgotten"]
-    assert queue.state() == {"messages": {"a": "{}"}, "retry": {"a": NOW}, "errors": {"a": "E"}}
+@pytest.mark.same_on_all_servers
+def test_unreadable_attempts_are_forgotten(queue, subtests):
+    for stored in ["", "1.0.0", "1.0.0.0.0", "1.0.0.x", "-1.0.0.0"]:
+        queue.clear()
+        with subtests.test(stored=stored):
+            queue.given(messages={"a": "{}"}, retry={"a": NOW}, attempts={"a": stored}, errors={"a": "E"})
+            assert repair(queue) == ["attempts forgotten"]
+            assert queue.state() == {"messages": {"a": "{}"}, "retry": {"a": NOW}, "errors": {"a": "E"}}
 
 
-@pytest.mark.parametrize(
-    ("state", "score", "repaired"),
-    [
+@pytest.mark.same_on_all_servers
+def test_score_that_is_no_time_becomes_the_nearest_that_is_one(queue, subtests):
+    for state, score, repaired in [
         *((state, "-inf", 0) for state in STATES if state != "unack"),
         *((state, "inf", MAX_TIME_MS) for state in STATES if state != "unack"),
         ("pending", -1, 0),
@@ -141,21 +151,22 @@ def test_unreadable_attempts_are_forgotten(queue, stored):
         ("unack", -1, NOW),
         ("unack", NOW + LEASE + 1, NOW),
         ("unack", "inf", NOW),
-    ],
-)
-def test_score_that_is_no_time_becomes_the_nearest_that_is_one(queue, state, score, repaired):
-    queue.given(messages={"a": "{}"}, **{state: {"a": score}})
-    assert repair(queue) == [f"score set to {repaired}"]
-    assert queue.state() == {"messages": {"a": "{}"}, state: {"a": repaired}}
+    ]:
+        queue.clear()
+        with subtests.test(state=state, score=score, repaired=repaired):
+            queue.given(messages={"a": "{}"}, **{state: {"a": score}})
+            assert repair(queue) == [f"score set to {repaired}"]
+            assert queue.state() == {"messages": {"a": "{}"}, state: {"a": repaired}}
 
 
-@pytest.mark.parametrize(
-    ("state", "score"), [("pending", 0), ("pending", MAX_TIME_MS), ("unack", 0), ("unack", NOW + LEASE)]
-)
-def test_score_at_a_bound_is_left(queue, state, score):
-    queue.given(messages={"a": "{}"}, **{state: {"a": score}})
-    assert repair(queue) == []
-    assert queue.state() == {"messages": {"a": "{}"}, state: {"a": score}}
+@pytest.mark.same_on_all_servers
+def test_score_at_a_bound_is_left(queue, subtests):
+    for state, score in [("pending", 0), ("pending", MAX_TIME_MS), ("unack", 0), ("unack", NOW + LEASE)]:
+        queue.clear()
+        with subtests.test(state=state, score=score):
+            queue.given(messages={"a": "{}"}, **{state: {"a": score}})
+            assert repair(queue) == []
+            assert queue.state() == {"messages": {"a": "{}"}, state: {"a": score}}
 
 
 def test_all_that_is_wrong_is_repaired_at_once(queue):

@@ -99,6 +99,7 @@ def test_other_messages_are_left_alone(queue):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("now", "due", "expected"),
     [(NOW + 0.25, "+10", NOW + 11), (NOW + 0.25, "+0", NOW), (NOW + 0.25, NOW + 10, NOW + 10), (NOW, 0, 0)],
@@ -109,6 +110,7 @@ def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
     assert queue.state()["pending"] == {"a": expected}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("pending", "due", "bell"),
     [

@@ -34,6 +34,7 @@ def test_dead_letter_without_its_payload_stays_dead(queue):
     assert queue.state() == before
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "garbage"])
 def test_message_that_is_not_dead_is_left_alone(queue, state):
     queue.given(messages={"a": "{}"}, **{state: {"a": NOW + 7}})
@@ -73,6 +74,7 @@ def test_attempts_go_on_rising_after_a_requeue(queue):
     assert queue.deliver("a") == "2.0.2.0-0"
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("now", "due", "expected"),
     [(NOW + 0.25, "+10", NOW + 11), (NOW + 0.25, "+0", NOW), (NOW + 0.25, NOW + 10, NOW + 10), (NOW, 0, 0)],
@@ -84,6 +86,7 @@ def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
     assert queue.state()["pending"] == {"a": expected}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("state", "bell"),
     [
@@ -118,6 +121,7 @@ def test_server_time_counts_by_default(queue):
     assert before + 5000 <= queue.state()["pending"]["a"] <= queue.server_ms() + 5001
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("key", ["reasons", "stats", "attempts", "pending"])
 def test_key_that_another_program_has_overwritten_takes_no_message_away(queue, key):
     queue.given(dead={"a": NOW, "b": NOW}, messages={"a": "{}", "b": "{}"})

@@ -22,6 +22,7 @@ def test_waiting_message_is_pending_with_its_new_due_time(queue, state, due):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("state", "reply"),
     [
@@ -39,6 +40,7 @@ def test_message_that_does_not_wait_is_left_alone(queue, state, reply):
     assert queue.state() == before
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("now", "due", "expected"),
     [(NOW + 0.25, "+10", NOW + 11), (NOW + 0.25, "+0", NOW), (NOW + 0.25, NOW + 10, NOW + 10), (NOW, 0, 0)],
@@ -50,6 +52,7 @@ def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
     assert queue.state()["pending"] == {"a": expected}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("state", "bell"),
     [

@@ -7,6 +7,7 @@ from tests.harness.lua.raw import NOW, SERVER_TIME
 MOST = 60_000  # ms, of a sleep: Redis drops the timer by its own clock, and must not do so under a test
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["pending", "retry", "unack"])
 def test_sleep_lasts_until_the_next_event(queue, structure):
     queue.given(**{structure: {"a": NOW + 300, "b": NOW + 400}})
@@ -14,6 +15,7 @@ def test_sleep_lasts_until_the_next_event(queue, structure):
     assert queue.state() == {structure: {"a": NOW + 300, "b": NOW + 400}, "timer": f"{NOW + 300} me"}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("state", "wake"),
     [
@@ -29,6 +31,7 @@ def test_earliest_event_of_all_structures_counts(queue, state, wake):
     assert queue.state()["timer"] == f"{NOW + wake} me"
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", [{}, {"pending": {"a": NOW + MOST}}, {"pending": {"a": NOW + MOST + 1}}])
 def test_sleep_is_capped_and_nobody_keeps_the_time(queue, state):
     queue.given(**state)
@@ -36,6 +39,7 @@ def test_sleep_is_capped_and_nobody_keeps_the_time(queue, state):
     assert queue.state() == state
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("now", "due", "sleep"),
     [
@@ -51,6 +55,7 @@ def test_sleep_ends_at_the_very_microsecond(queue, now, due, sleep):
     assert queue.rest("me", MOST).micros == sleep
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["pending", "retry"])
 def test_what_is_due_already_is_left_to_the_claim_that_follows(queue, structure):
     queue.now = NOW + 0.25
@@ -60,6 +65,7 @@ def test_what_is_due_already_is_left_to_the_claim_that_follows(queue, structure)
     assert queue.rest("me", MOST) == (750, "c")
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("end", [NOW - 5.001, NOW])
 def test_lease_that_has_ended_lets_nobody_sleep(queue, end):
     state = {"unack": {"a": end}, "pending": {"b": NOW + 5}, "timer": f"{NOW + 1} other"}
@@ -68,6 +74,7 @@ def test_lease_that_has_ended_lets_nobody_sleep(queue, end):
     assert queue.state() == state
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("state", "message"),
     [
@@ -118,6 +125,7 @@ def test_holder_follows_a_later_event(queue):
     assert queue.state()["timer"] == f"{NOW + 300} me"
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("wakes", [NOW - 1, NOW])
 def test_promise_that_has_passed_is_taken_over(queue, wakes):
     queue.given(pending={"a": NOW + 300}, timer=f"{wakes} other")
@@ -147,6 +155,7 @@ def test_promise_of_another_stands_while_nothing_is_near(queue):
     assert queue.state() == {"timer": f"{NOW + 300} other"}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("name", ["host-1-abc def", "1000500 nobody", "line\nbreak", "%d+"])
 def test_holder_is_known_by_its_whole_name(queue, name):
     queue.given(pending={"a": NOW + 300})
@@ -155,6 +164,7 @@ def test_holder_is_known_by_its_whole_name(queue, name):
     assert queue.rest(name[:-1], MOST).micros == MOST * 1000
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("timer", ["", "nonsense", "12", "me"])
 def test_unreadable_timer_is_taken_over(queue, timer):
     queue.given(pending={"a": NOW + 300}, timer=timer)

@@ -43,14 +43,17 @@ def test_retries_that_were_used_are_used(queue):
     assert queue.ready_to_unack(1, LEASE).deliveries == ["2.0.0.0"]
 
 
-@pytest.mark.parametrize("target", STATES)
-@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
-@pytest.mark.parametrize("messages", [{"a": "old"}, {}], ids=["", "payload-gone"])
-def test_id_that_exists_is_left_as_it_is(queue, target, state, messages):
-    queue.given(messages=messages, attempts={"a": "1.0.0.0"}, **{state: {"a": NOW}})
-    before = queue.state()
-    assert queue.restore(target, [kept(deliveries="3.0.0.0", error="E")]) == [0]
-    assert queue.state() == before
+@pytest.mark.same_on_all_servers
+def test_id_that_exists_is_left_as_it_is(queue, subtests):
+    for messages in [{"a": "old"}, {}]:
+        for state in ["pending", "ready", "unack", "retry", "dead"]:
+            for target in STATES:
+                queue.clear()
+                with subtests.test(target=target, state=state, messages=messages):
+                    queue.given(messages=messages, attempts={"a": "1.0.0.0"}, **{state: {"a": NOW}})
+                    before = queue.state()
+                    assert queue.restore(target, [kept(deliveries="3.0.0.0", error="E")]) == [0]
+                    assert queue.state() == before
 
 
 def test_second_run_changes_nothing(queue):
@@ -82,12 +85,15 @@ def test_dead_letter_whose_payload_is_gone_has_none(queue):
     assert queue.state() == {"dead": {"a": NOW}, "reasons": {"a": "payload-missing"}, "stats": {"sent": 1}}
 
 
-@pytest.mark.parametrize("target", ["pending", "ready", "retry"])
-@pytest.mark.parametrize(("there", "bell"), [({}, RUNG), ({"b": NOW - 8}, RUNG), ({"b": NOW - 9}, None)])
-def test_bell_rings_for_a_message_that_becomes_the_earliest(queue, target, there, bell):
-    queue.given(**{target: there})
-    queue.restore(target, [kept()])
-    assert queue.state().get("bell") == bell
+@pytest.mark.same_on_all_servers
+def test_bell_rings_for_a_message_that_becomes_the_earliest(queue, subtests):
+    for there, bell in [({}, RUNG), ({"b": NOW - 8}, RUNG), ({"b": NOW - 9}, None)]:
+        for target in ["pending", "ready", "retry"]:
+            queue.clear()
+            with subtests.test(target=target, there=there, bell=bell):
+                queue.given(**{target: there})
+                queue.restore(target, [kept()])
+                assert queue.state().get("bell") == bell
 
 
 def test_no_bell_rings_for_dead_letters(queue):

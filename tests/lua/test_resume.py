@@ -5,6 +5,7 @@ import pytest
 from tests.harness.lua.raw import LEASE, NOW, RUNG
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("bell", [[], RUNG])
 def test_resumed_queue_rings_once(queue, bell):
     queue.given(meta={"format": "1", "paused": NOW}, bell=bell)

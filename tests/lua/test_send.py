@@ -30,9 +30,9 @@ def test_messages_of_a_call_keep_their_order(queue):
     }
 
 
-@pytest.mark.parametrize(
-    ("now", "due", "expected"),
-    [
+@pytest.mark.same_on_all_servers
+def test_due_time_is_never_before_the_one_asked_for(queue, subtests):
+    for now, due, expected in [
         (NOW, "+0", NOW),
         (NOW + 0.25, "+0", NOW),
         (NOW, "+1", NOW + 1),
@@ -44,14 +44,15 @@ def test_messages_of_a_call_keep_their_order(queue):
         (NOW, 0, 0),
         (NOW, 253_402_300_799_999, 253_402_300_799_999),
         (NOW, "+253402300799999", NOW + 253_402_300_799_999),
-    ],
-)
-def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
-    queue.now = now
-    assert queue.send([("a", due, b"{}")]) == [expected]
-    assert queue.state()["pending"] == {"a": expected}
+    ]:
+        queue.clear()
+        with subtests.test(now=now, due=due, expected=expected):
+            queue.now = now
+            assert queue.send([("a", due, b"{}")]) == [expected]
+            assert queue.state()["pending"] == {"a": expected}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("now", "stamp"), [(0, "0000000000000"), (NOW + 0.999, "0000001000000"), (1_790_000_000_000.5, "1790000000000")]
 )
@@ -81,6 +82,7 @@ def test_id_that_exists_is_left_as_it_is(queue, state, named):
     assert queue.state() == before
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
 def test_named_id_exists_also_without_its_payload(queue, state):
     queue.given(attempts={"a": "0.1.0.0"}, stats={"sent": 1}, **{state: {"a": NOW + 7}})
@@ -95,6 +97,7 @@ def test_payload_that_no_structure_holds_is_not_overwritten(queue):
     assert queue.state()["messages"] == {"a": "stray", "b": stamped("{}")}
 
 
+@pytest.mark.same_on_all_servers
 @each_kind_of_id
 def test_garbage_is_sent_anew(queue, named):
     queue.given(garbage={"a": NOW - 1, "b": NOW - 1}, messages={"a": "old", "b": "old"}, stats={"sent": 2})
@@ -132,6 +135,7 @@ def test_new_and_existing_ids_share_a_call(queue, named):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     ("head", "dues", "bell"),
     [
@@ -205,6 +209,7 @@ def test_message_is_not_handed_out_before_its_delay_is_over_by_the_servers_clock
     assert list(queue.state()["ready"]) == ["a"]
 
 
+@pytest.mark.same_on_all_servers
 @each_kind_of_id
 def test_due_times_of_all_kinds_share_a_call(queue, named):
     queue.now = NOW + 0.25
@@ -232,6 +237,7 @@ def test_due_time_of_an_id_that_exists_is_not_that_of_the_next(queue):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("place", range(4))
 @each_kind_of_id
 def test_existing_id_may_stand_anywhere_among_new_ones(queue, named, place):
@@ -246,6 +252,7 @@ def test_existing_id_may_stand_anywhere_among_new_ones(queue, named, place):
     assert after["stats"] == {"sent": 3}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("dues", "bell"), [(["+5", "+20"], None), (["+20", "+5", "+30"], None), (["+20", "+3"], RUNG)])
 def test_bell_rings_for_the_earliest_of_the_new_ones_only(queue, dues, bell):
     queue.given(pending={"head": NOW + 5, "old": NOW + 99}, messages={"head": "h", "old": "o"})

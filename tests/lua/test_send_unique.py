@@ -19,6 +19,7 @@ def test_new_id_is_sent_and_reserved(queue):
     }
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
 def test_id_that_exists_is_neither_sent_nor_reserved(queue, state):
     queue.given(**{state: {"a": NOW}})
@@ -43,6 +44,7 @@ def test_garbage_is_sent_as_new(queue):
     assert (state["pending"], state["messages"]) == ({"a": NOW + 5}, {"a": stamped("new")})
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("later", "free"), [(0, False), (MINUTE - 1, False), (MINUTE, True), (MINUTE + 1, True)])
 def test_reservation_ends_when_its_time_is_over_though_the_message_was_acked_before(queue, later, free):
     queue.send_unique([("a", "+0", b"{}", MINUTE)])

@@ -109,6 +109,7 @@ def test_server_time_counts_by_default(queue):
     assert list(queue.state()["retry"]) == ["a"]
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("key", ["errors", "garbage", "cancelled", "stats", "retry", "attempts"])
 def test_key_that_another_program_has_overwritten_takes_no_message_away(queue, key):
     queue.given(unack={f"m{n}": NOW - 1 for n in range(5)})

@@ -19,6 +19,7 @@ def test_others_leave_it_to_the_watcher_whatever_there_is_to_do(queue):
     assert queue.state() == state
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("wakes", [NOW, NOW - 500])
 def test_next_to_wake_takes_the_place_of_a_watcher_that_is_gone(queue, wakes):
     queue.given(timer=f"{wakes} first")
@@ -26,6 +27,7 @@ def test_next_to_wake_takes_the_place_of_a_watcher_that_is_gone(queue, wakes):
     assert queue.state() == {"timer": f"{NOW + MOST} second"}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("wakes", "trusted"), [(NOW + MOST, True), (NOW + MOST + 1, False), (NOW + 3_600_000, False)])
 def test_promise_from_before_the_clock_was_set_back_is_not_trusted(queue, wakes, trusted):
     queue.given(timer=f"{wakes} first", pending={"a": NOW})
@@ -38,6 +40,7 @@ def test_watcher_goes_on_watching(queue):
     assert queue.state()["timer"] == f"{NOW + 300} me"
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
     "state",
     [
@@ -57,12 +60,14 @@ def test_work_is_told_and_nothing_is_promised(queue, state):
     assert queue.state() == state
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["ready", "retry"])
 def test_what_a_pause_holds_back_is_no_work(queue, structure):
     queue.given(**{structure: {"a": NOW - 1}}, meta={"paused": str(NOW)})
     assert queue.watch("me", MOST).micros == MOST * 1000
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["pending", "retry", "unack"])
 @pytest.mark.parametrize(("at", "sleep"), [(NOW + 300, 299_750), (NOW + MOST, MOST * 1000)])
 def test_sleep_lasts_until_the_next_event(queue, structure, at, sleep):

@@ -13,6 +13,7 @@ def test_queue_that_knows_nothing_has_nothing_against_a_message(queue):
     assert queue.state() == {}
 
 
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "retry"])
 def test_messages_that_are_due_earlier_are_counted_wherever_they_wait(queue, state):
     queue.given(pending={"p": NOW - 3}, ready={"r": NOW - 4}, retry={"t": NOW - 2})

@@ -71,6 +71,11 @@ class RawQueue:
         self.redis.execute_command("ACL SETUSER", USER, "resetkeys", *allowed)
         return expect(self._connection.run([call])[0])  # type: ignore[no-any-return]  # what the call reads
 
+    def clear(self) -> None:
+        """Begin anew: with an empty server, at NOW."""
+        self.redis.flushall()
+        self.now = NOW
+
     def close(self) -> None:
         self._connection.close()
         self._restricted.close()
