@@ -117,6 +117,7 @@ def test_document_that_is_written_while_it_is_read_is_read_as_it_is_then(lake: P
     assert document.read() == 2
 
 
+@pytest.mark.full
 def test_document_is_there_at_each_moment_while_another_writes_it(lake: Path):
     """Else a load would take an hour for one that was never loaded, and send it again when Redis has forgotten it."""
     document = Document(str(lake), "_manifest", int)

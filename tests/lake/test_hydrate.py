@@ -74,6 +74,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.full
 def test_load_that_is_killed_at_each_step_in_turn_brings_each_message_once(
     queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock
 ):

@@ -170,7 +170,6 @@ import asyncio, threading, time
 from delayq.aio import Queue
 emails = Queue("emails")
 
-@pytest.mark.full
 @emails.handler
 async def handle(message):
     while message.payload == "block" and not open("released").read():
@@ -178,6 +177,7 @@ async def handle(message):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_consumer_whose_event_loop_is_blocked_is_not_alive_until_it_turns_again(
     processes: str, serve: Serve, queue: Queue, tmp_path: Path

@@ -6,6 +6,8 @@ browser    Chromium, one for a module's tests; without it, they are skipped, or 
 follow     ``follow(url)``: one who reads what is live there
 screen     ``screen.page``, a page of it with a fresh profile, and ``screen.complaints``, what its console complains of
 queue      the queue emails
+
+cheap_passwords    passwords that are hashed in no time
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from playwright.sync_api import Browser, Page, expect
 from starlette.types import ASGIApp
 
 from delayq import Queue
-from delayq.web import Dashboard, app
+from delayq.web import Dashboard, app, passwords
 from tests.harness.servers import RedisServer
 from tests.harness.web.following import Follower
 from tests.harness.web.serving import chromium, opened, served
@@ -68,6 +70,12 @@ class Client:
 def queue(redis_server: RedisServer) -> Iterator[Queue]:
     with Queue("emails", url=redis_server.url, shards=None) as queue:
         yield queue
+
+
+@pytest.fixture
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the hash of a new password cost next to nothing; the line that is kept of it says so to who compares."""
+    monkeypatch.setattr(passwords, "_N", 2)
 
 
 @pytest.fixture

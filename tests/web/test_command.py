@@ -59,7 +59,7 @@ def run(redis_server: RedisServer) -> Iterator[Run]:
     logging.root.handlers, logging.root.level = handlers, level
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_dashboard_ends_at_a_signal_while_a_browser_follows(start: Start, queue: Queue, number: signal.Signals):
     queue.send("hello", delay=60)
     process, url = start()
@@ -81,6 +81,7 @@ def test_off_host_address_is_refused_without_a_login(run: Run):
     assert "--host 0.0.0.0 lets others in: give --users-file, or --token" in told
 
 
+@pytest.mark.full
 def test_name_of_another_host_is_refused_on_loopback_unless_it_is_allowed(start: Start, queue: Queue):
     queue.send("hello")
     _, url = start("--allow-host", "queues.example", "--token", "a token that is long enough")
@@ -88,13 +89,16 @@ def test_name_of_another_host_is_refused_on_loopback_unless_it_is_allowed(start:
     assert {host: httpx.get(f"{url}login", headers={"host": host}, timeout=120).status_code for host in hosts} == hosts
 
 
+@pytest.mark.full
 def test_other_loopback_address_is_a_name_of_its_own(start: Start, queue: Queue):
     queue.send("hello")
     _, url = start("--host", "127.0.0.2")
     assert httpx.get(url, timeout=120).status_code == 200
 
 
-@pytest.mark.parametrize("given", ["/queues", "queues/", "/"])
+@pytest.mark.parametrize(
+    "given", ["/queues", *(pytest.param(given, marks=pytest.mark.full) for given in ("queues/", "/"))]
+)
 def test_path_below_which_a_proxy_serves_it_begins_with_one_slash_and_ends_with_none(
     start: Start, queue: Queue, given: str
 ):

@@ -13,10 +13,12 @@ from delayq.web import Token, User, Users, passwords, user_line
 from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Enter, act, log_in, token_on
 
+pytestmark = pytest.mark.usefixtures("cheap_passwords")
+
 TOKEN = "a token that is long enough"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def users() -> Users:
     return Users(["# who may", user_line("ann", "operator", "ann's password"), user_line("bob", "viewer", "bob's own")])
 

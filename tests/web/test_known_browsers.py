@@ -16,7 +16,11 @@ from tests.harness.servers import RedisServer
 from tests.harness.web.following import holds
 from tests.web.conftest import OWN, Client, Enter, log_in, token_on
 
-ANN, BOB = user_line("ann", "operator", "correct horse"), user_line("bob", "viewer", "secret word")
+pytestmark = pytest.mark.usefixtures("cheap_passwords")
+
+with pytest.MonkeyPatch.context() as cheap:
+    cheap.setattr(passwords, "_N", 2)
+    ANN, BOB = user_line("ann", "operator", "correct horse"), user_line("bob", "viewer", "secret word")
 DEVICE = "delayq-device"
 
 

@@ -13,6 +13,8 @@ from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter, act, log_in, token_on
 from tests.web.test_actions import finished
 
+pytestmark = pytest.mark.usefixtures("cheap_passwords")
+
 EMAILS = "/main/queues/emails"
 TOKEN = "a token that is long enough"
 BEGINNING = {"who": "local", "server": "main", "queue": "emails"}

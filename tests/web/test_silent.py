@@ -61,6 +61,7 @@ async def first_sight(watch: Watch) -> None:
         assert time.monotonic() < deadline, error
 
 
+@pytest.mark.full
 def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
@@ -88,6 +89,7 @@ def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
     assert unread
 
 
+@pytest.mark.full
 def test_page_of_a_server_that_is_silent_blames_no_queue(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
@@ -129,6 +131,7 @@ def test_page_of_a_server_that_is_silent_waits_for_a_few_queues_and_not_for_all(
     assert asked == NAMES[: rounds.AT_ONCE]
 
 
+@pytest.mark.full
 def test_server_that_falls_silent_between_two_looks_at_a_queue_is_not_mistaken_for_it(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None]
 ):
