@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -83,13 +82,23 @@ def test_server_that_may_not_be_asked_is_examined_all_the_same(redis_client: red
     redis_client.acl_deluser("worker")
 
 
+SERVERS_TIME = 1_700_000_000
+
+
 @pytest.mark.parametrize(("offset", "found"), [(0.0, []), (0.9, []), (1.5, ["behind"]), (-1.5, ["ahead of"])])
 def test_clock_of_the_server_is_held_against_this_machines(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, offset: float, found: list[str]
 ):
-    real = time.time
-    monkeypatch.setattr("delayq.operations.servers.time.time", lambda: real() + offset)
-    clocks = [finding for finding in examine(Queue("jobs", redis=redis_client)).warnings if finding.kind == "clock"]
+    queue = Queue("jobs", redis=redis_client)
+    run = queue.connection.run
+
+    def answer(calls: Sequence[Call[Any]], repeat: bool = True) -> list[Any]:
+        replies = zip(calls, run(calls, repeat), strict=True)
+        return [(SERVERS_TIME, 0) if call.args[0] == "TIME" else reply for call, reply in replies]
+
+    monkeypatch.setattr(queue.connection, "run", answer)  # else the time that the question takes would count
+    monkeypatch.setattr("delayq.operations.servers.time.time", lambda: SERVERS_TIME + offset)
+    clocks = [finding for finding in examine(queue).warnings if finding.kind == "clock"]
     assert [finding.text for finding in clocks] == [
         f"the server's clock is 1.5 s {each} this machine's" for each in found
     ]

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from delayq.embedded import open_store
 from tests.harness.stores import PACKAGE, Watched, is_alive, is_locked
 from tests.harness.waiting import eventually
@@ -33,6 +35,7 @@ def test_forgotten_client_is_no_user(folder: Path):
     assert eventually(watched.is_at_rest)
 
 
+@pytest.mark.full
 def test_forked_process_is_a_user_of_its_own(watched: Watched):
     user = watched.user()
     user.run("SET", "key", "value")
@@ -84,6 +87,7 @@ def test_process_forked_while_a_keeper_starts_does_not_hold_its_lock(folder: Pat
         process.communicate()
 
 
+@pytest.mark.full
 def test_programs_that_a_user_starts_are_no_users(watched: Watched):
     user = watched.user()
     program = user.run("spawn")

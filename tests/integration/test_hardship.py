@@ -241,7 +241,7 @@ def test_recorded_shards_are_looked_for_again_once_the_server_has_lost_them(
 
 
 def receive_once(queue: Queue, results: Any) -> None:
-    results.put([message.payload for message in queue.receive(wait=60)])
+    results.put([message.payload for message in queue.receive(1, wait=60)])
 
 
 def test_process_that_was_forked_waits_on_a_socket_of_its_own(redis_server: RedisServer) -> None:
@@ -278,6 +278,7 @@ Consumer(queue, handle, concurrency=1).run(max_messages=1)
 """
 
 
+@pytest.mark.full
 def test_child_that_a_handler_forks_dies_of_the_signal_that_it_gets(redis_server: RedisServer) -> None:
     with Queue("jobs", url=redis_server.url) as queue:
         queue.send("x")

@@ -158,6 +158,7 @@ def test_consumer_that_stops_tells_the_others_of_the_place_that_it_leaves(redis_
     consumer = Consumer(queue, lambda _: goes_on.wait(120), concurrency=2)
     consumer.start()
     assert eventually(lambda: queue.stats().unack == 1)
+    assert eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)  # it has heard the bell of the send
     stopping = threading.Thread(target=consumer.stop)
     stopping.start()
     assert eventually(lambda: bool(redis_client.exists(f"{KEY}bell")))

@@ -70,7 +70,7 @@ def drain(request: pytest.FixtureRequest, queue: Queue, redis_server: RedisServe
     return sync if request.param == "sync" else awaited
 
 
-@pytest.mark.parametrize("drain", ["sync", "aio"], indirect=True)
+@pytest.mark.parametrize("drain", [pytest.param("sync", marks=pytest.mark.full), "aio"], indirect=True)
 def test_handlers_run_side_by_side_in_processes_of_their_own_each_of_which_is_initialized_once(
     queue: Queue, drain: Drain
 ) -> None:
@@ -181,6 +181,7 @@ def test_message_that_is_released_in_its_process_comes_again(queue: Queue) -> No
     assert (queue.stats().released, queue.stats().ready) == (2, 1)
 
 
+@pytest.mark.full
 def test_handler_sends_over_a_connection_of_its_process_s_own(
     queue: Queue, drain: Drain, redis_server: RedisServer
 ) -> None:

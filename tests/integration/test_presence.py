@@ -92,6 +92,7 @@ def test_note_takes_no_round_trip_of_its_own(queue: Queue, trips: Trips, start: 
     assert ["watch", "appear", "sample"] in trips
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("often")
 def test_idle_consumer_goes_on_to_appear_and_does_not_wake_for_it(
     queue: Queue, any_client: redis.Redis, start: Callable[..., Consumer], trips: Trips

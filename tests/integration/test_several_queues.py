@@ -47,7 +47,7 @@ def fill(queue: Queue, count: int) -> None:
     queue.send_many(Outgoing(number) for number in range(count))
 
 
-@pytest.mark.parametrize("is_strict", [True, False], ids=["strict", "weights"])
+@pytest.mark.parametrize("is_strict", [pytest.param(True, marks=pytest.mark.full), False], ids=["strict", "weights"])
 def test_server_that_is_gone_does_not_stop_the_other_queue(
     servers: tuple[RedisServer, RedisServer], queues: tuple[Queue, Queue], is_strict: bool
 ):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from delayq import Consumer, Message, Outgoing, Queue, backoff
 from tests.harness.servers import RedisServer
@@ -35,9 +36,10 @@ def consumer(queue: Queue, handled: list[Message]) -> Iterator[Consumer]:
 def test_consumer_resumes_after_the_server_was_killed(
     own_server: RedisServer, queue: Queue, handled: list[Message]
 ) -> None:
-    sents = queue.send_many([Outgoing(n, delay=0.5) for n in range(100)])
-    own_server.kill()
-    time.sleep(1)
+    sents = queue.send_many([Outgoing(n, delay=0.3) for n in range(100)])
+    with capture_logs() as lines:
+        own_server.kill()
+        assert eventually(lambda: any("server away" in line["event"] for line in lines))
     own_server.start()
     assert eventually(lambda: {message.id for message in handled} >= {sent.id for sent in sents})
     assert eventually(lambda: queue.stats().inside == 0)

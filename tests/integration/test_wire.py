@@ -146,7 +146,7 @@ def frozen(server: RedisServer) -> Iterator[None]:
         os.kill(server.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("repeats", [True, False])
+@pytest.mark.parametrize("repeats", [pytest.param(True, marks=pytest.mark.full), False])
 def test_late_reply_of_a_frozen_server_is_nobody_elses(start_server: StartServer, repeats: bool) -> None:
     server = start_server()
     with server.client() as client, Queue("jobs", url=f"{server.url}?socket_timeout=0.2") as queue:
@@ -158,12 +158,13 @@ def test_late_reply_of_a_frozen_server_is_nobody_elses(start_server: StartServer
             assert queue.connection.run([mget(f"k{n}")]) == [[f"v{n}".encode()]]
 
 
+@pytest.mark.full
 def test_send_that_a_frozen_server_delays_is_stored_once(start_server: StartServer) -> None:
     server = start_server()
-    with Queue("jobs", url=f"{server.url}?socket_timeout=0.3") as queue:
+    with Queue("jobs", url=f"{server.url}?socket_timeout=1") as queue:
         queue.send("first")
         os.kill(server.pid, signal.SIGSTOP)
-        timer = threading.Timer(0.8, os.kill, [server.pid, signal.SIGCONT])
+        timer = threading.Timer(1.5, os.kill, [server.pid, signal.SIGCONT])
         timer.start()
         sent = queue.send("second")
         timer.join()
