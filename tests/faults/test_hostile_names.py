@@ -147,7 +147,6 @@ def use(queue: Queue) -> None:
     queue.resume()
 
 
-@pytest.mark.full
 def test_queues_of_adversarial_names_never_touch_one_anothers_keys(any_server: RedisServer) -> None:
     """Each is used by a user who may touch the keys of its own pattern alone; the server refuses any other."""
     tenants = list(itertools.product(PREFIXES[:2], TENANTS))[:: 2 if any_server.version != "8.2" else 1]
