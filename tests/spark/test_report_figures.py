@@ -47,6 +47,14 @@ def story(spark: SparkSession) -> Figures:
     return report(spark, frame(spark, STORY))
 
 
+@pytest.fixture(scope="module")
+def deaths(spark: SparkSession) -> Figures:
+    """Figures of some that have died, and of an ack whose delivery nobody knows."""
+    reasons = [f"rejected: order {4711 + i} of 0xdeadbee{i} is unknown (404)" for i in range(3)]
+    died = [event("died", i, f"m{i}", reason=reason) for i, reason in enumerate(reasons)]
+    return report(spark, frame(spark, [*died, event("died", 70, "x", reason=None), event("acked", 1, attempt=1)]))
+
+
 def test_minutes_are_counted_each_for_itself(story: Figures):
     first, second = rows(story.minutes)
     assert (first["minute"], second["minute"]) == (NOON, NOON + dt.timedelta(minutes=1))
@@ -69,9 +77,9 @@ def test_time_to_an_ack_or_nack_counts_from_the_delivery_that_it_ends(story: Fig
     assert (second["took_p50"], second["took_max"]) == (1.5, 1.5)  # not from those that were handed back
 
 
-def test_delivery_that_the_ledger_no_longer_has_is_no_time(spark: SparkSession):
-    (minute,) = rows(report(spark, frame(spark, [event("acked", 1, attempt=1)])).minutes)
-    assert (minute["acked"], minute["took_max"]) == (1, None)
+def test_delivery_that_the_ledger_no_longer_has_is_no_time(deaths: Figures):
+    first, _ = rows(deaths.minutes)
+    assert (first["acked"], first["took_max"]) == (1, None)
 
 
 def test_part_of_a_story_has_the_times_of_the_whole(spark: SparkSession):
@@ -87,12 +95,8 @@ def test_attempts_tell_the_share_that_each_has_acked(story: Figures):
     assert told == [(1, 2, 0, 0.0, 0.0), (2, 1, 0, 0.0, 0.0), (3, 3, 1, 0.5, 0.5)]
 
 
-def test_deaths_are_told_by_what_their_errors_have_in_common(spark: SparkSession):
-    died = [
-        event("died", i, f"m{i}", reason=f"rejected: order {4711 + i} of 0xdeadbee{i} is unknown (404)")
-        for i in range(3)
-    ]
-    found = rows(report(spark, frame(spark, [*died, event("died", 70, "x", reason=None)])).deaths)
+def test_deaths_are_told_by_what_their_errors_have_in_common(deaths: Figures):
+    found = rows(deaths.deaths)
     assert [(row["error"], row["deaths"]) for row in found] == [("rejected: order … of … is unknown (404)", 3), ("", 1)]
     assert found[1]["first_at"] == NOON + dt.timedelta(minutes=1)
 

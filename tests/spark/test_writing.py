@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from delayq import Queue
+from delayq.errors import InvalidInput
 from delayq.spark.writing.sink import Sink
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
@@ -241,10 +242,20 @@ def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
     ],
 )
 def test_table_or_option_that_does_not_fit_is_refused_before_anything_is_sent(
-    spark: SparkSession, redis_server: RedisServer, columns: str, options: dict[str, str], told: str
+    spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], told: str
 ) -> None:
-    with pytest.raises(Exception, match=told):
-        write(spark.createDataFrame([], columns), redis_server.url, **options)
+    """A sink is made when a write is planned, and none of its tasks has begun."""
+    schema = spark.createDataFrame([], columns).schema
+    with pytest.raises(InvalidInput, match=told):
+        Sink({"url": f"unix://{tmp_path}/nobody", "queue": "jobs"} | options, schema)
+
+
+def test_refusal_of_a_table_reaches_the_program_that_writes_it(spark: SparkSession, redis_server: RedisServer) -> None:
+    rows = spark.createDataFrame([], "payload string, delay int, colour string")
+    with pytest.raises(Exception, match="column 'colour' is none of"):
+        write(rows, redis_server.url)
+    with pytest.raises(Exception, match='the option "queue" is missing'):
+        write(rows.drop("colour"), redis_server.url, queue="")
 
 
 def test_queue_is_not_overwritten(spark: SparkSession, redis_server: RedisServer) -> None:
