@@ -26,11 +26,13 @@ import datetime as dt
 import time
 from datetime import datetime
 
+began = true_time()
 looks = [time.time(), time.time_ns() / 1e9, time.mktime(time.localtime()), calendar.timegm(time.gmtime())]
 looks += [datetime.now().timestamp(), dt.datetime.now(dt.UTC).timestamp(), datetime.today().timestamp()]
-looks += [calendar.timegm(dt.datetime.utcnow().timetuple())]
+looks += [calendar.timegm(dt.datetime.utcnow().timetuple()), now()]
+ended = true_time()
 assert isinstance(old, datetime) and isinstance(datetime.now(), datetime)
-print(max(abs(look - now()) for look in looks) < 5, abs(true_time() + 60 - now()) < 5)
+print(all(began + 59 <= look <= ended + 60.001 for look in looks))  # some know whole seconds alone
 """
 
 
@@ -38,7 +40,7 @@ def test_program_with_a_wrong_clock_believes_it(tmp_path: Path):
     clock = WrongClock(tmp_path / "clock", 60.0)
     command = [sys.executable, "-c", LOOKS, str(clock.path)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
-    assert said.stdout == "True True\n"
+    assert said.stdout == "True\n"
 
 
 def test_clock_remembers_the_lowest_and_the_highest_time_that_it_has_shown(tmp_path: Path):
