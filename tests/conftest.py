@@ -33,7 +33,8 @@ SharedServer = Callable[[str], RedisServer]
 
 USED_SERVERS = pytest.StashKey[list[RedisServer]]()
 
-hypothesis.settings.register_profile("delayq", deadline=None)  # a machine that pauses is no failure
+# A machine that pauses is no failure: neither of an example nor of the making of one.
+hypothesis.settings.register_profile("delayq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("delayq")
 
 
