@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from delayq import NewRecord, Record, Reject, Topic, TopicConsumer, aio, backoff
 from delayq.errors import ServerError, UnknownGroup
+from tests.conftest import binary
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import SETTLED_SECONDS, Cluster, Watched
 from tests.harness.waiting import eventually
@@ -26,16 +28,29 @@ def face(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def cluster(default_version: str) -> Iterator[Cluster]:
+    """Three masters that share the slots."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**options: Any) -> RedisServer:
+            server = RedisServer(binary(default_version), **options)
+            stack.callback(server.close)
+            return server
+
+        yield Cluster(start)
+
+
 @pytest.fixture
-def topic(face: str, start_server: StartServer) -> Iterator[Any]:
-    """A topic of three shards, on a cluster of three masters that share the slots."""
-    url = Cluster(start_server).url
+def topic(face: str, cluster: Cluster) -> Iterator[Any]:
+    """A topic of three shards, on an empty cluster."""
+    cluster.flush()
     if face == "sync":
-        with Topic("orders", url=url, shards=3) as topic:
+        with Topic("orders", url=cluster.url, shards=3) as topic:
             yield topic
         return
     with asyncio.Runner() as runner:
-        awaited: Any = Awaited(aio.Topic("orders", url=url, shards=3), runner)
+        awaited: Any = Awaited(aio.Topic("orders", url=cluster.url, shards=3), runner)
         yield awaited
         awaited.close()
 
