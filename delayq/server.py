@@ -236,7 +236,7 @@ _RIGHTS_OF_WHOLE = {  # Redis 6.2 does not say which part of a command it was
     "sentinel": "+sentinel|masters",
 }
 _FORBIDDEN_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't ")
-_AROUND = re.compile(r"^Error running script .*?@user_script: \d+: | script: [0-9a-f]{40}, on @user_script:\d+\.?$")
+_AROUND = re.compile(r"^Error running script .*?@user_script: \d+: | script:( [0-9a-f]{40},)? on @user_script:\d+\.?$")
 
 
 def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
