@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -23,6 +24,18 @@ from delayq.metrics.reading import Sweep
 from tests.harness.scrapes import OPENMETRICS, Scrape
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
+
+
+@contextmanager
+def serving(redis_server: RedisServer) -> Iterator[Server]:
+    """Yield a server whose queues are searched for; a search goes on behind a scrape, and ends before it is closed."""
+    with Server(redis_server.url, "delayq") as server:
+        yield server
+        assert eventually(no_search_is_running)
+
+
+def no_search_is_running() -> bool:
+    return "delayq-metrics-search" not in {thread.name for thread in threading.enumerate()}
 
 
 class Still:
@@ -225,7 +238,7 @@ def test_two_queues_of_one_name_are_refused(queue: Queue):
 def test_queues_are_found_by_name_and_new_ones_a_minute_later(redis_server: RedisServer, queue: Queue):
     now = [0.0]
     queue.send("x")
-    with Server(redis_server.url, "delayq") as server, Queue("more", url=redis_server.url) as more:
+    with serving(redis_server) as server, Queue("more", url=redis_server.url) as more:
         metrics = Metrics(servers=[Found(server, clock=lambda: now[0])])
         assert scraped(metrics).names(queue="emails")
         more.send("x")
@@ -233,6 +246,7 @@ def test_queues_are_found_by_name_and_new_ones_a_minute_later(redis_server: Redi
         now[0] = 61
         assert eventually(lambda: bool(scraped(metrics).names(queue="more")))
         assert scraped(metrics).value("delayq_server_up") == 1
+        assert eventually(no_search_is_running)
         assert len(more.samples()) == 1  # whoever looks keeps the minute's counts
 
 
@@ -240,7 +254,7 @@ def test_more_queues_than_the_bound_are_left_out_and_counted(redis_server: Redis
     for name in ("a", "b", "c"):
         with Queue(name, redis=redis_client) as each:
             each.send("x")
-    with Server(redis_server.url, "delayq") as server:
+    with serving(redis_server) as server:
         scrape = scraped(Metrics(servers=[Found(server, most=2)]))
     assert (len(scrape.names(queue="a")), scrape.names(queue="c")) == (len(scrape.names(queue="b")), set())
     assert scrape.value("delayq_queues_left_out") == 1
@@ -258,7 +272,7 @@ class Away:
 
 def test_servers_are_told_apart_and_one_that_is_away_is_down(redis_server: RedisServer, queue: Queue):
     queue.send("x")
-    with Server(redis_server.url, "delayq") as server:
+    with serving(redis_server) as server:
         metrics = Metrics(servers=[Found(server, "here:6379/0"), Found(Away(), "there:6379/0")])
         scrape = scraped(metrics)
     assert scrape.value("delayq_messages_sent_total", server="here:6379/0", queue="emails") == 1
@@ -270,7 +284,7 @@ def test_cluster_without_a_node_is_told_to_be_away(redis_server: RedisServer, mo
     def scan(*_: Any, **__: Any) -> Any:
         raise RedisClusterException("Redis Cluster cannot be connected")
 
-    with Server(redis_server.url, "delayq") as server:
+    with serving(redis_server) as server:
         monkeypatch.setattr(server.client, "scan_iter", scan)
         assert scraped(Metrics(servers=[Found(server)])).value("delayq_server_up") == 0
 
@@ -282,7 +296,7 @@ def test_queue_whose_counts_are_none_keeps_no_other_from_being_read(
         with Queue(name, redis=redis_client) as queue:
             queue.send("hello")
     redis_client.hset("delayq:{a}:stats", "sent", "many")
-    with Server(redis_server.url, "delayq") as server:
+    with serving(redis_server) as server:
         told = scraped(Metrics(servers=[Found(server)]))
     assert [told.value("delayq_up", queue=name) for name in ("a", "b")] == [0, 1]
 
