@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
+export PYTHONDONTWRITEBYTECODE := # what pytest has compiled is kept: else each of its processes takes ten seconds more
 
 .PHONY: help demo bench bench-short chaos test test-all lint types wheel-test
 .NOTPARALLEL:
