@@ -56,6 +56,7 @@ def test_cut_at_the_second_of_three_commands(
     assert proxy.cuts == 1
 
 
+@pytest.mark.full
 def test_connection_that_is_not_cut_passes_everything_on(proxy: Proxy) -> None:
     value = b"x" * 3_000_000
     with redis.Redis.from_url(proxy.url, **PATIENT) as client:

@@ -26,7 +26,7 @@ from tests.harness.simulation.simulation import Failed, play
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("DELAYQ_SEEDS") or 1000)
-CHUNKS, QUICK_CHUNKS = 20, 2
+CHUNKS, QUICK_CHUNKS = 20, 1
 
 # What the seeds of a chunk must have come to, together: what never happens shows nothing.
 HAPPENED = {

@@ -11,6 +11,7 @@ from tests.harness.servers import RedisServer
 from tests.web.conftest import Enter
 
 
+@pytest.mark.full
 def test_server_that_goes_away_is_told_of_also_where_names_are_searched_for(
     enter: Enter, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):

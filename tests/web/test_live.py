@@ -135,6 +135,7 @@ def test_question_whether_there_is_a_stream_opens_none(serve: Serve, queue: Queu
     assert httpx.head(f"{serve()}/main/live", timeout=120).headers["content-type"] == "text/event-stream; charset=utf-8"
 
 
+@pytest.mark.full
 def test_server_that_comes_back_is_seen_again(serve: Serve, follow: Follow, own_server: RedisServer):
     with Queue("emails", url=own_server.url) as queue:
         queue.send("first", delay=60)

@@ -115,6 +115,7 @@ def test_first_page_of_queues_in_trouble_waits_until_a_few_were_looked_at(
     assert rows(enter().get("/?trouble=1").text) == NAMES[:3]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("many")
 def test_queues_of_the_page_that_is_open_are_live(
     serve: Serve,
@@ -141,6 +142,7 @@ def test_small_server_has_neither_pages_nor_a_filter(enter: Enter, queue: Queue)
     assert "Pages of" not in page
 
 
+@pytest.mark.full
 def test_overview_of_several_servers_has_fewer_queues_of_each(
     enter: Enter, redis_server: RedisServer, redis_client: redis.Redis
 ):

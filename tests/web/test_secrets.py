@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from structlog.testing import capture_logs
 
 from delayq import Queue
@@ -32,6 +33,7 @@ def test_password_of_a_server_that_serves_is_shown_nowhere(enter: Enter, start_s
     assert "hunter2" not in str(lines)
 
 
+@pytest.mark.full
 def test_password_of_a_server_that_is_away_or_refuses_it_is_shown_nowhere(enter: Enter, start_server):
     refusing = start_server(port=True, config={"requirepass": "another"})
     for port in (1, refusing.port):

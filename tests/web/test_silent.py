@@ -109,6 +109,7 @@ def test_page_of_a_server_that_is_silent_blames_no_queue(
     watched(own_server, look)
 
 
+@pytest.mark.full
 def test_page_of_a_server_that_is_silent_waits_for_a_few_queues_and_not_for_all(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
