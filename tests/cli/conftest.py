@@ -140,6 +140,8 @@ def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
     root, own = logging.getLogger(), logging.getLogger("delayq")
     handlers, level, own_level = list(root.handlers), root.level, own.level
     monkeypatch.chdir(tmp_path)
+    for name in set(os.environ) - set(environment):
+        monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a module that is written again may keep its second and size
 
     def call(*words: str, env: dict[str, str] | None = None, **options: Any) -> Result:
