@@ -33,7 +33,7 @@ SharedServer = Callable[[str], RedisServer]
 
 USED_SERVERS = pytest.StashKey[list[RedisServer]]()
 
-# A machine that pauses is no failure: neither of an example nor of the making of one.
+# Hypothesis must not fail a test because the machine is slow.
 hypothesis.settings.register_profile("delayq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("delayq")
 
@@ -78,7 +78,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile what the programs that tests start import: where Python may not keep that, each would do it anew.
+    """Compile what the programs that tests start import: otherwise each program would compile them again.
 
     That is a tenth of a second each, a third of all that a short command takes.
     """

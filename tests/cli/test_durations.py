@@ -116,9 +116,9 @@ def test_duration_is_shown_in_two_units(seconds: float, text: str):
 
 
 def test_moment_is_shown_with_its_distance():
-    now = dt.datetime.now(dt.UTC)
-    assert show_moment(now + dt.timedelta(hours=2, seconds=5)).endswith(" (in 2h)")
-    assert show_moment(now - dt.timedelta(minutes=10)).endswith(" (10m ago)")
+    now = dt.datetime.now(dt.UTC)  # a look at units that a pause between the two does not change
+    assert show_moment(now + dt.timedelta(days=2, minutes=30)).endswith(" (in 2d)")
+    assert show_moment(now - dt.timedelta(days=2, minutes=10)).endswith(" (2d ago)")
 
 
 def test_last_moment_of_all_is_shown_in_every_zone(monkeypatch: pytest.MonkeyPatch):

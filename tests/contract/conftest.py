@@ -19,13 +19,14 @@ from tests.harness.awaiting import Awaited, Awaiting
 from tests.harness.servers import PATIENT, RedisServer
 
 FACES = ("redis", "aio")
-# What a client may do otherwise, and shards: for all cases on each face, two differences at a time.
+# Further kinds, for `make test-all`: decoded replies, RESP3, shards, fakeredis.
 VARIANTS: dict[str, dict[str, Any]] = {
     "redis-resp3-decoding": {"protocol": 3, "decode_responses": True},
     "redis-shards": {},
     "aio-decoding": {"decode_responses": True},
     "aio-resp3-shards": {"protocol": 3},
     "fakeredis": {},
+    "aio-fakeredis-shards": {},
 }
 NOWHERE = "redis://127.0.0.1:1/0"  # what is in memory must not even try to connect
 

@@ -1,7 +1,7 @@
 """Simulations: producers, consumers, receivers and a keeper on a virtual clock, against real scripts on a real server.
 
 The library's own code runs, its consumer's threads included, one step at a time in an order that the seed decides.
-`make test` plays the first tenth of the seeds. DELAYQ_SEEDS=20000 makes for more of them than usual, and needs
+`make test` plays the first 50 seeds. DELAYQ_SEEDS=20000 makes for more of them than usual, and needs
 ``-o faulthandler_timeout=0``.
 """
 

@@ -151,7 +151,7 @@ class RedisServer:
                 answering = int(about.partition("process_id:")[2].split()[0])
                 if answering != self.pid:
                     raise RuntimeError(f"refused to flush {self.url}: process {answering} answers, not {self.pid}")
-                connection.sendall(b"FLUSHALL\r\n")
+                connection.sendall(b"FLUSHALL SYNC\r\n")
                 if (reply := replies.readline()) != b"+OK\r\n":
                     raise RuntimeError(f"{self!r} was not emptied: {reply!r}")
 

@@ -19,7 +19,7 @@ OLDER = [pytest.param(version, marks=pytest.mark.full) for version in ("6.2", "7
 VERSIONS = [*OLDER, "8.2"]
 """Of Redis: the newest one is tested in `make test`."""
 
-each_version = pytest.mark.parametrize("version", VERSIONS)
+each_version = pytest.mark.parametrize("version", [pytest.param("valkey-9.1", marks=pytest.mark.full), *VERSIONS])
 
 
 @pytest.fixture(scope="module")

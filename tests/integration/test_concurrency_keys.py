@@ -71,6 +71,7 @@ def test_many_of_one_key_leave_room_for_others(queue: Queue, consume: Callable[.
     assert [each for each in begun if each.startswith("b")][-1] == "b099"
 
 
+@pytest.mark.full
 def test_consumer_takes_no_slots_for_what_it_cannot_start(
     queue: Queue, redis_client: redis.Redis, consume: Callable[..., Consumer]
 ) -> None:

@@ -209,6 +209,7 @@ def test_missing_program_is_told_with_what_to_do(folder: Path, monkeypatch: pyte
         open_store(folder)
 
 
+@pytest.mark.full
 def test_older_server_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
     use_program(monkeypatch, "8.2")
     open_store(folder).close()

@@ -13,9 +13,8 @@ from tests.harness.stores import Watched, use_program
 from tests.harness.waiting import eventually
 
 
-@pytest.mark.parametrize(
-    "versions", [("6.2", "8.2"), pytest.param(("6.2", "7.0", "8.2"), marks=pytest.mark.full)], ids="-".join
-)
+@pytest.mark.full
+@pytest.mark.parametrize("versions", [("6.2", "8.2"), ("6.2", "7.0", "8.2")], ids="-".join)
 def test_newer_server_opens_the_store_of_an_older_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch, versions: tuple[str, ...]
 ):

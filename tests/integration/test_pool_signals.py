@@ -14,6 +14,7 @@ import pytest
 from delayq import Queue, backoff
 from tests.harness import pooled
 from tests.harness.servers import RedisServer
+from tests.harness.stores import is_alive
 from tests.harness.waiting import eventually
 
 SYNC = """
@@ -110,10 +111,7 @@ def start(
 
 def ended(pid: int) -> bool:
     """Whether a process is gone, or waits to be fetched."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    return not is_alive(pid)
 
 
 def running(name: str = "started") -> int:

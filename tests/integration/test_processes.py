@@ -13,6 +13,7 @@ import pytest
 
 from delayq import Outgoing, Queue, backoff
 from delayq.operations import claiming
+from tests.harness.proc import needs_proc
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -133,6 +134,7 @@ def test_suspect_loses_nothing_to_poison_that_is_claimed_with_it(queue: Queue, s
     assert (innocent.state, innocent.attempts) == ("ready", 2)
 
 
+@needs_proc
 def test_supervisor_restarts_a_child_that_was_killed(queue: Queue, start: Start) -> None:
     supervisor = start(SUPERVISED)
     assert eventually(lambda: len(children(supervisor.pid)) == 2)
@@ -144,6 +146,7 @@ def test_supervisor_restarts_a_child_that_was_killed(queue: Queue, start: Start)
     assert eventually(lambda: queue.stats().acked == 1)
 
 
+@needs_proc
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_supervisor_hands_a_signal_on_and_its_children_finish_what_they_run(
     queue: Queue, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

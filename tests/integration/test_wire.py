@@ -149,7 +149,7 @@ def frozen(server: RedisServer) -> Iterator[None]:
 @pytest.mark.parametrize("repeats", [pytest.param(True, marks=pytest.mark.full), False])
 def test_late_reply_of_a_frozen_server_is_nobody_elses(start_server: StartServer, repeats: bool) -> None:
     server = start_server()
-    with server.client() as client, Queue("jobs", url=f"{server.url}?socket_timeout=0.2") as queue:
+    with server.client() as client, Queue("jobs", url=f"{server.url}?socket_timeout=1") as queue:
         client.mset({f"k{n}": f"v{n}" for n in range(10)})
         assert queue.connection.run([mget("k0")]) == [[b"v0"]]
         with frozen(server), pytest.raises(ServerUnreachable):

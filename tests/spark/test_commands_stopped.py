@@ -100,8 +100,8 @@ def test_report_that_follows_ends_well_when_it_is_stopped_and_goes_on_where_it_w
         return bool(pq.read_metadata(minutes).num_rows == 2)
 
     with stopped(has_two_minutes):
-        told = invoke("report", "jobs", "--to", "page", "--follow")
-    assert (told.exit_code, told.stdout.splitlines()[-1]) == (0, "see page/report.html"), told.output
+        told = invoke("report", "jobs", "--to", "page", "--follow", "--json")
+    assert (told.exit_code, json.loads(told.stdout)["sent"]) == (0, 20), told.output
     assert pq.read_table(page / "figures" / "queues.parquet")["sent"].to_pylist() == [20]
     record(redis_client, 10, 3)
     figures = follow(spark, Server(redis_server.url), ["jobs"], str(page), until_now=True)

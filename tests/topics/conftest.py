@@ -18,13 +18,14 @@ from tests.conftest import emptied
 from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer
 
 FACES = ("redis", "aio")
-# What a client, a server and a topic may do otherwise: for all cases on each face, two or three differences at a time.
+# Further kinds, for `make test-all`: decoded replies, RESP3, shards, older servers, fakeredis.
 VARIANTS: dict[str, dict[str, Any]] = {
     "redis-resp3-decoding-6.2": {"protocol": 3, "decode_responses": True},
     "redis-7.0-shards": {},
     "aio-decoding-valkey-9.1": {"decode_responses": True},
     "aio-resp3-shards": {"protocol": 3},
     "fakeredis": {},
+    "aio-fakeredis-shards": {},
 }
 START = 1_700_000_000_000
 

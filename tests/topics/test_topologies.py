@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from delayq import NewRecord, Record, Reject, Topic, TopicConsumer, aio, backoff
 from delayq.errors import ServerError, UnknownGroup
 from tests.conftest import binary
 from tests.harness.servers import RedisServer
-from tests.harness.topologies import SETTLED_SECONDS, Cluster, Watched
+from tests.harness.topologies import SETTLED_SECONDS, Cluster, Watched, running_cluster
 from tests.harness.waiting import eventually
 from tests.topics.conftest import Awaited
 
@@ -30,15 +29,8 @@ def face(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(default_version: str) -> Iterator[Cluster]:
-    """Three masters that share the slots."""
-    with contextlib.ExitStack() as stack:
-
-        def start(**options: Any) -> RedisServer:
-            server = RedisServer(binary(default_version), **options)
-            stack.callback(server.close)
-            return server
-
-        yield Cluster(start)
+    with running_cluster(binary(default_version)) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import pytest
 from benchmarks import processes
 from benchmarks.environments import NoEnvironment, command_for, requirements
 from benchmarks.programs import PEERS, Peer, PeerFailed, Program, Unsupported, find_programs
+from tests.harness.proc import needs_proc
+from tests.harness.stores import is_alive
 from tests.harness.waiting import eventually
 
 PATIENCE = 240.0  # seconds, which no test is about
@@ -106,6 +108,7 @@ def test_program_that_misbehaves_has_failed(program: str, said: str, tmp_path: P
         peer(tmp_path, program).ask("fill", "redis://h", 0.1 if "sleep" in program else PATIENCE)
 
 
+@needs_proc
 def test_consumer_is_waited_for_until_it_is_ready_and_killed_in_the_end(tmp_path: Path):
     consuming = peer(tmp_path, "print('ready', flush=True); os.fork(); time.sleep(3600)")
     with Program(consuming, "consume", "redis://h") as program:
@@ -114,14 +117,7 @@ def test_consumer_is_waited_for_until_it_is_ready_and_killed_in_the_end(tmp_path
         found = processes.family(program.process.pid)
         assert processes.resident_bytes(program.process.pid) > 1_000_000
         assert processes.cpu_seconds(program.process.pid) > 0
-    assert eventually(lambda: not any(map(_runs, found)))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return not Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
-    except (FileNotFoundError, ProcessLookupError):  # it is gone, be it while it is looked at
-        return False
+    assert eventually(lambda: not any(map(is_alive, found)))
 
 
 def test_consumer_that_says_something_else_than_ready_has_failed(tmp_path: Path):
@@ -130,6 +126,7 @@ def test_consumer_that_says_something_else_than_ready_has_failed(tmp_path: Path)
         program.wait_ready(PATIENCE)
 
 
+@needs_proc
 def test_processor_time_of_a_process_is_told_finer_than_a_tick():
     pid = os.getpid()
     before = processes.cpu_seconds(pid)

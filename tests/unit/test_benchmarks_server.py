@@ -14,6 +14,7 @@ from delayq.cli.gauges import Reading
 from benchmarks.backlog import longest_script
 from benchmarks.server import BenchServer, parse_csv
 from delayq.calls import script
+from tests.harness.proc import needs_proc
 
 
 @pytest.fixture
@@ -51,6 +52,7 @@ def test_reading_does_not_count_itself(server: BenchServer):
     assert server.read().since(before)[1:3] == (1, 1)
 
 
+@needs_proc
 def test_server_shares_a_core_with_this_thread_for_as_long_as_it_is_wanted(server: BenchServer):
     pid = server.client.info("server")["process_id"]
     before = os.sched_getaffinity(0), os.sched_getaffinity(pid)

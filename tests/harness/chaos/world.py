@@ -91,7 +91,7 @@ class World:
     def server(self, **options: Any) -> RedisServer:
         """Start a server; by default it has on disk what it has answered. `options` are those of RedisServer.
 
-        The long form prefers 7.0, where it is installed; the suite takes the newest, which everybody has.
+        The long form prefers 7.0, where it is installed; tests take the newest that is installed.
         """
         binaries = server_binaries()
         newest = next(reversed(binaries.values()))
