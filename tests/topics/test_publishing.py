@@ -149,6 +149,14 @@ def test_delayed_records_are_appended_in_the_order_of_their_times(make: Make, no
     assert [number % 7 for number in payloads(topic)] == sorted(number % 7 for number in range(1_200))
 
 
+def test_record_that_is_due_before_all_others_wakes_the_readers(topic: Topic, client: redis.Redis):
+    for seconds in (10, 5, 60):
+        topic.publish(seconds, delay=seconds, key="of one shard")
+    (waking,) = client.keys("*:waking")
+    ((_, last),) = client.xrange(waking)  # it keeps one entry
+    assert int(last[b"due"]) == START + 5_000
+
+
 def test_delayed_record_with_an_id_that_waits_is_left(topic: Topic, now: Now):
     assert topic.publish("first", delay=5, id="a").created
     again = topic.publish("second", delay=1, id="a")
