@@ -7,6 +7,7 @@ any_server      likewise, but the test runs once on each version; ``-k 6.2`` pic
 any_client      a client of it
 own_server      a server for this test alone, to be killed, filled or configured; what it holds is on disk
 start_server    as many of those as the test likes, of any version and configuration
+shared_cluster  a cluster of three masters, emptied, which the tests of a module share
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import structlog
 from delayq import clients
 from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer, server_binaries
 from tests.harness.sockets import all_closed
+from tests.harness.topologies import Cluster, running_cluster
 from tests.harness.tree import PACKAGE_FOLDERS, ROOT
 
 StartServer = Callable[..., RedisServer]
@@ -206,6 +208,19 @@ def start_server(request: pytest.FixtureRequest, default_version: str) -> Iterat
     yield start
     for server in started:
         server.close()
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module(default_version: str) -> Iterator[Cluster]:
+    with running_cluster(binary(default_version)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def shared_cluster(cluster_of_module: Cluster) -> Cluster:
+    """Three masters without replicas, empty, which the tests of a module share."""
+    cluster_of_module.flush()
+    return cluster_of_module
 
 
 @pytest.fixture

@@ -9,26 +9,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.conftest import binary
-from tests.harness.topologies import Cluster, running_cluster
-
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 on_one_loop = pytest.mark.parametrize("run", ["asyncio"], indirect=True)  # what is checked depends on no event loop
 on_both_loops = pytest.mark.parametrize("run", ["asyncio", "uvloop"], indirect=True)  # also in `make test`
-
-
-@pytest.fixture(scope="module")
-def cluster_of_module(default_version: str) -> Iterator[Cluster]:
-    with running_cluster(binary(default_version)) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def shared_cluster(cluster_of_module: Cluster) -> Cluster:
-    """Three masters without replicas, empty, which the tests of a module share."""
-    cluster_of_module.flush()
-    return cluster_of_module
 
 
 @pytest.fixture(params=["asyncio", pytest.param("uvloop", marks=pytest.mark.full)])

@@ -16,9 +16,9 @@ from delayq.calls import Call
 from delayq.testing import Clock
 from delayq.times import from_ms
 from tests.harness.awaiting import Awaited, Awaiting
+from tests.harness.kinds import give_kinds
 from tests.harness.servers import PATIENT, RedisServer
 
-FACES = ("redis", "aio")
 # Further kinds, for `make test-all`: decoded replies, RESP3, shards, fakeredis.
 VARIANTS: dict[str, dict[str, Any]] = {
     "redis-resp3-decoding": {"protocol": 3, "decode_responses": True},
@@ -40,14 +40,7 @@ class Now(Clock):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a case on both faces, and outside of `make test` on all kinds of clients, too.
-
-    What does not depend on the face, as the check of an argument, is marked `same_on_all_clients`.
-    """
-    if "kind" in metafunc.fixturenames:
-        same = metafunc.definition.get_closest_marker("same_on_all_clients") is not None
-        variants = [] if same else [pytest.param(kind, marks=pytest.mark.full) for kind in VARIANTS]
-        metafunc.parametrize("kind", [*FACES[: 1 if same else 2], *variants], indirect=True)
+    give_kinds(metafunc, VARIANTS)
 
 
 @pytest.fixture

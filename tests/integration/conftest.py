@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from delayq.embedded import keeper
-from tests.conftest import binary
 from tests.harness.servers import short_directory
 from tests.harness.stores import Watched, use_program
-from tests.harness.topologies import Cluster, running_cluster
+from tests.harness.topologies import Cluster
 from tests.harness.waiting import eventually
 
 OLDER = [pytest.param(version, marks=pytest.mark.full) for version in ("6.2", "7.0")]
@@ -20,19 +19,6 @@ VERSIONS = [*OLDER, "8.2"]
 """Of Redis: the newest one is tested in `make test`."""
 
 each_version = pytest.mark.parametrize("version", [pytest.param("valkey-9.1", marks=pytest.mark.full), *VERSIONS])
-
-
-@pytest.fixture(scope="module")
-def cluster_of_module(default_version: str) -> Iterator[Cluster]:
-    with running_cluster(binary(default_version)) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def shared_cluster(cluster_of_module: Cluster) -> Cluster:
-    """Three masters without replicas, empty, which the tests of a module share."""
-    cluster_of_module.flush()
-    return cluster_of_module
 
 
 @pytest.fixture

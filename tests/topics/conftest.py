@@ -15,9 +15,9 @@ from redis import asyncio as async_redis
 from delayq import Topic, aio
 from delayq.aio.group import Group as AsyncGroup
 from tests.conftest import emptied
+from tests.harness.kinds import give_kinds
 from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer
 
-FACES = ("redis", "aio")
 # Further kinds, for `make test-all`: decoded replies, RESP3, shards, older servers, fakeredis.
 VARIANTS: dict[str, dict[str, Any]] = {
     "redis-resp3-decoding-6.2": {"protocol": 3, "decode_responses": True},
@@ -68,14 +68,7 @@ async def _listed(records: Any) -> list[Any]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a case on both faces, and outside of `make test` on all kinds of clients and servers, too.
-
-    What does not depend on the face, as the check of an argument, is marked `same_on_all_clients`.
-    """
-    if "kind" in metafunc.fixturenames:
-        same = metafunc.definition.get_closest_marker("same_on_all_clients") is not None
-        variants = [] if same else [pytest.param(kind, marks=pytest.mark.full) for kind in VARIANTS]
-        metafunc.parametrize("kind", [*FACES[: 1 if same else 2], *variants], indirect=True)
+    give_kinds(metafunc, VARIANTS)
 
 
 @pytest.fixture

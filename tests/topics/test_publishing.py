@@ -149,7 +149,7 @@ def test_delayed_records_are_appended_in_the_order_of_their_times(make: Make, no
     assert [number % 7 for number in payloads(topic)] == sorted(number % 7 for number in range(1_200))
 
 
-def test_record_that_is_due_before_all_others_wakes_the_readers(topic: Topic, client: redis.Redis):
+def test_record_that_is_due_before_all_others_wakes_the_readers(topic: Topic, client: Any):
     for seconds in (10, 5, 60):
         topic.publish(seconds, delay=seconds, key="of one shard")
     (waking,) = client.keys("*:waking")
