@@ -37,6 +37,10 @@ class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
             self._reschedule(other)
         return fatal
 
+    def _reschedule(self, node: Any) -> None:
+        if node in self.registered_collections:  # else it has yet to find the tests: it replaces one that died
+            super()._reschedule(node)
+
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         if path.startswith("tests/web/test_browser"):

@@ -17,26 +17,32 @@ SECONDS = 20
 TESTS = """
 import ctypes
 import os
+import time
 from pathlib import Path
 import pytest
 
 @pytest.mark.parametrize("number", range(12))
 def test_number(number):
     Path("ran", f"{{number}}-{{os.getpid()}}").touch()
-    if number == {ends}:
+    if number in {ends}:
+        while not all(any(Path("ran").glob(f"{{other}}-*")) for other in {ends}):
+            time.sleep(0.01)
         os._exit(1)
-    if number == {hangs}:
+    if number in {hangs}:
         ctypes.PyDLL(None).sleep(9999)  # with Python's lock: no other thread goes on
 """
 
 
 @pytest.mark.full
-def test_all_but_the_fatal_tests_pass_and_each_runs_once(tmp_path: Path) -> None:
-    fatal = (4, 11)
+@pytest.mark.parametrize(("ends", "hangs"), [((4,), (11,)), ((0, 1), ())], ids=["one after the other", "two at once"])
+def test_all_but_the_fatal_tests_pass_and_each_runs_once(
+    tmp_path: Path, ends: tuple[int, ...], hangs: tuple[int, ...]
+) -> None:
+    fatal = ends + hangs
     guard = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"] | {"faulthandler_timeout": SECONDS}
     (tmp_path / "ran").mkdir()
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_numbers.py").write_text(TESTS.format(ends=fatal[0], hangs=fatal[1]))
+    (tmp_path / "test_numbers.py").write_text(TESTS.format(ends=ends, hangs=hangs))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "DELAYQ_"))}
     words = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--rootdir", str(tmp_path)]
     words += [f"-o{name}={value}" for name, value in guard.items() if name.startswith("faulthandler")]
