@@ -2,7 +2,7 @@
 
 redis_server    the server that most tests run on (--server), emptied; shared with other tests
 redis_client    a client of it
-any_server      likewise, but the test runs once on each version; ``-k 6.2`` picks one; a test marked
+any_server      the same, but the test runs once on each version; ``-k 6.2`` picks one; a test marked
                 same_on_all_servers runs on one, since what it checks does not depend on the version
 any_client      a client of it
 own_server      a server for this test alone, to be killed, filled or configured; what it holds is on disk
