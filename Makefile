@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 export PYTHONDONTWRITEBYTECODE := # what pytest has compiled is kept: else each of its processes takes ten seconds more
 
-.PHONY: help demo bench bench-short chaos test test-all lint types wheel-test
+.PHONY: help demo bench bench-short chaos faces test test-all lint types wheel-test
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -31,6 +31,9 @@ test: $(VENV)/.installed-dev  ## run the tests that tell whether a change is sou
 
 test-all: $(VENV)/.installed-dev  ## run all tests: also those of Spark, browsers, clusters, older servers (ARGS: of pytest)
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 $(ARGS)
+
+faces: $(VENV)/.installed-dev  ## make the blocking API of the async one, delayq/aio, after a change there
+	@$(BIN)/python -m tools.faces
 
 lint: $(VENV)/.installed-dev  ## ruff: rules and format (ARGS: of both, such as paths)
 	$(BIN)/ruff check $(ARGS)

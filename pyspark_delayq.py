@@ -1,5 +1,5 @@
 """Tells Spark of the format "delayq": it looks at each installed module whose name begins with ``pyspark_``."""
 
-from delayq.spark.source import DelayqSource as DefaultSource
+from delayq.spark.data_source import DelayqSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import click
+from delayq.cli.bench.samples import NOISY, Paired
 from delayq.cli.logging import configure
-from delayq.cli.samples import NOISY, Paired
 from rich.console import Console
 
 from benchmarks import machine, short

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import Any
 
-from delayq.cli.bench_consumer import Tally
-from delayq.cli.measures import HOUR, Bench
-from delayq.cli.samples import Paired, alternate
+from delayq.cli.bench.consumer import DrainTally
+from delayq.cli.bench.rates import HOUR, Bench
+from delayq.cli.bench.samples import Paired, alternate
 
 from delayq.aio import Consumer, Message, Queue
 
@@ -52,7 +52,7 @@ def _pair(place: Bench, url: str, work: Work, count: int, runs: int, filled: boo
 
 
 async def _with_queue(place: Bench, url: str, work: Work, count: int) -> float:
-    async with Queue(place.queue.name, url=url, prefix=place.queue.core.prefix) as queue:
+    async with Queue(place.queue.name, url=url, prefix=place.queue._context.prefix) as queue:
         await queue.stats()  # connects
         seconds = await work(queue, place, count)
         stats = await queue.stats()
@@ -80,7 +80,7 @@ async def _send_tasks(queue: Queue, place: Bench, count: int) -> float:
 
 
 async def _drain(queue: Queue, _: Bench, count: int, wait: float = 0.0) -> float:
-    tally = Tally()
+    tally = DrainTally()
 
     async def handle(message: Message) -> None:
         if wait:

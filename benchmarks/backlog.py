@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
-from delayq.cli.measures import Bench
-from delayq.cli.samples import Paired, percentile
+from delayq.cli.bench.rates import Bench
+from delayq.cli.bench.samples import Paired, percentile
 
 from benchmarks.own import Say, opened
 from benchmarks.server import BenchServer
-from delayq.calls import script
+from delayq.protocol.command import script
 
 DAY = "+86400000"  # ms
 FILL = 1_000_000  # messages between two words about how far it is
@@ -87,7 +87,7 @@ def _fill(place: Bench, waiting: int, say: Say) -> float:
 def _calls(place: Bench) -> dict[str, dict[str, float]]:
     """Return the milliseconds that the keepers' calls take: half of them, 99 in 100, the longest."""
     queue = place.queue
-    pending = queue.core.shards[0].keys.pending
+    pending = queue._context.shards[0].keys.pending
     ids = [each.decode() for each in place.client.zrandmember(pending, CALLS)]
     kinds: dict[str, Callable[[str], object]] = {
         "stats": lambda _: queue.stats(),

@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 from delayq.cli.output import print_table
 
-from delayq.envelope import seal
-from delayq.footprint import LAYOUTS, Shape, in_lake, reserved, waiting
-from delayq.lake.layout import HOUR_MS, Row
-from delayq.lake.shelf import Shelf
-from delayq.names import new_ids
+from delayq.lake.layout import HOUR_MS, DeferredRow
+from delayq.lake.queue_folder import QueueFolder
+from delayq.model.envelope import encode_envelope
+from delayq.model.footprint import LAYOUTS, Shape, in_lake, reserved, waiting
+from delayq.model.validation import new_ids
 from tests.harness.footprints import used_by
 from tests.harness.servers import RedisServer, server_binaries
 
@@ -54,19 +54,22 @@ def lake_rows(messages: int, seed: int) -> Iterator[Sequence[str]]:
         "words": lambda size: _text(lot, words, size),
         "random bytes": lot.randbytes,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        shelf = Shelf(folder, "reminders")
+    with tempfile.TemporaryDirectory() as path:
+        folder = QueueFolder(path, "reminders")
         for kind, make in kinds.items():
             for payload in PAYLOADS:
-                file = shelf.write(HOUR, "bench", _hour(messages, lot, make, payload))
-                size = Path(shelf.folder(HOUR), file.name).stat().st_size
+                file = folder.write(HOUR, "bench", _hour(messages, lot, make, payload))
+                size = Path(folder.hour_folder(HOUR), file.name).stat().st_size
                 computed = in_lake(messages, Shape(payload), is_text=kind == "words")
                 yield _row(f"lake, {kind}", payload, size / messages, computed / messages)
 
 
-def _hour(count: int, lot: random.Random, make: Callable[[int], bytes], payload: int) -> list[Row]:
+def _hour(count: int, lot: random.Random, make: Callable[[int], bytes], payload: int) -> list[DeferredRow]:
     """Return an hour of messages."""
-    return [Row(id, lot.randrange(HOUR_MS), 0, seal(make(payload), max_retries=3)) for id in new_ids(count)]
+    return [
+        DeferredRow(id, lot.randrange(HOUR_MS), 0, encode_envelope(make(payload), max_retries=3))
+        for id in new_ids(count)
+    ]
 
 
 def _text(lot: random.Random, words: Sequence[str], size: int) -> bytes:

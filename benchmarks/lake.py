@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls them
 
 from benchmarks.server import BenchServer
+from delayq.model.units import from_ms
 from delayq.spark import session
 from delayq.spark.jobs.defer import defer
 from delayq.spark.jobs.hydrate import hydrate
-from delayq.spark.server import Server
-from delayq.times import from_ms
+from delayq.spark.redis_options import RedisOptions
 
 QUEUE = "bench"
 HOUR = 3600
@@ -34,7 +34,7 @@ def round_of(spark: SparkSession, server: BenchServer, size: int, rows: int) -> 
         deferred = _rate(rows, lambda: defer(spark, of_day, lake, QUEUE, run="bench"))
     with tempfile.TemporaryDirectory() as lake:
         defer(spark, of_hour, lake, QUEUE, run="bench")
-        hydrated = _rate(rows, lambda: hydrate(spark, lake, Server(server.url), DAY, QUEUE, until=until))
+        hydrated = _rate(rows, lambda: hydrate(spark, lake, RedisOptions(server.url), DAY, QUEUE, until=until))
     return {"defer": deferred, "hydrate": hydrated}
 
 

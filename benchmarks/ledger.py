@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from delayq.cli import gauges
-from delayq.cli.bench import RATES, Plan
-from delayq.cli.measures import Bench
-from delayq.cli.samples import Paired, alternate
+from delayq.cli.bench import server_load
+from delayq.cli.bench.command import RATES, BenchPlan
+from delayq.cli.bench.rates import Bench
+from delayq.cli.bench.samples import Paired, alternate
 
 from benchmarks.own import opened
 from benchmarks.server import BenchServer
@@ -39,10 +39,10 @@ class Beside(Bench):  # type: ignore[misc]  # mypy does not see delayq.cli from 
             self.queue.configure(events=KEPT if keeps else None)
             if filled:
                 self.due(count)
-            before = gauges.read(self.client)
+            before = server_load.read(self.client)
             seconds = own(count)
-            spent = gauges.read(self.client).since(before).cpu_seconds
-            if keeps and not self.client.exists(self.queue.core.shards[0].keys.events):
+            spent = server_load.read(self.client).since(before).cpu_seconds
+            if keeps and not self.client.exists(self.queue._context.shards[0].keys.events):
                 raise RuntimeError("no ledger was kept: the figures are void")
             self.cpu_us[keeps].append(spent / count * 1e6)
             self.clear()
@@ -61,7 +61,7 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callabl
     with opened(server, size) as place:
         beside = Beside(**{each.name: getattr(place, each.name) for each in fields(place)})
         for name, title in TITLES.items():
-            paired = RATES[name][1](beside, Plan(messages, runs, 0))
+            paired = RATES[name][1](beside, BenchPlan(messages, runs, 0))
             cpu = {
                 told: statistics.median(beside.cpu_us[keeps]) for told, keeps in (("with", True), ("without", False))
             }

@@ -8,18 +8,18 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from typing import Any
 
-from delayq.cli import costs
-from delayq.cli.apart import Apart
-from delayq.cli.bench import RATES, Plan
-from delayq.cli.bench_consumer import Order
-from delayq.cli.measures import Bench, bench
-from delayq.cli.samples import percentile
-from delayq.cli.server import Server
+from delayq.cli.bench import costs
+from delayq.cli.bench.command import RATES, BenchPlan
+from delayq.cli.bench.consumer import Order
+from delayq.cli.bench.process import Apart
+from delayq.cli.bench.rates import Bench, bench
+from delayq.cli.bench.samples import percentile
+from delayq.cli.connection import ServerOptions
 
 from benchmarks import awaited, processes
 from benchmarks.server import BenchServer
 from benchmarks.tasks import SETTLE_SECONDS, watch_idle
-from delayq.message import Outgoing
+from delayq.model.delivery import Outgoing
 
 PREFIX = "delayq"
 LONE = 20
@@ -37,7 +37,7 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Say) ->
     found = {}
     with opened(server, size) as place:
         for name, (title, measure) in RATES.items():
-            paired = measure(place, Plan(messages, runs, 0))
+            paired = measure(place, BenchPlan(messages, runs, 0))
             found[name] = paired.as_record()
             say(f"{title}: {found[name]['per_second']['median']:,.0f}/s, {paired.ratio:.2f} of the bare scripts")
     return found
@@ -141,8 +141,8 @@ def opened(server: BenchServer, size: int) -> AbstractContextManager[Bench]:
     return place
 
 
-def _server(server: BenchServer) -> Server:
-    return Server(server.url, PREFIX)
+def _server(server: BenchServer) -> ServerOptions:
+    return ServerOptions(server.url, PREFIX)
 
 
 def _wait_acked(place: Bench, count: int) -> None:

@@ -17,10 +17,10 @@ from delayq.cli.output import print_table
 
 from benchmarks.server import BenchServer
 from delayq import Outgoing, Queue
-from delayq.keys import QueueKeys
+from delayq.protocol.queue_keys import QueueKeys
 from delayq.web import Dashboard, app
-from delayq.web.listing import PAGE, View
-from delayq.web.watching import MOST_EYES
+from delayq.web.poller import MOST_EYES
+from delayq.web.queue_list import PAGE, View
 
 BATCH = 10_000
 SAME_INSTANT_MS = 4_000_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from delayq.cli.bench import RATES
+from delayq.cli.bench.command import RATES
 from rich.console import Console
 from rich.table import Table as RichTable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from delayq.cli.samples import summary
+from delayq.cli.bench.samples import summary
 
 from benchmarks.programs import Peer, PeerFailed, Unsupported
 from benchmarks.server import BenchServer

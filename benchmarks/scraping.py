@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from delayq.cli.monitoring import routes
-from delayq.cli.samples import Paired, alternate
+from delayq.cli.bench.samples import Paired, alternate
+from delayq.cli.consume.monitor import routes
 
 from benchmarks.own import opened
 from benchmarks.server import BenchServer

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import redis
-from delayq.cli.gauges import Reading, freed, read
+from delayq.cli.bench.server_load import Reading, freed, read
 
 from tests.harness.servers import RedisServer, server_binaries
 

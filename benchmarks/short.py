@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from delayq.cli.measures import Bench
-from delayq.cli.samples import Paired
+from delayq.cli.bench.rates import Bench
+from delayq.cli.bench.samples import Paired
 
 from benchmarks.own import opened
 from benchmarks.server import BenchServer

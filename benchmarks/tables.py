@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.server import BenchServer
-from delayq.message import Outgoing
-from delayq.operations.sealing import seal_all
-from delayq.operations.sending import send_new
+from delayq.model.delivery import Outgoing
+from delayq.operations.encode import encode_all
+from delayq.operations.send import send_new
 from delayq.queue import Queue
 
 if TYPE_CHECKING:
@@ -115,4 +115,4 @@ def _send(url: str, size: int, first: int, count: int, ready: Any) -> None:
         for start in range(first, first + count, CHUNK_ROWS):
             rows = range(start, min(start + CHUNK_ROWS, first + count))
             messages = [Outgoing("x" * size, delay=HOUR + n % 1000, id=f"m{n}", unique_for=DAY) for n in rows]
-            queue.connection.do(send_new(queue.core, seal_all(queue.core, messages)))
+            queue.execute(send_new, encode_all(queue._context, messages))

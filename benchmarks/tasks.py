@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from delayq.cli.samples import percentile
+from delayq.cli.bench.samples import percentile
 
 from benchmarks import processes
 from benchmarks.programs import Peer, Program, Unsupported

@@ -9,11 +9,11 @@ from time import perf_counter
 from typing import Any
 
 import redis
-from delayq.cli.samples import Paired, alternate
+from delayq.cli.bench.samples import Paired, alternate
 
 from benchmarks.server import BenchServer
 from delayq import NewRecord, Topic
-from delayq.group import Group
+from delayq.topic_group import Group
 
 BATCH = 500
 GROUP, CONSUMER = "group", "consumer"

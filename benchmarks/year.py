@@ -14,12 +14,12 @@ from delayq.cli.sizes import show_size
 
 from benchmarks.server import find_binary
 from delayq import Queue
-from delayq.envelope import seal
-from delayq.footprint import Shape
-from delayq.lake.hydrating import hydrate
+from delayq.lake.hydrate import hydrate
 from delayq.lake.layout import HOUR_MS, hour_of
-from delayq.lake.shelf import SCHEMA, Shelf
-from delayq.names import new_ids
+from delayq.lake.queue_folder import SCHEMA, QueueFolder
+from delayq.model.envelope import encode_envelope
+from delayq.model.footprint import Shape
+from delayq.model.validation import new_ids
 from tests.harness.footprints import used_by
 from tests.harness.servers import RedisServer
 
@@ -31,14 +31,14 @@ KEYS_A_TRIP = 1000
 
 def fill(lake: str, shape: Shape, messages: int, first: dt.datetime) -> None:
     """Let messages rest in a lake, due evenly over a year, in a file an hour."""
-    shelf, lot = Shelf(lake, shape.queue), random.Random(7)
-    first_ms, envelope = round(first.timestamp() * 1000), seal(bytes(shape.payload), max_retries=3)
+    folder, lot = QueueFolder(lake, shape.queue), random.Random(7)
+    first_ms, envelope = round(first.timestamp() * 1000), encode_envelope(bytes(shape.payload), max_retries=3)
     for number in range(HOURS):
         start = first_ms + number * HOUR_MS
         count = (number + 1) * messages // HOURS - number * messages // HOURS
         dues = [start + lot.randrange(HOUR_MS) for _ in range(count)]
         columns = [sorted(new_ids(count)), dues, [first_ms] * count, [envelope] * count, [None] * count]
-        shelf.write(hour_of(start), "year", pa.table(columns, schema=SCHEMA))
+        folder.write(hour_of(start), "year", pa.table(columns, schema=SCHEMA))
 
 
 def peak(server: RedisServer, lake: str, shape: Shape, first: dt.datetime, days: int) -> int:
@@ -68,7 +68,7 @@ def _used(client: redis.Redis) -> int:
 
 def _forget(client: redis.Redis, queue: Queue, now: dt.datetime) -> None:
     """Delete the reservations that are over: Redis would do so, but goes by another clock than this one."""
-    keys = list(client.scan_iter(match=queue.core.shards[0].keys.unique("*"), count=KEYS_A_TRIP))
+    keys = list(client.scan_iter(match=queue._context.shards[0].keys.unique("*"), count=KEYS_A_TRIP))
     for start in range(0, len(keys), KEYS_A_TRIP):
         some = keys[start : start + KEYS_A_TRIP]
         ends = client.mget(some)

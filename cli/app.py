@@ -24,31 +24,31 @@ COMPLETES = "_DELAYQ_COMPLETE"
 """The variable by which click knows that a shell asks."""
 
 SECTIONS = {
-    "See it, and begin": {"demo": "demo", "init": "init"},
+    "See it, and begin": {"demo": "demo.command", "init": "init"},
     "A message goes in, waits, and is handled": {
-        "send": "sending",
-        "peek": "inspecting",
-        "show": "inspecting",
-        "why": "explaining",
-        "reschedule": "managing",
-        "cancel": "managing",
-        "consume": "consuming",
+        "send": "send.command",
+        "peek": "show",
+        "show": "show",
+        "why": "why",
+        "reschedule": "manage",
+        "cancel": "manage",
+        "consume": "consume.command",
         "dead": "dead",
         "cron": "cron",
     },
-    "A record goes to every group": {"topic": "topic"},
+    "A record goes to every group": {"topic": "topic.command"},
     "The queue": {
-        "stats": "counting",
-        "top": "top",
+        "stats": "stats",
+        "top": "top.command",
         "exporter": "exporter",
         "dashboard": "dashboard",
-        "configure": "configuring",
-        "pause": "managing",
-        "resume": "managing",
-        "purge": "managing",
+        "configure": "configure",
+        "pause": "manage",
+        "resume": "manage",
+        "purge": "manage",
         "doctor": "doctor",
-        "bench": "bench",
-        "plan": "planning",
+        "bench": "bench.command",
+        "plan": "plan",
     },
     "Whole queues and tables, on Spark": {"pipeline": "pipeline"},
     "Your shell": {"completion": "completion"},
@@ -100,7 +100,7 @@ class Commands(click.Group):
         except DelayqError as error:
             _fail(str(error) or type(error).__name__, FAILED)
         except RedisError as error:
-            from delayq.server import translate  # noqa: PLC0415  # what reads the server's errors, only on an error
+            from delayq.transport.server_check import translate  # noqa: PLC0415  # what reads the server's errors, only on an error
 
             _fail(str(translate(error)), FAILED)
 

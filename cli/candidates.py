@@ -19,14 +19,14 @@ from urllib.parse import unquote
 import click
 import structlog
 
-from delayq.calls import Steps, expect
-from delayq.embedded import default_folder
-from delayq.embedded.binaries import read_version
-from delayq.keys import State
-from delayq.operations.core import Core
+from delayq.model.placement import State
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation, unwrap
+from delayq.transport.embedded import default_folder
+from delayq.transport.embedded.binaries import read_version
 
-from .reloading import own
-from .server import Server
+from .connection import ServerOptions
+from .consume.reload import own
 
 SECONDS = 1.0
 MOST_IDS = 100  # of a state and a shard: those due first
@@ -45,16 +45,16 @@ STATES_FOR: dict[str, tuple[State, ...]] = {
 
 def queues(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
     """Offer the queues on the server."""
-    return _offered(_asked(ctx, Server.each_queue_name), incomplete)
+    return _offered(_asked(ctx, ServerOptions.each_queue_name), incomplete)
 
 
 def ids(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
     """Offer the messages of the queue that is named, those due first."""
     states = STATES_FOR.get(ctx.command_path.partition(" ")[2], ALL)
 
-    def first(server: Server) -> list[str]:
+    def first(server: ServerOptions) -> list[str]:
         queue = server.queue(ctx.params["name"])
-        return queue.connection.do(_first_ids(queue.core, states))
+        return queue.execute(_first_ids, states)
 
     return _offered(_asked(ctx, first), incomplete)
 
@@ -63,13 +63,13 @@ def topics(ctx: click.Context, param: click.Parameter | None, incomplete: str) -
     """Offer the topics on the server or, with --ledger, the queues."""
     if ctx.params.get("ledger"):
         return queues(ctx, param, incomplete)
-    return _offered(_asked(ctx, Server.each_topic_name), incomplete)
+    return _offered(_asked(ctx, ServerOptions.each_topic_name), incomplete)
 
 
 def groups(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
     """Offer the groups of the topic that is named."""
 
-    def named(server: Server) -> list[str]:
+    def named(server: ServerOptions) -> list[str]:
         with server.topic(ctx.params["name"], bool(ctx.params.get("ledger"))) as topic:
             return [each.name for each in topic.groups()]
 
@@ -92,7 +92,7 @@ def _offered(words: Iterable[str], incomplete: str) -> list[str]:
     ]
 
 
-def _asked(ctx: click.Context, question: Callable[[Server], Iterable[str]]) -> list[str]:
+def _asked(ctx: click.Context, question: Callable[[ServerOptions], Iterable[str]]) -> list[str]:
     """Return what the server answers within the time; nothing when there is none."""
     url, prefix = ctx.params.get("url"), ctx.params.get("prefix") or "delayq"
     answers: list[str] = []
@@ -100,7 +100,7 @@ def _asked(ctx: click.Context, question: Callable[[Server], Iterable[str]]) -> l
     def ask() -> None:
         with contextlib.suppress(Exception):
             if _is_there(url):
-                with Server(url, prefix) as server:
+                with ServerOptions(url, prefix) as server:
                     for answer in question(server):
                         answers.append(answer)  # noqa: PERF402  # each counts that comes in time
 
@@ -118,10 +118,10 @@ def _is_there(url: str | None) -> bool:
     return scheme != "embedded" or read_version(Path(unquote(path)) if path else default_folder()) is not None
 
 
-def _first_ids(core: Core, states: Iterable[State]) -> Steps[list[str]]:
-    shards = yield from core.opened()
+def _first_ids(context: QueueContext, states: Iterable[State]) -> Operation[list[str]]:
+    shards = yield from context.opened()
     pages = yield [shard.ranked_page(state, MOST_IDS, 0) for shard in shards[:MOST_SHARDS] for state in states]
-    return [message_id for page in pages for message_id, _ in expect(page)]
+    return [message_id for page in pages for message_id, _ in unwrap(page)]
 
 
 def _queues_in(folder: Path) -> Iterator[str]:

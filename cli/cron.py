@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from delayq.plan import Missed
+from delayq.model.occurrence import Missed
+from delayq.model.schedule import Schedule
 from delayq.queue import Queue
-from delayq.schedule import Schedule
 
+from .connection import ServerOptions
 from .cron_file import differences, read_jobs
-from .durations import show_moment
-from .options import DURATION, PAIR, Command, Function, example, json_option, server_options
+from .formats import show_moment
+from .options import DURATION, PAIR, ExampledCommand, Function, example, json_option, server_options
 from .output import print_json, print_table, say
 from .payloads import Kind, payload_of
-from .server import Server
 
 ADDS = "delayq cron add nightly '0 3 * * *' '{\"full\": true}' --timezone Europe/Berlin\n"
 
@@ -31,7 +31,7 @@ def cron() -> None:
     """
 
 
-cron.command_class = Command
+cron.command_class = ExampledCommand
 
 
 def schedules_of(function: Function) -> Function:
@@ -40,7 +40,7 @@ def schedules_of(function: Function) -> Function:
     @click.option("--queue", "queue_name", default="cron", show_default=True, metavar="QUEUE", help="Whose schedules.")
     @server_options
     @functools.wraps(function)
-    def with_queue(*args: Any, server: Server, queue_name: str, **kwargs: Any) -> Any:
+    def with_queue(*args: Any, server: ServerOptions, queue_name: str, **kwargs: Any) -> Any:
         return function(*args, queue=server.queue(queue_name), **kwargs)
 
     return with_queue

@@ -8,19 +8,20 @@ from typing import Any
 
 import msgspec
 
-from delayq.durations import parse_duration
 from delayq.errors import InvalidInput
-from delayq.names import check_schedule_name
-from delayq.operations import scheduling
-from delayq.operations.scheduling import Prepared
-from delayq.plan import Missed, make_plan
+from delayq.model.occurrence import Missed, make_plan
+from delayq.model.schedule import Schedule
+from delayq.model.units import parse_duration
+from delayq.model.validation import check_schedule_name
+from delayq.operations import schedules
+from delayq.operations.schedules import Prepared
+from delayq.protocol.operation import computed
 from delayq.queue import Queue
-from delayq.schedule import Schedule
 
 COMPARED = ("when", "timezone", "missed", "grace", "payload", "headers", "max_retries")
 
 
-class Job(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class CronJob(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A table of the file."""
 
     when: str
@@ -33,7 +34,7 @@ class Job(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     max_retries: int | None = None
 
 
-class Change(msgspec.Struct, frozen=True):
+class ScheduleChange(msgspec.Struct, frozen=True):
     """What is to become of a schedule: stored when it is `prepared`, else removed."""
 
     name: str
@@ -48,7 +49,7 @@ class Change(msgspec.Struct, frozen=True):
         if self.prepared is None:
             queue.schedules.remove(self.name)
         else:
-            queue.connection.do(scheduling.add(queue.core, self.prepared))
+            queue.execute(schedules.add, self.prepared)
 
 
 def read_jobs(queue: Queue, file: Path) -> list[Prepared]:
@@ -66,8 +67,8 @@ def read_jobs(queue: Queue, file: Path) -> list[Prepared]:
     return prepared
 
 
-def _job(table: object) -> Job:
-    known = Job.__struct_fields__
+def _job(table: object) -> CronJob:
+    known = CronJob.__struct_fields__
     if not isinstance(table, dict):
         raise InvalidInput(f"{table!r} is no table: write [NAME], and below it when = and what else there is to say")
     wrong = [f"there is no {key!r}" for key in table if key not in known]
@@ -75,37 +76,42 @@ def _job(table: object) -> Job:
     if wrong:
         raise InvalidInput(f"{', '.join(wrong)}: a schedule has {', '.join(known)}, and needs only the first")
     try:
-        return msgspec.convert(table, Job)
+        return msgspec.convert(table, CronJob)
     except msgspec.ValidationError as error:
         raise InvalidInput(str(error)) from error
 
 
-def _prepare(queue: Queue, name: str, job: Job) -> Prepared:
+def _prepare(queue: Queue, name: str, job: CronJob) -> Prepared:
     if job.exec is not None and job.payload is not None:
         raise InvalidInput("payload and exec were given: give one of them")
     grace = parse_duration(job.grace) if isinstance(job.grace, str) else job.grace
     plan = make_plan(job.when, job.timezone, job.missed, grace, own=False)
     payload = job.payload if job.exec is None else job.exec.encode()
-    return scheduling.prepare(queue.core, name, plan, payload, job.max_retries, job.headers)
+    return queue.execute(computed(schedules.prepare), name, plan, payload, job.max_retries, job.headers)
 
 
-def differences(queue: Queue, wanted: Sequence[Prepared]) -> list[Change]:
+def differences(queue: Queue, wanted: Sequence[Prepared]) -> list[ScheduleChange]:
     """Return what makes the stored schedules those that are wanted: in their order, then what goes."""
     stored = {each.name: each for each in queue.schedules.list()}
     changes = []
     for prepared in wanted:
-        new, old = scheduling.describe(queue.core, prepared.name, prepared.record, None), stored.get(prepared.name)
+        new, old = (
+            queue.execute(computed(schedules.describe), prepared.name, prepared.record, None),
+            stored.get(prepared.name),
+        )
         assert new is not None
         if old is None:
-            changes.append(Change(new.name, f"+ {new.name}: {new.when} ({new.timezone})", prepared))
+            changes.append(ScheduleChange(new.name, f"+ {new.name}: {new.when} ({new.timezone})", prepared))
         elif changed := _changed(old, new):
-            changes.append(Change(new.name, f"~ {new.name}: {changed}", prepared))
+            changes.append(ScheduleChange(new.name, f"~ {new.name}: {changed}", prepared))
     names = {prepared.name for prepared in wanted}
     gone = [each for each in stored.values() if each.name not in names and not each.own]
-    changes += [Change(each.name, f"- {each.name}: {each.when} ({each.timezone})") for each in gone]
-    for name in queue.connection.do(scheduling.unreadable(queue.core)):
+    changes += [ScheduleChange(each.name, f"- {each.name}: {each.when} ({each.timezone})") for each in gone]
+    for name in queue.execute(schedules.unreadable):
         if name not in names and _is_name(name):  # else nobody can say its name: `delayq doctor` shows it
-            changes.append(Change(name, f"- {name}: cannot be read: another program has written it, or a newer delayq"))
+            changes.append(
+                ScheduleChange(name, f"- {name}: cannot be read: another program has written it, or a newer delayq")
+            )
     return changes
 
 

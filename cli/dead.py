@@ -7,19 +7,19 @@ from typing import Any
 
 import click
 
-from delayq.operations import managing
-from delayq.operations.choosing import Choice
-from delayq.operations.redriving import Redrive
+from delayq.operations import manage
+from delayq.operations.bulk.redrive import Redrive
+from delayq.operations.bulk.selection import Choice
 from delayq.queue import Queue
 
 from . import candidates
-from .editing import edit
-from .inspecting import print_messages, show_message
-from .managing import print_count
+from .dead_edit import edit
+from .dead_redrive import filter_options, redrive
+from .manage import print_count
 from .options import (
     DURATION,
     RATE,
-    Command,
+    ExampledCommand,
     delay_option,
     example,
     id_argument,
@@ -29,7 +29,7 @@ from .options import (
     yes_option,
 )
 from .progress import progress, watched
-from .redriving import filter_options, redrive
+from .show import print_messages, show_message
 
 DIES = """\
 delayq send emails hello --id order-42
@@ -44,7 +44,7 @@ def dead() -> None:
     """List, show, requeue, edit or purge dead letters: messages rejected, or out of retries."""
 
 
-dead.command_class = Command
+dead.command_class = ExampledCommand
 
 
 @dead.command("list", epilog=example(DIES + "delayq dead list emails"), short_help="List them, those that died first.")
@@ -96,12 +96,12 @@ def requeue(
         raise click.UsageError("give IDs, or --all for all that is dead, or filters: one of these")
     after = delay or 0
     if not ids:
-        redrive(queue, Redrive(queue.core, Choice(**filters), after, rate, dry_run), dry_run, as_json)
+        redrive(queue, Redrive(Choice(**filters), after, rate, dry_run), dry_run, as_json)
         return
     if dry_run or rate is not None:
         raise click.UsageError("--rate and --dry-run go with --all or filters, not with IDs")
     with progress(f"requeueing {queue.name}", len(ids)) as bar:
-        count = queue.connection.do(watched(managing.requeue(queue.core, ids, after), "requeue", bar.advance))
+        count = queue.execute(watched(manage.requeue, "requeue", bar.advance), ids, after)
     print_count("requeued", count, as_json)
     if left := len(set(ids)) - count:
         raise click.ClickException(f"left alone {left} of {len(set(ids))}: not dead, or the payload is gone")
@@ -118,6 +118,5 @@ dead.add_command(edit)
 def purge(queue: Queue, older_than: float | None, as_json: bool) -> None:
     """Discard dead letters of QUEUE, counted as purged."""
     with progress(f"purging {queue.name}", queue.stats().dead) as bar:
-        steps = managing.purge(queue.core, ["dead"], older_than)
-        purged = queue.connection.do(watched(steps, "purge", bar.advance))
+        purged = queue.execute(watched(manage.purge, "purge", bar.advance), ["dead"], older_than)
     print_count("purged", purged, as_json)

@@ -10,10 +10,10 @@ import click
 from delayq.doctor import Report, Step, examine
 
 from . import candidates, lakes
+from .connection import ServerOptions
 from .options import command, json_option, server_options
 from .output import note, plural, print_json, say
-from .progress import Bar, progress
-from .server import Server
+from .progress import ProgressBar, progress
 
 
 @command(
@@ -28,7 +28,7 @@ from .server import Server
 @click.option("--repair", is_flag=True, help="Mend what can be mended, and say each step.")
 @server_options
 @json_option
-def doctor(server: Server, names: Sequence[str], lake: str | None, repair: bool, as_json: bool) -> int:
+def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair: bool, as_json: bool) -> int:
     """Examine QUEUEs, or all: each message in one place, with its payload, counted. Exit code 1 when one is not well.
 
     Also looks at the server's clock and settings. Works on a live queue.
@@ -58,7 +58,7 @@ def doctor(server: Server, names: Sequence[str], lake: str | None, repair: bool,
     return 0 if healthy else 1
 
 
-def _teller(name: str, bar: Bar) -> Callable[[Step], None]:
+def _teller(name: str, bar: ProgressBar) -> Callable[[Step], None]:
     """Return what tells of the steps: the bar of all, and a line of each repair."""
 
     def tell(step: Step) -> None:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from delayq.names import check_queue_name
-from delayq.topics.record import GroupInfo
-from delayq.urls import redact
+from delayq.model.record import GroupInfo
+from delayq.model.validation import check_queue_name
+from delayq.transport.url import redact
 
-from .monitoring import metrics_library, routes
+from .connection import ServerOptions
+from .consume.monitor import metrics_library, routes
 from .options import command
-from .server import Server
 from .several import Place, servers_option
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def exporter(
     library = metrics_library("delayq exporter")
     with ExitStack() as stack:
         urls = [each.url for each in places] or (None,)
-        servers = [stack.enter_context(Server(url, prefix)) for url in urls]
+        servers = [stack.enter_context(ServerOptions(url, prefix)) for url in urls]
         labels = [each.name or address(each.url) for each in places] if len(places) > 1 else [""]
         found = [library.Found(each, label, max_queues) for each, label in zip(servers, labels, strict=True)]
         metrics = library.Metrics(topics=[Later(servers[0], name) for name in topics], servers=found)
@@ -83,7 +83,7 @@ def exporter(
 class Later:
     """A topic of a server that may be away as yet."""
 
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: ServerOptions, name: str) -> None:
         self.name = check_queue_name(name, "topic name")
         self._server = server
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from delayq.calls import shown
-from delayq.ledger import Event
+from delayq.model.event import Event
+from delayq.model.text import printable_id
 from delayq.queue import Queue
 
-from .durations import show_duration, show_moment
+from .formats import show_duration, show_moment
 from .output import note, print_table, shortened
 
 MOST_REASON = 200  # characters
@@ -28,7 +28,7 @@ def event_text(event: Event) -> str:
     late = [] if event.late is None else [f"{_ms(event)} late"]
     due = [] if _next_due(event) is None else [f"due {show_moment(event.due_at, relative=False)}"]
     consumer = [] if event.consumer is None else [f"by {event.consumer}"]
-    said = ", ".join([f"{shown(event.id)} {event.event}", *attempt, *late, *due, *consumer])
+    said = ", ".join([f"{printable_id(event.id)} {event.event}", *attempt, *late, *due, *consumer])
     return said if event.reason is None else f"{said}: {event.reason}"
 
 

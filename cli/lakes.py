@@ -12,9 +12,9 @@ from delayq.errors import InvalidInput
 from delayq.queue import Queue
 
 from . import candidates
+from .connection import ServerOptions
 from .options import DURATION, Decorator, Function, server_options
 from .output import note
-from .server import Server
 
 if TYPE_CHECKING:
     from delayq.doctor import Report, Step
@@ -30,7 +30,7 @@ def queue_argument(function: Function) -> Function:
     @server_options
     @functools.wraps(function)
     def with_queue(
-        *args: Any, server: Server, name: str, lake: str | None, horizon: float | None = None, **kwargs: Any
+        *args: Any, server: ServerOptions, name: str, lake: str | None, horizon: float | None = None, **kwargs: Any
     ) -> Any:
         if lake is None:
             if horizon is not None:
@@ -85,7 +85,8 @@ def examine(queue: Queue, lake: str, report: Report, on_step: Callable[[Step], N
 
 def _modules() -> tuple[Any, Any]:
     try:
-        from delayq.lake import examining, shelf  # noqa: PLC0415  # without a lake, no command needs pyarrow
+        from delayq.lake import doctor as examining  # noqa: PLC0415  # without a lake, no command needs pyarrow
+        from delayq.lake import queue_folder as shelf  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise InvalidInput(f"a lake needs {error.name}: pip install 'delayq[lake]'") from error
     return shelf, examining

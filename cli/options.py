@@ -13,15 +13,15 @@ from typing import Any, TypeAlias
 
 import click
 
-from delayq.durations import parse_age, parse_duration, parse_moment
 from delayq.errors import InvalidInput
-from delayq.keys import STATES
-from delayq.limits import per_second
-from delayq.operations.managing import PURGEABLE
+from delayq.model.configuration import per_second
+from delayq.model.placement import STATES
+from delayq.model.units import parse_age, parse_duration, parse_moment
+from delayq.operations.manage import PURGEABLE
 
 from . import candidates
-from .durations import parse_position
-from .server import Server
+from .connection import ServerOptions
+from .formats import parse_position
 
 COMMON = ("as_json", "url", "prefix", "help")
 
@@ -76,7 +76,7 @@ POSITION = Parsed("position", parse_position)
 PAIR = Parsed("pair", _pair)
 
 
-class Command(click.Command):
+class ExampledCommand(click.Command):
     """A command whose help tells its own options before those that all have."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -85,7 +85,7 @@ class Command(click.Command):
 
 def command(lines: str, short: str) -> Callable[[Function], click.Command]:
     """Make a function a command, `short` in a list, whose help ends in an example: one that runs as it is printed."""
-    return click.command(cls=Command, epilog=example(lines), short_help=short)
+    return click.command(cls=ExampledCommand, epilog=example(lines), short_help=short)
 
 
 def example(lines: str) -> str:
@@ -108,7 +108,7 @@ def server_options(function: Function) -> Function:
     @click.option("--prefix", default="delayq", show_default=True, help="What all keys in Redis begin with.")
     @functools.wraps(function)
     def with_server(*args: Any, url: str | None, prefix: str, **kwargs: Any) -> Any:
-        with Server(url, prefix) as server:
+        with ServerOptions(url, prefix) as server:
             return function(*args, server=server, **kwargs)
 
     return with_server
@@ -127,7 +127,7 @@ def queue_argument(function: Function) -> Function:
     @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
     @server_options
     @functools.wraps(function)
-    def with_queue(*args: Any, server: Server, name: str, **kwargs: Any) -> Any:
+    def with_queue(*args: Any, server: ServerOptions, name: str, **kwargs: Any) -> Any:
         return function(*args, queue=server.queue(name), **kwargs)
 
     return with_queue

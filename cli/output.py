@@ -10,9 +10,9 @@ from typing import Any
 import click
 import msgspec
 
-from delayq.calls import shown
-from delayq.envelope import JSON
-from delayq.info import MessageInfo
+from delayq.model.envelope import JSON
+from delayq.model.message_info import MessageInfo
+from delayq.model.text import printable_id
 
 WIDE = 1000  # columns, where no terminal sets a width: a pipe gets whole ids
 PREVIEW = 60  # characters of a payload in a list
@@ -51,7 +51,7 @@ def record(info: MessageInfo) -> dict[str, Any]:
     The payload stands under `payload` when it was sent as JSON, else its bytes under `payload_base64`.
     """
     known = {name: getattr(info, name) for name in info.__struct_fields__ if name != "envelope"}
-    known["id"] = shown(info.id)
+    known["id"] = printable_id(info.id)
     if info.envelope is None:
         return known
     if info.envelope.kind == JSON and _is_json(info.envelope.body):

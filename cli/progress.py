@@ -9,7 +9,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from delayq.calls import Call, Steps
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation
 
 from .output import printable
 
@@ -17,20 +18,20 @@ PATIENCE = 1.0  # seconds that pass without a bar
 
 
 @contextmanager
-def progress(label: str, total: float | None) -> Generator[Bar]:
+def progress(label: str, total: float | None) -> Generator[ProgressBar]:
     """Show how far something is, as the bar is told.
 
     Args:
         total: what it comes to, or None when that is not known.
     """
-    bar = Bar(label, total, shown=sys.stderr.isatty())
+    bar = ProgressBar(label, total, shown=sys.stderr.isatty())
     try:
         yield bar
     finally:
         bar.stop()
 
 
-class Bar:
+class ProgressBar:
     """A bar that shows itself when it is time.
 
     Args:
@@ -72,15 +73,23 @@ class Bar:
         self._shown.start()
 
 
-def watched(steps: Steps[Any], script: str, advance: Callable[[float], None]) -> Steps[Any]:
-    """Run an operation as it is, and tell `advance` of every message that a script of this name has moved."""
-    calls: list[Call[Any]] = next(steps)
-    while True:
-        results = yield calls
-        for call, result in zip(calls, results, strict=True):
-            if call.script is not None and call.script.name == script and not isinstance(result, Exception):
-                advance(result if isinstance(result, int) else sum(result))
-        try:
-            calls = steps.send(results)
-        except StopIteration as stop:
-            return stop.value
+def watched(
+    operation: Callable[..., Operation[int]], script: str, advance: Callable[[float], None]
+) -> Callable[..., Operation[int]]:
+    """Return an operation as it is, but that `advance` is told of every message that a script of this name moves."""
+
+    def run(*args: Any) -> Operation[int]:
+        steps = operation(*args)
+        commands: list[Command[Any]] = next(steps)
+        while True:
+            results = yield commands
+            for command, result in zip(commands, results, strict=True):
+                moves = command.script is not None and command.script.name == script
+                if moves and not isinstance(result, Exception):
+                    advance(result if isinstance(result, int) else sum(result))
+            try:
+                commands = steps.send(results)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]  # what the generator returns
+
+    return run

@@ -15,7 +15,7 @@ import click
 
 from delayq.aio import Queue as AsyncQueue
 from delayq.queue import Queue
-from delayq.rota import MAX_WEIGHT
+from delayq.runtime.fair_share import MAX_WEIGHT
 
 _WEIGHT = re.compile(r"=([-+]?[0-9.]+)$")  # anything else behind = is part of the queue's name
 
@@ -65,7 +65,7 @@ def load_queue(target: str) -> Queue | AsyncQueue:
     if not isinstance(queue, Queue | AsyncQueue):
         what = f"is a {type(queue).__name__}, not a Queue" if queue is not None else "does not exist"
         raise click.UsageError(f"{target} {what}: {_queues_of(module)}")
-    if queue.registered_handler is None and not queue.cron_handlers:
+    if not queue.handlers:
         raise click.UsageError(f"{target} has no handler: decorate a function with @{path}.handler")
     return queue
 

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import click
 import msgspec
 
-from delayq.stats import Upcoming
+from delayq.model.queue_stats import Upcoming
 
-from .durations import show_moment
+from .formats import show_moment
 from .options import DURATION, Decorator
 from .output import note, print_json, print_table
 

@@ -1,28 +1,32 @@
+# Made from delayq/aio/consumer.py by `make faces`: change that file.
 """The consumer: runs the handlers of one queue or several on their messages, as they fall due."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
-from delayq.batch import Batching
-from delayq.handling import Handling, check_alone
-from delayq.job import Pool, check_pool, cores
-from delayq.lanes import Lanes, Served
-from delayq.loop import Loop
-from delayq.message import Message
-from delayq.operations.inspecting import check_limit
-from delayq.overtime import Overtime
+from delayq.model.batch_handler import Batching
+from delayq.model.message import Message
+from delayq.model.units import Seconds, lease_ms
+from delayq.model.validation import check_limit
 from delayq.queue import Queue
-from delayq.rota import weighed
-from delayq.running import Running
-from delayq.times import Seconds, lease_ms
+from delayq.runtime.driver import Driver, WakeSignal
+from delayq.runtime.engine import ConsumerEngine
+from delayq.runtime.fair_dispatch import QueueLane, Share, WholeShare
+from delayq.runtime.fair_share import weighed
+from delayq.runtime.handler_pool import HandlerPool
+from delayq.runtime.handler_stack import HandlerStack, check_alone
+from delayq.runtime.lease_keeper import LeaseKeeper
+from delayq.runtime.lifecycle import Lifecycle
+from delayq.runtime.multi_queue import MultiQueueRun
+from delayq.runtime.process_pool.job import Pool, check_pool, cores
+from delayq.runtime.time_limit import TimeLimit
 
 
-class Consumer(Running):
-    """Takes the messages of a queue, or of several, as they fall due, and runs a handler on each.
+class Consumer(Lifecycle):
+    """Takes the messages of queues as they fall due, and runs a handler on each.
 
     It outlives the handler's exceptions and the server's restarts. Leases are renewed while handlers run.
 
@@ -34,8 +38,8 @@ class Consumer(Running):
             that has a function of its own by `Queue.cron`; the one registered with `Queue.handler`, or with
             `Queue.batch_handler`, when None.
         strict: a queue's messages are begun only while nothing of those before it in the list waits here.
-        concurrency: handlers, or batches, that run at the same time, of all queues, on threads or in processes: 1 to
-            10,000; 8, or as many processes as there are cores, when None.
+        concurrency: handlers, or batches, that run at the same time, of all queues: 1 to 10,000; 8, or as many
+            processes as there are cores, when None.
         shutdown_timeout: seconds (0 or more) or a timedelta that running handlers are given in the end.
         timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
             thread cannot be ended: a handler that takes longer is logged and counted, and goes on under its lease. A
@@ -75,11 +79,11 @@ class Consumer(Running):
         if concurrency is None:
             concurrency = cores() if pool == "process" else 8
         check_limit(concurrency, "concurrency", most=10_000)
-        self._overtime = None if timeout is None else Overtime(lease_ms(timeout, "timeout") / 1000)
-        parts = (handler, concurrency, self._overtime, pool, initializer)
+        self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)
+        parts = (handler, concurrency, self._time_limit, pool, initializer)
         self._weights = [weight for _, weight in weights]
-        self._handlings = [Handling(each, *parts) for each in self.queues]
-        batched = [each.queue.name for each in self._handlings if each.batching]
+        self._stacks = [HandlerStack(each, *parts) for each in self.queues]
+        batched = [each.queue.name for each in self._stacks if each.batching]
         check_alone([each.name for each in self.queues], pool, batched)
         self._strict = strict
         self._watches = pool == "thread"  # processes are watched where they are
@@ -92,13 +96,13 @@ class Consumer(Running):
 
     @property
     def handler(self) -> Callable[[Message], Any]:
-        """What is called with each message; of several queues, with those of the first."""
-        return self._handlings[0].handler
+        """What is called with each message; of several queues, the first's."""
+        return self._stacks[0].handler
 
     @property
     def batching(self) -> Batching[Message] | None:
         """How messages are handled together; None without a batch handler."""
-        return self._handlings[0].batching
+        return self._stacks[0].batching
 
     @property
     def _labels(self) -> dict[str, str]:
@@ -106,7 +110,7 @@ class Consumer(Running):
 
     @property
     def overran(self) -> int:
-        return self._overtime.count if self._overtime else 0
+        return self._time_limit.count if self._time_limit else 0
 
     def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
         """Consume until `stop`, SIGTERM or SIGINT; then finish what runs, and hand back what has not started.
@@ -126,24 +130,41 @@ class Consumer(Running):
         """
         if max_messages is not None:
             check_limit(max_messages, "max_messages", most=10**12)
-        return self._run(self._new_loop(burst, max_messages))
+        return self._run(self._new_run(burst, max_messages))
 
     def drain(self) -> int:
         """Handle all that is due, and what becomes due meanwhile; return how many deliveries that took."""
         return self.run(burst=True)
 
-    def _new_loop(self, burst: bool = False, most: int | None = None) -> Loop | Lanes:
+    def _new_run(self, burst: bool = False, most: int | None = None) -> Driver | MultiQueueRun:
         self._check_idle()
-        loop: Loop | Lanes
+        run: Driver | MultiQueueRun
         if len(self.queues) == 1:
-            loop = Loop(self.queue, partial(self._handlings[0].hire, burst), self.name, burst, most)
+            run = self._alone(burst, most)
         else:
-            handlers = [each.handler for each in self._handlings]
-            served = list(map(Served, self.queues, self._weights, handlers))
-            loop = Lanes(served, self._concurrency, self._strict, self.name, burst, most)
-        loop.connect()
-        self._loop, self._this_grace = loop, None
-        return loop
+            run = MultiQueueRun(self._one_of_several, self._concurrency, self._weights, self._strict, burst, most)
+        self._connect(run)
+        return run
+
+    def _alone(self, burst: bool, most: int | None) -> Driver:
+        queue, signal = self.queue, WakeSignal()
+        leases = LeaseKeeper[Message](queue._context)
+        pool = self._stacks[0].make_pool(burst, leases.stands, signal.wake_waiting)
+        engine = self._engine(queue, leases, pool, WholeShare(burst), most)
+        return Driver(engine, pool, queue._executor, signal)
+
+    def _one_of_several(self, number: int, lane: QueueLane[Message], signal: WakeSignal) -> Driver:
+        queue = self.queues[number]
+        leases = LeaseKeeper[Message](queue._context)
+        pool, dispatched = self._stacks[number].make_dispatched(lane, leases.stands, signal.wake_waiting)
+        engine = self._engine(queue, leases, dispatched, lane, None)
+        return Driver(engine, pool, queue._executor, signal)
+
+    def _engine(
+        self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
+    ) -> ConsumerEngine[Message]:
+        prepared = queue.handlers.crons.prepared
+        return ConsumerEngine(queue._context, Message, leases, pool, self.name, share, most, prepared)
 
     def _watching(self) -> AbstractContextManager[object]:
-        return self._overtime.watching() if self._overtime and self._watches else nullcontext()
+        return self._time_limit.watching() if self._time_limit and self._watches else nullcontext()

@@ -1,3 +1,4 @@
+# Made from delayq/aio/doctor.py by `make faces`: change that file.
 """The doctor: whether a queue, live, keeps its promises, and what can be repaired.
 
 report = examine(Queue("emails"))
@@ -9,17 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from delayq.operations import examining
-from delayq.operations.findings import Finding, Step
-from delayq.operations.report import Report
-from delayq.operations.servers import Server
+from delayq.operations.doctor import examine as operation
+from delayq.operations.doctor.finding import Finding, Step
+from delayq.operations.doctor.report import Report, silent
+from delayq.operations.doctor.server import ServerHealth
 from delayq.queue import Queue
 
-__all__ = ["Finding", "Report", "Server", "Step", "examine"]
-
-
-def silent(step: Step) -> None:
-    """Tell nobody of a step."""
+__all__ = ["Finding", "Report", "ServerHealth", "Step", "examine"]
 
 
 def examine(queue: Queue, repair: bool = False, on_step: Callable[[Step], None] = silent) -> Report:
@@ -36,4 +33,4 @@ def examine(queue: Queue, repair: bool = False, on_step: Callable[[Step], None] 
     Raises:
         ServerError: also in the middle; what was repaired until then stays so.
     """
-    return queue.connection.do(examining.examine(queue.core, repair, on_step))
+    return queue.execute(operation.examine, repair, on_step)

@@ -1,108 +1,42 @@
-"""The ledger of a queue: what became of its messages, one entry a transition, when it is switched on."""
+# Made from delayq/aio/ledger.py by `make faces`: change that file.
+"""The ledger of a queue as a topic: read it, let groups follow it, trim it."""
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-import re
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
-import msgspec
-
-from delayq.errors import InvalidInput
-from delayq.times import MAX_TIME_MS, from_ms
-
-FIELDS = ("id", "event", "at", "attempt", "due", "late", "consumer", "reason")
-"""Of an entry: always these first, in this order."""
-
-_NUMBER = re.compile(r"-?\d{1,16}(\.\d+)?|-?inf", re.ASCII)
-_WORD = re.compile(r"[a-z][a-z_]{0,63}", re.ASCII)
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.topics.ledger_context import LedgerContext, refuse_to_publish
+from delayq.runtime.receive_wait import TopicWaits
+from delayq.topic import Topic
+from delayq.transport.executor import Executor
 
 
-class _Entry(Protocol):
-    """A record of the ledger, as its topic reads it."""
+class Ledger(Topic):
+    """`Queue.events`: a record for each entry of the ledger, of which `Event.of` makes an Event.
 
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def fields(self) -> Sequence[bytes]: ...
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One transition of a message.
+    It has the queue's connection and shards, and the queue's scripts write it. They also drop the oldest entries: those
+    that a group has not acked, too.
 
     Attributes:
-        id: of the message.
-        event: what happened: sent, promoted, delivered, acked, nacked, lease_lost, released, held_back, died, expired,
-            cancelled, rescheduled, replaced, requeued, purged or repaired, each counted in `QueueStats`.
-        at: when, by the clock of the queue.
-        attempt: the number of the delivery, from 1; None where none is meant.
-        due_at: when the message was due, or is due next; None where it is not.
-        late: seconds after that at which it was promoted or delivered, else None.
-        consumer: who was handed it; of delivered.
-        reason: the error of nacked, why it died, and the like.
-        entry: the id of the entry in the ledger.
+        queue: the name of the queue.
     """
 
-    id: str
-    event: str
-    at: dt.datetime
-    attempt: int | None = None
-    due_at: dt.datetime | None = None
-    late: float | None = None
-    consumer: str | None = None
-    reason: str | None = None
-    entry: str
+    def __init__(self, queue: QueueContext, executor: Executor) -> None:
+        self.queue = queue.name
+        self._context = LedgerContext(queue)
+        self.name = self._context.name
+        self._executor = executor
+        self._waits = TopicWaits(self._context, executor)
 
-    @classmethod
-    def of(cls, record: _Entry) -> Event:
-        """Return what a record of the ledger (`Queue.events`) tells.
+    def close(self) -> None:
+        """Close the connections that wait for what comes; the queue's own stays open."""
+        self._waits.close()
 
-        Raises:
-            InvalidInput: another program has appended it.
-        """
-        event = read(record.id, record.fields)
-        if event is None:
-            raise InvalidInput(f"record {record.id} is no entry of a ledger: another program has appended it")
-        return event
+    def publish(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise InvalidInput: the queue itself writes its ledger."""
+        refuse_to_publish(self.queue)
 
-
-def read(entry: str, fields: Sequence[Any]) -> Event | None:
-    """Read an entry of the ledger: names and values as bytes; None for one that is not as delayq writes it."""
-    names = [_text(name) for name in fields[: 2 * len(FIELDS) : 2]]
-    if tuple(names) != FIELDS or len(fields) % 2:
-        return None
-    told = {name: _text(value) for name, value in zip(names, fields[1::2], strict=False)}
-    try:
-        at, attempt, due, late = (_number(told[name]) for name in ("at", "attempt", "due", "late"))
-    except ValueError:
-        return None
-    if at is None or not 0 <= at <= MAX_TIME_MS or not told["id"] or not _WORD.fullmatch(told["event"]):
-        return None
-    if any(number is not None and not math.isfinite(number) for number in (attempt, late)):
-        return None
-    return Event(
-        id=bytes(fields[1]).decode("utf-8", "surrogateescape"),
-        event=told["event"],
-        at=from_ms(at),
-        attempt=None if attempt is None else int(attempt),
-        due_at=None if due is None else from_ms(due),
-        late=None if late is None else late / 1000,
-        consumer=told["consumer"] or None,
-        reason=told["reason"] or None,
-        entry=entry,
-    )
-
-
-def _text(value: Any) -> str:
-    return bytes(value).decode(errors="replace")
-
-
-def _number(text: str) -> float | None:
-    if not text:
-        return None
-    if not _NUMBER.fullmatch(text):
-        raise ValueError
-    return float(text)
+    def publish_many(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise InvalidInput: the queue itself writes its ledger."""
+        refuse_to_publish(self.queue)

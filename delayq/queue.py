@@ -1,65 +1,64 @@
+# Made from delayq/aio/queue.py by `make faces`: change that file.
 """A queue: sending, pull-style receiving, and the calls of its keepers."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import datetime as dt
 import os
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from msgspec import UNSET
 
-from delayq.backoff import Backoff, exponential
-from delayq.batch import BatchHandler, check_kind, check_sizes
-from delayq.connecting import check_client, connect
-from delayq.connection import Client, Connection
-from delayq.crew import ConsumerInfo
-from delayq.cron import CronHandlers
-from delayq.dead import DeadLetters
-from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
+from delayq.dead_letters import DeadLetters
 from delayq.errors import DelayqError
-from delayq.events import Ledger
-from delayq.info import MessageInfo
-from delayq.keys import State
-from delayq.lake.far import Far
-from delayq.lake.plans import steps
-from delayq.ledger import Event
-from delayq.limits import Configuration, Count, Events, Rate, changes, wishes
-from delayq.message import Message, OnConflict, Outgoing, SentMessage
-from delayq.middleware import Middleware
-from delayq.names import new_id
+from delayq.ledger import Ledger
+from delayq.model import validation
+from delayq.model.backoff import Backoff, exponential
+from delayq.model.batch_handler import BatchHandler, check_kind, check_sizes
+from delayq.model.configuration import Configuration, Count, Events, Rate, changes, wishes
+from delayq.model.consumer_info import ConsumerInfo
+from delayq.model.delivery import OnConflict, Outgoing, SentMessage
+from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
+from delayq.model.event import Event
+from delayq.model.message import Message
+from delayq.model.message_info import MessageInfo
+from delayq.model.middleware import Middleware
+from delayq.model.occurrence import Missed
+from delayq.model.outcome import Outcome, check_handler
+from delayq.model.placement import State
+from delayq.model.queue_stats import QueueStats, Upcoming
+from delayq.model.sample import Sample
+from delayq.model.typed_payload import adapt
+from delayq.model.units import Seconds, lease_ms, milliseconds
+from delayq.model.validation import new_id
 from delayq.operations import (
-    appearing,
-    claiming,
-    explaining,
-    foreseeing,
-    inspecting,
-    limiting,
-    managing,
+    configure,
+    counts,
+    encode,
+    explain,
+    garbage,
+    inspect,
+    manage,
     paging,
-    recounting,
-    sampling,
-    sealing,
-    sending,
-    settling,
+    presence,
+    send,
+    settle,
 )
-from delayq.operations.core import Core, Settings
+from delayq.operations.message_store import message_store
 from delayq.operations.paging import Page
-from delayq.outbox import Outbox
-from delayq.outcome import Outcome, check_handler
-from delayq.plan import Missed
-from delayq.samples import Sample
+from delayq.operations.queue_context import QueueContext, Settings
+from delayq.protocol.operation import Operation, Program
+from delayq.runtime.handler_registry import HandlerRegistry
+from delayq.runtime.receive_wait import Receiver
+from delayq.runtime.send_coalescer import SendCoalescer
 from delayq.schedules import Schedules
-from delayq.stats import QueueStats, Upcoming
-from delayq.times import Seconds, lease_ms, milliseconds
-from delayq.typed import adapt
-from delayq.waiter import Waiter
+from delayq.transport.executor import Client, Executor
+from delayq.transport.open_client import check_client, connect
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Handler = TypeVar("Handler", bound=Callable[[Any], Any])
 
 
@@ -121,18 +120,17 @@ class Queue:
         retries = backoff or exponential()
         settings = Settings(lease, max_retries, retries, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
-        self.core = Core(name, prefix, shards, settings, clock)
-        self.core.owner = self
-        self.middleware = self.core.middleware = Middleware.of(middleware)
-        self._far = Far.of(self.core, horizon, lake)
-        self.connection = Connection(lambda: connect(url) if redis is None else redis, shared=redis is not None)
-        self.dead = DeadLetters(self.core, self.connection)
-        self.schedules = Schedules(self.core, self.connection)
-        self.events = Ledger(self.core, self.connection)
-        self.cron_handlers = CronHandlers()
-        self.registered_handler: Callable[[Any], Any] | None = None  # or a BatchHandler
-        self._waiters = threading.local()
-        self._outbox = Outbox(self._send_shared)
+        self._context = QueueContext(name, prefix, shards, settings, clock)
+        self._context.queue = self
+        self.middleware = self._context.middleware = Middleware.of(middleware)
+        self.handlers = HandlerRegistry(self.middleware)
+        self._store = message_store(self._context, horizon, lake)
+        self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        self.dead = DeadLetters(self._context, self._executor)
+        self.schedules = Schedules(self._context, self._executor)
+        self.events = Ledger(self._context, self._executor)
+        self._receiver: Receiver[Message] = Receiver(self._context, self._executor, Message)
+        self._coalescer = SendCoalescer(self._send_shared)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -147,36 +145,23 @@ class Queue:
 
     def close(self) -> None:
         """Close the connections that this queue has made; a client that was passed in stays open."""
-        waiter = self._waiters.__dict__.pop("waiter", None)
-        if waiter is not None:
-            waiter.close()
+        self._coalescer.close()
+        self._receiver.close()
         self.events.close()
-        self.connection.close()
+        self._executor.close()
 
-    @contextlib.contextmanager
-    def served_by(self, client: Client, clock: Callable[[], float | str] = str) -> Iterator[None]:
-        """For tests: use another client and clock until the block ends, as if nothing was known of Redis before.
+    def execute(
+        self,
+        operation: Callable[Concatenate[QueueContext, P], Operation[T] | Program[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run one of `delayq.operations` on this queue: ``queue.execute(function, …)``, its context coming first.
 
-        Handlers, schedules and middleware that are registered within are forgotten then. `delayq.testing.in_memory` is
-        made of this.
+        It is for what this class has no method for, as in delayq's own command line and dashboard. What operations
+        there are may change with any version.
         """
-        kept = [(vars(part), dict(vars(part))) for part in (self, self.core, self.connection)]
-        # These are changed in place: what is registered within the block goes into copies.
-        kept += [(vars(part), dict(vars(part))) for part in (self.cron_handlers, self.middleware)]
-        for part in (self.cron_handlers, self.middleware):
-            vars(part).update({name: copy.copy(value) for name, value in vars(part).items()})
-        self._waiters = threading.local()
-        self._far = None
-        self.events = Ledger(self.core, self.connection)
-        self.core.begin(clock)
-        vars(self.connection).update(vars(Connection(lambda: client, shared=True)))
-        try:
-            yield
-        finally:
-            self.close()
-            for now, before in kept:
-                now.clear()
-                now.update(before)
+        return self._executor.execute(operation(self._context, *args, **kwargs))
 
     def send(
         self,
@@ -213,24 +198,23 @@ class Queue:
             headers=headers,
             unique_for=unique_for,
         )
-        sending.check_replicas(wait_replicas)
-        if self._far is not None and self._far.may_take(message):
-            return self.connection.do(steps(self._far.send_many([message], wait_replicas, is_batch=False)))[0]
-        if wait_replicas or self.middleware.has_sends:
-            return self.connection.do(sending.send_many(self.core, [message], wait_replicas, is_batch=False))[0]
-        sealed = sealing.seal_one(self.core, message, new_id())
-        if sealing.may_share(sealed):
-            return self._outbox.send(sealed)
-        return self.connection.do(sending.send_sealed(self.core, [sealed]))[0]
+        send.check_replicas(wait_replicas)
+        if wait_replicas or self.middleware.has_sends or self._store.may_defer(message):
+            sending = self._store.send_many([message], wait_replicas, is_batch=False)
+            [sent] = self._executor.execute(sending)
+            return sent
+        sealed = encode.encode_one(self._context, message, new_id())
+        if encode.may_share(sealed):
+            return self._coalescer.send(sealed)
+        [sent] = self._executor.execute(send.send_sealed(self._context, [sealed]))
+        return sent
 
     def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
         """Send any number of messages, in batches; the results stand in their order.
 
         All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
         """
-        if self._far is not None:
-            return self.connection.do(steps(self._far.send_many(messages, wait_replicas)))
-        return self.connection.do(sending.send_many(self.core, messages, wait_replicas))
+        return self._executor.execute(self._store.send_many(messages, wait_replicas))
 
     def send_delay_msg(
         self, payload: Any, delay: Seconds, retry_count: int | None = None, **options: Any
@@ -255,39 +239,21 @@ class Queue:
         Returns:
             retries first, each side earliest due first; empty when nothing came in time.
         """
-        inspecting.check_limit(max_messages, "max_messages", most=500)
-        leased = lease_ms(self.core.settings.lease if lease is None else lease)
-        deadline = time.monotonic() + milliseconds(wait, "wait") / 1000
-        waiter, asked = self._waiter(), False
-        try:
-            while True:
-                name = waiter.name
-                taking = claiming.claim(self.core, Message, max_messages, leased, recovering=True, consumer=name)
-                batch = self.connection.do(waiter.taking(taking))
-                left = deadline - time.monotonic()
-                if batch.messages or (left <= 0 and not batch.claimed):
-                    return batch.messages
-                if batch.claimed:
-                    continue
-                if not asked:
-                    waiter.begin(left, batch.held)  # and look once more: it counts what falls due from now on
-                else:
-                    waiter.wait(left)
-                asked = not asked
-        finally:
-            waiter.end()
+        validation.check_limit(max_messages, "max_messages", most=500)
+        leased = lease_ms(self._context.settings.lease if lease is None else lease)
+        return self._receiver.receive(max_messages, leased, milliseconds(wait, "wait") / 1000)
 
     def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
         """Settle messages as done, in one round trip; False where the receipt was stale."""
-        return self.connection.do(settling.ack(self.core, messages, Message))
+        return self._executor.execute(settle.ack(self._context, messages, Message))
 
     def settle(self, message: Message, outcome: Outcome) -> None:
         """Settle one delivery; raises StaleReceipt when it is no longer ours."""
-        self.connection.do(settling.settle_one(self.core, message, outcome))
+        self._executor.execute(settle.settle_one(self._context, message, outcome))
 
     def extend(self, message: Message, seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raises StaleReceipt when it is no longer ours."""
-        self.connection.do(settling.extend(self.core, message, seconds))
+        self._executor.execute(settle.extend(self._context, message, seconds))
 
     def handler(self, function: Handler) -> Handler:
         """Register the function that a `Consumer` of this queue calls for each message (a decorator).
@@ -304,8 +270,8 @@ class Queue:
                 `batch_handler`.
         """
         check_handler(function)
-        check_kind(self.registered_handler, self.name, is_batch=False)
-        self.registered_handler = adapt(function)
+        check_kind(self.handlers.main, self.name, is_batch=False)
+        self.handlers.main = adapt(function)
         return function
 
     @overload
@@ -339,8 +305,8 @@ class Queue:
 
         def register(function: Handler) -> Handler:
             check_handler(function)
-            check_kind(self.registered_handler, self.name, is_batch=True)
-            self.registered_handler = BatchHandler.of(function, max_messages, max_wait)
+            check_kind(self.handlers.main, self.name, is_batch=True)
+            self.handlers.main = BatchHandler.of(function, max_messages, max_wait)
             return function
 
         return register if function is None else register(function)
@@ -368,32 +334,26 @@ class Queue:
         Raises:
             InvalidInput: naming what is wrong.
         """
-        return self.cron_handlers.registering(
-            self.core, check_handler, when, name, timezone, missed, grace, payload, max_retries, headers
+        return self.handlers.crons.registering(
+            self._context, check_handler, when, name, timezone, missed, grace, payload, max_retries, headers
         )
 
-    def cancel(self, id: str) -> managing.Cancelled:
+    def cancel(self, id: str) -> manage.Cancelled:
         """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
-        if self._far is not None:
-            return self.connection.do(steps(self._far.cancel(id)))
-        return self.connection.do(managing.cancel(self.core, id))
+        return self._executor.execute(self._store.cancel(id))
 
     def reschedule(
         self,
         id: str,
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
-    ) -> managing.Rescheduled:
+    ) -> manage.Rescheduled:
         """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
-        if self._far is not None:
-            return self.connection.do(steps(self._far.reschedule(id, delay, at)))
-        return self.connection.do(managing.reschedule(self.core, id, delay, at))
+        return self._executor.execute(self._store.reschedule(id, delay, at))
 
     def get(self, id: str) -> MessageInfo | None:
         """Return what is known of a message; None when there is none (any more)."""
-        if self._far is not None:
-            return self.connection.do(steps(self._far.get(id)))
-        return self.connection.do(inspecting.get(self.core, id))
+        return self._executor.execute(self._store.get(id))
 
     def why(self, id: str) -> str:
         """Say in one sentence why a message has not been delivered, or what became of it.
@@ -401,9 +361,7 @@ class Queue:
         It is not due; or it is, but the queue is paused, a limit holds it back, others are due earlier, or there is no
         consumer; it runs; it waits for its next attempt; it is dead; or it is gone: how, only the ledger tells.
         """
-        if self._far is not None:
-            return self.connection.do(steps(self._far.why(id)))
-        return self.connection.do(explaining.why(self.core, id))
+        return self._executor.execute(self._store.why(id))
 
     def history(self, id: str) -> list[Event]:
         """Return what became of a message, oldest first, as far as the ledger tells (`configure`); gone ones included.
@@ -411,11 +369,11 @@ class Queue:
         Of an id that was used again, it tells of all messages that had it. Without a ledger, or of an id that is not in
         it (any more), nothing is told: the list is empty. All of the ledger is looked through, 500 entries a call.
         """
-        return self.connection.do(recounting.history(self.core, id))
+        return self._executor.execute(explain.history(self._context, id))
 
     def peek(self, state: State = "pending", limit: int = 10) -> list[MessageInfo]:
         """Look at up to `limit` (1 to 1,000,000) messages of a state, lowest score first, without taking them."""
-        return self.connection.do(inspecting.peek(self.core, state, limit))
+        return self._executor.execute(inspect.peek(self._context, state, limit))
 
     def page(
         self,
@@ -434,15 +392,19 @@ class Queue:
             limit: 1 to 500 messages.
             largest: bytes; of a message that takes more in Redis the payload, headers and the like are not read.
         """
-        return self.connection.do(paging.page(self.core, state, after, before, limit, largest))
+        return self._executor.execute(paging.page(self._context, state, after, before, limit, largest))
+
+    def wish(self, *, events: bool) -> None:
+        """Keep a ledger from the first use on, or keep none, unless this queue was made with another `events`."""
+        self._context.wish(events)
 
     def pause(self) -> None:
         """Hand out nothing until `resume`; sending goes on, and what runs is finished."""
-        self.connection.do(managing.pause(self.core))
+        self._executor.execute(manage.pause(self._context))
 
     def resume(self) -> None:
         """Hand out messages again."""
-        self.connection.do(managing.resume(self.core))
+        self._executor.execute(manage.resume(self._context))
 
     def configure(
         self,
@@ -469,7 +431,9 @@ class Queue:
         Raises:
             InvalidInput: naming the argument, or limits of a queue with shards; nothing was changed.
         """
-        self.connection.do(limiting.configure(self.core, changes(rate, concurrency, concurrency_per_key, events)))
+        self._executor.execute(
+            configure.configure(self._context, changes(rate, concurrency, concurrency_per_key, events))
+        )
 
     def configuration(self) -> Configuration:
         """Return what holds for all that use the queue.
@@ -477,26 +441,26 @@ class Queue:
         Raises:
             ServerError: it cannot be asked.
         """
-        return self.connection.do(limiting.configuration(self.core))
+        return self._executor.execute(configure.configuration(self._context))
 
     def purge(self, state: State | None = None) -> int:
         """Discard what is in a state now (pending, ready, retry or dead; all of these when None); return how many."""
-        return self.connection.do(managing.purge(self.core, managing.PURGEABLE if state is None else [state]))
+        return self._executor.execute(manage.purge(self._context, manage.PURGEABLE if state is None else [state]))
 
     def collect_garbage(self) -> int:
         """Delete the payloads of discarded messages, as consumers do all the time; return how many."""
-        return self.connection.do(managing.collect(self.core))
+        return self._executor.execute(garbage.collect(self._context))
 
     def stats(self) -> QueueStats:
         """Count everything."""
-        return self.connection.do(inspecting.stats(self.core))
+        return self._executor.execute(inspect.stats(self._context))
 
     def sample(self) -> bool:
         """Keep the counts of this minute for `samples`, unless they are kept; return whether they were not.
 
         Consumers do so all the time: it is for who watches a queue that may have none.
         """
-        return self.connection.do(sampling.sample(self.core))
+        return self._executor.execute(counts.sample(self._context))
 
     def samples(self, since: dt.datetime | None = None) -> list[Sample]:
         """Return what was counted of the queue, oldest first: every minute of the last hour, and every ten of the day.
@@ -507,11 +471,11 @@ class Queue:
         Raises:
             InvalidTime: `since` is naive, or no datetime.
         """
-        return self.connection.do(sampling.samples(self.core, since))
+        return self._executor.execute(counts.samples(self._context, since))
 
     def consumers(self) -> list[ConsumerInfo]:
         """Return the consumers that were seen within the last hour and have not ended in good order, by name."""
-        return self.connection.do(appearing.consumers(self.core))
+        return self._executor.execute(presence.consumers(self._context))
 
     def upcoming(self, window: Seconds = 3600, bucket: Seconds = 300) -> list[Upcoming]:
         """Count what falls due within `window` from now, in buckets: seconds or timedeltas, 1 to 500 buckets.
@@ -522,13 +486,7 @@ class Queue:
         Raises:
             InvalidInput: a time is out of range, or there would be more buckets.
         """
-        return self.connection.do(foreseeing.upcoming(self.core, window, bucket))
+        return self._executor.execute(counts.upcoming(self._context, window, bucket))
 
-    def _send_shared(self, sealed: Sequence[sealing.Sealed]) -> Sequence[SentMessage | DelayqError]:
-        return self.connection.do(sending.send_shared(self.core, sealed))
-
-    def _waiter(self) -> Waiter:
-        waiter: Waiter | None = getattr(self._waiters, "waiter", None)
-        if waiter is None:
-            waiter = self._waiters.waiter = Waiter(self.core, self.connection)
-        return waiter
+    def _send_shared(self, sealed: Sequence[encode.EncodedMessage]) -> Sequence[SentMessage | DelayqError]:
+        return self._executor.execute(send.send_shared(self._context, sealed))

@@ -1,17 +1,18 @@
+# Made from delayq/aio/schedules.py by `make faces`: change that file.
 """The schedules of a queue."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from delayq.connection import Connection
-from delayq.envelope import Headers
-from delayq.message import SentMessage
-from delayq.operations import scheduling
-from delayq.operations.core import Core
-from delayq.plan import Missed, make_plan
-from delayq.schedule import Schedule, Slot
-from delayq.times import Seconds
+from delayq.model.delivery import SentMessage
+from delayq.model.envelope import Headers
+from delayq.model.occurrence import Missed, make_plan
+from delayq.model.schedule import Schedule, Slot
+from delayq.model.units import Seconds
+from delayq.operations import schedules
+from delayq.operations.queue_context import QueueContext
+from delayq.transport.executor import Executor
 
 
 class Schedules:
@@ -21,9 +22,9 @@ class Schedules:
     it sends the one after that. So each slot is sent once, however many consumers there are.
     """
 
-    def __init__(self, core: Core, connection: Connection) -> None:
-        self._core = core
-        self._connection = connection
+    def __init__(self, context: QueueContext, executor: Executor) -> None:
+        self._context = context
+        self._executor = executor
 
     def add(
         self,
@@ -55,24 +56,26 @@ class Schedules:
             InvalidInput: naming what is wrong; nothing was changed.
         """
         plan = make_plan(when, timezone, missed, grace, own=False)
-        adding = scheduling.add(self._core, scheduling.prepare(self._core, name, plan, payload, max_retries, headers))
-        return self._connection.do(adding)
+        adding = schedules.add(
+            self._context, schedules.prepare(self._context, name, plan, payload, max_retries, headers)
+        )
+        return self._executor.execute(adding)
 
     def get(self, name: str) -> Schedule | None:
         """Return what is known of a schedule; None when there is none."""
-        return self._connection.do(scheduling.get(self._core, name))
+        return self._executor.execute(schedules.get(self._context, name))
 
     def pause(self, name: str) -> bool:
         """Let a schedule rest: its waiting occurrence is withdrawn. False when there is no such schedule."""
-        return self._connection.do(scheduling.pause(self._core, name))
+        return self._executor.execute(schedules.pause(self._context, name))
 
     def resume(self, name: str) -> bool:
         """Let a schedule go on with its next slot from now; what it missed in its pause stays so."""
-        return self._connection.do(scheduling.resume(self._core, name))
+        return self._executor.execute(schedules.resume(self._context, name))
 
     def remove(self, name: str) -> bool:
         """Forget a schedule with its waiting occurrence; one that runs is finished. False when there was none."""
-        return self._connection.do(scheduling.remove(self._core, name))
+        return self._executor.execute(schedules.remove(self._context, name))
 
     def run_now(self, name: str) -> SentMessage:
         """Send an occurrence out of turn, also of a schedule that is paused; its slots stay as they are.
@@ -80,7 +83,7 @@ class Schedules:
         Raises:
             InvalidInput: there is no such schedule.
         """
-        return self._connection.do(scheduling.run_now(self._core, name))
+        return self._executor.execute(schedules.run_now(self._context, name))
 
     def next(self, n: int = 5, name: str | None = None) -> list[Slot]:
         """Return the next `n` (1 to 100,000) slots, of one schedule or of all that are not paused, earliest first.
@@ -91,8 +94,8 @@ class Schedules:
         Raises:
             InvalidInput: there is no such schedule.
         """
-        return self._connection.do(scheduling.upcoming(self._core, n, name))
+        return self._executor.execute(schedules.upcoming(self._context, n, name))
 
     def list(self) -> list[Schedule]:
         """Return all schedules, by name."""
-        return self._connection.do(scheduling.list_all(self._core))
+        return self._executor.execute(schedules.list_all(self._context))

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from delayq import __version__
-from delayq.message import Delivery, Outgoing
-from delayq.middleware import Middleware, Sending
-from delayq.outcome import error_text
-from delayq.topics.record import Record
+from delayq.model.delivery import Delivery, Outgoing
+from delayq.model.middleware import Middleware, Sending
+from delayq.model.outcome import error_text
+from delayq.model.record import Record
 
 try:
     from opentelemetry import context, propagate, trace

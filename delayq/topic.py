@@ -1,26 +1,30 @@
+# Made from delayq/aio/topic.py by `make faces`: change that file.
 """A topic: what is published to it, each of its groups gets."""
 
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from delayq.connecting import check_client, connect
-from delayq.connection import Client, Connection
-from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
-from delayq.group import Group
-from delayq.listener import Listener
-from delayq.times import Seconds, milliseconds
-from delayq.topics import grouping, publishing, reading, trimming
-from delayq.topics.core import TopicCore, TopicSettings
-from delayq.topics.keys import TopicKeys
-from delayq.topics.positions import Position
-from delayq.topics.publishing import NewRecord
-from delayq.topics.record import GroupInfo, Published, Record, Trimmed
+from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
+from delayq.model.positions import Position
+from delayq.model.record import GroupInfo, Published, Record, Trimmed
+from delayq.model.units import Seconds, milliseconds
+from delayq.operations.topics import group_admin, publish, read, trim
+from delayq.operations.topics.publish import NewRecord
+from delayq.operations.topics.topic_context import TopicContext, TopicSettings
+from delayq.protocol.operation import Operation, Program
+from delayq.protocol.topic_keys import TopicKeys
+from delayq.runtime.receive_wait import TopicWait, TopicWaits
+from delayq.topic_group import Group
+from delayq.transport.executor import Client, Executor
+from delayq.transport.open_client import check_client, connect
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Topic:
@@ -61,9 +65,11 @@ class Topic:
         check_client(url, redis)
         settings = TopicSettings(max_length, exact, max_payload)
         self.name = name
-        self.core = TopicCore(name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock)
-        self.connection = Connection(lambda: connect(url) if redis is None else redis, shared=redis is not None)
-        self._listeners = threading.local()
+        self._context = TopicContext(
+            name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock
+        )
+        self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        self._waits = TopicWaits(self._context, self._executor)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"
@@ -78,10 +84,21 @@ class Topic:
 
     def close(self) -> None:
         """Close the connections that this topic has made; a client that was passed in stays open."""
-        listener = self._listeners.__dict__.pop("listener", None)
-        if listener is not None:
-            listener.close()
-        self.connection.close()
+        self._waits.close()
+        self._executor.close()
+
+    def execute(
+        self,
+        operation: Callable[Concatenate[TopicContext, P], Operation[T] | Program[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run one of `delayq.operations` on this topic: ``topic.execute(function, …)``, its context coming first.
+
+        It is for what this class has no method for, as in delayq's own command line and dashboard. What operations
+        there are may change with any version.
+        """
+        return self._executor.execute(operation(self._context, *args, **kwargs))
 
     def publish(
         self,
@@ -106,7 +123,8 @@ class Topic:
             RecordOrder: `id` does not come after the last record's; nothing was stored.
         """
         record = NewRecord(payload, delay=delay, at=at, id=id, key=key, headers=headers)
-        return self.connection.do(publishing.publish(self.core, [record], max_length, exact))[0]
+        [published] = self._executor.execute(publish.publish(self._context, [record], max_length, exact))
+        return published
 
     def publish_many(
         self, records: Iterable[NewRecord], *, max_length: int | None = None, exact: bool | None = None
@@ -115,11 +133,11 @@ class Topic:
 
         All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
         """
-        return self.connection.do(publishing.publish(self.core, records, max_length, exact))
+        return self._executor.execute(publish.publish(self._context, records, max_length, exact))
 
     def cancel(self, id: str) -> bool:
         """Withdraw a record that waits for its time, by the id that `publish` has returned; whether it still waited."""
-        return self.connection.do(publishing.withdraw(self.core, id))
+        return self._executor.execute(publish.cancel(self._context, id))
 
     def range(
         self, start: Position = "-", end: Position = "+", count: int = 100, reverse: bool = False
@@ -131,13 +149,13 @@ class Topic:
             end: "+" for the last one, or as `start`.
             reverse: from the end to the start.
         """
-        self.connection.do(publishing.append_due(self.core))
-        return self.connection.do(reading.records_range(self.core, start, end, count, reverse))
+        self._executor.execute(publish.append_due(self._context))
+        return self._executor.execute(read.records_range(self._context, start, end, count, reverse))
 
     def length(self) -> int:
         """Count the records."""
-        self.connection.do(publishing.append_due(self.core))
-        return self.connection.do(reading.length(self.core))
+        self._executor.execute(publish.append_due(self._context))
+        return self._executor.execute(read.length(self._context))
 
     def tail(self, start: Position = "$", wait: Seconds | None = None) -> Iterator[Record]:
         """Yield records as they come, for ever, or until none has come for `wait`.
@@ -147,24 +165,26 @@ class Topic:
             wait: seconds (0 or more) or a timedelta.
         """
         patience = None if wait is None else milliseconds(wait, "wait") / 1000
-        place = reading.Tail(self.core, start)
-        self.connection.do(place.begin())
-        listener = Listener(self.core, self.connection)
+        place = read.Tail(self._context, start)
+        self._executor.execute(place.begin())
+        waiting = TopicWait(self._context, self._executor)
         try:
             since = time.monotonic()
             while True:
-                if found := self.connection.do(place.more()):
+                if found := self._executor.execute(place.more()):
                     yield from found
                     since = time.monotonic()
                     continue
                 left = FOR_EVER if patience is None else since + patience - time.monotonic()
                 if left <= 0:
                     return
-                listener.wait(place.seen, left)
+                waiting.wait(place.seen, left)
         finally:
-            listener.close()
+            waiting.close()
 
-    def group(self, name: str, start: Position = "$", *, max_deliveries: int | None = None) -> Group:
+    def group(
+        self, name: str, start: Position = "$", *, max_deliveries: int | None = None, create: bool = True
+    ) -> Group:
         """Return a group of this topic, made if it is missing.
 
         Args:
@@ -172,14 +192,16 @@ class Topic:
             start: where a new one begins: "$" with what comes from now on, "0" with all there is, behind an id, or at
                 an aware datetime. One that exists goes on where it is.
             max_deliveries: of a record, 1 or more: then it is a dead letter of the group; None for any number.
+            create: False leaves one that is missing so: its calls raise UnknownGroup.
         """
-        group = Group(self.core, self.connection, self._wait, name, max_deliveries)
-        self.connection.do(grouping.make(self.core, name, start))
+        group = Group(self._context, self._executor, self._waits.wait, name, max_deliveries)
+        if create:
+            self._executor.execute(group_admin.make(self._context, name, start))
         return group
 
     def groups(self) -> list[GroupInfo]:
         """List the groups, by name."""
-        return self.connection.do(grouping.groups(self.core))
+        return self._executor.execute(group_admin.groups(self._context))
 
     def trim(self, *, max_length: int | None = None, min_id: Position | None = None, approximate: bool = True) -> int:
         """Drop the oldest records, acked or not; return how many.
@@ -189,7 +211,7 @@ class Topic:
             min_id: the id, or the time, of the oldest one to keep, instead of `max_length`.
             approximate: keep up to a hundred or so more, at less cost.
         """
-        return self.connection.do(trimming.trim(self.core, max_length, min_id, approximate))
+        return self._executor.execute(trim.trim(self._context, max_length, min_id, approximate))
 
     def delete(self, records: Record | str | Iterable[Record | str]) -> int:
         """Delete single records, acked or not; return how many were there.
@@ -197,25 +219,18 @@ class Topic:
         Args:
             records: one or several, as they were read, or their ids (in a topic of a single shard).
         """
-        return self.connection.do(trimming.delete(self.core, records))
+        return self._executor.execute(trim.delete(self._context, records))
 
     def trim_acked(self) -> Trimmed:
         """Drop the records that every group has acknowledged; return how many, and which group keeps the others.
 
         A topic without a group keeps all: nobody has acknowledged anything.
         """
-        return self.connection.do(trimming.trim_acked(self.core))
+        return self._executor.execute(trim.trim_acked(self._context))
 
     def shrink_by_last_size(self) -> int:
         """Drop what was there at the last call already, acked or not; return how many records."""
-        return self.connection.do(trimming.shrink(self.core))
-
-    def _wait(self, lasts: list[str], seconds: float) -> None:
-        """Return when there may be a record behind one of `lasts`, after `seconds` at the latest; for groups."""
-        listener: Listener | None = getattr(self._listeners, "listener", None)
-        if listener is None:
-            listener = self._listeners.listener = Listener(self.core, self.connection)
-        listener.wait(lasts, seconds)
+        return self._executor.execute(trim.shrink(self._context))
 
 
 FOR_EVER = 365 * 86400.0  # seconds

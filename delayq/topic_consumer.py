@@ -1,31 +1,32 @@
+# Made from delayq/aio/topic_consumer.py by `make faces`: change that file.
 """The consumer of topics: runs a handler on the records of one of a topic's groups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
-from delayq.backoff import Backoff, exponential
 from delayq.errors import InvalidInput
-from delayq.group import Group
-from delayq.handling import surrounded
-from delayq.member import Member
-from delayq.middleware import Middleware
-from delayq.names import check_group_name
-from delayq.operations.inspecting import check_limit
-from delayq.outcome import check_handler
-from delayq.overtime import Overtime
-from delayq.running import Running
-from delayq.times import Seconds, lease_ms
-from delayq.topic_loop import TopicLoop
-from delayq.topics.record import Record
-from delayq.typed import adapt
-from delayq.workers import Workers
+from delayq.model.backoff import Backoff, exponential
+from delayq.model.middleware import Middleware
+from delayq.model.outcome import check_handler
+from delayq.model.record import Record
+from delayq.model.typed_payload import adapt
+from delayq.model.units import Seconds, lease_ms
+from delayq.model.validation import check_group_name, check_limit
+from delayq.operations.topics.dead_letters import REQUEUED
+from delayq.runtime.driver import Driver, WakeSignal
+from delayq.runtime.group_member import GroupMember
+from delayq.runtime.handler_stack import make_single_pool, surrounded
+from delayq.runtime.lifecycle import Lifecycle
+from delayq.runtime.record_leases import RecordLeases
+from delayq.runtime.time_limit import TimeLimit
+from delayq.runtime.topic_engine import TopicEngine
+from delayq.topic_group import Group
 
 
-class TopicConsumer(Running):
+class TopicConsumer(Lifecycle):
     """Takes the records of a topic for one of its groups, and runs a handler on each.
 
     It outlives the handler's exceptions and the server's restarts. What a member of the group held that died is taken
@@ -35,9 +36,10 @@ class TopicConsumer(Running):
     Args:
         group: what `Topic.group` returns. Its topic is to be closed after the consumer has ended.
         handler: is called with each `Record`, or with its payload if it is annotated with that one's type (see
-            `Queue.handler`), on a thread. When it returns, the record is acked. False, or what it raises, has the
-            record handled again after the backoff, and makes it a dead letter of the group when this was delivery
-            number `max_deliveries` of the group. Reject makes it one at once, RetryAfter sets the wait.
+            `Queue.handler`); on a thread. When it returns, the
+            record is acked. False, or what it raises, has the record handled again after the backoff, and makes it
+            a dead letter of the group when this was delivery number `max_deliveries` of the group. Reject makes it
+            one at once, RetryAfter sets the wait.
         concurrency: handlers that run at the same time: 1 to 10,000.
         ack_timeout: seconds (0.001 to 86,400) or a timedelta until others take over what a consumer that has died held;
             what is held is renewed three times as often.
@@ -83,10 +85,10 @@ class TopicConsumer(Running):
         if name is not None:
             check_group_name(name, "consumer name")
         self.group = group
-        self._overtime = None if timeout is None else Overtime(lease_ms(timeout, "timeout") / 1000)
-        self.handler: Callable[[Record], Any] = surrounded(adapt(handler), Middleware.of(middleware), self._overtime)
+        self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)
+        self.handler: Callable[[Record], Any] = surrounded(adapt(handler), Middleware.of(middleware), self._time_limit)
         super().__init__(name, concurrency, shutdown_timeout)
-        self._member = Member(
+        self._member = GroupMember(
             group.name,
             self.name,
             name is not None,
@@ -115,7 +117,7 @@ class TopicConsumer(Running):
         """
         if max_records is not None:
             check_limit(max_records, "max_records", most=10**12)
-        return self._run(self._new_loop(burst, max_records))
+        return self._run(self._new_run(burst, max_records))
 
     def drain(self) -> int:
         """Handle all that there is, and what comes meanwhile; return how many deliveries that took.
@@ -126,18 +128,20 @@ class TopicConsumer(Running):
 
     @property
     def overran(self) -> int:
-        return self._overtime.count if self._overtime else 0
+        return self._time_limit.count if self._time_limit else 0
 
     def _watching(self) -> AbstractContextManager[object]:
-        return self._overtime.watching() if self._overtime else nullcontext()
+        return self._time_limit.watching() if self._time_limit else nullcontext()
 
     @property
     def _labels(self) -> dict[str, str]:
         return {"topic": self.group.topic, "group": self.group.name, "consumer": self.name}
 
-    def _new_loop(self, burst: bool = False, most: int | None = None) -> TopicLoop:
+    def _new_run(self, burst: bool = False, most: int | None = None) -> Driver:
         self._check_idle()
-        loop = TopicLoop(self.group, self._member, partial(Workers, self.handler, self._concurrency), burst, most)
-        loop.connect()
-        self._loop, self._this_grace = loop, None
-        return loop
+        signal, leases = WakeSignal(), RecordLeases(self._member.ack_timeout)
+        pool = make_single_pool(self.handler, self._concurrency, leases.stands, signal.wake_waiting)
+        engine = TopicEngine(self.group._context, self._member, leases, pool, REQUEUED, burst, most)
+        run = Driver(engine, pool, self.group._executor, signal)
+        self._connect(run)
+        return run

@@ -1,1 +1,1 @@
-"""The Lua scripts, one state transition each; ``delayq.scripts`` has a typed method for every one."""
+"""The Lua scripts, one state transition each; ``delayq.protocol.queue_commands`` has a typed method for every one."""

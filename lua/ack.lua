@@ -2,7 +2,7 @@
 --
 -- State    unack -> (gone)
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
--- KEYS[2]  attempts   hash  id -> past.released.forgiven.lost
+-- KEYS[2]  attempts   hash  id -> past.released.attempts_reset.lost
 -- KEYS[3]  errors     hash  id -> the last error
 -- KEYS[4]  cancelled  set   ids in flight that must not be retried
 -- KEYS[5]  stats      hash

@@ -12,7 +12,7 @@
 -- KEYS[6]  unack      zset    id -> end of the lease, ms
 -- KEYS[7]  retry      zset
 -- KEYS[8]  dead       zset
--- KEYS[9]  attempts   hash    id -> past.released.forgiven.lost
+-- KEYS[9]  attempts   hash    id -> past.released.attempts_reset.lost
 -- KEYS[10] errors     hash
 -- KEYS[11] reasons    hash
 -- KEYS[12] cancelled  set     ids in flight that must not be retried

@@ -5,7 +5,7 @@
 -- State    dead -> pending
 -- KEYS[1]  dead      zset  id -> time of death, ms
 -- KEYS[2]  pending   zset  id -> due, ms
--- KEYS[3]  attempts  hash  id -> past.released.forgiven.lost
+-- KEYS[3]  attempts  hash  id -> past.released.attempts_reset.lost
 -- KEYS[4]  reasons   hash
 -- KEYS[5]  stats     hash
 -- KEYS[6]  bell      list

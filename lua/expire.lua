@@ -3,7 +3,7 @@
 -- State    unack -> garbage
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  garbage    zset  id -> since, ms
--- KEYS[3]  attempts   hash  id -> past.released.forgiven.lost
+-- KEYS[3]  attempts   hash  id -> past.released.attempts_reset.lost
 -- KEYS[4]  errors     hash  id -> the last error
 -- KEYS[5]  cancelled  set   ids in flight that must not be retried
 -- KEYS[6]  stats      hash

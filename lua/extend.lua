@@ -2,7 +2,7 @@
 --
 -- State    unack -> unack
 -- KEYS[1]  unack     zset  id -> end of the lease, ms
--- KEYS[2]  attempts  hash  id -> past.released.forgiven.lost
+-- KEYS[2]  attempts  hash  id -> past.released.attempts_reset.lost
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt

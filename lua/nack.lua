@@ -4,7 +4,7 @@
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  retry      zset  id -> time of the next attempt, ms
 -- KEYS[3]  garbage    zset
--- KEYS[4]  attempts   hash  id -> past.released.forgiven.lost
+-- KEYS[4]  attempts   hash  id -> past.released.attempts_reset.lost
 -- KEYS[5]  errors     hash  id -> the last error
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
@@ -25,13 +25,13 @@ local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local before = head(KEYS[2]) -- also fails, before the first write, when the key was overwritten
 local note = ledger(KEYS[9], KEYS[10], now)
-local past, released, forgiven, lost = deliveries(stored)
+local past, released, attempts_reset, lost = deliveries(stored)
 local due = due_time(ARGV[4], now, micros)
 redis.call('ZREM', KEYS[1], id)
 redis.call('HINCRBY', KEYS[7], 'nacked', 1)
 if note then note(id, 'nacked', past + 1, due, nil, ARGV[5]) end
 if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7], note) then return -1 end
-keep_deliveries(KEYS[4], id, past + 1, released, forgiven, lost)
+keep_deliveries(KEYS[4], id, past + 1, released, attempts_reset, lost)
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
 redis.call('ZADD', KEYS[2], due, id)
 if due < before then ring(KEYS[8]) end

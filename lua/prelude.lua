@@ -56,15 +56,15 @@ local function ring(bell)
 end
 
 -- What is known of a message's earlier deliveries: how many counted, how many were handed back uncounted, how many
--- of the counted ones a requeue has forgiven, and how many of those since then lost their lease. It is stored only
+-- of the counted ones a requeue has attempts_reset, and how many of those since then lost their lease. It is stored only
 -- once there is something to tell.
 local FRESH = '0.0.0.0'
 
 local function deliveries(stored)
   if not stored then return 0, 0, 0, 0 end
-  local past, released, forgiven, lost = string.match(stored, '^(%d+)%.(%d+)%.(%d+)%.(%d+)$')
+  local past, released, attempts_reset, lost = string.match(stored, '^(%d+)%.(%d+)%.(%d+)%.(%d+)$')
   if not past then return 0, 0, 0, 0 end -- another program has overwritten it
-  return tonumber(past), tonumber(released), tonumber(forgiven), tonumber(lost)
+  return tonumber(past), tonumber(released), tonumber(attempts_reset), tonumber(lost)
 end
 
 local function keep_deliveries(attempts, id, ...)

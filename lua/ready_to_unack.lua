@@ -8,7 +8,7 @@
 -- KEYS[1]  ready     zset  id -> due, ms
 -- KEYS[2]  retry     zset  id -> time of the next attempt, ms
 -- KEYS[3]  unack     zset  id -> end of the lease, ms; its fraction is the microsecond of the hand-out
--- KEYS[4]  attempts  hash  id -> past.released.forgiven.lost
+-- KEYS[4]  attempts  hash  id -> past.released.attempts_reset.lost
 -- KEYS[5]  meta      hash
 -- KEYS[6]  stats     hash
 -- KEYS[7]  bell      list
@@ -18,7 +18,7 @@
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
 -- ARGV[3]  lease_ms  1..86400000
 -- ARGV[4]  consumer  its name, for the ledger; '' for none
--- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.forgiven.lost or nil, …}}, retries first, each side
+-- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.attempts_reset.lost or nil, …}}, retries first, each side
 --          earliest first; empty lists when nothing is due or the queue is paused; the last one also while no message
 --          has an earlier delivery. With limits, a fifth: 1 when a limit has left messages behind, else 0
 -- Cost     O(limit log n)

@@ -4,7 +4,7 @@
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  dead       zset  id -> time of death, ms
 -- KEYS[3]  garbage    zset
--- KEYS[4]  attempts   hash  id -> past.released.forgiven.lost
+-- KEYS[4]  attempts   hash  id -> past.released.attempts_reset.lost
 -- KEYS[5]  errors     hash  id -> the last error
 -- KEYS[6]  reasons    hash  id -> why it died
 -- KEYS[7]  cancelled  set   ids in flight that must not be retried
@@ -28,8 +28,8 @@ check_target(KEYS[2])
 local note = ledger(KEYS[9], KEYS[10], now)
 redis.call('ZREM', KEYS[1], id)
 if discard_cancelled(id, now, KEYS[7], KEYS[3], KEYS[4], KEYS[5], KEYS[8], note) then return -1 end
-local past, released, forgiven, lost = deliveries(stored)
-keep_deliveries(KEYS[4], id, past + counted, released + 1 - counted, forgiven, lost)
+local past, released, attempts_reset, lost = deliveries(stored)
+keep_deliveries(KEYS[4], id, past + counted, released + 1 - counted, attempts_reset, lost)
 redis.call('HSET', KEYS[6], id, ARGV[4])
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
 redis.call('ZADD', KEYS[2], now, id)

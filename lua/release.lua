@@ -4,7 +4,7 @@
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  ready      zset  id -> due, ms
 -- KEYS[3]  garbage    zset
--- KEYS[4]  attempts   hash  id -> past.released.forgiven.lost
+-- KEYS[4]  attempts   hash  id -> past.released.attempts_reset.lost
 -- KEYS[5]  errors     hash  id -> the last error
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
@@ -27,13 +27,13 @@ if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OU
 check_target(KEYS[2])
 if ARGV[5] ~= '' then check_target(KEYS[9]) end
 local note = ledger(KEYS[10], KEYS[11], now)
-local past, released, forgiven, lost = deliveries(stored)
+local past, released, attempts_reset, lost = deliveries(stored)
 redis.call('ZREM', KEYS[1], id)
 redis.call('HINCRBY', KEYS[7], 'released', 1)
 if ARGV[5] ~= '' then give_back(KEYS[9], ARGV[5]) end
 if note then note(id, 'released', past + 1, ARGV[4]) end
 if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7], note) then return 0 end
-keep_deliveries(KEYS[4], id, past, released + 1, forgiven, lost)
+keep_deliveries(KEYS[4], id, past, released + 1, attempts_reset, lost)
 redis.call('ZADD', KEYS[2], math.min(now, tonumber(ARGV[4])), id)
 ring(KEYS[8])
 return 1

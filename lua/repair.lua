@@ -10,7 +10,7 @@
 -- KEYS[4]  retry      zset    id -> time of the next attempt, ms
 -- KEYS[5]  dead       zset    id -> time of death, ms
 -- KEYS[6]  garbage    zset    id -> since, ms
--- KEYS[7]  attempts   hash    id -> past.released.forgiven.lost
+-- KEYS[7]  attempts   hash    id -> past.released.attempts_reset.lost
 -- KEYS[8]  errors     hash    id -> the last error
 -- KEYS[9]  reasons    hash    id -> why it died
 -- KEYS[10] cancelled  set     ids in flight that must not be retried

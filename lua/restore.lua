@@ -12,14 +12,14 @@
 -- KEYS[7]  unack     zset
 -- KEYS[8]  retry     zset
 -- KEYS[9]  dead      zset
--- KEYS[10] attempts  hash  id -> past.released.forgiven.lost
+-- KEYS[10] attempts  hash  id -> past.released.attempts_reset.lost
 -- KEYS[11] errors    hash  id -> the last error
 -- KEYS[12] reasons   hash  id -> why it died
 -- KEYS[13] meta      hash  events: how many entries the ledger keeps
 -- KEYS[14] events    stream
 -- KEYS[15..]         strings, the payload keys of the messages, in their order
 -- ARGV[1]  now_ms    '' for the server's time
--- ARGV[2..]          six a message: id, score in target (ms), envelope with its stamp, past.released.forgiven.lost, error,
+-- ARGV[2..]          six a message: id, score in target (ms), envelope with its stamp, past.released.attempts_reset.lost, error,
 --                    reason; '' for what there is none of; ids all different, 1..500 of them
 -- Returns  1 a message, or 0 for an id that existed; in their order
 -- Cost     O(n log m)

@@ -6,7 +6,7 @@
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  retry      zset  id -> time of the next attempt, ms
 -- KEYS[3]  garbage    zset
--- KEYS[4]  attempts   hash  id -> past.released.forgiven.lost
+-- KEYS[4]  attempts   hash  id -> past.released.attempts_reset.lost
 -- KEYS[5]  errors     hash  id -> the last error
 -- KEYS[6]  cancelled  set   ids in flight that must not be retried
 -- KEYS[7]  stats      hash
@@ -33,12 +33,12 @@ local note = ledger(KEYS[9], KEYS[10], now)
 local cancels = redis.call('EXISTS', KEYS[6]) == 1
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
 for i, id in ipairs(ids) do
-  local past, released, forgiven, times = deliveries(stored[i])
+  local past, released, attempts_reset, times = deliveries(stored[i])
   local due = math.floor(tonumber(lost[2 * i]))
   if note then note(id, 'lease_lost', past + 1, due) end
   if not (cancels and discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7], note)) then
     local n = #retries
-    attempts[n + 1], attempts[n + 2] = id, table.concat({past + 1, released, forgiven, times + 1}, '.')
+    attempts[n + 1], attempts[n + 2] = id, table.concat({past + 1, released, attempts_reset, times + 1}, '.')
     errors[n + 1], errors[n + 2] = id, 'LeaseLost: the consumer did not settle the message before its lease ended'
     retries[n + 1], retries[n + 2] = due, id
   end

@@ -24,7 +24,7 @@ import pytest
 import redis
 import structlog
 
-from delayq import clients
+from delayq.transport import clients
 from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer, server_binaries
 from tests.harness.sockets import all_closed
 from tests.harness.topologies import Cluster, running_cluster
@@ -245,3 +245,8 @@ def binary(version: str) -> Path:
     if version not in found:
         pytest.skip(f"no redis-server {version} here (found: {', '.join(found) or 'none'})")
     return found[version]
+
+
+@pytest.fixture
+def cluster_url(shared_cluster: Cluster) -> str:
+    return shared_cluster.url

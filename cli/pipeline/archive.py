@@ -10,20 +10,20 @@ from typing import Any
 import click
 
 from delayq.errors import InvalidInput
-from delayq.spark import server as spark_server
+from delayq.spark import redis_options as spark_server
+from delayq.spark.archiving.append_table import StoredBatch
 from delayq.spark.archiving.compaction import Compacted, compact
-from delayq.spark.archiving.growing import StoredBatch
-from delayq.spark.archiving.losses import Loss
+from delayq.spark.archiving.gaps import Loss
 from delayq.spark.jobs.archive import EVERY, MOST, tables_of
 from delayq.spark.jobs.archive import archive as run
 
 from .. import candidates
+from ..connection import ServerOptions
 from ..options import DURATION, command, json_option, server_options
 from ..output import note, plural, print_json, say
 from ..progress import progress
-from ..server import Server
 from .reading import check_archive
-from .running import OpenSession, spark_options, watched
+from .spark_session import OpenSession, spark_options, watched
 from .stopping import stopping
 
 EXAMPLE = """\
@@ -58,7 +58,7 @@ delayq pipeline archive emails --to archive
 @json_option
 def archive(
     queues: Sequence[str], everything: bool, path: str, follow: bool, every: float | None, batch: int, skip_lost: bool,
-    compacts: bool, before: dt.datetime | None, server: Server, open_session: OpenSession, as_json: bool,
+    compacts: bool, before: dt.datetime | None, server: ServerOptions, open_session: OpenSession, as_json: bool,
 ) -> None:  # fmt: skip
     """Add what is new in the ledgers of queues to an archive in Parquet, each entry once.
 
@@ -93,7 +93,7 @@ def archive(
 
 
 def _archive(
-    server: Server, names: Sequence[str], path: str, way: dict[str, Any], rows: Counter[str], lost: list[Loss],
+    server: ServerOptions, names: Sequence[str], path: str, way: dict[str, Any], rows: Counter[str], lost: list[Loss],
     open_session: OpenSession,
 ) -> bool:  # fmt: skip
     """Archive, count, and return whether it was stopped."""
@@ -107,7 +107,7 @@ def _archive(
 
     spark = open_session()
     with stopping() as stop, watched(spark, f"archiving to {path}"):
-        source = spark_server.Server(server.url, server.prefix)
+        source = spark_server.RedisOptions(server.url, server.prefix)
         run(spark, source, names, path, **way, stop=stop, tell=tell, tell_loss=tell_loss)
     return stop.is_set()
 
@@ -121,14 +121,14 @@ def _check_together(compacts: bool, follow: bool, before: dt.datetime | None, ev
         raise click.UsageError("--every was given without --follow, to which it belongs")
 
 
-def _with_ledgers(server: Server) -> Sequence[str]:
+def _with_ledgers(server: ServerOptions) -> Sequence[str]:
     names = [name for name in server.queue_names() if _keeps_ledger(server, name)]
     if not names:
         raise InvalidInput("no queue of the server keeps a ledger: `delayq configure QUEUE --events` begins one")
     return names
 
 
-def _keeps_ledger(server: Server, name: str) -> bool:
+def _keeps_ledger(server: ServerOptions, name: str) -> bool:
     queue = server.queue(name)
     return queue.configuration().events is not None or bool(queue.events.length())
 

@@ -7,16 +7,16 @@ from typing import Any
 import click
 
 from delayq.lake.layout import check_run
-from delayq.lake.shelf import Shelf
-from delayq.names import new_id
-from delayq.spark.failures import put_aside_by
+from delayq.lake.queue_folder import QueueFolder
+from delayq.model.validation import new_id
+from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import defer as job
 from delayq.spark.jobs.preview import preview
 from delayq.spark.jobs.tables import read_messages
 
 from ..options import command, json_option
 from ..output import note, plural, print_json, say
-from .running import OpenSession, spark_options, watched
+from .spark_session import OpenSession, spark_options, watched
 from .tables import ASIDE, table_options, tell_preview, tell_rejected
 
 
@@ -61,7 +61,7 @@ def defer(
         files = job.defer(
             spark, messages, lake, queue, payload_format=source["payload_format"], run=run, rejects=rejects
         ).collect()
-    done = Shelf(lake, queue).run(run)
+    done = QueueFolder(lake, queue).run(run)
     assert done is not None, f"the run {run} has ended"
     rows, hours = sum(row["rows"] for row in files), len({row["hour"] for row in files})
     if as_json:

@@ -6,13 +6,13 @@ import click
 import msgspec
 
 from delayq.spark.jobs import drain as job
-from delayq.spark.server import Server as SparkServer
+from delayq.spark.redis_options import RedisOptions as SparkServer
 
 from .. import candidates
+from ..connection import ServerOptions
 from ..options import command, json_option, server_options
 from ..output import note, plural, print_json, say
-from ..server import Server
-from .running import OpenSession, spark_options, watched
+from .spark_session import OpenSession, spark_options, watched
 
 
 @command(
@@ -31,7 +31,7 @@ from .running import OpenSession, spark_options, watched
 @spark_options
 @server_options
 def drain(
-    name: str, folder: str, live: bool, remove: bool, as_json: bool, server: Server, open_session: OpenSession
+    name: str, folder: str, live: bool, remove: bool, as_json: bool, server: ServerOptions, open_session: OpenSession
 ) -> None:
     """Write QUEUE to FOLDER: messages, schedules, limits, counts.
 

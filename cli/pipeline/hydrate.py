@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from delayq.lake.hydrating import KEEP
+from delayq.lake.hydrate import KEEP
 from delayq.spark.jobs import hydrate as job
-from delayq.spark.server import Server as SparkServer
+from delayq.spark.redis_options import RedisOptions as SparkServer
 
 from .. import lakes
+from ..connection import ServerOptions
 from ..options import DURATION, MOMENT, command, json_option, server_options
 from ..output import plural, print_json, say
-from ..server import Server
-from .running import OpenSession, spark_options, watched
+from .spark_session import OpenSession, spark_options, watched
 
 COUNTS = ("rows", "sent", "existing", "cancelled", "void", "held")
 
@@ -40,7 +40,7 @@ COUNTS = ("rows", "sent", "existing", "cancelled", "void", "held")
 @server_options
 @json_option
 def hydrate(
-    server: Server,
+    server: ServerOptions,
     queue: str | None,
     lake: str,
     horizon: float | None,

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from delayq.errors import InvalidInput
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import PARTITION, WORK, queues_of
+from delayq.spark.archiving.append_table import PARTITION, WORK, queues_of
 from delayq.spark.jobs.archive import TABLE
 
 

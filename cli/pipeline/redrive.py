@@ -6,14 +6,14 @@ import click
 import msgspec
 
 from delayq.spark.jobs import redrive as job
-from delayq.spark.server import Server as SparkServer
+from delayq.spark.redis_options import RedisOptions as SparkServer
 
 from .. import candidates
+from ..connection import ServerOptions
 from ..options import RATE, command, delay_option, json_option, server_options
 from ..output import note, plural, print_json, say
-from ..server import Server
 from ..targets import load_function
-from .running import OpenSession, spark_options, watched
+from .spark_session import OpenSession, spark_options, watched
 
 
 @command(
@@ -40,7 +40,7 @@ def redrive(
     rate: float | None,
     dry_run: bool,
     as_json: bool,
-    server: Server,
+    server: ServerOptions,
     open_session: OpenSession,
 ) -> int:
     """Send the dead letters of QUEUE again, all of them or those that a condition chooses.

@@ -9,19 +9,19 @@ from contextlib import nullcontext
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from delayq.spark import server as spark_server
-from delayq.spark.archiving.losses import Loss
-from delayq.spark.failures import translated
+from delayq.spark import redis_options as spark_server
+from delayq.spark.archiving.gaps import Loss
+from delayq.spark.errors import translated
 from delayq.spark.jobs import report as job
 from delayq.spark.jobs.archive import events
 
 from .. import candidates
+from ..connection import ServerOptions
 from ..options import MOMENT, command, json_option, server_options
 from ..output import note, print_json, print_table, say
-from ..server import Server
 from . import EXAMPLE
 from .reading import check_archive
-from .running import OpenSession, spark_options, watched
+from .spark_session import OpenSession, spark_options, watched
 from .stopping import stopping
 
 COLUMNS = ("sent", "delivered", "acked", "retried", "died")
@@ -44,7 +44,7 @@ COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 @json_option
 def report(
     queues: Sequence[str], source: str | None, path: str, since: dt.datetime | None, until: dt.datetime | None,
-    follow: bool, skip_lost: bool, server: Server, open_session: OpenSession, as_json: bool,
+    follow: bool, skip_lost: bool, server: ServerOptions, open_session: OpenSession, as_json: bool,
 ) -> None:  # fmt: skip
     """Tell by the minute what was sent, delivered, acked, retried and died, how late, how long it took, and of what.
 
@@ -59,7 +59,7 @@ def report(
         raise click.UsageError("--skip-lost goes with --follow: else, what the ledgers have is what is counted")
     if source is not None:
         check_archive(source, queues)
-    where = spark_server.Server(server.url, server.prefix)
+    where = spark_server.RedisOptions(server.url, server.prefix)
     spark = open_session()
     # A batch leaves the signals alone: nothing looks for them until it is done.
     with stopping() if follow else nullcontext() as stop, watched(spark, f"reporting to {path}"), translated():
@@ -76,7 +76,9 @@ def _tell_loss(loss: Loss) -> None:
     note(f"the report of {loss.queue} lacks {loss}")
 
 
-def _events(spark: SparkSession, server: spark_server.Server, source: str | None, queues: Sequence[str]) -> DataFrame:
+def _events(
+    spark: SparkSession, server: spark_server.RedisOptions, source: str | None, queues: Sequence[str]
+) -> DataFrame:
     return job.ledgers(spark, server, queues) if source is None else events(spark, source, queues or None)
 
 

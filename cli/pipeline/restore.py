@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 import msgspec
 
-from delayq.operations.core import MAX_SHARDS
+from delayq.operations.queue_context import MAX_SHARDS
 from delayq.spark.jobs import restore as job
-from delayq.spark.server import Server as SparkServer
+from delayq.spark.redis_options import RedisOptions as SparkServer
 
+from ..connection import ServerOptions
 from ..options import command, json_option, server_options
 from ..output import note, plural, print_json, say
-from ..server import Server
-from .running import OpenSession, spark_options, watched
+from .spark_session import OpenSession, spark_options, watched
 
 
 @command(
@@ -39,7 +39,7 @@ def restore(
     shards: int | None,
     resume: bool,
     as_json: bool,
-    server: Server,
+    server: ServerOptions,
     open_session: OpenSession,
 ) -> None:
     """Put the queue in FOLDER back, each message as it was.

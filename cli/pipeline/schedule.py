@@ -7,17 +7,17 @@ from typing import Any
 import click
 import msgspec
 
-from delayq.spark.failures import put_aside_by
+from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import schedule as job
 from delayq.spark.jobs.preview import preview
-from delayq.spark.server import Server as SparkServer
+from delayq.spark.redis_options import RedisOptions as SparkServer
 from delayq.spark.writing.sink import DAY
 
 from .. import candidates
+from ..connection import ServerOptions
 from ..options import DURATION, command, json_option, server_options
 from ..output import note, plural, print_json, say
-from ..server import Server
-from .running import OpenSession, spark_options, watched
+from .spark_session import OpenSession, spark_options, watched
 from .tables import ASIDE, table_options, tell_preview, tell_rejected
 
 
@@ -45,7 +45,7 @@ def schedule(
     dry_run: bool,
     unique_for: float,
     as_json: bool,
-    server: Server,
+    server: ServerOptions,
     open_session: OpenSession,
 ) -> int:
     """Send each row of TABLE to QUEUE.

@@ -8,9 +8,9 @@ from typing import Any
 import click
 import msgspec
 
+from delayq.model.units import show_moment
 from delayq.spark.jobs.preview import Preview
 from delayq.spark.writing.rows import FORMATS
-from delayq.times import show_moment
 
 from ..options import PAIR, Decorator, Function, delay_option
 from ..output import note, plural, print_json, print_table, say

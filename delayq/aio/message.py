@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from delayq.message import Delivery, Outgoing, P
-from delayq.outcome import DONE, HANDED_BACK, Chained, dead, failed
-from delayq.times import Seconds
+from delayq.model.delivery import Delivery, Outgoing, P
+from delayq.model.outcome import DONE, RELEASED, AckAndSend, dead, failed
+from delayq.model.units import Seconds
 
 
 class Message(Delivery[P], eq=False, gc=False):
@@ -23,7 +23,7 @@ class Message(Delivery[P], eq=False, gc=False):
             InvalidInput: for any of `then`; OtherShard, when an id belongs to another shard. Nothing was changed.
             DuplicateMessage: one of `then` with on_conflict="error" has an id that exists. Nothing was changed.
         """
-        await self._owner.settle(self, Chained(then) if then else DONE)
+        await self._owner.settle(self, AckAndSend(then) if then else DONE)
 
     async def nack(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
         """Give the delivery up as failed: the message is retried, or dead when no retry is left.
@@ -40,7 +40,7 @@ class Message(Delivery[P], eq=False, gc=False):
 
     async def release(self) -> None:
         """Hand the message back unstarted; it costs no retry."""
-        await self._owner.settle(self, HANDED_BACK)
+        await self._owner.settle(self, RELEASED)
 
     async def reject(self, reason: str = "rejected", error: BaseException | str | None = None) -> None:
         """Send the message to the dead letters, whatever retries are left."""

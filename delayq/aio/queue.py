@@ -2,64 +2,61 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import datetime as dt
 import os
-import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from msgspec import UNSET
 
-from delayq.aio.connecting import check_client, connect
-from delayq.aio.connection import Client, Connection
-from delayq.aio.dead import DeadLetters
-from delayq.aio.deferring import do
-from delayq.aio.events import Ledger
+from delayq.aio.dead_letters import DeadLetters
+from delayq.aio.ledger import Ledger
 from delayq.aio.message import Message
-from delayq.aio.outbox import Outbox
 from delayq.aio.schedules import Schedules
-from delayq.aio.waiter import Waiter
-from delayq.backoff import Backoff, exponential
-from delayq.batch import BatchHandler, check_kind, check_sizes
-from delayq.crew import ConsumerInfo
-from delayq.cron import CronHandlers
-from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
-from delayq.errors import DelayqError, ServerError
-from delayq.info import MessageInfo
-from delayq.keys import State
-from delayq.lake.far import Far
-from delayq.ledger import Event
-from delayq.limits import Configuration, Count, Events, Rate, changes, wishes
-from delayq.message import OnConflict, Outgoing, SentMessage
-from delayq.middleware import Middleware
-from delayq.names import new_id
+from delayq.errors import DelayqError
+from delayq.model import validation
+from delayq.model.backoff import Backoff, exponential
+from delayq.model.batch_handler import BatchHandler, check_kind, check_sizes
+from delayq.model.configuration import Configuration, Count, Events, Rate, changes, wishes
+from delayq.model.consumer_info import ConsumerInfo
+from delayq.model.delivery import OnConflict, Outgoing, SentMessage
+from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
+from delayq.model.event import Event
+from delayq.model.message_info import MessageInfo
+from delayq.model.middleware import Middleware
+from delayq.model.occurrence import Missed
+from delayq.model.outcome import Outcome, check_async_handler
+from delayq.model.placement import State
+from delayq.model.queue_stats import QueueStats, Upcoming
+from delayq.model.sample import Sample
+from delayq.model.typed_payload import adapt
+from delayq.model.units import Seconds, lease_ms, milliseconds
+from delayq.model.validation import new_id
 from delayq.operations import (
-    appearing,
-    claiming,
-    explaining,
-    foreseeing,
-    inspecting,
-    limiting,
-    managing,
+    configure,
+    counts,
+    encode,
+    explain,
+    garbage,
+    inspect,
+    manage,
     paging,
-    recounting,
-    sampling,
-    sealing,
-    sending,
-    settling,
+    presence,
+    send,
+    settle,
 )
-from delayq.operations.core import Core, Settings
+from delayq.operations.message_store import message_store
 from delayq.operations.paging import Page
-from delayq.outcome import HANDED_BACK, Outcome, check_async_handler
-from delayq.plan import Missed
-from delayq.samples import Sample
-from delayq.stats import QueueStats, Upcoming
-from delayq.times import Seconds, lease_ms, milliseconds
-from delayq.typed import adapt
+from delayq.operations.queue_context import QueueContext, Settings
+from delayq.protocol.operation import Operation, Program
+from delayq.runtime.handler_registry import HandlerRegistry
+from delayq.runtime.receive_wait_async import Receiver
+from delayq.runtime.send_coalescer_async import SendCoalescer
+from delayq.transport.executor_async import Client, Executor
+from delayq.transport.open_client_async import check_client, connect
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Handler = TypeVar("Handler", bound=Callable[[Any], Any])
 
@@ -122,19 +119,17 @@ class Queue:
         retries = backoff or exponential()
         settings = Settings(lease, max_retries, retries, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
-        self.core = Core(name, prefix, shards, settings, clock)
-        self.core.owner = self
-        self.middleware = self.core.middleware = Middleware.of(middleware)
-        self._far = Far.of(self.core, horizon, lake)
-        self.connection = Connection(lambda: redis or connect(url), shared=redis is not None)
-        self.dead = DeadLetters(self.core, self.connection)
-        self.schedules = Schedules(self.core, self.connection)
-        self.events = Ledger(self.core, self.connection)
-        self.cron_handlers = CronHandlers()
-        self.registered_handler: Callable[[Any], Any] | None = None  # or a BatchHandler
-        self._idle_waiters: list[Waiter] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._outbox = Outbox(self._send_shared)
+        self._context = QueueContext(name, prefix, shards, settings, clock)
+        self._context.queue = self
+        self.middleware = self._context.middleware = Middleware.of(middleware)
+        self.handlers = HandlerRegistry(self.middleware)
+        self._store = message_store(self._context, horizon, lake)
+        self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        self.dead = DeadLetters(self._context, self._executor)
+        self.schedules = Schedules(self._context, self._executor)
+        self.events = Ledger(self._context, self._executor)
+        self._receiver: Receiver[Message] = Receiver(self._context, self._executor, Message)
+        self._coalescer = SendCoalescer(self._send_shared)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -149,14 +144,23 @@ class Queue:
 
     async def close(self) -> None:
         """Close the connections that this queue has made; a client that was passed in stays open."""
-        await self._outbox.close()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        waiters, self._idle_waiters = self._idle_waiters, []
-        for waiter in waiters:
-            await waiter.close()
+        await self._coalescer.close()
+        await self._receiver.close()
         await self.events.close()
-        await self.connection.close()
+        await self._executor.close()
+
+    async def execute(
+        self,
+        operation: Callable[Concatenate[QueueContext, P], Operation[T] | Program[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run one of `delayq.operations` on this queue: ``queue.execute(function, …)``, its context coming first.
+
+        It is for what this class has no method for, as in delayq's own command line and dashboard. What operations
+        there are may change with any version.
+        """
+        return await self._executor.execute(operation(self._context, *args, **kwargs))
 
     async def send(
         self,
@@ -193,25 +197,23 @@ class Queue:
             headers=headers,
             unique_for=unique_for,
         )
-        sending.check_replicas(wait_replicas)
-        if self._far is not None and self._far.may_take(message):
-            return (await do(self.connection, self._far.send_many([message], wait_replicas, is_batch=False)))[0]
-        if wait_replicas or self.middleware.has_sends:
-            steps = sending.send_many(self.core, [message], wait_replicas, is_batch=False)
-            return (await self.connection.do(steps))[0]
-        sealed = sealing.seal_one(self.core, message, new_id())
-        if sealing.may_share(sealed):
-            return await self._outbox.send(sealed)
-        return (await self.connection.do(sending.send_sealed(self.core, [sealed])))[0]
+        send.check_replicas(wait_replicas)
+        if wait_replicas or self.middleware.has_sends or self._store.may_defer(message):
+            sending = self._store.send_many([message], wait_replicas, is_batch=False)
+            [sent] = await self._executor.execute(sending)
+            return sent
+        sealed = encode.encode_one(self._context, message, new_id())
+        if encode.may_share(sealed):
+            return await self._coalescer.send(sealed)
+        [sent] = await self._executor.execute(send.send_sealed(self._context, [sealed]))
+        return sent
 
     async def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
         """Send any number of messages, in batches; the results stand in their order.
 
         All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
         """
-        if self._far is not None:
-            return await do(self.connection, self._far.send_many(messages, wait_replicas))
-        return await self.connection.do(sending.send_many(self.core, messages, wait_replicas))
+        return await self._executor.execute(self._store.send_many(messages, wait_replicas))
 
     async def send_delay_msg(
         self, payload: Any, delay: Seconds, retry_count: int | None = None, **options: Any
@@ -237,48 +239,21 @@ class Queue:
             retries first, each side earliest due first; empty when nothing came in time. A call that is cancelled
             hands back what it has claimed.
         """
-        inspecting.check_limit(max_messages, "max_messages", most=500)
-        leased = lease_ms(self.core.settings.lease if lease is None else lease)
-        deadline = time.monotonic() + milliseconds(wait, "wait") / 1000
-        waiter = self._idle_waiters.pop() if self._idle_waiters else Waiter(self.core, self.connection)
-        messages: list[Message] = []
-        asked = listens = False
-        try:
-            while True:
-                batch = await self._claim(max_messages, leased, waiter)
-                messages = batch.messages
-                left = deadline - time.monotonic()
-                if messages or (left <= 0 and not batch.claimed):
-                    return messages
-                if batch.claimed:
-                    continue
-                if not asked:
-                    listens = True
-                    await waiter.begin(left, batch.held)  # and look once more: it counts what falls due from now on
-                else:
-                    await waiter.wait(left)
-                asked = not asked
-        finally:
-            if listens:
-                try:
-                    await asyncio.shield(self._kept(self._end(waiter)))
-                except asyncio.CancelledError:
-                    await asyncio.shield(self._kept(self._release(messages)))
-                    raise
-            else:
-                self._idle_waiters.append(waiter)
+        validation.check_limit(max_messages, "max_messages", most=500)
+        leased = lease_ms(self._context.settings.lease if lease is None else lease)
+        return await self._receiver.receive(max_messages, leased, milliseconds(wait, "wait") / 1000)
 
     async def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
         """Settle messages as done, in one round trip; False where the receipt was stale."""
-        return await self.connection.do(settling.ack(self.core, messages, Message))
+        return await self._executor.execute(settle.ack(self._context, messages, Message))
 
     async def settle(self, message: Message, outcome: Outcome) -> None:
         """Settle one delivery; raises StaleReceipt when it is no longer ours."""
-        await self.connection.do(settling.settle_one(self.core, message, outcome))
+        await self._executor.execute(settle.settle_one(self._context, message, outcome))
 
     async def extend(self, message: Message, seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raises StaleReceipt when it is no longer ours."""
-        await self.connection.do(settling.extend(self.core, message, seconds))
+        await self._executor.execute(settle.extend(self._context, message, seconds))
 
     def handler(self, function: Handler) -> Handler:
         """Register the function that a `Consumer` of this queue calls for each message (a decorator).
@@ -296,8 +271,8 @@ class Queue:
                 `batch_handler`.
         """
         check_async_handler(function)
-        check_kind(self.registered_handler, self.name, is_batch=False)
-        self.registered_handler = adapt(function)
+        check_kind(self.handlers.main, self.name, is_batch=False)
+        self.handlers.main = adapt(function)
         return function
 
     @overload
@@ -331,8 +306,8 @@ class Queue:
 
         def register(function: Handler) -> Handler:
             check_async_handler(function)
-            check_kind(self.registered_handler, self.name, is_batch=True)
-            self.registered_handler = BatchHandler.of(function, max_messages, max_wait)
+            check_kind(self.handlers.main, self.name, is_batch=True)
+            self.handlers.main = BatchHandler.of(function, max_messages, max_wait)
             return function
 
         return register if function is None else register(function)
@@ -360,32 +335,26 @@ class Queue:
         Raises:
             InvalidInput: naming what is wrong.
         """
-        return self.cron_handlers.registering(
-            self.core, check_async_handler, when, name, timezone, missed, grace, payload, max_retries, headers
+        return self.handlers.crons.registering(
+            self._context, check_async_handler, when, name, timezone, missed, grace, payload, max_retries, headers
         )
 
-    async def cancel(self, id: str) -> managing.Cancelled:
+    async def cancel(self, id: str) -> manage.Cancelled:
         """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
-        if self._far is not None:
-            return await do(self.connection, self._far.cancel(id))
-        return await self.connection.do(managing.cancel(self.core, id))
+        return await self._executor.execute(self._store.cancel(id))
 
     async def reschedule(
         self,
         id: str,
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
-    ) -> managing.Rescheduled:
+    ) -> manage.Rescheduled:
         """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
-        if self._far is not None:
-            return await do(self.connection, self._far.reschedule(id, delay, at))
-        return await self.connection.do(managing.reschedule(self.core, id, delay, at))
+        return await self._executor.execute(self._store.reschedule(id, delay, at))
 
     async def get(self, id: str) -> MessageInfo | None:
         """Return what is known of a message; None when there is none (any more)."""
-        if self._far is not None:
-            return await do(self.connection, self._far.get(id))
-        return await self.connection.do(inspecting.get(self.core, id))
+        return await self._executor.execute(self._store.get(id))
 
     async def why(self, id: str) -> str:
         """Say in one sentence why a message has not been delivered, or what became of it.
@@ -393,9 +362,7 @@ class Queue:
         It is not due; or it is, but the queue is paused, a limit holds it back, others are due earlier, or there is no
         consumer; it runs; it waits for its next attempt; it is dead; or it is gone: how, only the ledger tells.
         """
-        if self._far is not None:
-            return await do(self.connection, self._far.why(id))
-        return await self.connection.do(explaining.why(self.core, id))
+        return await self._executor.execute(self._store.why(id))
 
     async def history(self, id: str) -> list[Event]:
         """Return what became of a message, oldest first, as far as the ledger tells (`configure`); gone ones included.
@@ -403,11 +370,11 @@ class Queue:
         Of an id that was used again, it tells of all messages that had it. Without a ledger, or of an id that is not in
         it (any more), nothing is told: the list is empty. All of the ledger is looked through, 500 entries a call.
         """
-        return await self.connection.do(recounting.history(self.core, id))
+        return await self._executor.execute(explain.history(self._context, id))
 
     async def peek(self, state: State = "pending", limit: int = 10) -> list[MessageInfo]:
         """Look at up to `limit` (1 to 1,000,000) messages of a state, lowest score first, without taking them."""
-        return await self.connection.do(inspecting.peek(self.core, state, limit))
+        return await self._executor.execute(inspect.peek(self._context, state, limit))
 
     async def page(
         self,
@@ -426,15 +393,19 @@ class Queue:
             limit: 1 to 500 messages.
             largest: bytes; of a message that takes more in Redis the payload, headers and the like are not read.
         """
-        return await self.connection.do(paging.page(self.core, state, after, before, limit, largest))
+        return await self._executor.execute(paging.page(self._context, state, after, before, limit, largest))
+
+    def wish(self, *, events: bool) -> None:
+        """Keep a ledger from the first use on, or keep none, unless this queue was made with another `events`."""
+        self._context.wish(events)
 
     async def pause(self) -> None:
         """Hand out nothing until `resume`; sending goes on, and what runs is finished."""
-        await self.connection.do(managing.pause(self.core))
+        await self._executor.execute(manage.pause(self._context))
 
     async def resume(self) -> None:
         """Hand out messages again."""
-        await self.connection.do(managing.resume(self.core))
+        await self._executor.execute(manage.resume(self._context))
 
     async def configure(
         self,
@@ -461,7 +432,9 @@ class Queue:
         Raises:
             InvalidInput: naming the argument, or limits of a queue with shards; nothing was changed.
         """
-        await self.connection.do(limiting.configure(self.core, changes(rate, concurrency, concurrency_per_key, events)))
+        await self._executor.execute(
+            configure.configure(self._context, changes(rate, concurrency, concurrency_per_key, events))
+        )
 
     async def configuration(self) -> Configuration:
         """Return what holds for all that use the queue.
@@ -469,26 +442,26 @@ class Queue:
         Raises:
             ServerError: it cannot be asked.
         """
-        return await self.connection.do(limiting.configuration(self.core))
+        return await self._executor.execute(configure.configuration(self._context))
 
     async def purge(self, state: State | None = None) -> int:
         """Discard what is in a state now (pending, ready, retry or dead; all of these when None); return how many."""
-        return await self.connection.do(managing.purge(self.core, managing.PURGEABLE if state is None else [state]))
+        return await self._executor.execute(manage.purge(self._context, manage.PURGEABLE if state is None else [state]))
 
     async def collect_garbage(self) -> int:
         """Delete the payloads of discarded messages, as consumers do all the time; return how many."""
-        return await self.connection.do(managing.collect(self.core))
+        return await self._executor.execute(garbage.collect(self._context))
 
     async def stats(self) -> QueueStats:
         """Count everything."""
-        return await self.connection.do(inspecting.stats(self.core))
+        return await self._executor.execute(inspect.stats(self._context))
 
     async def sample(self) -> bool:
         """Keep the counts of this minute for `samples`, unless they are kept; return whether they were not.
 
         Consumers do so all the time: it is for who watches a queue that may have none.
         """
-        return await self.connection.do(sampling.sample(self.core))
+        return await self._executor.execute(counts.sample(self._context))
 
     async def samples(self, since: dt.datetime | None = None) -> list[Sample]:
         """Return what was counted of the queue, oldest first: every minute of the last hour, and every ten of the day.
@@ -499,11 +472,11 @@ class Queue:
         Raises:
             InvalidTime: `since` is naive, or no datetime.
         """
-        return await self.connection.do(sampling.samples(self.core, since))
+        return await self._executor.execute(counts.samples(self._context, since))
 
     async def consumers(self) -> list[ConsumerInfo]:
         """Return the consumers that were seen within the last hour and have not ended in good order, by name."""
-        return await self.connection.do(appearing.consumers(self.core))
+        return await self._executor.execute(presence.consumers(self._context))
 
     async def upcoming(self, window: Seconds = 3600, bucket: Seconds = 300) -> list[Upcoming]:
         """Count what falls due within `window` from now, in buckets: seconds or timedeltas, 1 to 500 buckets.
@@ -514,41 +487,7 @@ class Queue:
         Raises:
             InvalidInput: a time is out of range, or there would be more buckets.
         """
-        return await self.connection.do(foreseeing.upcoming(self.core, window, bucket))
+        return await self._executor.execute(counts.upcoming(self._context, window, bucket))
 
-    async def _send_shared(self, sealed: Sequence[sealing.Sealed]) -> Sequence[SentMessage | DelayqError]:
-        return await self.connection.do(sending.send_shared(self.core, sealed))
-
-    async def _claim(self, limit: int, lease: int, waiter: Waiter) -> claiming.Batch:
-        """Claim, and never be cancelled in the middle: nobody would know of the messages until their lease is over."""
-        steps = claiming.claim(self.core, Message, limit, lease, recovering=True, consumer=waiter.name)
-        claimed = self._kept(self.connection.do(waiter.taking(steps)))
-        try:
-            return await asyncio.shield(claimed)
-        except asyncio.CancelledError:
-            await asyncio.shield(self._kept(self._hand_back(claimed)))
-            raise
-
-    def _kept(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin some work that `close` waits for, should its caller not."""
-        task = asyncio.create_task(work, name="delayq-claim")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _hand_back(self, claimed: asyncio.Task[claiming.Batch]) -> None:
-        await asyncio.wait({claimed})
-        if not claimed.cancelled() and claimed.exception() is None:
-            await self._release(claimed.result().messages)
-
-    async def _release(self, messages: Sequence[Message]) -> None:
-        if messages:
-            with contextlib.suppress(ServerError):  # the lease will end
-                await self.connection.do(settling.settle(self.core, [(message, HANDED_BACK) for message in messages]))
-
-    async def _end(self, waiter: Waiter) -> None:
-        try:
-            with contextlib.suppress(DelayqError):  # what was claimed is not lost with it
-                await waiter.end()
-        finally:
-            self._idle_waiters.append(waiter)
+    async def _send_shared(self, sealed: Sequence[encode.EncodedMessage]) -> Sequence[SentMessage | DelayqError]:
+        return await self._executor.execute(send.send_shared(self._context, sealed))

@@ -6,21 +6,24 @@ import datetime as dt
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from delayq.aio.connecting import check_client, connect
-from delayq.aio.connection import Client, Connection
-from delayq.aio.group import Group
-from delayq.aio.listener import Listener
-from delayq.envelope import MAX_PAYLOAD_BYTES, Headers
-from delayq.times import Seconds, milliseconds
-from delayq.topic import FOR_EVER
-from delayq.topics import grouping, publishing, reading, trimming
-from delayq.topics.core import TopicCore, TopicSettings
-from delayq.topics.keys import TopicKeys
-from delayq.topics.positions import Position
-from delayq.topics.publishing import NewRecord
-from delayq.topics.record import GroupInfo, Published, Record, Trimmed
+from delayq.aio.topic_group import Group
+from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
+from delayq.model.positions import Position
+from delayq.model.record import GroupInfo, Published, Record, Trimmed
+from delayq.model.units import Seconds, milliseconds
+from delayq.operations.topics import group_admin, publish, read, trim
+from delayq.operations.topics.publish import NewRecord
+from delayq.operations.topics.topic_context import TopicContext, TopicSettings
+from delayq.protocol.operation import Operation, Program
+from delayq.protocol.topic_keys import TopicKeys
+from delayq.runtime.receive_wait_async import TopicWait, TopicWaits
+from delayq.transport.executor_async import Client, Executor
+from delayq.transport.open_client_async import check_client, connect
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Topic:
@@ -61,9 +64,11 @@ class Topic:
         check_client(url, redis)
         settings = TopicSettings(max_length, exact, max_payload)
         self.name = name
-        self.core = TopicCore(name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock)
-        self.connection = Connection(lambda: redis or connect(url), shared=redis is not None)
-        self._listeners: list[Listener] = []  # that nobody waits with
+        self._context = TopicContext(
+            name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock
+        )
+        self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        self._waits = TopicWaits(self._context, self._executor)
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"
@@ -78,10 +83,21 @@ class Topic:
 
     async def close(self) -> None:
         """Close the connections that this topic has made; a client that was passed in stays open."""
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            await listener.close()
-        await self.connection.close()
+        await self._waits.close()
+        await self._executor.close()
+
+    async def execute(
+        self,
+        operation: Callable[Concatenate[TopicContext, P], Operation[T] | Program[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run one of `delayq.operations` on this topic: ``topic.execute(function, …)``, its context coming first.
+
+        It is for what this class has no method for, as in delayq's own command line and dashboard. What operations
+        there are may change with any version.
+        """
+        return await self._executor.execute(operation(self._context, *args, **kwargs))
 
     async def publish(
         self,
@@ -106,7 +122,8 @@ class Topic:
             RecordOrder: `id` does not come after the last record's; nothing was stored.
         """
         record = NewRecord(payload, delay=delay, at=at, id=id, key=key, headers=headers)
-        return (await self.connection.do(publishing.publish(self.core, [record], max_length, exact)))[0]
+        [published] = await self._executor.execute(publish.publish(self._context, [record], max_length, exact))
+        return published
 
     async def publish_many(
         self, records: Iterable[NewRecord], *, max_length: int | None = None, exact: bool | None = None
@@ -115,11 +132,11 @@ class Topic:
 
         All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
         """
-        return await self.connection.do(publishing.publish(self.core, records, max_length, exact))
+        return await self._executor.execute(publish.publish(self._context, records, max_length, exact))
 
     async def cancel(self, id: str) -> bool:
         """Withdraw a record that waits for its time, by the id that `publish` has returned; whether it still waited."""
-        return await self.connection.do(publishing.withdraw(self.core, id))
+        return await self._executor.execute(publish.cancel(self._context, id))
 
     async def range(
         self, start: Position = "-", end: Position = "+", count: int = 100, reverse: bool = False
@@ -131,13 +148,13 @@ class Topic:
             end: "+" for the last one, or as `start`.
             reverse: from the end to the start.
         """
-        await self.connection.do(publishing.append_due(self.core))
-        return await self.connection.do(reading.records_range(self.core, start, end, count, reverse))
+        await self._executor.execute(publish.append_due(self._context))
+        return await self._executor.execute(read.records_range(self._context, start, end, count, reverse))
 
     async def length(self) -> int:
         """Count the records."""
-        await self.connection.do(publishing.append_due(self.core))
-        return await self.connection.do(reading.length(self.core))
+        await self._executor.execute(publish.append_due(self._context))
+        return await self._executor.execute(read.length(self._context))
 
     async def tail(self, start: Position = "$", wait: Seconds | None = None) -> AsyncIterator[Record]:
         """Yield records as they come, for ever, or until none has come for `wait`.
@@ -147,13 +164,13 @@ class Topic:
             wait: seconds (0 or more) or a timedelta.
         """
         patience = None if wait is None else milliseconds(wait, "wait") / 1000
-        place = reading.Tail(self.core, start)
-        await self.connection.do(place.begin())
-        listener = Listener(self.core, self.connection)
+        place = read.Tail(self._context, start)
+        await self._executor.execute(place.begin())
+        waiting = TopicWait(self._context, self._executor)
         try:
             since = time.monotonic()
             while True:
-                if found := await self.connection.do(place.more()):
+                if found := await self._executor.execute(place.more()):
                     for record in found:
                         yield record
                     since = time.monotonic()
@@ -161,11 +178,13 @@ class Topic:
                 left = FOR_EVER if patience is None else since + patience - time.monotonic()
                 if left <= 0:
                     return
-                await listener.wait(place.seen, left)
+                await waiting.wait(place.seen, left)
         finally:
-            await listener.close()
+            await waiting.close()
 
-    async def group(self, name: str, start: Position = "$", *, max_deliveries: int | None = None) -> Group:
+    async def group(
+        self, name: str, start: Position = "$", *, max_deliveries: int | None = None, create: bool = True
+    ) -> Group:
         """Return a group of this topic, made if it is missing.
 
         Args:
@@ -173,14 +192,16 @@ class Topic:
             start: where a new one begins: "$" with what comes from now on, "0" with all there is, behind an id, or at
                 an aware datetime. One that exists goes on where it is.
             max_deliveries: of a record, 1 or more: then it is a dead letter of the group; None for any number.
+            create: False leaves one that is missing so: its calls raise UnknownGroup.
         """
-        group = Group(self.core, self.connection, self._wait, name, max_deliveries)
-        await self.connection.do(grouping.make(self.core, name, start))
+        group = Group(self._context, self._executor, self._waits.wait, name, max_deliveries)
+        if create:
+            await self._executor.execute(group_admin.make(self._context, name, start))
         return group
 
     async def groups(self) -> list[GroupInfo]:
         """List the groups, by name."""
-        return await self.connection.do(grouping.groups(self.core))
+        return await self._executor.execute(group_admin.groups(self._context))
 
     async def trim(
         self, *, max_length: int | None = None, min_id: Position | None = None, approximate: bool = True
@@ -192,7 +213,7 @@ class Topic:
             min_id: the id, or the time, of the oldest one to keep, instead of `max_length`.
             approximate: keep up to a hundred or so more, at less cost.
         """
-        return await self.connection.do(trimming.trim(self.core, max_length, min_id, approximate))
+        return await self._executor.execute(trim.trim(self._context, max_length, min_id, approximate))
 
     async def delete(self, records: Record | str | Iterable[Record | str]) -> int:
         """Delete single records, acked or not; return how many were there.
@@ -200,27 +221,18 @@ class Topic:
         Args:
             records: one or several, as they were read, or their ids (in a topic of a single shard).
         """
-        return await self.connection.do(trimming.delete(self.core, records))
+        return await self._executor.execute(trim.delete(self._context, records))
 
     async def trim_acked(self) -> Trimmed:
         """Drop the records that every group has acknowledged; return how many, and which group keeps the others.
 
         A topic without a group keeps all: nobody has acknowledged anything.
         """
-        return await self.connection.do(trimming.trim_acked(self.core))
+        return await self._executor.execute(trim.trim_acked(self._context))
 
     async def shrink_by_last_size(self) -> int:
         """Drop what was there at the last call already, acked or not; return how many records."""
-        return await self.connection.do(trimming.shrink(self.core))
+        return await self._executor.execute(trim.shrink(self._context))
 
-    async def _wait(self, lasts: list[str], seconds: float) -> None:
-        """Return when there may be a record behind one of `lasts`, after `seconds` at the latest; for groups."""
-        listeners = self._listeners
-        listener = listeners.pop() if listeners else Listener(self.core, self.connection)
-        try:
-            await listener.wait(lasts, seconds)
-        finally:
-            if listeners is self._listeners:
-                listeners.append(listener)
-            else:  # the topic was closed meanwhile
-                await listener.close()
+
+FOR_EVER = 365 * 86400.0  # seconds

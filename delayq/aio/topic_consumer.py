@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
-from delayq.aio.crew import Crew
-from delayq.aio.group import Group
-from delayq.aio.running import Running
-from delayq.aio.topic_loop import TopicLoop
-from delayq.backoff import Backoff, exponential
+from delayq.aio.topic_group import Group
 from delayq.errors import InvalidInput
-from delayq.handling import surrounded
-from delayq.member import Member
-from delayq.middleware import Middleware
-from delayq.names import check_group_name
-from delayq.operations.inspecting import check_limit
-from delayq.outcome import check_async_handler, is_coroutine_function
-from delayq.overtime import Overtime
-from delayq.times import Seconds, lease_ms
-from delayq.topics.record import Record
-from delayq.typed import adapt
-from delayq.workers import Workers
+from delayq.model.backoff import Backoff, exponential
+from delayq.model.middleware import Middleware
+from delayq.model.outcome import check_async_handler
+from delayq.model.record import Record
+from delayq.model.typed_payload import adapt
+from delayq.model.units import Seconds, lease_ms
+from delayq.model.validation import check_group_name, check_limit
+from delayq.operations.topics.dead_letters import REQUEUED
+from delayq.runtime.driver_async import Driver, WakeSignal
+from delayq.runtime.group_member import GroupMember
+from delayq.runtime.handler_stack import surrounded
+from delayq.runtime.handler_stack_async import make_single_pool
+from delayq.runtime.lifecycle_async import Lifecycle
+from delayq.runtime.record_leases import RecordLeases
+from delayq.runtime.time_limit import TimeLimit
+from delayq.runtime.topic_engine import TopicEngine
 
 
-class TopicConsumer(Running):
+class TopicConsumer(Lifecycle):
     """Takes the records of a topic for one of its groups, and runs a handler on each: `delayq.TopicConsumer`, awaited.
 
     It outlives the handler's exceptions and the server's restarts. What a member of the group held that died is taken
@@ -78,7 +78,7 @@ class TopicConsumer(Running):
         name: str | None = None,
     ) -> None:
         if not isinstance(group, Group):
-            raise InvalidInput(f"group {group!r} is no Group: give what Topic.group returns of delayq.aio")
+            raise InvalidInput(f"group {group!r} is no Group: give what Topic.group returns")
         check_async_handler(handler)
         if backoff is not None and not callable(backoff):
             raise InvalidInput(f"backoff {backoff!r} is not callable: give one of delayq.backoff")
@@ -86,10 +86,10 @@ class TopicConsumer(Running):
         if name is not None:
             check_group_name(name, "consumer name")
         self.group = group
-        self._overtime = None if timeout is None else Overtime(lease_ms(timeout, "timeout") / 1000)
-        self.handler: Callable[[Record], Any] = surrounded(adapt(handler), Middleware.of(middleware), self._overtime)
+        self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)
+        self.handler: Callable[[Record], Any] = surrounded(adapt(handler), Middleware.of(middleware), self._time_limit)
         super().__init__(name, concurrency, shutdown_timeout)
-        self._member = Member(
+        self._member = GroupMember(
             group.name,
             self.name,
             name is not None,
@@ -118,7 +118,7 @@ class TopicConsumer(Running):
         """
         if max_records is not None:
             check_limit(max_records, "max_records", most=10**12)
-        return await self._run(await self._new_loop(burst, max_records))
+        return await self._run(await self._new_run(burst, max_records))
 
     async def drain(self) -> int:
         """Handle all that there is, and what comes meanwhile; return how many deliveries that took.
@@ -129,18 +129,20 @@ class TopicConsumer(Running):
 
     @property
     def overran(self) -> int:
-        return self._overtime.count if self._overtime else 0
+        return self._time_limit.count if self._time_limit else 0
 
     def _watching(self) -> AbstractContextManager[object]:
-        return self._overtime.watching() if self._overtime else nullcontext()
+        return self._time_limit.watching() if self._time_limit else nullcontext()
 
     @property
     def _labels(self) -> dict[str, str]:
         return {"topic": self.group.topic, "group": self.group.name, "consumer": self.name}
 
-    async def _new_loop(self, burst: bool = False, most: int | None = None) -> TopicLoop:
+    async def _new_run(self, burst: bool = False, most: int | None = None) -> Driver:
         self._check_idle()
-        kind: Any = Crew if is_coroutine_function(self.handler) else Workers
-        loop = TopicLoop(self.group, self._member, partial(kind, self.handler, self._concurrency), burst, most)
-        await self._connect(loop)
-        return loop
+        signal, leases = WakeSignal(), RecordLeases(self._member.ack_timeout)
+        pool = make_single_pool(self.handler, self._concurrency, leases.stands, signal.wake_waiting)
+        engine = TopicEngine(self.group._context, self._member, leases, pool, REQUEUED, burst, most)
+        run = Driver(engine, pool, self.group._executor, signal)
+        await self._connect(run)
+        return run

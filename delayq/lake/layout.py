@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from delayq.envelope import Envelope, encode, parse_unstamped
 from delayq.errors import InvalidInput
+from delayq.model.envelope import Envelope, encode, parse_unstamped
 
 HOUR_MS = 3_600_000
 MANIFEST = "_manifest"
@@ -30,12 +30,12 @@ _HOUR_FOLDER = re.compile(HOUR + r"\d{4}-\d\d-\d\dT([01]\d|2[0-3])", re.ASCII)
 _RUN = re.compile(r"[\w-][\w.-]{0,63}", re.ASCII)
 
 
-class Row(NamedTuple):
+class DeferredRow(NamedTuple):
     """A message as it rests.
 
     Attributes:
         created_ms: when it was sent; its expiry counts from then.
-        envelope: as `delayq.envelope.seal` made it.
+        envelope: as `encode_envelope` made it.
         origin: the change by which it was moved here, as ``HOUR/MARK``; it counts only once that is written. Or None.
     """
 
@@ -51,7 +51,7 @@ class Row(NamedTuple):
         return (self.origin or "").partition("/")[2]
 
 
-class Resting(NamedTuple):
+class DeferredMessage(NamedTuple):
     """A row and where it stands.
 
     Attributes:
@@ -60,7 +60,7 @@ class Resting(NamedTuple):
 
     hour: str
     source: str
-    row: Row
+    row: DeferredRow
 
     @property
     def mark(self) -> str:
@@ -100,7 +100,7 @@ class File(NamedTuple):
         return cls(writer, int(rest[0]), rest[1])
 
 
-class Change(msgspec.Struct, frozen=True):
+class MessageChange(msgspec.Struct, frozen=True):
     """What became of a message before it was loaded.
 
     Attributes:
@@ -164,7 +164,7 @@ class Manifest(msgspec.Struct, frozen=True):
     replaced: list[Loading] = []
 
 
-class Run(msgspec.Struct, frozen=True):
+class DeferRun(msgspec.Struct, frozen=True):
     """What a `defer` has written.
 
     Attributes:
@@ -182,7 +182,7 @@ class Run(msgspec.Struct, frozen=True):
     rejected: int = 0
 
 
-def queue_folder(queue: str) -> str:
+def folder_name(queue: str) -> str:
     """Return the name of a queue's folder.
 
     Raises:
@@ -230,12 +230,12 @@ def checksum(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def hinting(hour: str, fresh: str) -> str:
+def id_with_hour(hour: str, fresh: str) -> str:
     """Return an id for a message without one of its own, which tells where it is looked for first."""
     return f"{hour.replace('-', '').replace('T', '')}-{fresh}"
 
 
-def hinted(message_id: str) -> str | None:
+def hour_in_id(message_id: str) -> str | None:
     """Return the hour that an id tells, or None."""
     match = _HINT.fullmatch(message_id)
     return f"{match[1]}-{match[2]}-{match[3]}T{match[4]}" if match else None
@@ -248,7 +248,7 @@ def check_run(run: str) -> str:
     return run
 
 
-def envelope_at(row: Row, now_ms: int) -> bytes:
+def envelope_at(row: DeferredRow, now_ms: int) -> bytes:
     """Return the envelope to be sent now: an expiry counts from the send, which it was before."""
     envelope = parse_unstamped(row.envelope)
     if envelope.expires_ms is None:
@@ -257,6 +257,6 @@ def envelope_at(row: Row, now_ms: int) -> bytes:
     return encode(msgspec.structs.replace(envelope, expires_ms=left))
 
 
-def opened(row: Row) -> Envelope:
+def envelope_of(row: DeferredRow) -> Envelope:
     """Return the envelope of a row."""
     return parse_unstamped(row.envelope)

@@ -8,7 +8,7 @@ except ImportError as error:
     raise ImportError("delayq.metrics needs prometheus_client: pip install 'delayq[metrics]'") from error
 
 from delayq.metrics.collector import Exposition, Metrics
-from delayq.metrics.found import Found
-from delayq.metrics.serving import Answer, MetricsServer
+from delayq.metrics.discovery import Found
+from delayq.metrics.http_server import Answer, MetricsServer
 
 __all__ = ["Answer", "Exposition", "Found", "Metrics", "MetricsServer"]

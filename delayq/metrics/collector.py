@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 
 from delayq.errors import InvalidInput
 from delayq.metrics import families
-from delayq.metrics.found import Found
-from delayq.metrics.reading import QueueReading, Reader, Reading, ReadQueue, ReadTopic, Subject, TopicReading, left
+from delayq.metrics.discovery import Found
+from delayq.metrics.scrape import QueueReading, Reader, Reading, ReadQueue, ReadTopic, Subject, TopicReading, left
 
 SECONDS = 5.0
 """That a scrape waits for servers; Prometheus' own patience is 10 s, unless it is told otherwise."""

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from delayq.keys import STATES
-from delayq.metrics.reading import QueueReading, TopicReading
-from delayq.stats import QueueStats
+from delayq.metrics.scrape import QueueReading, TopicReading
+from delayq.model.placement import STATES
+from delayq.model.queue_stats import QueueStats
 
 HIGHEST_POWER = 22
 """The last bucket with an end of its own is of 2^22 ms, 70 minutes: what took longer is in the one without end."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.calls import Call, Steps, as_is, expect, id_of, one
-from delayq.keys import State
-from delayq.operations import scanning
-from delayq.operations.arming import home
-from delayq.operations.core import Core
-from delayq.operations.sending import CALLS_A_TRIP, MAX_CALL_BYTES, MAX_SENT
-from delayq.plan import occurrence_id
-from delayq.scripts import Kept, Scripts, Seen
+from delayq.model.occurrence import occurrence_id
+from delayq.model.placement import State
+from delayq.model.text import decode_id
+from delayq.operations.doctor import scan
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.schedule_chain import home
+from delayq.operations.send import CALLS_A_TRIP, MAX_CALL_BYTES, MAX_SENT
+from delayq.protocol.command import Command, identity
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import QueueCommands
+from delayq.protocol.replies import ExpectedMessage, KeptMessage
 
 PAUSED = 0
 
-Known = TypeVar("Known", Kept, Seen)
-Build = Callable[[Scripts, State, Sequence[Known]], Call[list[int]]]
+Known = TypeVar("Known", KeptMessage, ExpectedMessage)
+Build = Callable[[QueueCommands, State, Sequence[Known]], Command[list[int]]]
 
 
 class KeptSchedule(NamedTuple):
@@ -28,53 +31,55 @@ class KeptSchedule(NamedTuple):
     slot_ms: int
 
 
-def restore(core: Core, messages: Sequence[tuple[State, Kept]]) -> Steps[list[bool]]:
+def restore(context: QueueContext, messages: Sequence[tuple[State, KeptMessage]]) -> Operation[list[bool]]:
     """Put messages back; return which were not there, in their order. Their ids all differ."""
-    return (yield from _run(core, messages, lambda each: len(each.stored), Scripts.restore))
+    return (yield from _run(context, messages, lambda each: len(each.stored), QueueCommands.restore))
 
 
-def discard(core: Core, messages: Sequence[tuple[State, Seen]]) -> Steps[list[bool]]:
+def discard(context: QueueContext, messages: Sequence[tuple[State, ExpectedMessage]]) -> Operation[list[bool]]:
     """Remove messages, each if it is still as it was seen; return which were, in their order. Their ids all differ."""
-    removed = yield from _run(core, messages, lambda _: 0, Scripts.discard)
+    removed = yield from _run(context, messages, lambda _: 0, QueueCommands.remove_if_unchanged)
     # What was pending may have come due since: that is no change of the message.
     due = [number for number, (state, _) in enumerate(messages) if state == "pending" and not removed[number]]
-    again = yield from _run(core, [("ready", messages[number][1]) for number in due], lambda _: 0, Scripts.discard)
+    again = yield from _run(
+        context, [("ready", messages[number][1]) for number in due], lambda _: 0, QueueCommands.remove_if_unchanged
+    )
     for number, found in zip(due, again, strict=True):
         removed[number] = found
     return removed
 
 
-def schedules(core: Core) -> Steps[list[KeptSchedule]]:
+def schedules(context: QueueContext) -> Operation[list[KeptSchedule]]:
     """Return the schedules of a queue, by name."""
-    yield from core.opened()
-    keys = home(core).keys
+    yield from context.opened()
+    keys = home(context).keys
     records: dict[str, bytes] = {}
 
-    def look(items: dict[bytes, Any]) -> Steps[None]:
-        records.update({id_of(name): record for name, record in items.items()})
+    def look(items: dict[bytes, Any]) -> Operation[None]:
+        records.update({decode_id(name): record for name, record in items.items()})
         yield from ()
 
-    yield from scanning.structure("HSCAN", keys.schedules, look)
+    yield from scan.structure("HSCAN", keys.schedules, look)
     names = sorted(records)
-    calls = [Call(keys.armed, ("ZSCORE", keys.armed, name), _slot) for name in names]
-    slots = map(expect, (yield calls) if calls else [])
+    calls = [Command(keys.armed, ("ZSCORE", keys.armed, name), _slot) for name in names]
+    slots = map(unwrap, (yield calls) if calls else [])
     return [KeptSchedule(name, records[name], slot) for name, slot in zip(names, slots, strict=True)]
 
 
-def restore_schedule(core: Core, kept: KeptSchedule) -> Steps[bool]:
+def restore_schedule(context: QueueContext, kept: KeptSchedule) -> Operation[bool]:
     """Put a schedule back, unless one of its name is there; its occurrence is a message like others."""
-    yield from core.opened(create=True)
-    return bool((yield from one(home(core).arm(kept.name, "", "", kept.record, kept.slot_ms))))
+    yield from context.opened(create=True)
+    return bool((yield from execute(home(context).enqueue_occurrence(kept.name, "", "", kept.record, kept.slot_ms))))
 
 
-def discard_schedule(core: Core, kept: KeptSchedule) -> Steps[bool]:
+def discard_schedule(context: QueueContext, kept: KeptSchedule) -> Operation[bool]:
     """Remove a schedule, if it is still as it was seen, and leave its occurrence alone."""
-    yield from core.opened()
-    key = home(core).keys.schedules
-    record = yield from one(Call(key, ("HGET", key, kept.name), as_is))
+    yield from context.opened()
+    key = home(context).keys.schedules
+    record = yield from execute(Command(key, ("HGET", key, kept.name), identity))
     if record != kept.record:  # edited since: its slot may be the same
         return False
-    return bool((yield from one(home(core).arm(kept.name, kept.slot_ms, "", b"", ""))))
+    return bool((yield from execute(home(context).enqueue_occurrence(kept.name, kept.slot_ms, "", b"", ""))))
 
 
 def renamed(kept: Sequence[KeptSchedule], shards_then: int, shards: int) -> dict[str, str]:
@@ -88,30 +93,30 @@ def renamed(kept: Sequence[KeptSchedule], shards_then: int, shards: int) -> dict
 
 
 def _run(
-    core: Core, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int], build: Build[Known]
-) -> Steps[list[bool]]:
+    context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int], build: Build[Known]
+) -> Operation[list[bool]]:
     """Hand messages to a script, so many a call and a trip; return its answers in their order."""
     results = [False] * len(messages)
-    yield from core.opened(create=True)
+    yield from context.opened(create=True)
     calls = [
         (build(scripts, state, [messages[i][1] for i in group]), group)
-        for scripts, state, group in _groups(core, messages, size)
+        for scripts, state, group in _groups(context, messages, size)
     ]
     for start in range(0, len(calls), CALLS_A_TRIP):
         trip = calls[start : start + CALLS_A_TRIP]
         for (_, group), reply in zip(trip, (yield [call for call, _ in trip]), strict=True):
-            for number, done in zip(group, expect(reply), strict=True):
+            for number, done in zip(group, unwrap(reply), strict=True):
                 results[number] = bool(done)
     return results
 
 
 def _groups(
-    core: Core, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int]
-) -> Iterator[tuple[Scripts, State, list[int]]]:
+    context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int]
+) -> Iterator[tuple[QueueCommands, State, list[int]]]:
     """Cut messages into what goes into one call: of one shard, for one state, bounded."""
-    kinds: dict[tuple[Scripts, State], list[int]] = {}
+    kinds: dict[tuple[QueueCommands, State], list[int]] = {}
     for number, (state, message) in enumerate(messages):
-        kinds.setdefault((core.shard(message.message_id), state), []).append(number)
+        kinds.setdefault((context.shard(message.message_id), state), []).append(number)
     for (scripts, state), numbers in kinds.items():
         group: list[int] = []
         total = 0

@@ -7,15 +7,19 @@ from typing import Any
 
 import msgspec
 
-from delayq.calls import Call, Steps, expect, one, text, together, word
 from delayq.errors import InvalidInput
-from delayq.info import MessageInfo
-from delayq.keys import State
-from delayq.operations import scanning
-from delayq.operations.core import Core
-from delayq.operations.inspecting import check_limit, check_state, describe
-from delayq.operations.walking import BEGINNING, Place, Row, place
-from delayq.scripts import MAX_IDS, Found, Scripts
+from delayq.model.message_info import MessageInfo
+from delayq.model.placement import State, check_state
+from delayq.model.text import decode_text, encode_id
+from delayq.model.validation import check_limit
+from delayq.operations.doctor import scan
+from delayq.operations.inspect import describe
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.walk import BEGINNING, Place, Row, place
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, execute, gather, unwrap
+from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+from delayq.protocol.replies import StoredMessage
 
 END = "+"
 """The cursor behind all messages."""
@@ -45,8 +49,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def page(
-    core: Core, state: State, after: str | None, before: str | None, limit: int, largest: int | None = None
-) -> Steps[Page]:
+    context: QueueContext, state: State, after: str | None, before: str | None, limit: int, largest: int | None = None
+) -> Operation[Page]:
     """Return up to `limit` messages of a state, behind `after` or in front of `before`.
 
     Args:
@@ -61,13 +65,13 @@ def page(
     at = BEGINNING if after is None else read_cursor(after)
     if before not in (None, END):
         at = read_cursor(before)
-    shards = yield from core.opened()
+    shards = yield from context.opened()
     if before is None:
-        slices = yield from together(*(_behind(scripts, state, at, limit) for scripts in shards))
+        slices = yield from gather(*(_behind(scripts, state, at, limit) for scripts in shards))
     else:
         end = None if before == END else at
-        slices = yield from together(*(_in_front(scripts, state, end, limit) for scripts in shards))
-    found: list[tuple[int, int, list[Row]]] = [expect(each) for each in slices]
+        slices = yield from gather(*(_in_front(scripts, state, end, limit) for scripts in shards))
+    found: list[tuple[int, int, list[Row]]] = [unwrap(each) for each in slices]
     total = sum(count for count, _, _ in found)
     rows = list(heapq.merge(*(rows for _, _, rows in found), key=place))
     rank = sum(rank for _, rank, _ in found)
@@ -75,7 +79,7 @@ def page(
         rank += max(0, len(rows) - limit)  # those of other shards' pages
         rows = rows[-limit:]
     rows = rows[:limit]
-    messages, sizes = yield from described(core, state, rows, largest)
+    messages, sizes = yield from described(context, state, rows, largest)
     return Page(
         messages=messages,
         sizes=sizes,
@@ -104,7 +108,7 @@ def read_cursor(given: str) -> Place:
     return at, message_id.encode("utf-8", "surrogateescape")
 
 
-def rank_of(scripts: Scripts, state: State, at: Place, behind: bool = True) -> Steps[int]:
+def rank_of(scripts: QueueCommands, state: State, at: Place, behind: bool = True) -> Operation[int]:
     """Return how many rows of a state stand at `at` or in front of it; without `behind`, in front of it only.
 
     Redis counts by scores alone: among rows of the same one, the place is searched for.
@@ -113,11 +117,13 @@ def rank_of(scripts: Scripts, state: State, at: Place, behind: bool = True) -> S
     score = f"{at[0]:.17g}"
     low: int
     high: int
-    low, high = map(expect, (yield [Call(key, ("ZCOUNT", key, "-inf", bound), int) for bound in (f"({score}", score)]))
+    low, high = map(
+        unwrap, (yield [Command(key, ("ZCOUNT", key, "-inf", bound), int) for bound in (f"({score}", score)])
+    )
     while low < high:
         ranks = sorted({low + (high - low) * number // PROBES for number in range(PROBES)})
         probes = yield [scripts.ranked_page(state, 1, rank) for rank in ranks]
-        for rank, rows in zip(ranks, map(expect, probes), strict=True):
+        for rank, rows in zip(ranks, map(unwrap, probes), strict=True):
             if rows and (place(rows[0]) < at or (behind and place(rows[0]) == at)):
                 low = rank + 1
             else:
@@ -126,21 +132,23 @@ def rank_of(scripts: Scripts, state: State, at: Place, behind: bool = True) -> S
     return low
 
 
-def _behind(scripts: Scripts, state: State, at: Place, limit: int) -> Steps[tuple[int, int, list[Row]]]:
+def _behind(scripts: QueueCommands, state: State, at: Place, limit: int) -> Operation[tuple[int, int, list[Row]]]:
     """Return how many rows there are, how many up to a place, and the next ones."""
     rank, rows = 0, []
     for _ in range(TRIES):
         rank = 0 if at == BEGINNING else (yield from rank_of(scripts, state, at))
         # With the row in front of it: when that is another one by now, rows have gone, and some would be left out.
         first = max(0, rank - 1)
-        rows = yield from one(scripts.ranked_page(state, limit + rank - first, first))
+        rows = yield from execute(scripts.ranked_page(state, limit + rank - first, first))
         if not rank or (rows and place(rows[0]) <= at):
             break
     total = yield from _count(scripts, state)
     return total, rank, [row for row in rows if place(row) > at][:limit]
 
 
-def _in_front(scripts: Scripts, state: State, at: Place | None, limit: int) -> Steps[tuple[int, int, list[Row]]]:
+def _in_front(
+    scripts: QueueCommands, state: State, at: Place | None, limit: int
+) -> Operation[tuple[int, int, list[Row]]]:
     """Return how many rows there are, how many in front of the page, and the page in front of a place, or the last."""
     rank, rows = 0, []
     for _ in range(TRIES):
@@ -149,7 +157,7 @@ def _in_front(scripts: Scripts, state: State, at: Place | None, limit: int) -> S
         else:
             rank = yield from rank_of(scripts, state, at, behind=False)
         first = max(0, rank - limit)
-        rows = yield from one(scripts.ranked_page(state, rank - first + 1, first))  # and the row behind them
+        rows = yield from execute(scripts.ranked_page(state, rank - first + 1, first))  # and the row behind them
         if at is None or len(rows) <= rank - first or place(rows[-1]) >= at:
             break
     total = yield from _count(scripts, state)
@@ -157,45 +165,48 @@ def _in_front(scripts: Scripts, state: State, at: Place | None, limit: int) -> S
     return total, max(0, rank - len(rows)), rows
 
 
-def _count(scripts: Scripts, state: State) -> Steps[int]:
+def _count(scripts: QueueCommands, state: State) -> Operation[int]:
     key = scripts.keys.state(state)
-    return (yield from one(Call(key, ("ZCARD", key), int)))
+    return (yield from execute(Command(key, ("ZCARD", key), int)))
 
 
 def described(
-    core: Core, state: State, rows: list[Row], largest: int | None
-) -> Steps[tuple[list[MessageInfo], dict[str, int]]]:
+    context: QueueContext, state: State, rows: list[Row], largest: int | None
+) -> Operation[tuple[list[MessageInfo], dict[str, int]]]:
     """Describe rows as they were seen in a state, and tell the sizes of their envelopes."""
     ids = [message_id for message_id, _ in rows]
     known: dict[str, MessageInfo] = {}
     sizes: dict[str, int] = {}
-    for scripts, positions in core.by_shard(range(len(rows)), lambda position: ids[position]):
+    for scripts, positions in context.by_shard(range(len(rows)), lambda position: ids[position]):
         of_shard = [ids[position] for position in positions]
-        sizes |= yield from scanning.sizes(scripts, of_shard)
+        sizes |= yield from scan.sizes(scripts, of_shard)
         left = {each: sizes[each] for each in of_shard if largest is None or sizes[each] <= largest}
         stored: dict[str, bytes] = {}
         while left:
-            stored |= yield from scanning.envelopes(scripts, left)
+            stored |= yield from scan.envelopes(scripts, left)
         told = yield from _told(scripts, state, of_shard)
         for position, fields in zip(positions, told, strict=True):
             message_id, score = rows[position]
-            found = Found({state: float(score)}, *fields, stored.get(message_id))
-            info = describe(core, message_id, found)
+            found = StoredMessage({state: float(score)}, *fields, stored.get(message_id))
+            info = describe(context, message_id, found)
             assert info is not None, "it was found in a state"
             known[message_id] = info
     return [known[message_id] for message_id in ids], sizes
 
 
 def _told(
-    scripts: Scripts, state: State, ids: list[str]
-) -> Steps[list[tuple[str | None, str | None, str | None, bool]]]:
+    scripts: QueueCommands, state: State, ids: list[str]
+) -> Operation[list[tuple[str | None, str | None, str | None, bool]]]:
     """Return of each message its deliveries, its last error, its reason of death, and whether it was cancelled."""
     if not ids:
         return []
-    keys, words = scripts.keys, list(map(word, ids))
-    hashes = [Call(key, ("HMGET", key, *words), list) for key in (keys.attempts, keys.errors, keys.reasons)]
+    keys, words = scripts.keys, list(map(encode_id, ids))
+    hashes = [Command(key, ("HMGET", key, *words), list) for key in (keys.attempts, keys.errors, keys.reasons)]
     running = words if state == "unack" else []
-    flags: list[Call[Any]] = [Call(keys.cancelled, ("SISMEMBER", keys.cancelled, each), bool) for each in running]
-    replies = [expect(each) for each in (yield [*hashes, *flags])]
+    flags: list[Command[Any]] = [Command(keys.cancelled, ("SISMEMBER", keys.cancelled, each), bool) for each in running]
+    replies = [unwrap(each) for each in (yield [*hashes, *flags])]
     cancelled = replies[3:] or [False] * len(ids)
-    return [(text(a), text(b), text(c), flag) for a, b, c, flag in zip(*replies[:3], cancelled, strict=True)]
+    return [
+        (decode_text(a), decode_text(b), decode_text(c), flag)
+        for a, b, c, flag in zip(*replies[:3], cancelled, strict=True)
+    ]

@@ -3,7 +3,7 @@
 It needs what ``pip install 'delayq[spark]'`` brings.
 """
 
+from delayq.spark.data_source import DelayqSource
 from delayq.spark.session import register, session
-from delayq.spark.source import DelayqSource
 
 __all__ = ["DelayqSource", "register", "session"]

@@ -60,11 +60,11 @@ def ask(program: str | Path) -> Java:
     """Return what a program says that is said to be a Java."""
     command = [program, "-XshowSettings:properties", "-version"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+        output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return Java(0, None)
-    version = re.search(r'version "(?:1\.)?(\d+)', told)
-    home = re.search(r"^ *java\.home = (.+)$", told, re.MULTILINE)
+    version = re.search(r'version "(?:1\.)?(\d+)', output)
+    home = re.search(r"^ *java\.home = (.+)$", output, re.MULTILINE)
     return Java(int(version[1]) if version else 0, Path(home[1]) if home else None)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from delayq.spark import java
-from delayq.spark.source import DelayqSource
+from delayq.spark.data_source import DelayqSource
 
 LOCAL = "local[*,4]"
 """All cores of this machine; a task that fails is tried four times, as on a cluster."""
@@ -65,7 +65,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _begin(master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:
-    if master is None and _was_told():  # what spark-submit was given besides stays in force
+    if master is None and _is_configured():  # what spark-submit was given besides stays in force
         return _opened(SparkSession.builder, {**_SETTINGS, **settings})
     if master is not None and master.startswith(CONNECT):
         return _opened(SparkSession.builder.remote(master), {**_SETTINGS, **settings})
@@ -84,6 +84,6 @@ def _opened(builder: SparkSession.Builder, settings: Mapping[str, str]) -> Spark
     return builder.getOrCreate()
 
 
-def _was_told() -> bool:
+def _is_configured() -> bool:
     """Whether spark-submit has started this program, and named its master, or Spark Connect is to be used."""
     return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ

@@ -11,6 +11,6 @@ The scripts are those of a real server, run by fakeredis: ``pip install 'delayq[
 from delayq.testing.assertions import assert_dead, assert_empty, assert_not_sent, assert_sent
 from delayq.testing.clock import Clock
 from delayq.testing.memory import in_memory
-from delayq.testing.sends import Sent, sent
+from delayq.testing.sent import SentInfo, sent
 
-__all__ = ["Clock", "Sent", "assert_dead", "assert_empty", "assert_not_sent", "assert_sent", "in_memory", "sent"]
+__all__ = ["Clock", "SentInfo", "assert_dead", "assert_empty", "assert_not_sent", "assert_sent", "in_memory", "sent"]

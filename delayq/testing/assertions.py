@@ -6,12 +6,12 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from delayq.envelope import open_body, parse, seal
 from delayq.errors import InvalidInput
-from delayq.info import MessageInfo
+from delayq.model.envelope import encode_envelope, open_body, parse
+from delayq.model.message_info import MessageInfo
+from delayq.model.units import Seconds, milliseconds
 from delayq.queue import Queue
-from delayq.testing.sends import ALL, STATES, Sent, sent
-from delayq.times import Seconds, milliseconds
+from delayq.testing.sent import ALL, STATES, SentInfo, sent
 
 _ANY: Any = type("Any", (), {"__repr__": lambda _: "anything"})()
 _SHOWN = 20
@@ -27,7 +27,7 @@ def assert_sent(
     headers: Mapping[str, Any] | None = None,
     within: Seconds = 0,
     count: int | None = None,
-) -> Sent:
+) -> SentInfo:
     """Assert that a message was sent to a queue, and return the first such one; see `sent` for what counts.
 
     Args:
@@ -47,7 +47,7 @@ def assert_sent(
     found = [message for message in messages if wanted.fits(message)]
     if not found or (count is not None and len(found) != count):
         how_many = "no message" if not found else f"{len(found)} messages, not {count}"
-        raise AssertionError(_told(f"{how_many} with {wanted} in what was sent to {queue.name}", messages))
+        raise AssertionError(_described(f"{how_many} with {wanted} in what was sent to {queue.name}", messages))
     return found[0]
 
 
@@ -66,7 +66,7 @@ def assert_not_sent(
     wanted = _Wanted(payload, id, due_in, due_at, headers, within)
     found = [message for message in sent(queue) if wanted.fits(message)]
     if found:
-        raise AssertionError(_told(f"{len(found)} sent to {queue.name} with {wanted}", found))
+        raise AssertionError(_described(f"{len(found)} sent to {queue.name} with {wanted}", found))
 
 
 def assert_dead(
@@ -86,7 +86,7 @@ def assert_dead(
             return letter
     criteria = {"id": id, "reason": reason, "error": error}
     raise AssertionError(
-        _told(
+        _described(
             f"no dead letter with {_named(payload, criteria)} in {queue.name}",
             [f"{each.payload!r} ({each.id}, reason={each.reason!r}, error={each.error!r})" for each in letters],
             "dead" if letters else f"dead; in other states: {_elsewhere(queue)}",
@@ -100,7 +100,7 @@ def assert_empty(queue: Queue) -> None:
     left = [message for message in sent(queue) if message.state != "gone"]
     lost = [info.id for state in STATES for info in queue.peek(state, ALL) if info.created_at is None]
     if left or lost:
-        raise AssertionError(_told(f"{queue.name} is not empty", [*left, *lost], "there"))
+        raise AssertionError(_described(f"{queue.name} is not empty", [*left, *lost], "there"))
 
 
 class _Wanted:
@@ -125,7 +125,7 @@ class _Wanted:
         self._within = dt.timedelta(milliseconds=milliseconds(within, "within"))
         self._named = {"id": id, "due_in": due_in, "due_at": due_at, "headers": headers, "within": within or None}
 
-    def fits(self, message: Sent) -> bool:
+    def fits(self, message: SentInfo) -> bool:
         """Whether a message is like that."""
         if self._id is not None and message.id != self._id:
             return False
@@ -139,7 +139,7 @@ class _Wanted:
             return False
         return (due_at is None or self._meets(message, due_at)) and _equals(message.payload, self._payload)
 
-    def _meets(self, message: Sent, due_at: dt.datetime) -> bool:
+    def _meets(self, message: SentInfo, due_at: dt.datetime) -> bool:
         return message.due_at is not None and abs(message.due_at - due_at) <= self._within
 
     def __str__(self) -> str:
@@ -150,7 +150,7 @@ def _equals(payload: Any, wanted: Any) -> bool:
     if wanted is _ANY or payload == wanted:
         return True
     try:
-        _, envelope = parse(b"0" * 13 + seal(wanted, 0))
+        _, envelope = parse(b"0" * 13 + encode_envelope(wanted, 0))
     except InvalidInput:  # nothing that could be sent, such as mock.ANY: what it says itself has counted
         return False
     return bool(payload == open_body(envelope))
@@ -169,7 +169,7 @@ def _elsewhere(queue: Queue) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "none"
 
 
-def _told(claim: str, there: Sequence[Any], what: str = "sent") -> str:
+def _described(claim: str, there: Sequence[Any], what: str = "sent") -> str:
     lines = [f"  {each}" for each in there[:_SHOWN]]
     if len(there) > _SHOWN:
         lines.append(f"  … and {len(there) - _SHOWN} more")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Protocol, TypedDict, Unpack
 
@@ -12,11 +13,14 @@ from redis import Redis
 
 from delayq.consumer import Consumer
 from delayq.errors import HandlerMissing, InvalidInput, InvalidTime
-from delayq.message import Message
+from delayq.model.message import Message
+from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import computed
 from delayq.queue import Queue
-from delayq.testing.running import Run
-from delayq.testing.server import serving
-from delayq.times import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
+from delayq.testing.drain import Drain
+from delayq.testing.fake_server import fake_server
+from delayq.testing.served_by import served_by
 
 LIMIT = 1000
 
@@ -28,7 +32,7 @@ class Traveller(Protocol):
         """Let it be another time."""
 
 
-class Units(TypedDict, total=False):
+class TimeUnits(TypedDict, total=False):
     """A length of time, by its units."""
 
     days: float
@@ -79,7 +83,7 @@ class Clock:
     def client(self) -> Redis:
         """A client of the server in memory that all queues of this clock share."""
         if self._client is None:
-            self._client = self._kept.enter_context(serving())
+            self._client = self._kept.enter_context(fake_server())
         return self._client
 
     def add(self, *queues: Queue) -> None:
@@ -89,7 +93,7 @@ class Clock:
                 raise InvalidInput(f"{queue!r} is no delayq.Queue: give the queues that the code under test sends to")
             if queue in self._queues:
                 raise InvalidInput(f"queue {queue.name} is in memory already: give it once")
-            self._kept.enter_context(queue.served_by(self.client, self))
+            self._kept.enter_context(served_by(queue, self.client, self))
             self._adopt(queue)
 
     def queue(self, name: str, **options: Any) -> Queue:
@@ -105,7 +109,7 @@ class Clock:
         self._client = None
         self._kept.close()
 
-    def advance(self, by: Seconds = 0, **units: Unpack[Units]) -> None:
+    def advance(self, by: Seconds = 0, **units: Unpack[TimeUnits]) -> None:
         """Let time pass while nobody handles messages.
 
         Args:
@@ -134,7 +138,7 @@ class Clock:
         return self._run(self.ms, queues, limit, raise_errors)
 
     def run_for(
-        self, by: Seconds = 0, *, limit: int = LIMIT, raise_errors: bool = True, **units: Unpack[Units]
+        self, by: Seconds = 0, *, limit: int = LIMIT, raise_errors: bool = True, **units: Unpack[TimeUnits]
     ) -> list[Message]:
         """Let time pass, as `advance`, with a consumer at work: each message is handled, as by `run_due`, when due."""
         return self._run(self._after(by, units), (), limit, raise_errors)
@@ -153,14 +157,14 @@ class Clock:
             self._travel()
 
     def _run(self, end: float, queues: tuple[Queue, ...], limit: int, raise_errors: bool) -> list[Message]:
-        run = Run(self, self._serving(queues), limit)
+        drain = Drain(self, self._serving(queues), limit)
         try:
-            run.until(end)
+            drain.until(end)
         finally:
-            self.handled += run.handled
+            self.handled += drain.handled
         if raise_errors:
-            run.raise_errors()
-        return run.handled
+            drain.raise_errors()
+        return drain.handled
 
     def _serving(self, queues: tuple[Queue, ...]) -> list[Consumer]:
         for queue in queues:
@@ -179,14 +183,14 @@ class Clock:
         return consumers
 
     def _adopt(self, queue: Queue) -> None:
-        queue.core.number = self._number
+        queue.execute(_set_id_factory, self._number)
         self._queues.append(queue)
 
     def _number(self) -> str:
         # Messages that are due at the same instant are handled in the order of their ids: here, that of their sends.
         return f"message-{next(self._numbers):06}"
 
-    def _after(self, by: Seconds, units: Units) -> float:
+    def _after(self, by: Seconds, units: TimeUnits) -> float:
         try:
             more = dt.timedelta(**units)
         except (TypeError, ValueError, OverflowError) as error:
@@ -199,3 +203,8 @@ class Clock:
     def _travel(self) -> None:
         if self._traveller is not None:
             self._traveller.move_to(self.now())
+
+
+@computed
+def _set_id_factory(context: QueueContext, factory: Callable[[], str]) -> None:
+    context.id_factory = factory

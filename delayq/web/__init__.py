@@ -28,7 +28,7 @@ How it is made, for who adds to it:
   503.
 """
 
-from delayq.web.application import Dashboard, app
-from delayq.web.logins import Login, Role, Token, User, Users, user_line
+from delayq.web.app import Dashboard, app
+from delayq.web.auth import Login, Role, Token, User, Users, user_line
 
 __all__ = ["Dashboard", "Login", "Role", "Token", "User", "Users", "app", "user_line"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from delayq.envelope import JSON
-from delayq.info import MessageInfo
+from delayq.model.envelope import JSON
+from delayq.model.message_info import MessageInfo
 
 MOST_SHOWN = 256 * 1024  # bytes of a payload that its page shows
 MOST_HEX = 4096

@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
-from delayq import urls
 from delayq.aio import Queue, Topic
-from delayq.aio.connecting import connect
-from delayq.aio.connection import Client, Connection
-from delayq.catalog import Kind, name_in, pattern, record_key
 from delayq.errors import InvalidInput
-from delayq.names import check_prefix, check_queue_name
-from delayq.server import translate
+from delayq.model.validation import check_prefix, check_queue_name
+from delayq.protocol.discovery import Kind, name_in, pattern, record_key
+from delayq.transport import url
+from delayq.transport.executor_async import Client, Executor
+from delayq.transport.open_client_async import connect
+from delayq.transport.server_check import translate
 
 SEARCH_SECONDS = 60.0
 """How long a list of names holds: a search goes over all keys of the server."""
@@ -43,8 +43,8 @@ class Server:
         self.prefix = check_prefix(prefix)
         is_url = place is None or isinstance(place, str)
         if isinstance(place, str):
-            urls.make(place, _CHECKING)
-        self._connection = Connection(lambda: connect(place) if is_url else place, shared=not is_url)  # type: ignore[arg-type, return-value]
+            url.make(place, _CHECKING)
+        self._connection = Executor(lambda: connect(place) if is_url else place, shared=not is_url)  # type: ignore[arg-type, return-value]
         self._queues: dict[str, Queue] = {}
         self._names: dict[Kind, Names] = {"queue": Names(), "topic": Names()}
 
@@ -120,7 +120,7 @@ def _checked(*_: Any, **__: Any) -> None:
     """Stand for a client: a URL that is wrong is told at the start, and connects to nothing yet."""
 
 
-_CHECKING = urls.Makers(*[_checked] * 5)
+_CHECKING = url.Makers(*[_checked] * 5)
 
 
 class Names:
@@ -192,6 +192,6 @@ def address(place: Place | None) -> str:
         pool = getattr(place, "connection_pool", None)
         given = getattr(pool, "connection_kwargs", {})
         return str(given.get("path") or f"{given.get('host', 'cluster')}:{given.get('port', 6379)}")
-    _, _, rest = urls.redact(place).partition("://")
+    _, _, rest = url.redact(place).partition("://")
     shown = rest.partition("?")[0].rpartition("@")[2].removesuffix("/0")
     return shown.strip("/") or "embedded"

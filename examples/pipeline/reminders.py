@@ -26,12 +26,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls them
 
 from delayq import Message, Queue
-from delayq.lake.hydrating import hydrate
+from delayq.lake.hydrate import hydrate
 from delayq.spark import session
 from delayq.spark.jobs.archive import archive
 from delayq.spark.jobs.defer import defer
 from delayq.spark.jobs.report import report, save
-from delayq.spark.server import Server
+from delayq.spark.redis_options import RedisOptions
 
 QUEUE = "example-reminders"
 TEXT = "Your subscription ends in a week. Renew it today, and the first month is on us. Reply STOP to hear no more."
@@ -113,7 +113,7 @@ def live(
 
 def run(users: int, days: int, folder: Path) -> int:
     """Return the exit code."""
-    spark, server = session(settings={"spark.ui.enabled": "false", "spark.log.level": "ERROR"}), Server()
+    spark, server = session(settings={"spark.ui.enabled": "false", "spark.log.level": "ERROR"}), RedisOptions()
     lake, kept = str(folder / "lake"), str(folder / "archive")
     first = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=2)
     start = dt.datetime.combine(first, dt.time(18), dt.UTC) - dt.timedelta(days=1)  # where it is nine first

@@ -86,7 +86,7 @@ def test_batch_waits_for_nothing_while_nothing_is_claimed_because_of_a_suspect(r
 
             await queue.send_many(Outgoing("x", id=id) for id in ("a", "b", "suspect"))
             with redis_server.client() as client:
-                client.hset(queue.core.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it was lost twice
+                client.hset(queue._context.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it was lost twice
             consumer = Consumer(queue)
             await consumer.start()
             assert await becomes(queue, acked=3)

@@ -13,9 +13,10 @@ import redis
 from redis.asyncio.connection import AbstractConnection
 
 from delayq import Sending
-from delayq.aio import Queue, clients
-from delayq.aio.bell import Bell
-from delayq.aio.waiter import Waiter
+from delayq.aio import Queue
+from delayq.runtime.receive_wait_async import ReceiveWait
+from delayq.transport import clients_async
+from delayq.transport.listener_async import BellListener
 from tests.aio.conftest import Run, on_both_loops
 from tests.aio.test_consumer import becomes
 from tests.harness.servers import RedisServer
@@ -81,7 +82,7 @@ def test_cancel_that_is_forgotten_while_it_connects_in_vain_is_heeded(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     async def main() -> None:
-        monkeypatch.setattr(clients, "check_server", forget_a_cancel_and_fail)
+        monkeypatch.setattr(clients_async, "check_server", forget_a_cancel_and_fail)
         async with Queue("jobs", url=url) as queue:
             task = asyncio.create_task(queue.stats())
             await asyncio.wait({task})
@@ -95,9 +96,9 @@ def test_cancel_that_a_bell_forgets_before_its_connection_breaks_is_heeded(
 ):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
-            client: Any = await queue.connection.connected()
-            bell = Bell(client, "a-bell")
-            monkeypatch.setattr(Bell, "_connect", forget_a_cancel_and_fail)
+            client: Any = await queue._executor.connected()
+            bell = BellListener(client, "a-bell")
+            monkeypatch.setattr(BellListener, "_connect", forget_a_cancel_and_fail)
             task = asyncio.create_task(bell.listen())
             await asyncio.wait({task})
             assert task.cancelled()
@@ -131,8 +132,8 @@ def test_cancel_that_is_forgotten_while_another_task_closes_the_connection_is_he
 def test_cancel_while_a_bell_is_given_up_is_heeded(run: Run, url: str, redis_client: redis.Redis, step: int):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
-            client: Any = await queue.connection.connected()
-            bell = Bell(client, "a-bell")
+            client: Any = await queue._executor.connected()
+            bell = BellListener(client, "a-bell")
             await bell.listen()
             task = asyncio.create_task(bell.close())
             for _ in range(step):
@@ -149,23 +150,23 @@ def test_cancel_while_a_bell_is_given_up_is_heeded(run: Run, url: str, redis_cli
 def test_receive_that_is_cancelled_at_its_end_hands_back_what_it_has(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    end, wait = Waiter.end, Waiter.wait
+    end, wait = ReceiveWait.end, ReceiveWait.wait
     waiting, ending, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     waiters = set()
 
-    async def announced(self: Waiter, seconds: float) -> None:
+    async def announced(self: ReceiveWait, seconds: float) -> None:
         waiting.set()
         await wait(self, seconds)
 
-    async def slow(self: Waiter) -> None:
+    async def slow(self: ReceiveWait) -> None:
         waiters.add(self)
         ending.set()
         await asyncio.sleep(0.05)
         await end(self)
         ended.set()
 
-    monkeypatch.setattr(Waiter, "end", slow)
-    monkeypatch.setattr(Waiter, "wait", announced)
+    monkeypatch.setattr(ReceiveWait, "end", slow)
+    monkeypatch.setattr(ReceiveWait, "wait", announced)
 
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from delayq import Outgoing, backoff
 from delayq.aio import Consumer, Message, Queue
 from delayq.errors import InvalidInput
-from delayq.pace import Every
+from delayq.model.interval import Interval
 from tests.aio.conftest import Run, on_both_loops, on_one_loop
 from tests.harness.servers import RedisServer
 
@@ -188,7 +188,7 @@ def test_idle_consumer_hears_a_send(run: Run, url: str, shards: int):
 def test_lease_is_renewed_while_the_handler_runs(
     run: Run, url: str, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.leases.Every", lambda seconds: Every(seconds / 100))
+    monkeypatch.setattr("delayq.runtime.lease_keeper.Interval", lambda seconds: Interval(seconds / 100))
 
     async def main() -> None:
         attempts, now = [], [1_000_000.0]
@@ -367,7 +367,7 @@ def test_error_that_ends_a_started_consumer_is_logged_at_once(run: Run, url: str
     async def fail(*_: Any) -> int:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("delayq.aio.loop.Loop.run", fail)
+    monkeypatch.setattr("delayq.runtime.driver_async.Driver.run", fail)
 
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:

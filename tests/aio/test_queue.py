@@ -93,7 +93,7 @@ def test_any_error_reaches_all_who_send_together(run: Run, url: str, monkeypatch
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             await queue.stats()
-            monkeypatch.setattr(queue.connection, "run", fail)
+            monkeypatch.setattr(queue._executor, "run", fail)
             results = await asyncio.gather(*(queue.send(n) for n in range(3)), return_exceptions=True)
             assert [type(each) for each in results] == [RuntimeError] * 3
 

@@ -29,7 +29,7 @@ def test_topic_that_is_closed_while_somebody_waits_keeps_no_connection(run: Run,
             task.cancel()
         ended = await asyncio.gather(*waiting, return_exceptions=True)
         await wait_for(0)
-        return [ended, list(topic._listeners)]  # noqa: SLF001  # whoever waits next would take a dead one
+        return [ended, list(topic._waits._idle)]  # whoever waits next would take a dead one
 
     ended, kept = run(main())
     assert kept == []

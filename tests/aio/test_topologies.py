@@ -15,7 +15,7 @@ from delayq import Outgoing, Reject, backoff, errors
 from delayq import Queue as SyncQueue
 from delayq.aio import Consumer, Message, Queue
 from delayq.aio.doctor import examine
-from delayq.keys import QueueKeys
+from delayq.protocol.queue_keys import QueueKeys
 from tests.aio.conftest import Run
 from tests.aio.test_batches import becomes as counts
 from tests.aio.test_consumer import becomes
@@ -85,7 +85,7 @@ def test_wait_for_replicas_speaks_of_the_message_that_was_sent(
     run: Run, shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ):
     """No replica is there, whatever connection the WAIT takes."""
-    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 10)
+    monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 10)
 
     async def main() -> None:
         async with Queue("work", url=shared_cluster.url) as queue:
@@ -119,7 +119,7 @@ def test_node_that_is_away_is_no_concern_of_the_others(run: Run, start_server: S
 def test_consumer_follows_a_failover_behind_sentinel(
     run: Run, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 25_000)  # for a replica that pauses
+    monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 25_000)  # for a replica that pauses
     watched = Watched(start_server, replicas=1, failover_timeout=5000)
 
     async def main() -> None:
@@ -187,7 +187,7 @@ def test_claim_whose_connection_breaks_is_not_sent_again(run: Run, redis_server:
             await queue.send_many(Outgoing(n) for n in range(10))
             for message in await queue.receive(1):  # the server knows the scripts, and the queue what is recorded of it
                 await message.release()
-            connection = queue.connection
+            connection = queue._executor
             client: Any = await connection.connected()
             idle: Any = await client.connection_pool.get_connection()
             reads, tries = idle.read_response, []
@@ -254,7 +254,7 @@ def test_why_a_node_lets_nobody_in_is_told_at_once(
 
     async def main() -> None:
         async with Queue("work", url=shared_cluster.url) as queue:
-            await queue.connection.connected()
+            await queue._executor.connected()
             with monkeypatch.context() as patch:
                 patch.setattr(AbstractConnection, "connect", refuse)
                 with pytest.raises(told):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import redis
-from delayq.cli.apart import Apart
-from delayq.cli.bare import BareScripts
-from delayq.cli.bench import COSTS, RATES
-from delayq.cli.bench_consumer import Order
-from delayq.cli.measures import clear
-from delayq.cli.samples import Paired, alternate, percentile
-from delayq.cli.server import Server
+from delayq.cli.bench.bare_scripts import BareScripts
+from delayq.cli.bench.command import COSTS, RATES
+from delayq.cli.bench.consumer import Order
+from delayq.cli.bench.process import Apart
+from delayq.cli.bench.rates import clear
+from delayq.cli.bench.samples import Paired, alternate, percentile
+from delayq.cli.connection import ServerOptions
 
 from delayq import Outgoing, Queue
 from tests.cli.conftest import Run, Start
@@ -124,7 +124,7 @@ def test_bare_scripts_do_what_the_library_does(redis_server: RedisServer, redis_
 
 
 def test_consumer_that_is_told_for_how_long_tells_every_lateness(redis_server: RedisServer):
-    with Queue("timed", url=redis_server.url) as queue, Apart(Server(redis_server.url, "delayq")) as apart:
+    with Queue("timed", url=redis_server.url) as queue, Apart(ServerOptions(redis_server.url, "delayq")) as apart:
         apart.begin(Order("timed", 5, seconds=3600.0))  # long enough for a machine that stands still meanwhile
         queue.send_many([Outgoing(n, delay=n / 10) for n in range(5)])
         result = apart.end(120)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from delayq import Configuration, Queue
+from delayq import Queue
+from delayq.types import Configuration
 from tests.cli.conftest import Invoke
 
 

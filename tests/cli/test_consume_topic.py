@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from delayq import NewRecord, Topic
-from delayq.group import REQUEUED
+from delayq.operations.topics.dead_letters import REQUEUED
 from tests.cli.conftest import Invoke, Start, followed
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -212,6 +212,6 @@ def test_what_does_not_go_together_is_refused(invoke: Invoke, topic: Topic):
     offenders = []
     for words, told in REFUSED:
         result = invoke("consume", *words, "--burst")
-        if (result.exit_code, told in result.output) != (2, True) or topic.connection.client.keys("*orders*"):
+        if (result.exit_code, told in result.output) != (2, True) or topic._executor.client.keys("*orders*"):
             offenders.append((words, result.exit_code, result.output))
     assert offenders == []

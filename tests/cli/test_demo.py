@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from delayq.cli.cast import EXPECTED, TOTAL
-from delayq.cli.stage import PlainView
+from delayq.cli.demo.display import PlainView
+from delayq.cli.demo.messages import EXPECTED, TOTAL
 
 from tests.cli.conftest import Start, read_all
 from tests.harness.servers import RedisServer

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delayq.cli.programs import environment as environment_of
+from delayq.cli.consume.program import environment as environment_of
 
 from delayq import Queue
 from tests.cli.conftest import Invoke, Start, ended

@@ -11,11 +11,12 @@ import time
 
 import pytest
 import redis
-from delayq.cli import bulk, jsonl, progress
+from delayq.cli import json_lines, progress
+from delayq.cli.send import file
 
 from delayq import Queue
-from delayq.message import Outgoing
-from delayq.operations import sending
+from delayq.model.delivery import Outgoing
+from delayq.operations import send
 from tests.cli.conftest import SECONDS, Invoke, Start, read_all
 from tests.harness.lines import Write, numbered, numbers
 from tests.harness.waiting import eventually
@@ -138,22 +139,22 @@ def test_file_is_read_no_further_than_what_is_sent():
             return b'{"payload": 1}\n'
 
     endless = Counting()
-    sender = bulk.Sender(Queue("unused"), "endless")
-    assert len(next(bulk.batches(sender.entries(endless)))) == sending.MAX_SENT
-    assert endless.lines == sending.MAX_SENT + 1
+    sender = file.Sender(Queue("unused"), "endless")
+    assert len(next(file.batches(sender.entries(endless)))) == send.MAX_SENT
+    assert endless.lines == send.MAX_SENT + 1
 
 
 def test_batch_holds_no_more_than_a_call_takes():
-    line = jsonl.Line("f", 1, 0, "", b"x" * 900_000)
-    entries = [bulk.Entry(line, Outgoing(None, id=str(number))) for number in range(7)]
-    assert [len(batch) for batch in bulk.batches(iter(entries))] == [2, 2, 2, 1]
-    assert sending.MAX_CALL_BYTES >= bulk.BATCH_BYTES
+    line = json_lines.JsonLine("f", 1, 0, "", b"x" * 900_000)
+    entries = [file.FileMessage(line, Outgoing(None, id=str(number))) for number in range(7)]
+    assert [len(batch) for batch in file.batches(iter(entries))] == [2, 2, 2, 1]
+    assert send.MAX_CALL_BYTES >= file.BATCH_BYTES
 
 
 def test_line_without_end_is_refused_before_it_fills_the_memory(
     invoke: Invoke, write: Write, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 1000)
     write([{"payload": 1}, {"payload": "x" * 5000}])
     result = invoke("send", "emails", "--file", "emails.jsonl")
     assert result.exit_code == 2

@@ -8,9 +8,10 @@ import re
 from typing import Any
 
 import pytest
-from delayq.cli.counting import LEFT
+from delayq.cli.stats import LEFT
 
-from delayq import Consumer, Queue, QueueStats, Reject
+from delayq import Consumer, Queue, Reject
+from delayq.types import QueueStats
 from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
 
@@ -89,7 +90,7 @@ def test_stats_show_how_long_handlers_ran_and_since_when_the_oldest_is_due(invok
 def test_stats_show_what_had_to_wait_for_others_of_its_key(invoke: Invoke, queue: Queue):
     queue.send("x")
     assert "held_back" not in invoke("stats", "emails").stdout
-    queue.connection.client.hincrby(queue.core.shards[0].keys.stats, "held_back", 7)
+    queue._executor.client.hincrby(queue._context.shards[0].keys.stats, "held_back", 7)
     assert re.search(r"^held_back +7$", invoke("stats", "emails").stdout, re.MULTILINE)
 
 

@@ -10,8 +10,8 @@ from delayq.cli import options
 from delayq.cli.progress import watched
 
 from delayq import Queue
-from delayq.message import Outgoing
-from delayq.operations import managing
+from delayq.model.delivery import Outgoing
+from delayq.operations import manage
 from tests.cli.conftest import Invoke
 
 
@@ -155,6 +155,6 @@ def test_all_dead_letters_come_back_later(invoke: Invoke, queue: Queue):
 def test_progress_of_a_purge_and_a_requeue_adds_up(queue: Queue):
     kill(queue, [f"m{number}" for number in range(1200)])
     steps: list[float] = []
-    assert queue.connection.do(watched(managing.requeue_all(queue.core), "requeue", steps.append)) == 1200
-    assert queue.connection.do(watched(managing.purge(queue.core, ["pending"]), "purge", steps.append)) == 1200
+    assert queue.execute(watched(manage.requeue_all, "requeue", steps.append)) == 1200
+    assert queue.execute(watched(manage.purge, "purge", steps.append), ["pending"]) == 1200
     assert (sum(steps), len(steps)) == (2400, 8)

@@ -113,7 +113,7 @@ def test_children_get_what_was_given_but_the_url_which_every_user_could_see_in_t
         def run(self) -> int:
             return 1
 
-    monkeypatch.setattr("delayq.cli.consuming.Supervisor", Supervisor)
+    monkeypatch.setattr("delayq.cli.consume.command.Supervisor", Supervisor)
     words = ["--exec", "-x 'y'", "-p", "2", "--url", server.url, "--burst", "--shutdown-timeout", "1m30s"]
     assert invoke("consume", "emails", "--", "-odd").exit_code == 2
     assert invoke("consume", *words, "--", "emails", "-odd").exit_code == 1

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from delayq import Queue
-from delayq.message import Outgoing
+from delayq.model.delivery import Outgoing
 from tests.cli.conftest import Invoke, Start, read_all
 from tests.harness.waiting import eventually
 
@@ -71,7 +71,7 @@ def test_result_is_told_as_json(invoke: Invoke, stocked: Queue):
 
 
 def test_what_has_no_payload_is_left_and_told(invoke: Invoke, stocked: Queue, redis_client: Any):
-    redis_client.delete(stocked.core.shards[0].keys.message("b"))
+    redis_client.delete(stocked._context.shards[0].keys.message("b"))
     result = invoke("dead", "requeue", "emails", "--all")
     assert (result.stdout, pending(stocked)) == ("requeued 2 messages\n", "ac")
     assert result.stderr == "left alone 1: not dead any more, or the payload is gone\n"
@@ -264,7 +264,7 @@ def test_malformed_json_may_be_corrected(
 def test_dead_letter_that_comes_back_meanwhile_is_not_edited(start: Start, environment: dict[str, str], queue: Queue):
     """While the editor is open, a colleague requeues it, and it dies anew."""
     kill(queue, id="order-42")
-    keys = queue.core.shards[0].keys
+    keys = queue._context.shards[0].keys
     socket = environment["DELAYQ_URL"].removeprefix("unix://").partition("?")[0]
     died_anew = f'import redis; redis.Redis(unix_socket_path="{socket}").zincrby("{keys.dead}", 5, "order-42")'
     code, shown = run_on_terminal(start, environment, f"{died_anew}; {SAVE.format('text')}")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from delayq.cli.reloading import own
+from delayq.cli.consume.reload import own
 
 from delayq import Queue
 from tests.cli.conftest import Invoke, Start, ended, followed

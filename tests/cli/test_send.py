@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq import Queue
-from delayq.info import MessageInfo
+from delayq.model.message_info import MessageInfo
 from tests.cli.conftest import Invoke, Run
 
 

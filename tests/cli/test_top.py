@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from delayq.cli.view import KEYS
+from delayq.cli.top.state import KEYS
 
 from delayq import Outgoing, Queue
 from tests.cli.conftest import SECONDS, Invoke, Start
@@ -139,7 +139,7 @@ def test_queue_that_cannot_be_read_any_more_is_told_of_and_looked_at_again(
     queue.send("x")
     view = terminal()
     view.until("emails +1 ")
-    stats = queue.core.shards[0].keys.stats
+    stats = queue._context.shards[0].keys.stats
     redis_client.rename(stats, f"{stats}-kept")
     redis_client.set(stats, "no hash")
     view.until("emails: .*WRONGTYPE")
@@ -277,7 +277,7 @@ def test_queue_that_cannot_be_read_is_named_and_the_others_shown(invoke: Invoke,
     queue.send("x")
     with Queue("newer", redis=redis_client) as newer:
         newer.send("x")
-        redis_client.hset(newer.core.shards[0].keys.meta, "format", 99)
+        redis_client.hset(newer._context.shards[0].keys.meta, "format", 99)
     result = invoke("top", "--once", "--interval", "100ms")
     assert (result.exit_code, len(result.stdout.splitlines())) == (1, 2)
     assert re.match(r"newer: .*format", result.stderr)

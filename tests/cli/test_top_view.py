@@ -7,26 +7,28 @@ import re
 from typing import Any
 
 import pytest
-from delayq.cli.columns import COLUMNS, ordered
-from delayq.cli.frames import frame, table
-from delayq.cli.pulse import Look, Pulse, pulse
-from delayq.cli.screen import keys
+from delayq.cli.top.columns import COLUMNS, ordered
+from delayq.cli.top.render import frame, table
+from delayq.cli.top.snapshot import Pulse, Snapshot, pulse
+from delayq.cli.top.state import HELP_LINE, KEYS, TopView
+from delayq.cli.top.terminal import keys
 from delayq.cli.upcoming import sparkline
-from delayq.cli.view import HELP_LINE, KEYS, View
 from rich.console import Console
 
-from delayq import QueueStats, Upcoming
-from delayq.crew import ConsumerInfo, Held
-from delayq.times import from_ms
+from delayq.model.consumer_info import ConsumerInfo, Held
+from delayq.model.units import from_ms
+from delayq.types import QueueStats, Upcoming
 
 
 def bucket(pending: int, retry: int = 0) -> Upcoming:
     return Upcoming(starts_at=from_ms(0), ends_at=from_ms(1), pending=pending, retry=retry)
 
 
-def seen(at: float, **stats: Any) -> Look:
+def seen(at: float, **stats: Any) -> Snapshot:
     consumers = stats.pop("consumers", ())
-    return Look(QueueStats(queue=stats.pop("queue", "q"), at=from_ms(int(at * 1000)), **stats), [bucket(0)], consumers)
+    return Snapshot(
+        QueueStats(queue=stats.pop("queue", "q"), at=from_ms(int(at * 1000)), **stats), [bucket(0)], consumers
+    )
 
 
 def test_rates_are_what_came_between_two_looks():
@@ -60,7 +62,7 @@ def test_columns_that_matter_least_give_way():
 
 def shown_of(pulse: Pulse, *pressed: str) -> str:
     """What a wide terminal shows of a queue after some keys."""
-    view = View()
+    view = TopView()
     view.take([pulse])
     console = Console(width=250, file=io.StringIO(), record=True)
     console.print(frame(press(view, *pressed), "above", "an error", 250, 40))
@@ -99,8 +101,8 @@ def consumer(name: str, **known: Any) -> ConsumerInfo:
 
 
 @pytest.fixture
-def view() -> View:
-    view = View()
+def view() -> TopView:
+    view = TopView()
     view.take([shows("b", dead=1), shows("a", dead=3), shows("C", dead=2), shows("d", lateness={8: 5})])
     return view
 
@@ -109,17 +111,17 @@ def shows(queue: str, **stats: Any) -> Pulse:
     return pulse(seen(1, queue=queue), seen(2, queue=queue, **stats))
 
 
-def names(view: View) -> str:
+def names(view: TopView) -> str:
     return "".join(each.queue for each in view.shown)
 
 
-def press(view: View, *pressed: str) -> View:
+def press(view: TopView, *pressed: str) -> TopView:
     for key in pressed:
         view.press(key)
     return view
 
 
-def test_numbers_sort_from_the_greatest_on_and_names_from_a_on(view: View):
+def test_numbers_sort_from_the_greatest_on_and_names_from_a_on(view: TopView):
     assert names(view) == "Cabd"
     assert names(press(view, *">>>>>")) == "aCbd"
     assert view.sort == "dead"
@@ -129,12 +131,12 @@ def test_numbers_sort_from_the_greatest_on_and_names_from_a_on(view: View):
     assert view.sort == list(COLUMNS)[-1]
 
 
-def test_queue_without_a_figure_is_last_in_either_direction(view: View):
+def test_queue_without_a_figure_is_last_in_either_direction(view: TopView):
     for is_reversed in (False, True):
         assert ordered(view.shown, "late 99%", is_reversed)[0].queue == "d"
 
 
-def test_selection_stays_with_its_queue_when_the_order_changes(view: View):
+def test_selection_stays_with_its_queue_when_the_order_changes(view: TopView):
     press(view, "down", "j")
     assert view.pulse is not None
     assert view.pulse.queue == "b"
@@ -146,7 +148,7 @@ def test_selection_stays_with_its_queue_when_the_order_changes(view: View):
     assert (press(view, "down", "enter").pulse, view.page) == (None, "queues")
 
 
-def test_filter_takes_keys_as_text_until_it_ends(view: View):
+def test_filter_takes_keys_as_text_until_it_ends(view: TopView):
     assert names(press(view, "/", "q")) == ""
     assert names(press(view, "backspace", "B")) == "b"
     assert not press(view, "enter").has_ended
@@ -155,7 +157,7 @@ def test_filter_takes_keys_as_text_until_it_ends(view: View):
     assert names(press(view, "/", "a", "escape")) == "Cabd"
 
 
-def test_escape_goes_back_and_ends_only_from_the_whole_list(view: View):
+def test_escape_goes_back_and_ends_only_from_the_whole_list(view: TopView):
     assert press(view, "enter").page == "queue"
     assert press(view, "?").page == "help"
     assert press(view, "x").page == "queues"

@@ -175,9 +175,9 @@ def test_records_are_read_between_positions_and_backwards(invoke: Invoke, topic:
 
 def test_records_of_any_kind_are_printed(invoke: Invoke, topic: Topic):
     topic.publish(b"\xff\x1b[2J", id="1-0")
-    client: Any = topic.connection.client
-    client.xadd(topic.core.shards[0].keys.stream, {"name": "value\x1b"}, "2-0")
-    client.xadd(topic.core.shards[0].keys.stream, {"e": "no envelope"}, "3-0")
+    client: Any = topic._executor.client
+    client.xadd(topic._context.shards[0].keys.stream, {"name": "value\x1b"}, "2-0")
+    client.xadd(topic._context.shards[0].keys.stream, {"e": "no envelope"}, "3-0")
     documents = told(invoke, "read", "orders")
     assert documents[0]["payload_base64"] == "/xtbMko="
     assert documents[1]["fields"] == {"name": "value\x1b"}
@@ -344,7 +344,7 @@ def test_tail_prints_what_comes_and_ends_on_ctrl_c_with_0(start: Start, topic: T
 @pytest.mark.full
 def test_tail_that_waits_for_nothing_ends_on_ctrl_c_with_0(start: Start, topic: Topic):
     process = start("topic", "tail", "orders")
-    client = topic.connection.client
+    client = topic._executor.client
     assert eventually(lambda: any("xread" in each["cmd"] for each in client.client_list()))
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=120) == ("", "")

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from delayq import Consumer, Message, Queue, backoff, doctor
-from delayq.calls import Call
+from delayq.model.units import from_ms
+from delayq.protocol.command import Command
 from delayq.testing import Clock
-from delayq.times import from_ms
 from tests.harness.awaiting import Awaited, Awaiting
 from tests.harness.kinds import give_kinds
 from tests.harness.servers import PATIENT, RedisServer
@@ -146,7 +146,7 @@ def at_once(queue: Any, call: Callable[[Any, Any], Any], arguments: Iterable[Any
         return list(threads.map(partial(call, queue), arguments))
 
 
-Calls = Sequence[Call[Any]]
+Calls = Sequence[Command[Any]]
 
 
 def intercept(
@@ -156,7 +156,7 @@ def intercept(
     after: Callable[[Calls], object] = lambda _: None,
 ) -> None:
     """Be asked before and after each round trip of a queue of either face; what `before` returns is the reply."""
-    connection = queue.target.connection if isinstance(queue, Awaited) else queue.connection
+    connection = queue.target._executor if isinstance(queue, Awaited) else queue._executor
     run = connection.run
 
     def run_sync(calls: Calls, repeat: bool = True) -> list[Any]:

@@ -88,7 +88,7 @@ def test_schedule_for_which_there_was_no_memory_is_stored_once_there_is(
     full = [True]
 
     def refuse(calls: Calls) -> list[Any] | None:
-        if any(call.script is not None and call.script.name == "arm" for call in calls) and full:
+        if any(call.script is not None and call.script.name == "enqueue_occurrence" for call in calls) and full:
             full.pop()
             return [ServerOutOfMemory("no room")]
         return None
@@ -156,7 +156,7 @@ def test_type_that_no_payload_has_is_refused_when_a_function_is_registered(queue
         registered(queue, queue.handler, handle)
     with pytest.raises(InvalidInput, match="handle takes Custom"):
         registered(queue, queue.cron("@daily"), handle)
-    assert not queue.cron_handlers
+    assert not queue.handlers.crons
 
 
 class Handled(list[Any]):

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue, errors
-from delayq.envelope import FORMAT, MAX_PAYLOAD_BYTES
+from delayq.model.envelope import FORMAT, MAX_PAYLOAD_BYTES
 from tests.contract.conftest import Make
 
 NAIVE = dt.datetime(2026, 12, 24, 18)  # noqa: DTZ001
@@ -280,7 +280,7 @@ EVERYTHING: dict[str, Call] = {
 
 def test_queue_of_a_newer_format_is_refused_by_every_call(make: Make, client: redis.Redis, subtests: pytest.Subtests):
     make().send("x", id="held", delay=60)
-    home = make().core.shards[0].keys
+    home = make()._context.shards[0].keys
     for name, call in EVERYTHING.items():
         with subtests.test(name):
             client.hset(home.meta, "format", FORMAT + 1)

@@ -11,7 +11,7 @@ import pytest
 
 from delayq import Ack, Message, Outgoing, Queue, Reject, RetryAfter
 from delayq.errors import InvalidInput, ReturnedFalse
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.contract.conftest import Drain, Make, Now, registered
 
 
@@ -247,7 +247,7 @@ def test_suspect_runs_in_a_batch_of_its_own(make: Make, client: Any, drain: Drai
 
     def handle(messages: list[Any]) -> None:
         if any(message.payload == "poison" for message in messages):
-            with_it.append((len(messages), client.zcard(queue.core.shards[0].keys.unack)))
+            with_it.append((len(messages), client.zcard(queue._context.shards[0].keys.unack)))
 
     registered(queue, queue.batch_handler(max_messages=10, max_wait=3600), handle)
     assert drain(queue, None, concurrency=4) == 21
@@ -404,12 +404,12 @@ def test_what_makes_no_batches_is_refused(queue: Queue, subtests: pytest.Subtest
         with subtests.test(match):
             with pytest.raises(InvalidInput, match=match):
                 queue.batch_handler(**options)(function)
-            assert queue.registered_handler is None
+            assert queue.handlers.main is None
 
 
 def test_batch_handler_without_parentheses_has_the_defaults(queue: Queue, drain: Drain):
     registered(queue, queue.batch_handler, lambda _messages: None)
     queue.send("x")
     assert drain(queue, None) == 1
-    handler: Any = queue.registered_handler
+    handler: Any = queue.handlers.main
     assert (handler.max_messages, handler.max_wait) == (500, 0.1)

@@ -6,11 +6,11 @@ import pytest
 
 from delayq import Ack, DuplicateMessage, InvalidInput, Message, Outgoing, Queue, StaleReceipt
 from delayq.errors import OtherShard
-from delayq.keys import shard_of
-from delayq.message import OnConflict
-from delayq.operations import sealing, settling
-from delayq.outcome import Chained
-from delayq.times import from_ms
+from delayq.model.delivery import OnConflict
+from delayq.model.outcome import AckAndSend
+from delayq.model.placement import shard_of
+from delayq.model.units import from_ms
+from delayq.operations import encode, settle
 from tests.contract.conftest import Drain, Make, Now, Take
 
 
@@ -53,9 +53,9 @@ def test_message_whose_receipt_is_stale_sends_nothing(queue: Queue, take: Take):
 
 def test_outcome_that_is_settled_again_since_a_reply_was_lost_is_told_as_done(queue: Queue, take: Take):
     queue.send("x", id="a")
-    message, outcome = take(), Chained([Outgoing("y"), Outgoing("z", id=near("a"))])
+    message, outcome = take(), AckAndSend([Outgoing("y"), Outgoing("z", id=near("a"))])
     for _ in range(2):
-        assert queue.connection.do(settling.settle(queue.core, [(message, outcome)])) == [True]
+        assert queue.execute(settle.settle, [(message, outcome)]) == [True]
     assert (queue.stats().sent, queue.stats().acked) == (3, 1)
 
 
@@ -141,7 +141,7 @@ def test_bad_follower_is_refused_and_the_message_stays_ours(queue: Queue, take: 
 
 
 def test_too_many_bytes_are_refused(queue: Queue, take: Take, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sealing, "MAX_THEN_BYTES", 1000)
+    monkeypatch.setattr(encode, "MAX_THEN_BYTES", 1000)
     queue.send("x", id="a")
     message = take()
     with pytest.raises(InvalidInput, match="more than 1000 bytes"):

@@ -209,7 +209,7 @@ def test_limit_may_be_set_and_lifted_while_messages_wait(queue: Queue, limit: Li
 def test_limit_that_is_stored_later_holds_within_a_second(queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch):
     limit(None)
     clock = 1000.0
-    monkeypatch.setattr("delayq.operations.core.time.monotonic", lambda: clock)
+    monkeypatch.setattr("delayq.operations.queue_context.time.monotonic", lambda: clock)
 
     def taken() -> str | None:
         queue.send("x", headers={"tenant": "big"})
@@ -225,14 +225,14 @@ def test_limit_that_is_stored_later_holds_within_a_second(queue: Queue, limit: L
 def test_without_a_limit_nothing_more_is_asked_for_a_while(queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch):
     limit(None)
     clock = 1000.0
-    monkeypatch.setattr("delayq.operations.core.time.monotonic", lambda: clock)
+    monkeypatch.setattr("delayq.operations.queue_context.time.monotonic", lambda: clock)
     names: list[str] = []
     intercept(queue, monkeypatch, before=lambda calls: names.extend(c.script.name for c in calls if c.script))
     for number in range(5):
         queue.send_many(of("big", str(number)))
         queue.ack(queue.receive(1))
         clock += 0.2
-    assert (names.count("admit"), names.count("free")) == (1, 0)
+    assert (names.count("acquire_slot"), names.count("release_slot")) == (1, 0)
 
 
 @pytest.mark.usefixtures("limit")
@@ -241,7 +241,7 @@ def test_batch_is_admitted_and_freed_by_one_call_each(queue: Queue, monkeypatch:
     names: list[str] = []
     intercept(queue, monkeypatch, before=lambda calls: names.extend(c.script.name for c in calls if c.script))
     assert all(queue.ack(queue.receive(200)))
-    assert (names.count("admit"), names.count("free"), names.count("ack")) == (1, 1, 1)
+    assert (names.count("acquire_slot"), names.count("release_slot"), names.count("ack")) == (1, 1, 1)
 
 
 # -- what the function returns -----------------------------------------------------------------------------------------

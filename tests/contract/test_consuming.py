@@ -8,7 +8,7 @@ import pytest
 
 from delayq import Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import HandlerMissing, InvalidInput
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.contract.conftest import Body, Drain, Make, Now
 
 
@@ -85,7 +85,7 @@ def test_message_whose_payload_is_unreadable_ends_in_dead_and_the_next_one_is_ha
 ):
     queue.send("broken", id="a")
     queue.send("fine", id="b")
-    client.set(queue.core.shard("a").keys.message("a"), b"\xc1")
+    client.set(queue._context.shard("a").keys.message("a"), b"\xc1")
     seen: list[str] = []
     assert drain(queue, lambda message: seen.append(message.payload)) == 1
     assert (seen, [dead.reason for dead in queue.dead.list()]) == (["fine"], ["unreadable-envelope"])
@@ -111,7 +111,7 @@ def test_suspect_runs_alone(make: Make, client: Any, drain: Drain, now: Now):
 
     def handle(message: Any) -> None:
         if message.payload == "poison":
-            beside.append(client.zcard(queue.core.shards[0].keys.unack))
+            beside.append(client.zcard(queue._context.shards[0].keys.unack))
 
     assert drain(queue, handle, concurrency=4) == 21
     assert beside == [1]

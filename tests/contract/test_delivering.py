@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue, StaleReceipt, backoff
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.contract.conftest import Make, Now, Take
 
 
@@ -225,7 +225,7 @@ def test_paused_queue_hands_out_nothing_but_lets_what_runs_finish(queue: Queue, 
 def test_payload_that_vanished_is_told_by_a_dead_letter(queue: Queue, client: redis.Redis):
     queue.send("x", id="a")
     queue.send("y", id="b")
-    client.delete(queue.core.shard("a").keys.message("a"))
+    client.delete(queue._context.shard("a").keys.message("a"))
     assert [message.id for message in queue.receive()] == ["b"]
     (letter,) = queue.dead.list()
     assert (letter.id, letter.reason, letter.payload) == ("a", "payload-missing", None)
@@ -233,7 +233,7 @@ def test_payload_that_vanished_is_told_by_a_dead_letter(queue: Queue, client: re
 
 def test_envelope_that_nobody_can_read_is_told_by_a_dead_letter(queue: Queue, client: redis.Redis):
     queue.send("x", id="a")
-    client.set(queue.core.shard("a").keys.message("a"), b"\xc1")
+    client.set(queue._context.shard("a").keys.message("a"), b"\xc1")
     assert queue.receive() == []
     (letter,) = queue.dead.list()
     assert (letter.id, letter.reason) == ("a", "unreadable-envelope")
@@ -241,7 +241,7 @@ def test_envelope_that_nobody_can_read_is_told_by_a_dead_letter(queue: Queue, cl
 
 def test_id_of_a_dead_letter_without_payload_is_taken_until_it_is_purged(queue: Queue, client: redis.Redis, take: Take):
     queue.send("x", id="a")
-    client.delete(queue.core.shard("a").keys.message("a"))
+    client.delete(queue._context.shard("a").keys.message("a"))
     queue.receive()
     assert queue.send("y", id="a").created is False
     queue.dead.purge()

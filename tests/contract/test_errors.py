@@ -12,8 +12,8 @@ import redis
 
 from delayq import Consumer, Outgoing, Queue, errors
 from delayq.errors import DelayqError
-from delayq.message import Message
-from delayq.operations import sending
+from delayq.model.message import Message
+from delayq.operations import send
 from tests.contract.conftest import Make, Now
 
 Raise = Callable[[Queue, redis.Redis], Any]
@@ -33,7 +33,7 @@ def settled_twice(queue: Queue, _: redis.Redis) -> None:
 
 def unreadable(queue: Queue, client: redis.Redis) -> Any:
     queue.send({"a": 1}, id="a")
-    key = queue.core.shard("a").keys.message("a")
+    key = queue._context.shard("a").keys.message("a")
     stored = bytes(client.get(key))  # type: ignore[arg-type]  # bytes, as this client does not decode
     client.set(key, stored.replace(b'{"a":1}', b'{"a":1,'))
     (message,) = queue.receive()
@@ -51,7 +51,7 @@ def full(queue: Queue, client: redis.Redis) -> None:
 
 def recorded(name: str, value: str) -> Raise:
     def call(queue: Queue, client: redis.Redis) -> None:
-        client.hset(queue.core.shards[0].keys.meta, mapping={"format": "1", "shards": "1", name: value})
+        client.hset(queue._context.shards[0].keys.meta, mapping={"format": "1", "shards": "1", name: value})
         queue.send("x")
 
     return call
@@ -74,24 +74,24 @@ HERE: dict[type[DelayqError], Raise] = {
 }
 # What Queue cannot be brought to raise here: by whose test.
 ELSEWHERE: dict[type[DelayqError], str] = {
-    errors.InvalidURL: "unit/test_urls.py",
-    errors.ServerUnreachable: "integration/test_server_checks.py",
-    errors.LoginRefused: "integration/test_server_checks.py",
-    errors.ServerTooOld: "integration/test_server_checks.py",
-    errors.ServerNotReady: "integration/test_server_checks.py",
-    errors.NoEmbeddedServer: "integration/test_embedded.py",
-    errors.StoreTooNew: "integration/test_embedded.py",
-    errors.StoreError: "integration/test_embedded.py",
+    errors.InvalidURL: "transport/test_url.py",
+    errors.ServerUnreachable: "transport/test_server_check.py",
+    errors.LoginRefused: "transport/test_server_check.py",
+    errors.ServerTooOld: "transport/test_server_check.py",
+    errors.ServerNotReady: "transport/test_server_check.py",
+    errors.NoEmbeddedServer: "transport/test_embedded_end.py",
+    errors.StoreTooNew: "transport/test_embedded_end.py",
+    errors.StoreError: "transport/test_embedded_end.py",
     errors.OtherShard: "contract/test_chaining.py",
     errors.KeyOverwritten: "topics/test_publishing.py",
     errors.RecordOrder: "topics/test_publishing.py",
     errors.UnknownGroup: "topics/test_groups.py",
     errors.UnknownConsumer: "topics/test_groups.py",
     errors.HoldsRecords: "topics/test_groups.py",
-    errors.Reject: "integration/test_consumer.py",
-    errors.RetryAfter: "integration/test_consumer.py",
-    errors.PayloadMismatch: "unit/test_typed.py",
-    errors.ReturnedFalse: "unit/test_middleware.py",
+    errors.Reject: "runtime/test_engine.py",
+    errors.RetryAfter: "runtime/test_engine.py",
+    errors.PayloadMismatch: "model/test_typed_payload.py",
+    errors.ReturnedFalse: "model/test_middleware.py",
     errors.PipelineError: "spark/test_drain_restore.py",
     errors.NoJava: "spark/test_java.py",
     errors.RowRefused: "spark/test_schedule_job.py",
@@ -113,7 +113,7 @@ BRANCHES = [
 def test_error_is_raised_by_the_queue_in_one_line(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, cls: type[DelayqError]
 ):
-    monkeypatch.setattr(sending, "REPLICA_TIMEOUT_MS", 10)
+    monkeypatch.setattr(send, "REPLICA_TIMEOUT_MS", 10)
     queue = Queue("jobs", redis=redis_client, max_payload=1000)
     with pytest.raises(cls) as caught:
         HERE[cls](queue, redis_client)

@@ -10,7 +10,7 @@ import redis
 
 from delayq import Event, Queue, TopicConsumer, aio
 from delayq.errors import InvalidInput, ShardsMismatch
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.contract.conftest import Make, examine
 from tests.harness.awaiting import Awaited
 from tests.harness.ledgers import append, entry
@@ -57,14 +57,14 @@ def test_record_of_the_ledger_is_an_event(written: Queue):
 
 
 def test_record_of_another_program_is_no_event(written: Queue, client: redis.Redis):
-    client.xadd(written.core.shards[0].keys.events, {"order": "7"})
+    client.xadd(written._context.shards[0].keys.events, {"order": "7"})
     strange = next(each for each in written.events.range() if "order" in each.payload)
     with pytest.raises(InvalidInput, match="no entry of a ledger"):
         Event.of(strange)
 
 
 def test_id_that_is_no_text_is_told_as_elsewhere(written: Queue, client: redis.Redis):
-    client.xadd(written.core.shards[0].keys.events, entry("a", "sent", AT) | {"id": b"\xfe"})
+    client.xadd(written._context.shards[0].keys.events, entry("a", "sent", AT) | {"id": b"\xfe"})
     strange = next(each for each in written.events.range() if each.payload["id"] == "\ufffd")
     assert Event.of(strange).id == "\udcfe"
 

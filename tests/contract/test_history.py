@@ -9,7 +9,7 @@ import redis
 
 from delayq import Event, Queue, backoff
 from delayq.errors import InvalidName, KeyOverwritten
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.contract.conftest import Calls, Make, Now, intercept
 from tests.harness.ledgers import append, entry
 
@@ -97,28 +97,28 @@ def test_entries_of_other_programs_are_passed_over(
 ):
     for name, fields in STRANGE.items():
         with subtests.test(name):
-            client.delete(recorded.core.shard("a").keys.events)
+            client.delete(recorded._context.shard("a").keys.events)
             append(client, "a", "sent", AT, shards=shards)
-            client.xadd(recorded.core.shard("a").keys.events, fields)
+            client.xadd(recorded._context.shard("a").keys.events, fields)
             append(client, "a", "acked", AT + 1, shards=shards)
             assert [each.event for each in recorded.history("a")] == ["sent", "acked"]
 
 
 def test_fields_that_a_newer_delayq_adds_do_no_harm(recorded: Queue, client: redis.Redis):
-    client.xadd(recorded.core.shard("a").keys.events, entry("a", "teleported", AT) | {"to": "elsewhere"})
+    client.xadd(recorded._context.shard("a").keys.events, entry("a", "teleported", AT) | {"to": "elsewhere"})
     assert [each.event for each in recorded.history("a")] == ["teleported"]
 
 
 def test_texts_that_are_no_text_are_told_as_well_as_can_be(recorded: Queue, client: redis.Redis):
     strange = entry("a", "nacked", AT, due="inf") | {"reason": b"\xff no", "consumer": b"\xfe"}
-    client.xadd(recorded.core.shard("a").keys.events, strange)
+    client.xadd(recorded._context.shard("a").keys.events, strange)
     (event,) = recorded.history("a")
     assert (event.reason, event.consumer) == ("\ufffd no", "\ufffd")
     assert event.due_at == from_ms(float("inf"))
 
 
 def test_key_of_another_type_is_named(recorded: Queue, client: redis.Redis):
-    client.set(recorded.core.shard("a").keys.events, "mine")
+    client.set(recorded._context.shard("a").keys.events, "mine")
     with pytest.raises(KeyOverwritten):
         recorded.history("a")
 
@@ -126,7 +126,7 @@ def test_key_of_another_type_is_named(recorded: Queue, client: redis.Redis):
 def test_all_of_the_ledger_is_looked_through_while_it_grows(
     recorded: Queue, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    key = recorded.core.shard("a").keys.events
+    key = recorded._context.shard("a").keys.events
     ours = (0, 499, 500, 501, 1002, 1200)
     for number in range(1201):
         client.xadd(key, entry("a" if number in ours else f"b{number}", "sent", AT + number))

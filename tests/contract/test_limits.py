@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import redis
 
-from delayq import Configuration, Outgoing, Queue
+from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
+from delayq.types import Configuration
 from tests.contract.conftest import Drain, Make, Now
 
 
@@ -260,7 +261,7 @@ def test_impossible_ledger_is_refused_and_nothing_is_changed(queue: Queue, subte
 def test_what_a_client_wants_is_stored_again_when_the_server_has_lost_its_data(
     make: Make, client: redis.Redis, again: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.operations.core.LOOK_SECONDS", -1.0)  # it looks each time
+    monkeypatch.setattr("delayq.operations.queue_context.LOOK_SECONDS", -1.0)  # it looks each time
     wishful = make(shards=1, rate="5/s", events=9)
     wishful.send("x")
     wishful.configure(concurrency=3)

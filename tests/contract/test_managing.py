@@ -4,9 +4,9 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue
-from delayq.keys import STATES
-from delayq.scripts import MAX_IDS
-from delayq.times import from_ms
+from delayq.model.placement import STATES
+from delayq.model.units import from_ms
+from delayq.protocol.queue_commands import MAX_IDS
 from tests.contract.conftest import Make, Now, Take, examine
 
 PLACES = ("unack", "retry", "dead", "ready", "pending")  # in this order: what is ready is what comes next
@@ -32,7 +32,7 @@ def test_message_that_is_not_running_is_cancelled(queue: Queue, take: Take, clie
     assert queue.get("a") is None
     assert queue.cancel("a") == "unknown"
     assert queue.collect_garbage() == 1
-    assert client.exists(queue.core.shard("a").keys.message("a")) == 0
+    assert client.exists(queue._context.shard("a").keys.message("a")) == 0
     stats = queue.stats()
     assert (stats.cancelled, stats.collected, stats.inside, stats.missing) == (1, 1, 0, 0)
 
@@ -141,7 +141,7 @@ def test_requeue_of_all_goes_on_behind_dead_letters_whose_payload_is_gone(queue:
     queue.send_many([Outgoing(number) for number in range(MAX_IDS + 1)])
     for message in queue.receive(MAX_IDS):
         message.reject()
-        client.delete(queue.core.shard(message.id).keys.message(message.id))
+        client.delete(queue._context.shard(message.id).keys.message(message.id))
     queue.receive()[0].reject()
     assert queue.dead.requeue("all") == 1
     assert (queue.stats().dead, queue.stats().pending) == (MAX_IDS, 1)
@@ -213,8 +213,8 @@ def test_doctor_finds_a_used_queue_healthy_and_a_wound_in_it(queue: Queue, take:
     for state in PLACES:
         bring(queue, take, state, state)
     assert [finding for finding in examine(queue).findings if finding.kind != "persistence"] == []
-    client.delete(queue.core.shard("pending").keys.message("pending"))
-    client.zadd(queue.core.shard("dead").keys.pending, {"dead": 5})
+    client.delete(queue._context.shard("pending").keys.message("pending"))
+    client.zadd(queue._context.shard("dead").keys.pending, {"dead": 5})
     assert {(finding.kind, finding.id) for finding in examine(queue).errors} >= {
         ("payload-missing", "pending"),
         ("duplicate", "dead"),

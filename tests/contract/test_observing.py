@@ -9,7 +9,7 @@ import pytest
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidTime
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.contract.conftest import Make, Now
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
@@ -92,7 +92,7 @@ def test_queue_that_nobody_has_used_has_no_samples_and_gets_none(make: Make, cli
 
 def test_samples_of_another_program_are_left_out(queue: Queue, now: Now, client: Any):
     queue.sample()
-    key = queue.core.shards[0].keys.samples_minute
+    key = queue._context.shards[0].keys.samples_minute
     client.delete(key)
     client.xadd(key, {"s": "what is this?"}, id=f"{int(now.ms)}-0")
     assert [sample.stats.sent for sample in queue.samples()] == [1]  # that of ten minutes

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import redis
 
-from delayq import Outgoing, Queue, Redriven
-from delayq.operations.choosing import Choice
-from delayq.operations.redriving import Redrive
-from delayq.times import from_ms
+from delayq import Outgoing, Queue
+from delayq.model.units import from_ms
+from delayq.operations.bulk.redrive import Redrive
+from delayq.operations.bulk.selection import Choice
+from delayq.types import Redriven
 from tests.contract.conftest import Calls, Make, Now, Take, intercept
 
 MAX_MOVED = 20  # of a page and a call, here
@@ -22,7 +23,7 @@ MANY = 2 * MAX_MOVED + 7
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few messages take several pages."""
-    monkeypatch.setattr("delayq.operations.redriving.MAX_MOVED", MAX_MOVED)
+    monkeypatch.setattr("delayq.operations.bulk.redrive.MAX_MOVED", MAX_MOVED)
 
 
 def die(queue: Queue, id: str, reason: str = "no", error: str | None = None, **options: Any) -> None:
@@ -146,10 +147,10 @@ def test_young_ones_are_found_behind_many_old_ones(queue: Queue, now: Now):
 
 
 def test_dead_letter_that_dies_anew_meanwhile_is_left(stocked: Queue, now: Now):
-    redrive = Redrive(stocked.core, Choice(), rate=1)  # one a step
+    redrive = Redrive(Choice(), rate=1)  # one a step
     rounds = 0
     while not redrive.done:
-        stocked.connection.do(redrive.step())
+        stocked.execute(redrive.step)
         now.later(1)
         for message in stocked.receive():
             message.reject("again")
@@ -160,10 +161,10 @@ def test_dead_letter_that_dies_anew_meanwhile_is_left(stocked: Queue, now: Now):
 
 def test_dead_letter_that_was_looked_at_and_has_died_anew_is_left(stocked: Queue, now: Now):
     """Somebody else is faster: it is no longer the one that was meant."""
-    redrive = Redrive(stocked.core, Choice(), rate=1)
+    redrive = Redrive(Choice(), rate=1)
     left = {"a", "b", "c", "d"}
     while "d" in left and len(left) > 1:
-        stocked.connection.do(redrive.step())
+        stocked.execute(redrive.step)
         left -= {*ids(stocked)}
     other = min(left)
     stocked.dead.requeue(other)
@@ -172,16 +173,16 @@ def test_dead_letter_that_was_looked_at_and_has_died_anew_is_left(stocked: Queue
         if message.id == other:
             message.reject("again")
     while not redrive.done:
-        stocked.connection.do(redrive.step())
+        stocked.execute(redrive.step)
     info = stocked.get(other)
     assert info is not None
     assert (info.state, info.reason) == ("dead", "again")
 
 
 def test_interrupted_redrive_goes_on_where_it_was(stocked: Queue, now: Now):
-    redrive = Redrive(stocked.core, Choice(error="HTTP"), rate=1)
+    redrive = Redrive(Choice(error="HTTP"), rate=1)
     while not redrive.told.moved:
-        stocked.connection.do(redrive.step())
+        stocked.execute(redrive.step)
     now.later(10)
     for message in stocked.receive():
         message.reject("again", error="HTTP 500")
@@ -197,12 +198,12 @@ def test_rate_is_kept_in_bursts_of_a_tenth_of_a_second(
 ):
     die_many(queue, [str(number) for number in range(MANY if burst > 1 else 7)])
     clock = 100.0
-    monkeypatch.setattr("delayq.operations.redriving.time.monotonic", lambda: clock)
+    monkeypatch.setattr("delayq.operations.bulk.redrive.time.monotonic", lambda: clock)
     a_second = 1 if rate == "60/m" else float(str(rate).removesuffix("/s"))
-    redrive = Redrive(queue.core, Choice(), rate=rate)
+    redrive = Redrive(Choice(), rate=rate)
     while not redrive.done:
         before = redrive.told.moved
-        told = queue.connection.do(redrive.step())
+        told = queue.execute(redrive.step)
         assert told.moved - before <= burst
         assert told.moved <= (clock - 100) * a_second + burst + 1e-6
         clock += redrive.pause
@@ -213,11 +214,11 @@ def test_rate_is_kept_in_bursts_of_a_tenth_of_a_second(
 def test_more_than_a_tenth_of_a_second_that_is_lost_is_not_made_up_for(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     die_many(queue, [str(number) for number in range(9)])
     clock = 100.0
-    monkeypatch.setattr("delayq.operations.redriving.time.monotonic", lambda: clock)
-    redrive = Redrive(queue.core, Choice(), rate=1)
+    monkeypatch.setattr("delayq.operations.bulk.redrive.time.monotonic", lambda: clock)
+    redrive = Redrive(Choice(), rate=1)
     pauses = []
     while not redrive.done:
-        queue.connection.do(redrive.step())
+        queue.execute(redrive.step)
         pauses.append(redrive.pause)
         clock += 1000
     assert pauses == pytest.approx([1.0] + [0.9] * 7 + [0.0])
@@ -226,10 +227,10 @@ def test_more_than_a_tenth_of_a_second_that_is_lost_is_not_made_up_for(queue: Qu
 def test_time_that_reading_takes_is_made_up_for(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     die_many(queue, [str(number) for number in range(9)])
     clock = 100.0
-    monkeypatch.setattr("delayq.operations.redriving.time.monotonic", lambda: clock)
-    redrive = Redrive(queue.core, Choice(), rate=10)
+    monkeypatch.setattr("delayq.operations.bulk.redrive.time.monotonic", lambda: clock)
+    redrive = Redrive(Choice(), rate=10)
     while redrive.told.moved < 9:
-        queue.connection.do(redrive.step())
+        queue.execute(redrive.step)
         clock += redrive.pause + 0.05
     assert clock - 100 == pytest.approx(0.9, abs=0.11)
 
@@ -263,15 +264,15 @@ def test_call_that_is_interrupted_has_lost_nothing(queue: Queue):
 def test_dead_letters_without_a_payload_are_left_and_counted(queue: Queue, client: redis.Redis):
     die_many(queue, [str(number) for number in range(MANY)])
     for number in range(0, MANY, 2):
-        client.delete(queue.core.shard(str(number)).keys.message(str(number)))
+        client.delete(queue._context.shard(str(number)).keys.message(str(number)))
     told = queue.dead.redrive()
     assert (told.matched, told.moved) == (MANY, MANY // 2)
     assert queue.stats().dead == MANY - MANY // 2
 
 
 def test_headers_of_what_has_no_readable_envelope_match_nothing(stocked: Queue, client: redis.Redis):
-    client.delete(stocked.core.shard("a").keys.message("a"))
-    client.set(stocked.core.shard("c").keys.message("c"), "rubbish")
+    client.delete(stocked._context.shard("a").keys.message("a"))
+    client.set(stocked._context.shard("c").keys.message("c"), "rubbish")
     assert stocked.dead.redrive(headers={"tenant": "a"}).matched == 0
 
 
@@ -365,7 +366,7 @@ def test_expiry_begins_anew_with_the_edit(queue: Queue, take: Take, now: Now):
 def test_dead_letter_without_a_payload_can_only_be_given_one(queue: Queue, client: redis.Redis, take: Take):
     queue.send("x", id="a", max_retries=7)
     take().reject()
-    client.delete(queue.core.shard("a").keys.message("a"))
+    client.delete(queue._context.shard("a").keys.message("a"))
     with pytest.raises(ValueError, match="is gone or unreadable: give payload="):
         queue.dead.edit("a", headers={"tenant": "a"})
     assert queue.dead.requeue() == 0
@@ -396,5 +397,5 @@ def test_each_page_is_read_once(queue: Queue, monkeypatch: pytest.MonkeyPatch, s
         intercept(queue, patch, before=count)
         queue.dead.redrive(error="meant")
     assert pages > 0
-    shards = len(queue.core.shards)
+    shards = len(queue._context.shards)
     assert pages <= shards + MANY // (MAX_MOVED - 1)

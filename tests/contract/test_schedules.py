@@ -11,8 +11,8 @@ import redis
 
 from delayq import Message, Queue
 from delayq.errors import DelayqError, InvalidInput, ServerUnreachable
-from delayq.operations import arming
-from delayq.times import from_ms
+from delayq.model.units import from_ms
+from delayq.operations import schedule_chain
 from tests.contract.conftest import Calls, Drain, Now, examine, intercept
 
 MINUTE = 60.0
@@ -265,7 +265,7 @@ class Killed(BaseException):
 
 
 def arms(calls: Calls) -> bool:
-    return any(call.script is not None and call.script.name == "arm" for call in calls)
+    return any(call.script is not None and call.script.name == "enqueue_occurrence" for call in calls)
 
 
 def die_at_arm(calls: Calls) -> None:
@@ -312,26 +312,26 @@ def test_refused_arming_keeps_no_message_from_its_handler(queue: Queue, now: Now
         (message,) = queue.receive()
     message.ack()
     assert queue.peek("pending") == []
-    assert queue.connection.do(arming.revive(queue.core)) == 1
+    assert queue.execute(schedule_chain.revive) == 1
     assert [each.due_at for each in queue.peek("pending")] == [at("22:20")]
-    assert queue.connection.do(arming.revive(queue.core)) == 0
+    assert queue.execute(schedule_chain.revive) == 0
 
 
 def test_records_that_cannot_be_read_keep_no_other_schedule_from_being_revived(
     queue: Queue, now: Now, client: redis.Redis
 ):
-    keys = queue.core.shards[0].keys
+    keys = queue._context.shards[0].keys
     for name in ("early", "late"):
         armed = queue.schedules.add(name, "*/5 * * * *")
         queue.cancel(armed.next_id or "")
-    junk = [f"junk-{number:03}" for number in range(2 * arming.PAGE + 10)]
+    junk = [f"junk-{number:03}" for number in range(2 * schedule_chain.PAGE + 10)]
     client.hset(keys.schedules, mapping=dict.fromkeys(junk, "junk"))
     client.zadd(keys.armed, dict.fromkeys(junk, 1000.0) | {"early": 999})
-    client.zadd(keys.armed, {bytes([0xFF, number]): 998 for number in range(arming.PAGE)})
+    client.zadd(keys.armed, {bytes([0xFF, number]): 998 for number in range(schedule_chain.PAGE)})
     now.later(2 * MINUTE)
-    assert queue.connection.do(arming.revive(queue.core)) == 2
+    assert queue.execute(schedule_chain.revive) == 2
     assert [each.due_at for each in queue.peek("pending")] == [at("22:20")] * 2
-    assert queue.connection.do(arming.revive(queue.core)) == 0
+    assert queue.execute(schedule_chain.revive) == 0
 
 
 def test_schedule_counts_as_revived_when_it_is(
@@ -344,11 +344,11 @@ def test_schedule_counts_as_revived_when_it_is(
         replies = [0, DelayqError("no room"), 1]  # another consumer was quicker, refused, done
         intercept(queue, patch, before=lambda calls: replies if arms(calls) else None)
         with pytest.raises(DelayqError, match="no room"):
-            queue.connection.do(arming.revive(queue.core))
+            queue.execute(schedule_chain.revive)
     told = [line for line in capsys.readouterr().err.splitlines() if "schedule" in line]
     assert ["revived" in line for line in told] == [False, True]
     assert "not armed" in told[0]
-    assert queue.connection.do(arming.revive(queue.core)) == 3
+    assert queue.execute(schedule_chain.revive) == 3
 
 
 @pytest.mark.same_on_all_clients
@@ -358,11 +358,11 @@ def test_schedule_whose_occurrence_is_on_its_way_is_not_revived(
 ):
     armed = queue.schedules.add("tick", "*/5 * * * *")
     now.later(2 * MINUTE)
-    keys = queue.core.shards[0].keys
+    keys = queue._context.shards[0].keys
     if state != "pending":
         client.zrem(keys.pending, armed.next_id or "")
         client.zadd(keys.state(state), {armed.next_id or "": now.ms})  # type: ignore[arg-type]
-    assert queue.connection.do(arming.revive(queue.core)) == 0
+    assert queue.execute(schedule_chain.revive) == 0
 
 
 @pytest.mark.parametrize("deed", ["cancel", "purge"])
@@ -409,7 +409,7 @@ WOUNDS: dict[str, Callable[[Any, Any], object]] = {
 @pytest.mark.parametrize("text", WOUNDS)
 def test_doctor_finds_a_schedule_that_would_not_go_on(queue: Queue, client: redis.Redis, text: str):
     queue.schedules.add("tick", "*/5 * * * *")
-    WOUNDS[text](client, queue.core.shards[0].keys)
+    WOUNDS[text](client, queue._context.shards[0].keys)
     found = [finding for finding in examine(queue).findings if finding.kind == "schedule"]
     assert [text in finding.text for finding in found] == [True]
     examine(queue, repair=True)
@@ -422,8 +422,8 @@ def test_schedule_whose_slot_another_program_has_overwritten_can_be_paused_and_r
     queue: Queue, client: redis.Redis, score: float
 ):
     queue.schedules.add("tick", "*/5 * * * *")
-    client.zadd(queue.core.shards[0].keys.armed, {"tick": score})
+    client.zadd(queue._context.shards[0].keys.armed, {"tick": score})
     assert queue.schedules.pause("tick")
-    client.zadd(queue.core.shards[0].keys.armed, {"tick": score})
+    client.zadd(queue._context.shards[0].keys.armed, {"tick": score})
     assert queue.schedules.remove("tick")
     assert queue.schedules.list() == []

@@ -9,9 +9,10 @@ import pytest
 import redis
 
 from delayq import Message, Outgoing, Queue
-from delayq.calls import Call, Steps, one, script
 from delayq.errors import ServerUnreachable
-from delayq.operations import claiming
+from delayq.operations import claim as claiming
+from delayq.protocol.command import Command, script
+from delayq.protocol.operation import Operation, execute
 from tests.contract.conftest import Drain, Make, Now, intercept
 from tests.harness.awaiting import Awaited
 
@@ -25,18 +26,18 @@ def warm(queue: Any) -> None:
 
 def claim(queue: Any, **options: Any) -> list[Any]:
     """Claim as a consumer does; return the payloads."""
-    batch: claiming.Batch = queue.connection.do(claiming.claim(queue.core, Message, 10, 60_000, **options))
+    batch: claiming.Batch = queue.execute(claiming.claim, Message, 10, 60_000, **options)
     return [message.payload for message in batch.messages]
 
 
 def connection_of(queue: Any) -> Any:
-    return queue.target.connection if isinstance(queue, Awaited) else queue.connection
+    return queue.target._executor if isinstance(queue, Awaited) else queue._executor
 
 
 def before_texts_are_sent(queue: Any, patch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
     """Let something happen between a trip of which calls were refused and the one that brings the texts of these."""
     connection = connection_of(queue)
-    send = connection._send  # noqa: SLF001
+    send = connection._send
 
     def delayed(*args: Any, whole: bool = False) -> Any:
         if whole:
@@ -107,11 +108,11 @@ def test_message_that_is_replaced_before_it_is_claimed_once_more_is_handed_out_a
     forget_all_but(client, "ready_to_unack")
     trips: list[int] = []
 
-    def replace(calls: Sequence[Call[Any]]) -> None:
+    def replace(calls: Sequence[Command[Any]]) -> None:
         trips.append(len(calls))
         if trips == [3, 1]:
             other.send("new", id="a", on_conflict="replace")
-            assert other.connection.do(one(other.core.shards[0].pending_to_ready())) == 1
+            assert other._executor.execute(execute(other._context.shards[0].pending_to_ready())) == 1
 
     intercept(queue, monkeypatch, before=replace)
     assert claim(queue, expected=["a"]) == ["new"]
@@ -138,23 +139,23 @@ class Trip:
     def __init__(self, queue: Any, patch: pytest.MonkeyPatch) -> None:
         self.queue = queue
         self._said: list[Any] = []
-        real = Call.words
+        real = Command.words
 
-        def words(call: Call[Any], whole: bool = False) -> Any:
+        def words(call: Command[Any], whole: bool = False) -> Any:
             said = real(call, whole)
             self._said.append(said[0])
             return said
 
-        patch.setattr(Call, "words", words)
+        patch.setattr(Command, "words", words)
 
     def make(self) -> list[Any]:
         self._said = []
-        scripts = self.queue.core.shards[0]
-        self.queue.connection.do(steps([scripts.pending_to_ready(), scripts.stats()]))
+        scripts = self.queue._context.shards[0]
+        self.queue._executor.execute(steps([scripts.pending_to_ready(), scripts.stats()]))
         return self._said
 
 
-def steps(calls: list[Call[Any]]) -> Steps[list[Any]]:
+def steps(calls: list[Command[Any]]) -> Operation[list[Any]]:
     return (yield calls)
 
 

@@ -10,13 +10,13 @@ import redis
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
-from delayq.keys import QueueKeys
-from delayq.operations import acting
-from delayq.operations.acting import cancelling, requeueing, rescheduling
-from delayq.operations.causes import kind_of, like
-from delayq.operations.choosing import Choice
-from delayq.operations.searching import Search
-from delayq.operations.sweeping import Sweep
+from delayq.operations.bulk import actions
+from delayq.operations.bulk.actions import cancelling, requeueing, rescheduling
+from delayq.operations.bulk.causes import kind_of, like
+from delayq.operations.bulk.search import Search
+from delayq.operations.bulk.selection import Choice
+from delayq.operations.bulk.sweep import Sweep
+from delayq.protocol.queue_keys import QueueKeys
 from tests.contract.conftest import Make, Now
 
 PAGE = 10
@@ -34,8 +34,8 @@ CHOICES: dict[str, tuple[dict[str, Any], list[int]]] = {
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few messages take several pages, and few of them a step."""
-    monkeypatch.setattr("delayq.operations.searching.MAX_MOVED", PAGE)
-    monkeypatch.setattr("delayq.operations.searching.STEP_BYTES", 300)
+    monkeypatch.setattr("delayq.operations.bulk.search.MAX_MOVED", PAGE)
+    monkeypatch.setattr("delayq.operations.bulk.search.STEP_BYTES", 300)
 
 
 @pytest.fixture
@@ -49,20 +49,20 @@ def stocked(queue: Queue) -> Queue:
 def found(queue: Queue, search: Search) -> list[str]:
     ids: list[str] = []
     while not search.done:
-        ids += [message_id for message_id, _ in queue.connection.do(search.step())]
+        ids += [message_id for message_id, _ in queue.execute(search.step)]
     return ids
 
 
 def swept(queue: Queue, sweep: Sweep) -> Any:
     while not sweep.done:
-        queue.connection.do(sweep.step())
+        queue.execute(sweep.step)
     return sweep.told
 
 
 def test_search_finds_what_is_meant_and_nothing_else(stocked: Queue, subtests: pytest.Subtests):
     for name, (wanted, numbers) in CHOICES.items():
         with subtests.test(name):
-            search = Search(stocked.core, "pending", Choice(**wanted))
+            search = Search("pending", Choice(**wanted))
             assert sorted(found(stocked, search)) == [f"{n:02}" for n in numbers]
             assert search.looked_at == 21
 
@@ -71,8 +71,8 @@ def test_search_goes_on_where_another_has_stopped(stocked: Queue):
     ids: list[str] = []
     looked, cursor = 0, None
     while True:
-        search = Search(stocked.core, "pending", Choice(payload="color"), cursor)
-        ids += [message_id for message_id, _ in stocked.connection.do(search.step())]
+        search = Search("pending", Choice(payload="color"), cursor)
+        ids += [message_id for message_id, _ in stocked.execute(search.step)]
         looked, cursor = looked + search.looked_at, search.cursor
         if search.done:
             break
@@ -80,28 +80,28 @@ def test_search_goes_on_where_another_has_stopped(stocked: Queue):
 
 
 def test_search_goes_on_behind_a_message_that_is_gone(stocked: Queue):
-    search = Search(stocked.core, "pending", Choice())
-    seen = [message_id for message_id, _ in stocked.connection.do(search.step())]
+    search = Search("pending", Choice())
+    seen = [message_id for message_id, _ in stocked.execute(search.step)]
     for message_id in seen:
         stocked.cancel(message_id)
-    left = found(stocked, Search(stocked.core, "pending", Choice(), search.cursor))
+    left = found(stocked, Search("pending", Choice(), search.cursor))
     assert sorted([*seen, *left]) == [f"{n:02}" for n in range(21)]
 
 
-def test_what_is_no_place_of_a_search_is_refused(queue: Queue, subtests: pytest.Subtests):
+def test_what_is_no_place_of_a_search_is_refused(subtests: pytest.Subtests):
     for cursor in ["", "x 5 a", "0 x a", "-1 5 a"]:
         with subtests.test(cursor=cursor), pytest.raises(InvalidInput, match="cursor"):
-            Search(queue.core, "pending", Choice(), cursor)
+            Search("pending", Choice(), cursor)
 
 
 def test_sweep_does_it_with_what_is_meant(stocked: Queue):
-    told = swept(stocked, Sweep(stocked.core, "pending", Choice(headers={"tenant": 2}), cancelling))
+    told = swept(stocked, Sweep("pending", Choice(headers={"tenant": 2}), cancelling))
     assert (told.total, told.looked_at, told.matched, told.outcomes) == (21, 21, 6, {"cancelled": 6})
     assert (stocked.stats().pending, stocked.stats().cancelled) == (15, 6)
 
 
 def test_dry_sweep_counts_and_changes_nothing(stocked: Queue):
-    told = swept(stocked, Sweep(stocked.core, "pending", Choice(headers={"tenant": 2}), None))
+    told = swept(stocked, Sweep("pending", Choice(headers={"tenant": 2}), None))
     assert (told.matched, told.outcomes, stocked.stats().pending) == (6, {}, 21)
 
 
@@ -111,14 +111,14 @@ def test_each_message_is_rescheduled_once_wherever_it_moves_to(stocked: Queue, n
     stocked.send_many([Outgoing(n, delay=n, id=f"other-{n}") for n in range(100)])
     there = len([n for n in range(100) if n * 1000 == later]) + (21 if later == 60_000 else 0)
     due = int(now.ms) + later
-    told = swept(stocked, Sweep(stocked.core, "pending", Choice(), rescheduling(due), due))
+    told = swept(stocked, Sweep("pending", Choice(), rescheduling(due), due))
     assert (told.matched, told.outcomes) == (121 - there, {"rescheduled": 121 - there})
     assert {info.due_at for info in stocked.peek("pending", 1000)} == {stocked.page("pending").messages[0].due_at}
 
 
 def test_what_comes_while_a_sweep_goes_on_is_not_touched(stocked: Queue):
-    sweep = Sweep(stocked.core, "pending", Choice(), cancelling)
-    stocked.connection.do(sweep.step())
+    sweep = Sweep("pending", Choice(), cancelling)
+    stocked.execute(sweep.step)
     stocked.send_many([Outgoing(None, delay=90, id=f"new-{n}") for n in range(30)])
     assert swept(stocked, sweep).outcomes == {"cancelled": 21}
     assert {info.id for info in stocked.peek("pending", 100)} == {f"new-{n}" for n in range(30)}
@@ -131,15 +131,15 @@ def test_act_tells_what_became_of_each_message(queue: Queue):
             message.reject("no")
     queue.send(None, id="waits", delay=60)
     ids = ["runs", "waits", "gone", "waits"]
-    assert queue.connection.do(acting.each(queue.core, rescheduling("+0"), [*ids, "dies"])) == {
+    assert queue.execute(actions.each, rescheduling("+0"), [*ids, "dies"]) == {
         "runs": "in_flight",
         "waits": "rescheduled",
         "gone": "unknown",
         "dies": "dead",
     }
-    requeued = queue.connection.do(acting.each(queue.core, requeueing("+0"), [*ids, "dies"]))
+    requeued = queue.execute(actions.each, requeueing("+0"), [*ids, "dies"])
     assert requeued == {"runs": "left", "waits": "left", "gone": "left", "dies": "requeued"}
-    cancelled = queue.connection.do(acting.each(queue.core, cancelling, ids))
+    cancelled = queue.execute(actions.each, cancelling, ids)
     assert cancelled == {"runs": "in_flight", "waits": "cancelled", "gone": "unknown"}
 
 
@@ -148,9 +148,9 @@ def test_message_of_another_program_s_id_is_cancelled_and_rescheduled(queue: Que
     foreign = b"\xff\xfe"
     client.zadd(keys.pending, {foreign: 2_000_000_000_000})
     due = 1_999_999_999_999
-    assert swept(queue, Sweep(queue.core, "pending", Choice(), rescheduling(due), due)).outcomes == {"rescheduled": 1}
+    assert swept(queue, Sweep("pending", Choice(), rescheduling(due), due)).outcomes == {"rescheduled": 1}
     assert client.zscore(keys.pending, foreign) == due
-    assert swept(queue, Sweep(queue.core, "pending", Choice(), cancelling)).outcomes == {"cancelled": 1}
+    assert swept(queue, Sweep("pending", Choice(), cancelling)).outcomes == {"cancelled": 1}
     assert client.zrange(keys.pending, 0, -1) == []
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from delayq import DuplicateMessage, Outgoing, Queue, SentMessage
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.contract.conftest import Make, Now, Take
 
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from delayq import Consumer, Middleware, Outgoing, Queue, aio, lanes
-from delayq.aio import lanes as aio_lanes
+from delayq import Consumer, Middleware, Outgoing, Queue, aio
 from delayq.errors import HandlerMissing, InvalidInput
-from delayq.gate import Gate
+from delayq.runtime import multi_queue
+from delayq.runtime import multi_queue_async as aio_lanes
+from delayq.runtime.fair_dispatch import FairDispatcher
 from tests.contract.conftest import Body, Make, Now, examine, registered
 from tests.harness.awaiting import Awaited
 
 SECONDS = 120.0  # that no test is about
 
 Run = Callable[..., int]
-Until = Callable[[Gate], bool]
+Until = Callable[[FairDispatcher], bool]
 Post = Callable[[Any, str], None]
 
 
@@ -49,21 +50,21 @@ def post(kind: str, client: Any, now: Now) -> Iterator[Post]:
 
 
 @pytest.fixture
-def gates(monkeypatch: pytest.MonkeyPatch) -> list[Gate]:
+def gates(monkeypatch: pytest.MonkeyPatch) -> list[FairDispatcher]:
     """The gates of the consumers that are run."""
-    made: list[Gate] = []
+    made: list[FairDispatcher] = []
 
-    def make(*args: Any) -> Gate:
-        made.append(Gate(*args))
+    def make(*args: Any) -> FairDispatcher:
+        made.append(FairDispatcher(*args))
         return made[-1]
 
-    monkeypatch.setattr(lanes, "Gate", make)
-    monkeypatch.setattr(aio_lanes, "Gate", make)
+    monkeypatch.setattr(multi_queue, "FairDispatcher", make)
+    monkeypatch.setattr(aio_lanes, "FairDispatcher", make)
     return made
 
 
 @pytest.fixture
-def run(high: Any, gates: list[Gate]) -> Run:
+def run(high: Any, gates: list[FairDispatcher]) -> Run:
     """``run(queues, handler, until=…, max_messages=…, stop=…, **options)``: serve queues in one consumer.
 
     Before the handler begins with a message, it waits for ``until(gate)``, the consumer's. That ends after
@@ -117,7 +118,7 @@ def _targets(queues: Any) -> Any:
     return queues
 
 
-def each_waits(gate: Gate) -> bool:
+def each_waits(gate: FairDispatcher) -> bool:
     """Whether a message of each queue waits for a permit."""
     return all(lane.waiting for lane in gate.lanes)
 
@@ -141,7 +142,7 @@ def test_backlogged_queues_are_served_by_their_weights(high: Queue, low: Queue, 
     fill(low, 100)
     seen: list[str] = []
 
-    def each_waits_or_enough_were_seen(gate: Gate) -> bool:
+    def each_waits_or_enough_were_seen(gate: FairDispatcher) -> bool:
         return each_waits(gate) or len(seen) >= 120
 
     handled = run({high: 5, low: 1}, note(seen), each_waits_or_enough_were_seen, max_messages=130, concurrency=1)
@@ -157,7 +158,7 @@ def test_queues_of_a_list_have_the_same_weight(high: Queue, low: Queue, run: Run
     fill(low, 100)
     seen: list[str] = []
 
-    def each_waits_or_enough_were_seen(gate: Gate) -> bool:
+    def each_waits_or_enough_were_seen(gate: FairDispatcher) -> bool:
         return each_waits(gate) or len(seen) >= 40
 
     assert run([high, low], note(seen), each_waits_or_enough_were_seen, max_messages=50, concurrency=1) == 50
@@ -178,7 +179,7 @@ def test_queue_without_work_leaves_all_to_the_other(high: Queue, low: Queue, run
     fill(low, 4)
     most: list[int] = [0]
 
-    def all_run(gate: Gate) -> bool:
+    def all_run(gate: FairDispatcher) -> bool:
         most[0] = max(most[0], gate.lanes[1].running)
         return most[0] == 4
 
@@ -194,7 +195,7 @@ def test_message_that_comes_while_the_other_queue_is_busy_is_begun_next(
     fill(low, 5)
     seen: list[str] = []
 
-    def urgent_has_come(gate: Gate) -> bool:
+    def urgent_has_come(gate: FairDispatcher) -> bool:
         if not seen:
             post(high, "urgent")  # under the same id: once
         return bool(seen) or len(gate.lanes[0].waiting) == 1

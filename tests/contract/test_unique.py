@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delayq import DuplicateMessage, InvalidInput, Outgoing, Queue
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.contract.conftest import Now, Take, at_once, examine
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from delayq import Outgoing, Queue
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.contract.conftest import Now
 
 

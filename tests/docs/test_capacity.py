@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from delayq.cli import main
 from delayq.cli.sizes import show_size
 
-from delayq import capacity
-from delayq.footprint import LAYOUTS, Shape, in_lake, reserved, waiting
-from delayq.times import show_duration
+from delayq.model import capacity
+from delayq.model.footprint import LAYOUTS, Shape, in_lake, reserved, waiting
+from delayq.model.units import show_duration
 from tests.harness.tree import ROOT
 
 PAGE = ROOT / "docs" / "capacity.md"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.embedded import open_store
+from delayq.transport.embedded import open_store
 from tests.harness.pages import PAGES, Block, blocks, name, without_variables
 from tests.harness.tree import ROOT
 

@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from delayq import Outgoing, Queue
-from delayq.durations import parse_duration
+from delayq.model.units import parse_duration
 from tests.harness.scrapes import Scrape, get
 from tests.harness.servers import RedisServer, free_port
 from tests.harness.tree import ROOT

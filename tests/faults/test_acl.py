@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 import redis
-from delayq.cli.bulk import send_file
+from delayq.cli.send.file import send_file
 from structlog.testing import capture_logs
 
 from delayq import Consumer, Outgoing, Queue
 from delayq.errors import LoginRefused, ServerError
-from delayq.operations import sending
+from delayq.operations import send
+from delayq.operations.queue_context import QueueContext
 from tests.cli import conftest
 from tests.cli.conftest import Invoke
 from tests.faults import test_acl_spark, test_acl_topics
@@ -47,7 +48,7 @@ each_role = pytest.mark.parametrize("role", OWN)
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for replicas that are not there."""
-    monkeypatch.setattr(sending, "REPLICA_TIMEOUT_MS", 1)
+    monkeypatch.setattr(send, "REPLICA_TIMEOUT_MS", 1)
 
 
 def test_page_has_a_line_for_each_role() -> None:
@@ -88,13 +89,13 @@ def test_file_that_lacks_a_right_leaves_no_connection(right: str, any_server: Re
 
 
 SCRIPTS = {
-    "producer": "send send_unique replace find cancel reschedule",
-    "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire collect"
-    " rest watch ring stats purge arm configure appear leave sample",
-    "observer": "find stats upcoming consumers",
-    "administrator": "find stats upcoming consumers pause resume purge collect requeue edit cancel reschedule repair"
-    " balance unack_to_retry configure",
-    "scheduler": "arm stats send",
+    "producer": "send send_unique replace get cancel reschedule",
+    "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire delete_payloads"
+    " plan_sleep poll_idle ring stats purge enqueue_occurrence configure heartbeat deregister sample",
+    "observer": "get stats upcoming consumers",
+    "administrator": "get stats upcoming consumers pause resume purge delete_payloads requeue edit cancel reschedule"
+    " repair reconcile_stats unack_to_retry configure",
+    "scheduler": "enqueue_occurrence stats send",
 }
 
 
@@ -197,10 +198,10 @@ def test_queue_of_another_name_is_out_of_reach(role: str, any_server: RedisServe
 
 SHARDED: dict[str, Callable[[Queue, str], Any]] = {
     "producer": lambda queue, message_id: queue.cancel(message_id),
-    "consumer": lambda queue, _: telling.act(queue, *(scripts.unack_to_retry() for scripts in queue.core.shards)),
+    "consumer": lambda queue, _: telling.act(queue, *(scripts.unack_to_retry() for scripts in queue._context.shards)),
     "observer": lambda queue, message_id: queue.get(message_id),
     "administrator": lambda queue, message_id: queue.get(message_id),
-    "scheduler": lambda queue, message_id: telling.act(queue, queue.core.shard(message_id).stats()),
+    "scheduler": lambda queue, message_id: telling.act(queue, queue._context.shard(message_id).stats()),
 }
 
 
@@ -212,7 +213,7 @@ def test_shards_take_the_pattern_that_the_page_adds(role: str, any_server: Redis
 
     def touch_all() -> None:
         with as_user(any_server, role, shards=4) as mine:
-            mine.connection.do(mine.core.opened())
+            mine.execute(QueueContext.opened)
             for each in ids:
                 SHARDED[role](mine, each)
 

@@ -18,7 +18,7 @@ KEYS = ON_OCCASION["the ledger of the queue `emails` as a topic, with a role of 
 def write(root: Queue) -> None:
     """Let the ledger of a queue hold two entries."""
     root.send("x", id="a", delay=60)
-    client: Any = root.connection.client
+    client: Any = root._executor.client
     for event in ("sent", "delivered"):
         client.xadd("delayq:{emails}:events", entry("a", event, 1))
     forget_scripts(root)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayq import Queue
-from delayq.scripts import Kept, Seen
+from delayq.protocol.replies import ExpectedMessage, KeptMessage
 from tests.harness.acl.telling import LINES, ON_OCCASION, act, forget_scripts, tell
 from tests.harness.servers import RedisServer
 
@@ -17,14 +17,14 @@ ADDED = ON_OCCASION["an administrator who runs `delayq pipeline restore`, or `dr
 def moves_away_and_back(mine: Queue, root: Queue) -> None:
     """Discard a message, as drain does, and put it back."""
     root.send("x", id="a", delay=60)
-    client: Any = root.connection.client
+    client: Any = root._executor.client
     stored, due = client.get("delayq:{emails}:msg:a"), client.zscore("delayq:{emails}:pending", "a")
     forget_scripts(root)
-    scripts = mine.core.shards[0]
-    act(mine, scripts.discard("pending", [Seen("a", due, stored[:13].decode())]))
+    scripts = mine._context.shards[0]
+    act(mine, scripts.remove_if_unchanged("pending", [ExpectedMessage("a", due, stored[:13].decode())]))
     assert root.get("a") is None
     forget_scripts(root)
-    act(mine, scripts.restore("retry", [Kept("a", due, stored, "1.0.0.0", "E")]))
+    act(mine, scripts.restore("retry", [KeptMessage("a", due, stored, "1.0.0.0", "E")]))
     info = root.get("a")
     assert info is not None
     assert (info.state, info.attempts, info.payload) == ("retry", 1, "x")

@@ -15,10 +15,11 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from delayq import NewRecord, Outgoing, Queue, Topic, wire
+from delayq import NewRecord, Outgoing, Queue, Topic
 from delayq.errors import LoginRefused
 from delayq.spark import reading
 from delayq.spark.writing.sink import Sink
+from delayq.transport import fast_socket
 from tests.harness.acl.telling import HARMLESS, LINES, ON_OCCASION, contents, forget_scripts, grant
 from tests.harness.lake.lakes import DAY, HORIZON, Clock, load
 from tests.harness.servers import RedisServer
@@ -71,8 +72,8 @@ def fill(root: Queue) -> None:
     dead, running = root.receive()
     dead.reject("unwanted", error="broken")
     assert root.cancel(running.id) == "in_flight"
-    client: Any = root.connection.client
-    client.delete(root.core.shards[0].keys.message("m2"))
+    client: Any = root._executor.client
+    client.delete(root._context.shards[0].keys.message("m2"))
     root.schedules.add("tick", "@hourly")
     forget_scripts(root)
 
@@ -104,7 +105,7 @@ def reads_topic(mine: Options, server: RedisServer) -> None:
     with Topic("orders", url=server.url) as root:
         root.publish_many([NewRecord(1), NewRecord(2)])
         root.publish(3, delay=0.001)
-        client: Any = root.connection.client
+        client: Any = root._executor.client
         client.script_flush()
         time.sleep(0.002)  # until it is due
         assert len(follow(mine | {"topic": "orders"})) == 3
@@ -136,7 +137,7 @@ OWN: dict[str, tuple[Story, ...]] = {
 SCRIPTS = {
     "spark_writer": "send_unique",
     "spark_reader": "stats topics/extent",
-    "spark_topic_reader": "topics/extent topics/ripe topics/append",
+    "spark_topic_reader": "topics/extent topics/due topics/append",
 }
 
 each_role = pytest.mark.parametrize("role", OWN)
@@ -145,7 +146,7 @@ each_role = pytest.mark.parametrize("role", OWN)
 @pytest.fixture(autouse=True)
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each connection counts as idle for half a minute, as one whose task computes: a PING finds out what it is."""
-    monkeypatch.setattr(wire, "_CHECK_AFTER_SECONDS", -1.0)
+    monkeypatch.setattr(fast_socket, "_CHECK_AFTER_SECONDS", -1.0)
 
 
 def options_of(server: RedisServer, role: str) -> Options:

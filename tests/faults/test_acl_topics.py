@@ -11,12 +11,14 @@ from unittest.mock import patch
 
 import pytest
 
-from delayq import NewRecord, Topic, wire
-from delayq.calls import one
+from delayq import NewRecord, Topic
 from delayq.errors import LoginRefused
-from delayq.listener import Listener
-from delayq.outcome import Failed
-from delayq.topics import grouping, settling
+from delayq.model.outcome import Failed
+from delayq.operations.topics import group_read, settle
+from delayq.operations.topics.topic_context import opened
+from delayq.protocol.operation import execute
+from delayq.runtime.receive_wait import TopicWait
+from delayq.transport import fast_socket
 from tests.harness.acl.telling import HARMLESS, LINES, ON_OCCASION, contents
 from tests.harness.hostile import refusal
 from tests.harness.servers import RedisServer
@@ -54,8 +56,8 @@ def reads(mine: Topic, root: Topic) -> None:
 def waits(mine: Topic, root: Topic) -> None:
     """Wait, and give the connection up."""
     root.publish("x")
-    listener = Listener(mine.core, mine.connection)
-    mine.connection.do(mine.core.opened())
+    listener = TopicWait(mine._context, mine._executor)
+    mine.execute(opened)
     listener.wait(["$"], 0.01)
     listener.close()
 
@@ -71,17 +73,17 @@ def joins(mine: Topic, root: Topic) -> None:
     assert len(records) == 5 + (records[-1].payload == "late")
     group.poll("a", 100)
     assert group.own_unacked("a")
-    mine.connection.do(settling.settle(mine.core, "mail", "a", [(records[0], Failed(error="broken"))]))
-    mine.connection.do(grouping.hold(mine.core, "mail", "a", records))
+    mine.execute(settle.settle, "mail", "a", [(records[0], Failed(error="broken"))])
+    mine.execute(group_read.renew, "mail", "a", records)
     assert group.ack(records[0]) == 1
     assert group.bury(records[1], "a", "unwanted")
-    mine.connection.do(settling.settle(mine.core, "mail", "a", [(records[2], Failed(error="broken"))]))
+    mine.execute(settle.settle, "mail", "a", [(records[2], Failed(error="broken"))])
     assert len(group.fetch_not_acked("b", 0, 2)) == 2
     assert mine.group("mail", max_deliveries=1).fetch_not_acked("b", 0) == []
     assert len(group.dead()) == 5
     assert (group.lag(), group.unacked(), len(group.consumers())) == (0, [], 2)
-    assert mine.connection.do(one(mine.core.shards[0].forget("mail", 0, "^a$"))) == 1
-    mine.connection.do(settling.leave(mine.core, "mail", "b"))
+    assert mine._executor.execute(execute(mine._context.shards[0].drop_idle_consumers("mail", 0, "^a$"))) == 1
+    mine.execute(settle.leave, "mail", "b")
     assert group.consumers() == []
 
 
@@ -109,7 +111,7 @@ def administers(mine: Topic, root: Topic) -> None:
 def lasts(mine: Topic, root: Topic) -> None:
     """Use a connection again that was idle for half a minute: a PING finds out whether it is still there."""
     root.publish("x")
-    with patch.object(wire, "_CHECK_AFTER_SECONDS", -1.0):
+    with patch.object(fast_socket, "_CHECK_AFTER_SECONDS", -1.0):
         for _ in range(2):
             mine.groups()
 
@@ -120,17 +122,18 @@ OWN: dict[str, tuple[Story, ...]] = {
     "topic_administrator": (administers, lasts),
 }
 SCRIPTS = {
-    "publisher": "publish postpone withdraw",
-    "member": "ripe append make_group poll ack fail hold unacked rescue bury groups behind forget hand_over",
-    "topic_administrator": "make_group destroy groups behind unacked revive hand_over clear_ghosts trim trim_acked"
-    " shrink",
+    "publisher": "publish publish_later cancel",
+    "member": "due append make_group poll ack fail renew unacked reclaim dead_letter groups lag drop_idle_consumers"
+    " remove_consumer",
+    "topic_administrator": "make_group destroy groups lag unacked requeue_dead remove_consumer clear_ghosts trim"
+    " trim_acked shrink",
 }
 
 each_role = pytest.mark.parametrize("role", OWN)
 
 
 def forget_scripts(root: Topic) -> None:
-    client: Any = root.connection.client
+    client: Any = root._executor.client
     client.script_flush()
 
 

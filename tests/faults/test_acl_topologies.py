@@ -13,7 +13,8 @@ from redis.crc import key_slot
 
 from delayq import Outgoing, Queue
 from delayq.errors import LoginRefused
-from delayq.keys import QueueKeys
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.queue_keys import QueueKeys
 from tests.conftest import binary
 from tests.faults.test_acl import OWN, SHARDED
 from tests.harness.acl.roles import STORIES
@@ -100,7 +101,7 @@ def as_root(url: str, shards: int = 1) -> Queue:
 
 def open_queue(mine: Queue) -> None:
     """Do what every role does first."""
-    act(mine, mine.core.shards[0].open(1, create=False))
+    act(mine, mine._context.shards[0].open_queue(1, create=False))
 
 
 @contextmanager
@@ -148,12 +149,12 @@ def test_shards_on_several_nodes_take_the_pattern_that_the_page_adds(cluster: Cl
     ids = [f"m{number}" for number in range(20)]
     with as_root(cluster.url, shards=4) as root:
         root.send_many([Outgoing("x", id=each, delay=60) for each in ids])
-    owners = {cluster.owner(scripts.keys.meta) for scripts in root.core.shards}
+    owners = {cluster.owner(scripts.keys.meta) for scripts in root._context.shards}
     assert owners == set(cluster.masters)
 
     def touch_all(role: str) -> None:
         with as_user(cluster.url, role, shards=4) as mine:
-            mine.connection.do(mine.core.opened())
+            mine.execute(QueueContext.opened)
             for each in ids:
                 SHARDED[role](mine, each)
 
@@ -219,7 +220,7 @@ def test_role_does_all_that_is_its_own_behind_sentinel(watched: Watched) -> None
 def look_again(mine: Queue) -> None:
     """Ask the sentinels twice; the second time on connections that count as idle, which a PING tries."""
     open_queue(mine)
-    client: Any = mine.connection.client
+    client: Any = mine._executor.client
     time.sleep(0.002)
     client.connection_pool.disconnect()
     open_queue(mine)

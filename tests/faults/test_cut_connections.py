@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from delayq import Message, Queue
-from delayq.dead import DeadLetters
+from delayq.dead_letters import DeadLetters
 from delayq.errors import ServerNotReady
 from tests.harness.cutting.operations import OPERATIONS, Operation, counts
 from tests.harness.cutting.stage import At, Played, Road, Stage, by_client, by_cluster, by_url, by_url_with_shards, say
@@ -23,8 +23,8 @@ from tests.harness.waiting import eventually
 
 TRIES = 10  # of a case whose command did not come: an operation that waits may find its time over
 NOT_REACHED = "was not reached"
-# settle: it is what the methods of a message call; served_by is for tests
-WITHOUT_TRIP = {f"Queue.{name}" for name in ("batch_handler", "close", "cron", "handler", "served_by", "settle")}
+# settle: it is what the methods of a message call; execute: what each of the others calls
+WITHOUT_TRIP = {f"Queue.{name}" for name in ("batch_handler", "close", "cron", "execute", "handler", "settle", "wish")}
 # Queues by their ways to the server, and the cuts that are tried on each. Where a connection is cut behind the first of
 # several commands of a trip, and for good, the client knows as much as if all had run.
 ROADS: dict[str, tuple[Road, list[Cut]]] = {
@@ -84,14 +84,14 @@ def stages(request: pytest.FixtureRequest) -> Iterator[Callable[[Road], Stage]]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few messages take many calls, and nobody wait before a repetition."""
-    monkeypatch.setattr("delayq.operations.sending.MAX_SENT", 2)
-    monkeypatch.setattr("delayq.operations.sending.CALLS_A_TRIP", 2)
-    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 1)
-    monkeypatch.setattr("delayq.operations.claiming.LEAST_PART", 1)
+    monkeypatch.setattr("delayq.operations.send.MAX_SENT", 2)
+    monkeypatch.setattr("delayq.operations.send.CALLS_A_TRIP", 2)
+    monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 1)
+    monkeypatch.setattr("delayq.operations.open_messages.LEAST_PART", 1)
     monkeypatch.setattr("redis.retry.sleep", lambda _: None)
-    monkeypatch.setattr("delayq.cluster.PAUSES", (0.001, 0.01, 0.02, 0.05))
-    monkeypatch.setattr("delayq.cluster.LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("delayq.cluster.AWAY_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.transport.cluster.PAUSES", (0.001, 0.01, 0.02, 0.05))
+    monkeypatch.setattr("delayq.transport.cluster.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.transport.cluster.AWAY_SECONDS", 0.0)
 
 
 def every_cut(stage: Stage, operation: Operation, cuts: list[Cut]) -> dict[str, str]:

@@ -21,7 +21,7 @@ CUTS = [*((1, Cut(way)) for way in WAYS), (1, Cut("before", for_good=True)), (1,
 CUTS += [(2, Cut("after"))]
 # What a life is to have in it; else its matrix would tell little.
 DUTIES = {
-    "open": "begins",
+    "open_queue": "begins",
     "pending_to_ready": "promotes",
     "ready_to_unack": "claims",
     "MGET": "fetches",
@@ -29,12 +29,12 @@ DUTIES = {
     "nack": "settles",
     "reject": "settles",
     "extend": "renews",
-    "rest": "rests",
-    "watch": "rests",
+    "plan_sleep": "rests",
+    "poll_idle": "rests",
     "BLPOP": "rests",
     "unack_to_retry": "keeps up",
     "ZRANGE": "keeps up",
-    "collect": "keeps up",
+    "delete_payloads": "keeps up",
     "purge": "keeps up",
     "release": "ends",
     "CLIENT UNBLOCK": "ends",
@@ -57,8 +57,8 @@ def stages(default_version: str) -> Iterator[SimpleQueue[Stage]]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait for long."""
-    monkeypatch.setattr("delayq.pace.FALLBACK_MS", 50)
-    monkeypatch.setattr("delayq.patience.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("delayq.runtime.engine.FALLBACK_MS", 50)
+    monkeypatch.setattr("delayq.runtime.outage_backoff.FIRST_PAUSE", 0.02)
     monkeypatch.setattr("redis.retry.sleep", lambda _: None)
 
 

@@ -16,8 +16,10 @@ Make = Callable[[Topic], Any]
 
 CALLS: dict[str, Make] = {
     "publish": lambda topic: topic.publish("b", id="9-1"),  # sent again, its id would not come after the last one's
-    "withdraw": lambda topic: topic.cancel("waits"),  # would say that it did not wait
-    "hand_over": lambda topic: topic.group("billing").remove_consumer("a", to="b"),  # that there is no such consumer
+    "cancel": lambda topic: topic.cancel("waits"),  # would say that it did not wait
+    "remove_consumer": lambda topic: topic.group("billing").remove_consumer(
+        "a", to="b"
+    ),  # that there is no such consumer
     "destroy": lambda topic: topic.group("billing").destroy(),  # that there was no such group
     "XDEL": lambda topic: topic.delete("5-1"),  # that there was no such record
 }

@@ -15,7 +15,19 @@ from tests.harness.waiting import eventually
 
 COUNT = 30
 FAILS, REJECTED, LATE, LEFT = 3, 4, COUNT, COUNT + 1  # the payloads of some
-CALLS = ("unacked", "rescue", "poll", "ack", "fail", "bury", "retake", "hold", "ripe", "append", "forget")
+CALLS = (
+    "unacked",
+    "reclaim",
+    "poll",
+    "ack",
+    "fail",
+    "dead_letter",
+    "redeliver",
+    "renew",
+    "due",
+    "append",
+    "drop_idle_consumers",
+)
 CUTS: list[tuple[str, Way]] = [*((call, "after") for call in CALLS), ("poll", "before"), ("ack", "before")]
 QUICK = {("poll", "after"), ("ack", "after"), ("fail", "after")}  # of CUTS, those of `make test`
 
@@ -84,17 +96,17 @@ def test_every_record_is_handled_when_a_connection_is_cut(
         return Cut(way) if name == f"topics/{call}" and not proxy.cuts and handled_enough() else None
 
     def handled_enough() -> bool:  # what begins a life is to be cut there; a poll that brings something, too
-        return call in {"unacked", "rescue", "poll", "forget"} or bool(handled)
+        return call in {"unacked", "reclaim", "poll", "drop_idle_consumers"} or bool(handled)
 
     with Topic("orders", url=redis_server.url) as topic, redis_server.client() as client:
         group = topic.group("billing")
         topic.publish(LEFT)
         (left,) = group.poll("dead")
-        client.xclaim(topic.core.shards[0].keys.stream, "billing", "dead", 0, [left.id], idle=60_000, justid=True)
+        client.xclaim(topic._context.shards[0].keys.stream, "billing", "dead", 0, [left.id], idle=60_000, justid=True)
         topic.publish_many([NewRecord(number) for number in range(COUNT)])
         topic.publish(LATE, delay=0.3)
         proxy.decide = decide
-        wait = HELD if call == "hold" else 0.5
+        wait = HELD if call == "renew" else 0.5
 
         def is_done() -> bool:
             return len(handled) == COUNT + 2 and not group.unacked() and proxy.cuts == 1
@@ -102,5 +114,5 @@ def test_every_record_is_handled_when_a_connection_is_cut(
         life(proxy.url, handle, is_done, wait)
         assert sorted(handled) == list(range(COUNT + 2))
         assert [letter.record.payload for letter in group.dead()] == [REJECTED]
-        if call not in {"rescue", "retake"}:
+        if call not in {"reclaim", "redeliver"}:
             assert (handled[FAILS], handled[LEFT], handled[0]) == ([1, 2], [2], [1])

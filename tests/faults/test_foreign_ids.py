@@ -14,10 +14,10 @@ from delayq.cli.output import record
 
 from delayq import Consumer, Outgoing, Queue
 from delayq.doctor import examine
-from delayq.envelope import seal
 from delayq.errors import InvalidName, PayloadNotSerializable, ServerError
-from delayq.keys import STATES, State
-from delayq.operations import managing
+from delayq.model.envelope import encode_envelope
+from delayq.model.placement import STATES, State
+from delayq.operations import manage
 from tests.cli import conftest
 from tests.cli.conftest import Invoke, Run
 from tests.harness.hostile import commands_to_a_terminal
@@ -31,7 +31,7 @@ SHOWN = r"caf\xe9\xff"
 P = "delayq:{emails}:"
 OWN = [f"own-{number}" for number in range(40)]
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
-SOUND = b"1700000000000" + seal("x", 3)
+SOUND = b"1700000000000" + encode_envelope("x", 3)
 PAYLOADS = {"no payload": None, "no envelope": b"\xff", "an envelope": SOUND}
 
 
@@ -126,7 +126,7 @@ def test_client_without_a_wire_does_all_this_too() -> None:
         plant(client, "ready", SOUND)
         assert sorted(message.id for message in queue.receive(100)) == sorted(OWN)
         assert [letter.reason for letter in queue.dead.list()] == ["unreadable-envelope"]
-        assert queue.connection.do(managing.requeue_all(queue.core)) == 1
+        assert queue.execute(manage.requeue_all) == 1
         client.delete(P.encode() + b"msg:" + FOREIGN)
         assert ("payload-missing", SHOWN) in {(each.kind, each.id) for each in examine(queue, repair=True).findings}
         assert where(client) == ["dead"]
@@ -208,7 +208,7 @@ def test_queue_with_shards_does_all_this_too(any_server: RedisServer, any_client
 @pytest.mark.same_on_all_servers
 def test_requeue_of_all_brings_it_back_to_be_buried_again(queue: Queue, any_client: redis.Redis) -> None:
     plant(any_client, "dead", SOUND)
-    assert queue.connection.do(managing.requeue_all(queue.core)) == 1
+    assert queue.execute(manage.requeue_all) == 1
     assert queue.receive() == []
     assert where(any_client) == ["dead"]
 
@@ -286,19 +286,19 @@ def test_nobody_can_send_such_an_id(redis_server: RedisServer) -> None:
 
 def test_number_of_more_signs_than_can_be_read_is_refused_at_the_send() -> None:
     for number in (10**4298, -(10**4298), 10**4299):
-        seal([number, {"a": [number] * 3}, "x" * 7000], 3)
+        encode_envelope([number, {"a": [number] * 3}, "x" * 7000], 3)
     for number in (-(10**4299), 10**4300, -(10**4300)):
         for payload in (number, ["x" * 7000, number, 1], {"a": {"b": [number] * 3}}):
             with pytest.raises(PayloadNotSerializable):
-                seal(payload, 3)
+                encode_envelope(payload, 3)
 
 
 def test_long_number_is_found_wherever_it_stands() -> None:
     for start in range(0, 9000, 487):
         with pytest.raises(PayloadNotSerializable):
-            seal(["x" * start, -(10**4299)], 3)
+            encode_envelope(["x" * start, -(10**4299)], 3)
 
 
 def test_text_of_many_digits_is_no_number() -> None:
-    seal("9" * 20_000, 3)
-    seal({"a": "-" + "1" * 4300, "b": 5}, 3)
+    encode_envelope("9" * 20_000, 3)
+    encode_envelope({"a": "-" + "1" * 4300, "b": 5}, 3)

@@ -32,7 +32,7 @@ def test_next_delivery_of_a_suspect_fell_due_when_it_was_handed_out_before(
     note_unstarted(journal)
     with Queue("jobs", url=redis_server.url) as queue:
         queue.send_many(Outgoing(None, id=id) for id in ("a", "suspect", "b"))
-        queue.connection.client.hset(queue.core.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it was lost twice
+        queue._executor.client.hset(queue._context.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it was lost twice
         assert Consumer(queue, handle).drain() == 3
     life = [event for event in history.read(tmp_path) if event.id == "suspect"]
     assert [(event.kind, event.attempt) for event in life] == [("unstarted", 3), ("delivered", 3)]

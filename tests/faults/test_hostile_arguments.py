@@ -12,9 +12,8 @@ from delayq.cli.payloads import payload_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.durations import parse_duration, parse_moment
 from delayq.errors import InvalidTime, PayloadNotSerializable
-from delayq.times import MAX_TIME_MS
+from delayq.model.units import MAX_TIME_MS, parse_duration, parse_moment
 from tests.cli import conftest
 from tests.cli.conftest import Invoke
 from tests.harness.hostile import (

@@ -11,19 +11,19 @@ from delayq.cli.output import payload_text, record
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.envelope import open_body, parse, seal
 from delayq.errors import UnreadableEnvelope
-from delayq.operations.core import Core, Settings
-from delayq.operations.inspecting import describe
-from delayq.scripts import Found
+from delayq.model.envelope import encode_envelope, open_body, parse
+from delayq.operations.inspect import describe
+from delayq.operations.queue_context import QueueContext, Settings
+from delayq.protocol.replies import StoredMessage
 from tests.harness.hostile import GROWTH_BYTES, JSON, examples, growth, mutated, mutations, refusal
 
 STAMP = b"1700000000000"
-CORE = Core("emails", "delayq", 1, Settings())
+CORE = QueueContext("emails", "delayq", 1, Settings())
 
 header_values = st.text() | st.binary() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.booleans() | st.none()
 sealed = st.builds(
-    lambda payload, retries, expires, headers: STAMP + seal(payload, retries, expires, headers),
+    lambda payload, retries, expires, headers: STAMP + encode_envelope(payload, retries, expires, headers),
     st.binary(max_size=200) | JSON,
     st.integers(0, 2**40),
     st.none() | st.integers(0, 2**60),
@@ -63,23 +63,23 @@ CORPUS = {
     "json-with-half-a-surrogate": BODY + msgspec.msgpack.encode(b'"\\ud800"') + b"\x03",
     "json-that-is-no-text": BODY + msgspec.msgpack.encode(b'"\xff"') + b"\x03",
     "json-that-is-empty": BODY + msgspec.msgpack.encode(b"") + b"\x03",
-    "stamp-of-other-digits": "٣".encode() * 6 + b"1" + seal(b"", 3),
+    "stamp-of-other-digits": "٣".encode() * 6 + b"1" + encode_envelope(b"", 3),
     "gigabyte-in-a-string": HEADERS + b"\x81\xa1a\xdb\x3f\xff\xff\xff",
 }
 ODD = {
     "expiry-past-the-calendar": STAMP + msgspec.msgpack.encode((1, 0, b"", 3, 2**64 - 1)),
     "expiry-before-the-calendar": STAMP + msgspec.msgpack.encode((1, 0, b"", 3, -(2**63))),
     "retries-below-none": STAMP + msgspec.msgpack.encode((1, 0, b"", -(2**63))),
-    "time-before-1970": b"-999999999999" + seal(b"", 3),
-    "time-with-underscores": b"1_7_0_0_0_0_0" + seal(b"", 3),
+    "time-before-1970": b"-999999999999" + encode_envelope(b"", 3),
+    "time-with-underscores": b"1_7_0_0_0_0_0" + encode_envelope(b"", 3),
     "not-a-number-in-a-header": HEADERS + b"\x81\xa1a\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00",
-    "escapes-everywhere": STAMP + seal({"\x1b[2J": "\x9b"}, 3, None, {"\x1b]0;x\x07": "\x1b[2J"}),
+    "escapes-everywhere": STAMP + encode_envelope({"\x1b[2J": "\x9b"}, 3, None, {"\x1b]0;x\x07": "\x1b[2J"}),
 }
 
 
 def look(stored: bytes) -> None:
     """Do what consumers, `get` and the command line do with a stored message."""
-    info = describe(CORE, "order-42", Found({"pending": 1.7e12}, None, None, None, False, stored))
+    info = describe(CORE, "order-42", StoredMessage({"pending": 1.7e12}, None, None, None, False, stored))
     assert info is not None
     payload_text(info)
     assert msgspec.json.decode(msgspec.json.encode(record(info)))["id"] == "order-42"
@@ -132,7 +132,9 @@ def test_envelope_of_delayq_is_never_unreadable(stored: bytes) -> None:
 def test_reader_does_not_grow() -> None:
     dice = random.Random(4)
     headers: dict[str, Any] = {"a": "b" * 50, "c": b"\xff" * 50, "d": 1.5}
-    seeds = [STAMP + seal(payload, 3, 5, headers) for payload in (b"x" * 200, {"k": ["v" * 20] * 5}, "é" * 40)]
+    seeds = [
+        STAMP + encode_envelope(payload, 3, 5, headers) for payload in (b"x" * 200, {"k": ["v" * 20] * 5}, "é" * 40)
+    ]
 
     def work(number: int) -> None:
         look_or_refuse(seeds[number % 3])

@@ -8,17 +8,17 @@ import random
 from typing import Any
 
 import pytest
-from delayq.cli.jsonl import MAX_LINE_BYTES, parse_line, read_lines
+from delayq.cli.json_lines import MAX_LINE_BYTES, parse_line, read_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.envelope import open_body, parse
 from delayq.errors import InvalidInput
-from delayq.operations.core import Core, Settings
-from delayq.operations.sealing import seal_all
+from delayq.model.envelope import open_body, parse
+from delayq.operations.encode import encode_all
+from delayq.operations.queue_context import QueueContext, Settings
 from tests.harness.hostile import GROWTH_BYTES, JSON, examples, growth, mutated, mutations, refusal, texts
 
-CORE = Core("emails", "delayq", 1, Settings())
+CORE = QueueContext("emails", "delayq", 1, Settings())
 MILLION = 1_100_000
 
 odd_numbers = st.integers() | st.floats() | st.sampled_from([1e308, 10**400, -0.0, 2**63, 2**64])
@@ -75,7 +75,7 @@ def send(data: bytes) -> list[Any]:
         message = parse_line(line)
         if message is not None:
             try:
-                (sealed,) = seal_all(CORE, [message])
+                (sealed,) = encode_all(CORE, [message])
             except InvalidInput as error:
                 raise line.wrong(error) from error
             payloads.append(open_body(parse(b"1700000000000" + sealed.envelope)[1]))

@@ -15,8 +15,9 @@ from redis.crc import key_slot
 from delayq import Queue, Reject, doctor
 from delayq.consumer import Consumer
 from delayq.errors import InvalidName
-from delayq.keys import STATES, QueueKeys
-from delayq.names import MAX_ID_BYTES, MAX_NAME_BYTES, check_id, check_queue_name
+from delayq.model.placement import STATES
+from delayq.model.validation import MAX_ID_BYTES, MAX_NAME_BYTES, check_id, check_queue_name
+from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.hostile import TEXTS, examples, texts
 from tests.harness.servers import RedisServer
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput, InvalidName
-from delayq.message import Message
-from delayq.names import check_id
+from delayq.model.message import Message
+from delayq.model.validation import check_id
 from tests.harness.hostile import JSON, TEXTS, examples, texts
 from tests.harness.servers import RedisServer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 from delayq.cli.output import printable, printable_json
-from delayq.cli.progress import Bar
+from delayq.cli.progress import ProgressBar
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -161,8 +161,8 @@ def test_log_shows_no_command_of_a_message(form: str, queue: Queue, server: Redi
 
 @pytest.mark.parametrize("label", ["[/x]", "[bold]", ATTACK])
 def test_progress_bar_takes_a_label_as_it_is(label: str, capsys: pytest.CaptureFixture[str]) -> None:
-    bar = Bar(label, 10, shown=True)
-    bar._due = 0.0  # noqa: SLF001  # as if a second had passed
+    bar = ProgressBar(label, 10, shown=True)
+    bar._due = 0.0  # as if a second had passed
     bar.advance(1)
     bar.stop()
     assert "\x1b]0;" not in capsys.readouterr().err

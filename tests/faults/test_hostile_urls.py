@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq import Queue, clients, urls
+from delayq import Queue
 from delayq.errors import DelayqError, InvalidURL
-from delayq.urls import SETTINGS, connect, redact
+from delayq.transport import clients
+from delayq.transport import url as urls
+from delayq.transport.url import SETTINGS, connect, redact
 from tests.harness.hostile import GROWTH_BYTES, TEXTS, examples, growth, mutations, refusal, texts
 from tests.harness.servers import RedisServer
 

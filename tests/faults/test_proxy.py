@@ -71,7 +71,7 @@ def test_commands_are_told_by_their_names(proxy: Proxy) -> None:
     with Queue("jobs", url=proxy.url) as queue:
         queue.send("x")
         queue.receive()
-    assert {"CLIENT SETNAME", "INFO", "open", "send", "ready_to_unack", "MGET"} <= set(proxy.passed)
+    assert {"CLIENT SETNAME", "INFO", "open_queue", "send", "ready_to_unack", "MGET"} <= set(proxy.passed)
 
 
 def test_cut_for_good_closes_all_connections_until_it_is_mended(proxy: Proxy) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayq import Message, Queue
-from delayq.operations import claiming
+from delayq.operations import claim
 from tests.harness.servers import RedisServer
 
 NOW = 1_700_000_000_000
@@ -32,22 +32,22 @@ def queue(redis_server: RedisServer):
 
 def claim_and(queue: Queue, replace: Any) -> list[Message]:
     """Claim, and do something before the envelopes are fetched."""
-    steps = claiming.claim(queue.core, Message, 10, LEASE)
+    steps = claim.claim(queue._context, Message, 10, LEASE)
     calls = next(steps)
     try:
         while True:
             if calls[0].script is None:
                 replace()
-            calls = steps.send(queue.connection.run(calls))
+            calls = steps.send(queue._executor.run(calls))
     except StopIteration as stop:
-        batch: claiming.Batch = stop.value
+        batch: claim.Batch = stop.value
         return batch.messages
 
 
 @pytest.mark.parametrize("late_ms", [0, 5])
 @pytest.mark.parametrize("passed_ms", [0.5, 1, 1000])
 def test_new_message_is_not_handled_before_it_is_due(queue: Queue, passed_ms: float, late_ms: int):
-    clock: Any = queue.core.clock
+    clock: Any = queue._context.clock
     clock.now = NOW + late_ms
 
     def replace() -> None:
@@ -60,8 +60,8 @@ def test_new_message_is_not_handled_before_it_is_due(queue: Queue, passed_ms: fl
 
 
 def test_message_that_was_stored_before_the_clock_was_set_back_is_handled(queue: Queue):
-    clock: Any = queue.core.clock
-    queue.connection.run([queue.core.shards[0].pending_to_ready()])
+    clock: Any = queue._context.clock
+    queue._executor.run([queue._context.shards[0].pending_to_ready()])
     clock.now = NOW - 5000
     (message,) = claim_and(queue, lambda: None)
     message.ack()

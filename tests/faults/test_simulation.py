@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from delayq.calls import script
-from delayq.connection import Connection
+from delayq.protocol.command import script
+from delayq.transport.executor import Executor
 from tests.harness.servers import RedisServer
 from tests.harness.simulation.server import connect
 from tests.harness.simulation.simulation import Failed, play
@@ -46,7 +46,7 @@ FOUND_LATE = {"send"}  # after tens of seeds, the others within a few
 
 
 @pytest.fixture
-def connection(redis_server: RedisServer) -> Iterator[Connection]:
+def connection(redis_server: RedisServer) -> Iterator[Executor]:
     connection = connect(redis_server.url)
     yield connection
     connection.close()
@@ -56,7 +56,7 @@ def connection(redis_server: RedisServer) -> Iterator[Connection]:
 @pytest.mark.parametrize(
     "chunk", [*range(QUICK_CHUNKS), *(pytest.param(n, marks=pytest.mark.full) for n in range(QUICK_CHUNKS, CHUNKS))]
 )
-def test_every_seed_comes_to_a_good_end(connection: Connection, chunk: int):
+def test_every_seed_comes_to_a_good_end(connection: Executor, chunk: int):
     counts: Counter[str] = Counter()
     for seed in range(chunk * SEEDS // CHUNKS, (chunk + 1) * SEEDS // CHUNKS):
         counts += play(seed, connection).counts
@@ -65,12 +65,12 @@ def test_every_seed_comes_to_a_good_end(connection: Connection, chunk: int):
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in (22, 333))])
-def test_seed_replays_byte_for_byte(connection: Connection, seed: int):
+def test_seed_replays_byte_for_byte(connection: Executor, seed: int):
     assert play(seed, connection).trace == play(seed, connection).trace
 
 
 @pytest.mark.full
-def test_seed_replays_byte_for_byte_in_another_process(connection: Connection, redis_server: RedisServer):
+def test_seed_replays_byte_for_byte_in_another_process(connection: Executor, redis_server: RedisServer):
     here = play(4444, connection).trace
     command = [sys.executable, "-m", "tests.harness.simulation", "4444", "--url", redis_server.url]
     for hash_seed in ("1", "2"):
@@ -79,7 +79,7 @@ def test_seed_replays_byte_for_byte_in_another_process(connection: Connection, r
         assert done.stdout.decode().rstrip("\n") == here  # as text, a carriage return within would be another line
 
 
-def test_seeds_differ(connection: Connection):
+def test_seeds_differ(connection: Executor):
     assert play(1, connection).trace != play(2, connection).trace
 
 
@@ -87,7 +87,7 @@ def test_seeds_differ(connection: Connection):
     "name", [pytest.param(name, marks=pytest.mark.full) if name in FOUND_LATE else name for name in FAULTS]
 )
 def test_fault_in_a_script_is_found_within_a_hundred_seeds(
-    connection: Connection, name: str, monkeypatch: pytest.MonkeyPatch
+    connection: Executor, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     faulty, count = re.subn(*FAULTS[name], script(name).text)
     assert count == 1

@@ -13,11 +13,11 @@ from redis import asyncio as async_redis
 
 from delayq import aio
 from delayq.aio import doctor as aio_doctor
-from delayq.aio.connection import Connection
-from delayq.aio.dead import DeadLetters
-from delayq.aio.events import Ledger
-from delayq.aio.group import Group
+from delayq.aio.dead_letters import DeadLetters
+from delayq.aio.ledger import Ledger
 from delayq.aio.schedules import Schedules
+from delayq.aio.topic_group import Group
+from delayq.transport.executor_async import Executor
 
 
 class Awaiting:
@@ -63,7 +63,7 @@ class Awaited:
             return lambda *args, **options: self._of(self._runner.run(value(*map(_target, args), **options)))
         if inspect.isasyncgenfunction(value):
             return lambda *args, **options: iter(self._runner.run(_listed(value(*args, **options))))
-        parts = DeadLetters | Schedules | Connection | Ledger
+        parts = DeadLetters | Schedules | Executor | Ledger
         return Awaited(value, self._runner) if isinstance(value, parts) else value
 
     def drain(self, handler: Callable[[Any], Any] | None, **options: Any) -> int:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from delayq.keys import STATES, QueueKeys
+from delayq.model.placement import STATES
+from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.model.ledger import LEAVES_IN
 
 FIELDS = ["id", "event", "at", "attempt", "due", "late", "consumer", "reason"]
@@ -16,7 +17,7 @@ IS_IN = {event: state for event, (state, _) in LEAVES_IN.items()} | {"held_back"
 
 def entries(queue: Any, client: Any = None) -> list[dict[str, str]]:
     """Return the entries of all shards, those of a shard in their order; `client` as of `check`."""
-    return [entry for keys in _shards(queue) for entry in _entries(client or queue.connection.client, keys)]
+    return [entry for keys in _shards(queue) for entry in _entries(client or queue._executor.client, keys)]
 
 
 def check(queue: Any, *but: str, client: Any = None) -> Counter[str]:
@@ -27,7 +28,7 @@ def check(queue: Any, *but: str, client: Any = None) -> Counter[str]:
         client: of the server; None for the queue's own, which must be one of the sync face.
     """
     noted, counted = Counter[str](), Counter[str]()
-    client = client or queue.connection.client
+    client = client or queue._executor.client
     for keys in _shards(queue):
         last: dict[str, dict[str, str]] = {}
         for entry in _entries(client, keys):
@@ -67,4 +68,4 @@ def _text(value: str | bytes) -> str:
 
 def _shards(queue: Any) -> list[QueueKeys]:
     queue.stats()  # finds out how many there are
-    return [scripts.keys for scripts in queue.core.shards]
+    return [scripts.keys for scripts in queue._context.shards]

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2]
-MODULES = ("delayq", "delayq.cli", "delayq.lua", "delayq.operations.sending", "tests.harness.servers")
+MODULES = ("delayq", "delayq.cli", "delayq.lua", "delayq.operations.send", "tests.harness.servers")
 
 
 def test_everything_is_imported_from_the_copy():

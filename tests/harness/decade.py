@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from delayq.recurrence import recurrence
-from tests.unit.test_recurrence import YEARS, ZONES, ms
+from delayq.model.cron_expression import recurrence
+from tests.model.test_cron_expression import YEARS, ZONES, ms
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq import Outgoing, Queue
-from delayq.footprint import Shape
+from delayq.model.footprint import Shape
 from tests.harness.servers import RedisServer
 
 YEAR = 31_536_000  # seconds until the first one is due

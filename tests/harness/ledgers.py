@@ -6,7 +6,8 @@ from typing import Any
 
 import redis
 
-from delayq.keys import QueueKeys, shard_of
+from delayq.model.placement import shard_of
+from delayq.protocol.queue_keys import QueueKeys
 
 FIELDS = ("id", "event", "at", "attempt", "due", "late", "consumer", "reason")
 

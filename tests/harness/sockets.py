@@ -41,9 +41,9 @@ def ports_of_java() -> set[int]:
     context: Any = getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_active_spark_context", None)
     if context is None:
         return set()
-    gateway = context._gateway  # noqa: SLF001
+    gateway = context._gateway
     callbacks = gateway.get_callback_server()
-    own = {gateway.gateway_parameters.port, context._accumulatorServer.server_address[1]}  # noqa: SLF001
+    own = {gateway.gateway_parameters.port, context._accumulatorServer.server_address[1]}
     return own if callbacks is None else own | {callbacks.get_listening_port()}
 
 

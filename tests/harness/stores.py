@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from delayq import embedded
-from delayq.embedded import keeper
+from delayq.transport import embedded
+from delayq.transport.embedded import keeper
 from tests.harness.servers import server_binaries
 from tests.harness.waiting import eventually
 
 USER = """
 import json, os, sys, structlog
 from pathlib import Path
-from delayq.embedded import open_store
+from delayq.transport.embedded import open_store
 
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
@@ -44,7 +44,7 @@ client = open_store(Path(sys.argv[1]))
 print(json.dumps("open"), flush=True)
 serve(client)
 """
-PACKAGE = str(Path(embedded.__file__).parents[2])
+PACKAGE = str(Path(embedded.__file__).parents[3])
 
 
 class User:

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from delayq.doctor import Finding, Report
-from delayq.keys import STATES
+from delayq.model.placement import STATES
 
 P = "delayq:{jobs}:"
 NOW = 1_700_000_000_000

@@ -1,4 +1,4 @@
-"""The async face has the names of the sync one, with the same parameters and defaults, and awaits what does I/O."""
+"""The blocking API is made of the async one, which awaits what does I/O."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import inspect
 from typing import Any
 
 import delayq
-from delayq import aio, doctor
-from delayq.aio import dead as aio_dead
-from delayq.aio import doctor as aio_doctor
-from delayq.aio import events as aio_events
-from delayq.aio import group as aio_group
+from delayq import aio
+from delayq.aio import dead_letters as aio_dead
+from delayq.aio import ledger as aio_events
 from delayq.aio import schedules as aio_schedules
-from delayq.dead import DeadLetters
-from delayq.events import Ledger
-from delayq.group import Group
+from delayq.aio import topic_group as aio_group
+from delayq.dead_letters import DeadLetters
+from delayq.ledger import Ledger
 from delayq.schedules import Schedules
+from delayq.topic_group import Group
+from tools import faces
 
 PAIRS: list[tuple[Any, Any]] = [
     (delayq.Queue, aio.Queue),
@@ -29,8 +29,7 @@ PAIRS: list[tuple[Any, Any]] = [
     (delayq.TopicConsumer, aio.TopicConsumer),
 ]
 AWAITED_OTHERWISE = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
-NOT_AWAITED = {"__init__", "__repr__", "handler", "batch_handler", "cron", "tail"}  # they do no I/O
-FOR_TESTING = {"served_by"}  # for delayq.testing, which runs queues of the sync face
+NOT_AWAITED = {"__init__", "__repr__", "handler", "batch_handler", "cron", "tail", "wish"}  # they do no I/O
 
 
 def dotted(cls: type) -> str:
@@ -41,33 +40,16 @@ def methods(cls: type) -> dict[str, Any]:
     """Return what a user may call, by name."""
     named = inspect.getmembers(cls, inspect.isfunction)
     special = {*NOT_AWAITED, *AWAITED_OTHERWISE, *AWAITED_OTHERWISE.values()}
-    return {
-        name: function
-        for name, function in named
-        if (not name.startswith("_") or name in special) and name not in FOR_TESTING
-    }
+    return {name: function for name, function in named if not name.startswith("_") or name in special}
 
 
-def shape(function: Any) -> list[tuple[str, Any, Any]]:
-    """Return names, kinds and defaults of the parameters."""
-    return [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+def test_blocking_api_is_what_the_async_one_makes():
+    stale = [name for name in faces.MADE if faces.target(name).read_text() != faces.made(name)]
+    assert stale == [], "modules to be made again: `make faces`"
 
 
-def test_faces_have_the_same_names_parameters_and_defaults():
-    shapes = {
-        dotted(awaited): (
-            {AWAITED_OTHERWISE.get(name, name): shape(function) for name, function in methods(sync).items()},
-            {name: shape(function) for name, function in methods(awaited).items()},
-        )
-        for sync, awaited in PAIRS
-    }
-    differing = {
-        f"{cls}.{name}": (sync.get(name), awaited.get(name))
-        for cls, (sync, awaited) in shapes.items()
-        for name in {*sync, *awaited}
-        if sync.get(name) != awaited.get(name)
-    }
-    assert differing == {}, "methods, with their parameters in either face"
+def test_every_module_of_the_async_api_has_a_blocking_one():
+    assert {path.stem for path in faces.SOURCE.glob("*.py")} - {"__init__"} == set(faces.MADE)
 
 
 def test_async_face_awaits_what_does_io_and_nothing_else():
@@ -85,17 +67,6 @@ def test_sync_face_awaits_nothing():
         (sync, name) for sync, _ in PAIRS for name, each in methods(sync).items() if inspect.iscoroutinefunction(each)
     ]
     assert found == []
-
-
-def test_faces_have_the_same_properties():
-    def named(cls: type) -> set[str]:
-        return {name for name, _ in inspect.getmembers(cls, lambda each: isinstance(each, property))}
-
-    assert {dotted(sync): named(sync) ^ named(each) for sync, each in PAIRS if named(sync) != named(each)} == {}
-
-
-def test_doctors_take_the_same():
-    assert shape(doctor.examine) == shape(aio_doctor.examine)
 
 
 def test_whatever_is_in_the_async_face_is_in_the_other():

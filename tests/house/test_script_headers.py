@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.calls import script as assembled
+from delayq.protocol.command import script as assembled
 from tests.harness.lua_source import LuaSource
 from tests.harness.tree import LUA, ROOT, lua_scripts, syntax, topic_scripts
 
@@ -120,7 +120,7 @@ def test_script_has_its_tests():
 
 
 def test_script_has_its_function_in_scripts():
-    for module, scripts in (("delayq.scripts", QUEUES), ("delayq.topics.scripts", TOPICS)):
+    for module, scripts in (("delayq.protocol.queue_commands", QUEUES), ("delayq.protocol.topic_commands", TOPICS)):
         functions = {node.name for node in ast.walk(syntax(module)) if isinstance(node, ast.FunctionDef)}
         assert {script.name for script in scripts.values()} - functions == set(), f"not in {module}"
 

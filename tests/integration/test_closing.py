@@ -10,9 +10,10 @@ from typing import TypeAlias
 import pytest
 import redis
 
-from delayq import Consumer, Message, Queue, QueueStats, Topic, TopicConsumer, aio
+from delayq import Consumer, Message, Queue, Topic, TopicConsumer, aio
 from delayq.errors import ServerError
-from delayq.waiter import Waiter
+from delayq.runtime.receive_wait import ReceiveWait
+from delayq.types import QueueStats
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.sockets import all_closed
@@ -35,13 +36,13 @@ def test_receiver_leaves_no_connection(
     redis_server: RedisServer, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     received: list[Message] = []
-    waiting, wait = threading.Event(), Waiter.wait
+    waiting, wait = threading.Event(), ReceiveWait.wait
 
-    def noted(waiter: Waiter, seconds: float) -> None:
+    def noted(waiter: ReceiveWait, seconds: float) -> None:
         waiting.set()
         wait(waiter, seconds)
 
-    monkeypatch.setattr(Waiter, "wait", noted)  # in the middle of a call, it would be told to call again
+    monkeypatch.setattr(ReceiveWait, "wait", noted)  # in the middle of a call, it would be told to call again
     with all_closed(seconds=0), Queue("jobs", url=redis_server.url) as queue:
         thread = threading.Thread(target=lambda: received.extend(queue.receive(wait=20)))
         thread.start()

@@ -26,13 +26,13 @@ def queue(redis_client: redis.Redis) -> Queue:
 def trips(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many calls each round trip of the queue has carried."""
     made: list[int] = []
-    run = queue.connection.run
+    run = queue._executor.run
 
     def note(calls: Sequence[Any], repeat: bool = True) -> Any:
         made.append(len(calls))
         return run(calls, repeat)
 
-    monkeypatch.setattr(queue.connection, "run", note)
+    monkeypatch.setattr(queue._executor, "run", note)
     return made
 
 

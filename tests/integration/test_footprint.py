@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.footprint import LAYOUTS, Shape, reserved, waiting
+from delayq.model.footprint import LAYOUTS, Shape, reserved, waiting
 from tests.conftest import StartServer
 from tests.harness.footprints import used_by
 

@@ -18,13 +18,13 @@ import pytest
 import redis
 
 from delayq import Consumer, DuplicateMessage, Message, Outgoing, Queue, Reject, backoff
-from delayq.clients import HURRIES
 from delayq.errors import (
     InvalidInput,
     NotReplicated,
     ServerError,
     ServerUnreachable,
 )
+from delayq.transport.clients import HURRIES
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -105,7 +105,7 @@ def test_replicas_that_do_not_confirm_are_told_also_on_a_second_try(
                 queue.send("x", id="order-1", wait_replicas=1)
     finally:
         os.kill(replica.pid, signal.SIGCONT)
-    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 25_000)  # for a replica that pauses
+    monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 25_000)  # for a replica that pauses
     with Queue("safe", url=master.url) as queue:
         assert not queue.send("x", id="order-1", wait_replicas=1).created
         assert queue.stats().sent == 1
@@ -120,7 +120,7 @@ def test_server_that_stalls_does_not_make_claims_that_nobody_holds(
         sender.send_many([Outgoing(n) for n in range(60)])
         assert sender.stats().inside == 60
     with Queue("jobs", url=f"{own_server.url}?socket_timeout=0.5") as queue:
-        run = queue.connection.run
+        run = queue._executor.run
 
         def stalled(calls: Any, repeat: bool = True) -> Any:
             if not any(call.script and call.script.name == "ready_to_unack" for call in calls):
@@ -131,7 +131,7 @@ def test_server_that_stalls_does_not_make_claims_that_nobody_holds(
             finally:
                 os.kill(own_server.pid, signal.SIGCONT)
 
-        monkeypatch.setattr(queue.connection, "run", stalled)
+        monkeypatch.setattr(queue._executor, "run", stalled)
         with pytest.raises(ServerUnreachable):
             queue.receive(5)
         monkeypatch.undo()
@@ -173,7 +173,7 @@ def test_one_shard_that_does_not_serve_leaves_the_others_at_work(redis_client: r
 def test_success_that_could_not_be_settled_is_no_failure_at_the_end(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried, run = threading.Event(), queue.connection.run
+    tried, run = threading.Event(), queue._executor.run
 
     def broken(calls: Any, repeat: bool = True) -> Any:
         if not tried.is_set() and any(c.script and c.script.name == "ack" for c in calls):
@@ -182,7 +182,7 @@ def test_success_that_could_not_be_settled_is_no_failure_at_the_end(
             raise ServerUnreachable("the connection broke")
         return run(calls, repeat)
 
-    monkeypatch.setattr(queue.connection, "run", broken)
+    monkeypatch.setattr(queue._executor, "run", broken)
     queue.send("x", max_retries=0)
     consumer = Consumer(queue, lambda _: None)
     consumer.start()
@@ -232,7 +232,7 @@ def test_drain_takes_back_what_a_dead_consumer_held(redis_client: redis.Redis) -
 def test_recorded_shards_are_looked_for_again_once_the_server_has_lost_them(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.operations.core.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.operations.queue_context.LOOK_SECONDS", 0.0)
     queue = Queue("wide", redis=redis_client, shards=3)
     queue.send("x")
     redis_client.flushall()
@@ -316,14 +316,14 @@ def test_program_that_ends_without_stop_finishes_what_runs(redis_server: RedisSe
 
 def test_large_payloads_are_fetched_a_few_at_a_time(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.send_many([Outgoing(b"x" * 300_000) for _ in range(60)])
-    sizes, run = [], queue.connection.run
+    sizes, run = [], queue._executor.run
 
     def spy(calls: Any, repeat: bool = True) -> Any:
         results = run(calls, repeat)
         sizes.append(sum(result.size for call, result in zip(calls, results, strict=True) if call.args[0] == "MGET"))
         return results
 
-    monkeypatch.setattr(queue.connection, "run", spy)
+    monkeypatch.setattr(queue._executor, "run", spy)
     assert len(queue.receive(60)) == 60
     assert sum(sizes) > 60 * 300_000
     assert max(sizes) < 12 * 1024 * 1024

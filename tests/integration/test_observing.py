@@ -17,7 +17,7 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, aio
 from delayq.errors import ServerUnreachable
-from delayq.operations import appearing, resting
+from delayq.operations import idle, presence
 from tests.harness.observed import handle
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -32,7 +32,7 @@ def queue(any_client: redis.Redis) -> Iterator[Queue]:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let them appear whenever they can."""
-    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+    monkeypatch.setattr(presence, "SECONDS", 0.0)
 
 
 def told(queue: Queue) -> int:
@@ -92,7 +92,7 @@ def test_consumer_whose_server_is_away_at_the_end_does_not_wait_for_it_twice(
         raise ServerUnreachable("no answer within 5 s")
         yield
 
-    monkeypatch.setattr(resting, "pass_on", away)
+    monkeypatch.setattr(idle, "pass_on", away)
     consumer = Consumer(queue, lambda _: None)
     consumer.start()
     assert eventually(lambda: len(queue.consumers()) == 1)
@@ -101,14 +101,16 @@ def test_consumer_whose_server_is_away_at_the_end_does_not_wait_for_it_twice(
 
 
 def test_end_of_a_consumer_is_told_once(queue: Queue):
-    assert not queue.core.shards[0].leave("me").repeats  # else an end would wait for a silent server several times
+    assert (
+        not queue._context.shards[0].deregister("me").repeats
+    )  # else an end would wait for a silent server several times
 
 
 PROGRAM = """
 import sys, time
 from delayq import Consumer, Queue
-from delayq.operations import appearing
-appearing.SECONDS = 0.0
+from delayq.operations import presence
+presence.SECONDS = 0.0
 with Queue("jobs", url=sys.argv[1]) as queue:
     Consumer(queue, lambda _: time.sleep(60), name="victim").run()
 """
@@ -216,7 +218,7 @@ def test_consumer_keeps_samples(queue: Queue):
 def test_history_of_a_queue_is_bounded(queue: Queue, any_client: Any):
     """A day, of a queue that has counted everything there is to count, in large numbers."""
     now = [1_700_000_400_000.0]  # when ten minutes begin
-    keys = queue.core.shards[0].keys
+    keys = queue._context.shards[0].keys
     times = {f"{kind}:{bucket}": 10**7 + bucket for kind in ("late", "took") for bucket in range(20)}
     counters = dict.fromkeys(queue.stats().COUNTERS, 10**9)
     with Queue("jobs", redis=any_client, clock=lambda: now[0]) as clocked:

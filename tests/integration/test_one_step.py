@@ -16,13 +16,13 @@ from tests.harness.wounds import of_queue
 
 def before_trips(queue: Queue, act: Callable[[int], object]) -> pytest.MonkeyPatch:
     """Call `act` before each round trip of a queue, with its number from 0 on; until the patch is undone."""
-    patch, run, number = pytest.MonkeyPatch(), queue.connection.run, iter(range(1000))
+    patch, run, number = pytest.MonkeyPatch(), queue._executor.run, iter(range(1000))
 
     def run_then(calls: Sequence[Any], repeat: bool = True) -> Any:
         act(next(number))
         return run(calls, repeat)
 
-    patch.setattr(queue.connection, "run", run_then)
+    patch.setattr(queue._executor, "run", run_then)
     return patch
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from delayq import Outgoing, Queue, backoff
-from delayq.operations import claiming
+from delayq.operations import claim
 from tests.harness.proc import needs_proc
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -41,7 +41,7 @@ Consumer(queue, handle, concurrency=4).run()
 
 SUPERVISED = """
 import sys
-from delayq.supervisor import Supervisor
+from delayq.runtime.supervisor import Supervisor
 sys.exit(Supervisor([sys.executable, sys.argv[1], sys.argv[2]], processes=2, shutdown_timeout=120).run())
 """
 
@@ -126,7 +126,7 @@ def test_suspect_loses_nothing_to_poison_that_is_claimed_with_it(queue: Queue, s
     for attempt in (1, 2):
         (message,) = queue.receive(wait=20, lease=0.01)
         assert message.attempt == attempt
-    assert eventually(lambda: queue.connection.do(claiming.recover(queue.core)) == 1)
+    assert eventually(lambda: queue.execute(claim.recover) == 1)
     queue.send("exit")
     assert start(PROGRAM).wait(120) == 7
     innocent = queue.get("innocent")

@@ -20,7 +20,7 @@ def queue(redis_client: redis.Redis) -> Queue:
 def test_send_that_was_not_confirmed_can_be_repeated_by_the_id_that_its_error_tells(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 20)
+    monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 20)
     with pytest.raises(NotReplicated) as refusal:
         queue.send("pay", wait_replicas=1, delay=60)
     (sent,) = refusal.value.sent

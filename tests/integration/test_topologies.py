@@ -69,7 +69,7 @@ def test_pull_style_receiver_on_a_cluster_hears_the_bell(cluster_url: str) -> No
 def test_send_that_waits_for_replicas_says_when_too_few_confirm(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 50)
+    monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 50)
     queue = Queue("safe", redis=redis_client)
     with pytest.raises(NotReplicated, match="0 of 1 replicas"):
         queue.send("x", id="order-1", wait_replicas=1)
@@ -80,7 +80,7 @@ def test_send_that_waits_for_replicas_says_when_too_few_confirm(
 def test_send_that_waits_for_replicas_returns_once_they_confirm(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 25_000)  # for a replica that pauses
+    monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 25_000)  # for a replica that pauses
     master = start_server(port=True)
     replica = start_server(port=True)
     follow(replica, master)
@@ -93,6 +93,6 @@ def test_send_that_waits_for_replicas_returns_once_they_confirm(
 def test_send_that_waits_for_replicas_on_a_cluster_asks_the_node_of_its_slot(
     cluster_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.operations.sending.REPLICA_TIMEOUT_MS", 50)
+    monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 50)
     with Queue("safe", url=cluster_url, shards=3) as queue, pytest.raises(NotReplicated):
         queue.send_many([Outgoing(n) for n in range(10)], wait_replicas=1)

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from delayq.cli import main
 
 from delayq import Outgoing, Queue
-from delayq.lake.examining import examine
-from delayq.lake.layout import Run
-from delayq.lake.shelf import Shelf
+from delayq.lake.doctor import examine
+from delayq.lake.layout import DeferRun
+from delayq.lake.queue_folder import QueueFolder
 from tests.harness.lake.lakes import DAY, HOUR, Clock, delivered, far_queue, files, load, manifest
 from tests.harness.servers import RedisServer
 
@@ -77,8 +77,8 @@ def test_file_that_is_not_what_was_written_is_found(
 
 
 def test_file_of_a_run_that_is_gone_is_found_before_its_hour_is_loaded(queue: Queue, lake: Path):
-    shelf = Shelf(str(lake), "jobs")
-    shelf.put_run(Run("r", 0, "written", [f"{path.parent.name[5:]}/{path.name}" for path in files(lake)]))
+    folder = QueueFolder(str(lake), "jobs")
+    folder.put_run(DeferRun("r", 0, "written", [f"{path.parent.name[5:]}/{path.name}" for path in files(lake)]))
     assert kinds(queue, lake) == []
     files(lake)[1].unlink()
     assert kinds(queue, lake) == ["lake-file-missing"]

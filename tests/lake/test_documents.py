@@ -13,11 +13,11 @@ from pyarrow import fs
 
 from delayq import Outgoing
 from delayq.errors import LakeMismatch
-from delayq.lake import documents, files, shelf
-from delayq.lake.documents import Document, name_of
-from delayq.lake.files import read_json
-from delayq.lake.layout import Row, Run
-from delayq.lake.shelf import Shelf
+from delayq.lake import object_store, queue_folder, versioned_json
+from delayq.lake.layout import DeferredRow, DeferRun
+from delayq.lake.object_store import read_json
+from delayq.lake.queue_folder import QueueFolder
+from delayq.lake.versioned_json import VersionedJson, name_of
 from tests.harness.lake.lakes import DAY, Clock, delivered, far_queue, load, manifest
 from tests.harness.lake.unreplacing import Killed, Unreplacing
 from tests.harness.servers import RedisServer
@@ -29,7 +29,7 @@ IDS = {"a", "b", "c"}
 def unreplacing(monkeypatch: pytest.MonkeyPatch) -> Unreplacing:
     """Where all lakes are."""
     handler = Unreplacing()
-    for module in (files, shelf):
+    for module in (object_store, queue_folder):
         monkeypatch.setattr(module, "place", lambda path: (fs.PyFileSystem(handler), path))
     return handler
 
@@ -74,7 +74,7 @@ def test_load_that_is_killed_at_any_step_is_completed_or_told_and_never_done_aga
 
 
 def test_document_says_what_it_said_or_the_new_whenever_its_writer_is_killed(lake: Path, unreplacing: Unreplacing):
-    document = Document(str(lake), "v1.2", int)
+    document = VersionedJson(str(lake), "v1.2", int)
     assert document.read() is None
     for n in count():
         document.write(1)
@@ -95,32 +95,32 @@ def test_document_says_what_it_said_or_the_new_whenever_its_writer_is_killed(lak
 
 def test_file_of_messages_that_was_damaged_is_whole_when_it_is_written_again(lake: Path):
     """As by a run that is done again under its name."""
-    hour, rows = "2030-01-02T12", [Row(each, 0, 0, b"") for each in IDS]
-    resting = Shelf(lake, "jobs")
-    file = resting.write(hour, "run-0", rows)
+    hour, rows = "2030-01-02T12", [DeferredRow(each, 0, 0, b"") for each in IDS]
+    deferred = QueueFolder(lake, "jobs")
+    file = deferred.write(hour, "run-0", rows)
     (path,) = lake.rglob("*.parquet")
     path.write_bytes(bytes(path.stat().st_size))
-    assert resting.write(hour, "run-0", rows) == file
-    assert resting.read(hour, file).num_rows == len(IDS)
+    assert deferred.write(hour, "run-0", rows) == file
+    assert deferred.read(hour, file).num_rows == len(IDS)
 
 
 def test_document_that_is_written_while_it_is_read_is_read_as_it_is_then(lake: Path, monkeypatch: pytest.MonkeyPatch):
-    document = Document(str(lake), "a", int)
+    document = VersionedJson(str(lake), "a", int)
     document.write(1)
 
     def read(*args: Any) -> Any:
-        monkeypatch.setattr(documents, "read_json", read_json)
+        monkeypatch.setattr(versioned_json, "read_json", read_json)
         document.write(2)
         return read_json(*args)
 
-    monkeypatch.setattr(documents, "read_json", read)
+    monkeypatch.setattr(versioned_json, "read_json", read)
     assert document.read() == 2
 
 
 @pytest.mark.full
 def test_document_is_there_at_each_moment_while_another_writes_it(lake: Path):
     """Else a load would take an hour for one that was never loaded, and send it again when Redis has forgotten it."""
-    document = Document(str(lake), "_manifest", int)
+    document = VersionedJson(str(lake), "_manifest", int)
     document.write(0)
     for number in range(300):  # others of the folder, which a look at it takes its time for
         (lake / f"_{number:016d}.json").touch()
@@ -140,10 +140,10 @@ def test_document_is_there_at_each_moment_while_another_writes_it(lake: Path):
 
 def test_runs_are_read_by_few_looks_at_their_folder_however_many_they_are(lake: Path, monkeypatch: pytest.MonkeyPatch):
     """A lake to which something is deferred each hour has thousands after a year."""
-    shelf = Shelf(lake, "jobs")
-    assert shelf.runs() == []
+    folder = QueueFolder(lake, "jobs")
+    assert folder.runs() == []
     for number in range(12):
-        shelf.put_run(Run(f"run-{number % 6}", number))
+        folder.put_run(DeferRun(f"run-{number % 6}", number))
     looks: list[str] = []
 
     def place(path: str) -> tuple[fs.FileSystem, str]:
@@ -151,18 +151,18 @@ def test_runs_are_read_by_few_looks_at_their_folder_however_many_they_are(lake: 
             looks.append(path)
         return fs.LocalFileSystem(), path
 
-    monkeypatch.setattr(files, "place", place)
-    assert [(run.run, run.created_ms) for run in shelf.runs()] == [(f"run-{n}", n + 6) for n in range(6)]
+    monkeypatch.setattr(object_store, "place", place)
+    assert [(run.run, run.created_ms) for run in folder.runs()] == [(f"run-{n}", n + 6) for n in range(6)]
     assert len(looks) <= 2
 
 
 def test_versions_are_told_from_those_of_other_names(lake: Path):
     names = ["v1", "v1.2", "v1-2", "_v1"]
     for number, name in enumerate(names):
-        Document(str(lake), name, int).write(number)
-        Document(str(lake), name, int).write(number)
+        VersionedJson(str(lake), name, int).write(number)
+        VersionedJson(str(lake), name, int).write(number)
     (lake / "v1@x.json").write_text("9")
-    assert [Document(str(lake), name, int).read() for name in names] == list(range(len(names)))
+    assert [VersionedJson(str(lake), name, int).read() for name in names] == list(range(len(names)))
 
 
 def test_manifest_that_is_not_numbered_is_read_until_there_is_one_that_is(

@@ -14,13 +14,14 @@ import pytest
 
 from delayq import InvalidInput, Outgoing, Queue
 from delayq.errors import LakeMismatch
-from delayq.lake import layout, loading
-from delayq.lake.far import RESERVE_MS
-from delayq.lake.hydrating import hydrate
-from delayq.lake.layout import Loaded, Row
-from delayq.lake.loading import LoadTask
-from delayq.lake.shelf import Shelf
-from delayq.operations.sealing import seal_one
+from delayq.lake import layout
+from delayq.lake import load as loading
+from delayq.lake.deferred_messages import RESERVE_MS
+from delayq.lake.hydrate import hydrate
+from delayq.lake.layout import DeferredRow, Loaded
+from delayq.lake.load import LoadTask
+from delayq.lake.queue_folder import QueueFolder
+from delayq.operations.encode import encode_one
 from tests.harness.lake.hydrate_and_die import DIED
 from tests.harness.lake.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
 from tests.harness.servers import RedisServer
@@ -107,9 +108,9 @@ def test_next_load_completes_what_a_kill_has_left_and_its_manifest_accounts_for_
     there = queue.stats().sent
     done = load(queue, lake)
     assert counted(done, "sent") == (len(ids) - there,)
-    shelf = Shelf(str(lake), "jobs")
-    for hour in shelf.hours():
-        manifest = shelf.manifest(hour.name)
+    folder = QueueFolder(str(lake), "jobs")
+    for hour in folder.hours():
+        manifest = folder.manifest(hour.name)
         assert manifest is not None
         assert (manifest.state, manifest.loading) == ("loaded", [])
         assert {each.file for each in manifest.loaded} == hour.files.keys()
@@ -130,11 +131,11 @@ def test_what_is_added_to_an_hour_that_was_loaded_is_loaded_alone(queue: Queue, 
     fill(queue)
     clock.later(DAY)
     load(queue, lake)
-    shelf = Shelf(str(lake), "jobs")
-    first = shelf.hours()[0]
+    folder = QueueFolder(str(lake), "jobs")
+    first = folder.hours()[0]
     file = next(iter(first.files.values()))
-    rows = shelf.read(first.name, file).slice(0, 3)
-    shelf.write(first.name, "late", rows.set_column(0, "id", [["l1", "l2", "l3"]]))
+    rows = folder.read(first.name, file).slice(0, 3)
+    folder.write(first.name, "late", rows.set_column(0, "id", [["l1", "l2", "l3"]]))
     assert counted(load(queue, lake), "rows", "sent") == (3, 3)
     assert load(queue, lake) == []
 
@@ -187,11 +188,11 @@ def test_load_that_broke_off_too_long_ago_is_not_done_again(queue: Queue, lake: 
 
 def begun(queue: Queue, lake: Path) -> None:
     """A load that breaks off before its manifest says what was loaded."""
-    shelf = Shelf(str(lake), "jobs")
+    folder = QueueFolder(str(lake), "jobs")
 
     def load_files(tasks: Sequence[LoadTask]) -> list[Loaded]:
         for task in tasks:
-            loading.load(queue, shelf, task)
+            loading.load(queue, folder, task)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -202,8 +203,10 @@ def run_again(queue: Queue, lake: Path, clock: Clock, *ids: str) -> None:
     """Let a run write these messages into the hour that begins in two."""
     due = clock.ms // layout.HOUR_MS * layout.HOUR_MS + 2 * layout.HOUR_MS
     outgoing = [Outgoing(each, delay=0) for each in ids]
-    rows = [Row(each.payload, due, 0, seal_one(queue.core, each, each.payload).envelope) for each in outgoing]
-    Shelf(str(lake), "jobs").write(layout.hour_of(due), f"R-{len(ids)}", rows)
+    rows = [
+        DeferredRow(each.payload, due, 0, encode_one(queue._context, each, each.payload).envelope) for each in outgoing
+    ]
+    QueueFolder(str(lake), "jobs").write(layout.hour_of(due), f"R-{len(ids)}", rows)
 
 
 @pytest.mark.parametrize("was_loaded", [True, False], ids=["loaded", "broken off"])
@@ -264,7 +267,7 @@ def test_run_done_again_that_redis_forgets_after_the_start_of_a_load_is_not_sent
 
     def load_late(tasks: Sequence[LoadTask]) -> list[Loaded]:
         clock.ms = ends + 1
-        return [loading.load(queue, Shelf(str(lake), "jobs"), task) for task in tasks]
+        return [loading.load(queue, QueueFolder(str(lake), "jobs"), task) for task in tasks]
 
     with pytest.raises(LakeMismatch, match="goes on so late"):
         load(queue, lake, load_files=load_late)

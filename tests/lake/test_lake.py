@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from delayq import DuplicateMessage, InvalidInput, Outgoing, Queue
 from delayq.aio import Queue as AioQueue
 from delayq.errors import NotReplicated
-from delayq.operations import sending
-from delayq.times import from_ms
+from delayq.model.units import from_ms
+from delayq.operations import send
 from tests.harness.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered, far_queue, files, load
 from tests.harness.servers import RedisServer
 
@@ -114,7 +114,7 @@ def test_shards_are_recorded_before_anything_rests(redis_server: RedisServer, la
         clock.later(DAY - HOUR)
         with Queue("jobs", url=redis_server.url, clock=clock, shards=None) as other:
             assert counted(load(other, lake), "sent") == (1,)
-            assert len(other.core.shards) == 4
+            assert len(other._context.shards) == 4
         assert queue.send("y").created
 
 
@@ -168,7 +168,7 @@ def test_what_asks_for_redis_stays_there_however_far_it_is_due(queue: Queue, lak
 
 
 def test_what_asks_for_replicas_goes_to_redis(queue: Queue, lake: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sending, "REPLICA_TIMEOUT_MS", 1)
+    monkeypatch.setattr(send, "REPLICA_TIMEOUT_MS", 1)
     with pytest.raises(NotReplicated):
         queue.send("x", delay=DAY, wait_replicas=1)
     assert (queue.stats().pending, files(lake)) == (1, [])

@@ -11,7 +11,8 @@ import pytest
 from pyarrow import fs
 
 from delayq import Outgoing, Queue
-from delayq.lake import files, loading, shelf
+from delayq.lake import load as loading
+from delayq.lake import object_store, queue_folder
 from tests.harness.lake.lakes import DAY, HOUR, Clock, counted, far_queue, load
 from tests.harness.lake.unreplacing import Unreplacing
 from tests.harness.servers import RedisServer
@@ -39,7 +40,7 @@ class Counting(Unreplacing):
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     handler = Counting()
-    for module in (files, shelf):
+    for module in (object_store, queue_folder):
         monkeypatch.setattr(module, "place", lambda path: (fs.PyFileSystem(handler), path))
     return handler
 
@@ -58,7 +59,7 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock, counting: Countin
 def test_load_looks_for_changes_once_an_hour_however_many_files_and_cancels_there_are(
     queue: Queue, lake: Path, clock: Clock, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(loading, "LOOK_SECONDS", math.inf)  # a machine may stand still
+    monkeypatch.setattr(loading, "SNAPSHOT_SECONDS", math.inf)  # a machine may stand still
     clock.later(DAY)
     assert counted(load(queue, lake), "sent", "cancelled") == (FILES * 10 - CANCELS, CANCELS)
     assert [told for told in counting.told if told] == [CANCELS, CANCELS]  # once with all hours, and once for this one
@@ -73,7 +74,7 @@ def test_change_of_a_message_whose_id_tells_its_hour_looks_at_no_other_change(qu
 def test_cancel_that_comes_after_the_look_is_kept_by_redis_and_told_by_the_next_load(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
-    look, waiting = shelf.Shelf.changes, [f"{part}-9" for part in range(4, FILES)]
+    look, waiting = queue_folder.QueueFolder.changes, [f"{part}-9" for part in range(4, FILES)]
 
     def late(*args: Any) -> Any:
         found = look(*args)
@@ -81,7 +82,7 @@ def test_cancel_that_comes_after_the_look_is_kept_by_redis_and_told_by_the_next_
             assert queue.cancel(waiting.pop()) == "cancelled"
         return found
 
-    monkeypatch.setattr(shelf.Shelf, "changes", late)
+    monkeypatch.setattr(queue_folder.QueueFolder, "changes", late)
     clock.later(DAY - HOUR)
     load(queue, lake)
     load(queue, lake)

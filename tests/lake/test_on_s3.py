@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from delayq import Outgoing, Queue
-from delayq.lake.examining import examine
-from delayq.lake.hydrating import HourLoaded, hydrate
+from delayq.lake.doctor import examine
+from delayq.lake.hydrate import HourLoaded, hydrate
 from tests.harness.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered
 from tests.harness.servers import RedisServer, free_port
 from tests.harness.waiting import eventually

@@ -13,9 +13,10 @@ import pytest
 
 from delayq import Queue
 from delayq.errors import LakeMismatch
-from delayq.lake import layout, loading
-from delayq.lake.far import HOLD_MS
-from delayq.lake.shelf import Shelf
+from delayq.lake import layout
+from delayq.lake import load as loading
+from delayq.lake.deferred_messages import HOLD_MS
+from delayq.lake.queue_folder import QueueFolder
 from tests.harness.lake.lakes import DAY, HOUR, Clock, counted, delivered, far_queue, files, load
 from tests.harness.servers import RedisServer
 
@@ -28,11 +29,11 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue
 
 
 def interposed(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], Any], after: bool = False) -> None:
-    """Let something happen just before the shelf does what it does by this name, or just after, once."""
-    original = getattr(Shelf, name)
+    """Let something happen just before the folder does what it does by this name, or just after, once."""
+    original = getattr(QueueFolder, name)
 
-    def instead(self: Shelf, *args: Any) -> Any:
-        monkeypatch.setattr(Shelf, name, original)
+    def instead(self: QueueFolder, *args: Any) -> Any:
+        monkeypatch.setattr(QueueFolder, name, original)
         if not after:
             act()
         done = original(self, *args)
@@ -40,11 +41,11 @@ def interposed(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], Any
             act()
         return done
 
-    monkeypatch.setattr(Shelf, name, instead)
+    monkeypatch.setattr(QueueFolder, name, instead)
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Let the shelf fail at what it does by this name, once."""
+    """Let the folder fail at what it does by this name, once."""
 
     def fail() -> None:
         raise OSError("the disk is gone")
@@ -119,10 +120,10 @@ def test_change_of_a_message_that_was_sent_by_a_load_which_is_not_over_is_made_i
     queue: Queue, lake: Path, clock: Clock, change: Callable[[Queue], str]
 ):
     clock.later(DAY - HOUR)
-    shelf, told = Shelf(str(lake), "jobs"), []
+    folder, told = QueueFolder(str(lake), "jobs"), []
 
     def then_change(tasks: Any) -> Any:
-        loaded = [loading.load(queue, shelf, task) for task in tasks]
+        loaded = [loading.load(queue, folder, task) for task in tasks]
         told.append(change(queue))
         return loaded
 
@@ -189,7 +190,7 @@ def test_move_that_stood_still_for_longer_than_its_hold_has_moved_nothing(
     """A load of the new hour may have passed by its row meanwhile, as one that never came to rest."""
 
     def stand_still() -> None:
-        client: Any = queue.connection.client
+        client: Any = queue._executor.client
         (held,) = client.keys("*:unique:*")
         client.delete(held)
         load(queue, lake, until=clock.now + dt.timedelta(days=2))
@@ -328,8 +329,8 @@ def test_move_that_is_made_while_a_load_asks_for_it_is_loaded(
 ):
     """The change is written between the look at it and the question to Redis whether somebody is writing it."""
     assert CHANGES["to the lake"](queue) == "rescheduled"
-    is_there, looks = Shelf.is_there, [False]
-    monkeypatch.setattr(Shelf, "is_there", lambda *args: looks.pop() if looks else is_there(*args))
+    is_there, looks = QueueFolder.is_there, [False]
+    monkeypatch.setattr(QueueFolder, "is_there", lambda *args: looks.pop() if looks else is_there(*args))
     clock.later(2 * DAY - HOUR)
     assert counted(load(queue, lake), "sent", "cancelled", "held", "void") == (1, 1, 0, 0)
 

@@ -12,13 +12,14 @@ from pyspark.sql.types import StructType
 
 from delayq import Outgoing, Queue
 from delayq.errors import LakeMismatch
-from delayq.lake import layout, loading
-from delayq.lake.examining import examine
-from delayq.lake.layout import Loaded, Manifest, Row, Run
-from delayq.lake.loading import LoadTask
-from delayq.lake.shelf import Hour, Shelf
-from delayq.operations.sealing import seal_one
-from delayq.spark.jobs.defer import Deferring, WroteFiles
+from delayq.lake import layout
+from delayq.lake import load as loading
+from delayq.lake.doctor import examine
+from delayq.lake.layout import DeferredRow, DeferRun, Loaded, Manifest
+from delayq.lake.load import LoadTask
+from delayq.lake.queue_folder import Hour, QueueFolder
+from delayq.operations.encode import encode_one
+from delayq.spark.jobs.defer import DeferWriter, TaskFiles
 from delayq.spark.writing.rows import Rows
 from tests.harness.lake.lakes import HOUR, Clock, counted, delivered, far_queue, files, load, manifest
 from tests.harness.servers import RedisServer
@@ -33,31 +34,34 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue
 @pytest.fixture
 def defer(queue: Queue, lake: Path, clock: Clock) -> Callable[..., None]:
     """Let run R put messages of these ids into the lake, so many hours from now, in place of what it has put there."""
-    shelf, created = Shelf(str(lake), queue.name), clock.ms
+    folder, created = QueueFolder(str(lake), queue.name), clock.ms
     columns = Rows(StructType().add("payload", "string").add("due_at", "timestamp"))
 
     def run(*ids: str, hours: float = 1) -> None:
         due = created + round(hours * HOUR) * 1000
-        rows = [Row(each, due, created, seal_one(queue.core, Outgoing(each, delay=0), each).envelope) for each in ids]
+        rows = [
+            DeferredRow(each, due, created, encode_one(queue._context, Outgoing(each, delay=0), each).envelope)
+            for each in ids
+        ]
         hour = layout.hour_of(due)
-        written = [f"{hour}/{shelf.write(hour, 'R-0', rows).name}"] if rows else []
-        begun = shelf.run("R") or Run("R", created)
-        Deferring(shelf, begun, columns, None, 1000).commit([WroteFiles(written, 0, 0)])
+        written = [f"{hour}/{folder.write(hour, 'R-0', rows).name}"] if rows else []
+        begun = folder.run("R") or DeferRun("R", created)
+        DeferWriter(folder, begun, columns, None, 1000).commit([TaskFiles(written, 0, 0)])
 
     return run
 
 
 def meanwhile(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
     """Let something happen once, when a load has looked at the lake."""
-    waiting, look = [happens], Shelf.hours
+    waiting, look = [happens], QueueFolder.hours
 
-    def hours(shelf: Shelf, *names: str) -> list[Hour]:
-        found = look(shelf, *names)
+    def hours(folder: QueueFolder, *names: str) -> list[Hour]:
+        found = look(folder, *names)
         while waiting:
             waiting.pop()()
         return found
 
-    patch.setattr(Shelf, "hours", hours)
+    patch.setattr(QueueFolder, "hours", hours)
 
 
 def test_file_that_a_rerun_replaces_during_a_load_is_no_loss_and_the_new_one_is_loaded(
@@ -129,7 +133,7 @@ def break_off_behind_a_send(queue: Queue, lake: Path, writer: str) -> Callable[[
 
     def break_off(tasks: Sequence[LoadTask]) -> list[Loaded]:
         (task,) = (each for each in tasks if each.file.startswith(writer))
-        assert loading.load(queue, Shelf(str(lake), queue.name), task).sent == 2
+        assert loading.load(queue, QueueFolder(str(lake), queue.name), task).sent == 2
         raise ZeroDivisionError
 
     return break_off

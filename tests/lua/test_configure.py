@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.limits import Configuration
+from delayq.model.configuration import Configuration
 from tests.harness.lua.raw import RUNG
 
 

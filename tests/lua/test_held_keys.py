@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.harness.lua.raw import NOW
-from tests.lua.test_admit import place, slot
+from tests.lua.test_acquire_slot import place, slot
 
 KEYS = ["a", "a\x01", "aa", "b", "ä"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from delayq.errors import KeyOverwritten
-from delayq.scripts import Looked
+from delayq.protocol.replies import LedgerPage
 from tests.harness.ledgers import entry
 from tests.harness.lua.raw import NOW, RawQueue
 
@@ -46,7 +46,7 @@ def test_call_that_ends_at_the_first_entry_is_followed_by_an_empty_one(queue):
 
 
 def test_ledger_that_is_not_there_holds_nothing(queue):
-    assert queue.history("a") == Looked("", [])
+    assert queue.history("a") == LedgerPage("", [])
     assert queue.redis.keys() == []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayq.errors import ServerError
-from delayq.scripts import Keyed
+from delayq.protocol.replies import KeyedDelivery
 from tests.harness.lua.every import CALLS, HELD, READ_ONLY, state_for
 from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME, RawQueue
 
@@ -18,8 +18,8 @@ Entry = tuple[str, str, str, str, str, str, str]
 
 NOTED: dict[str, list[Entry]] = {
     "ack": [("u", "acked", "2", "", "", "", "")],
-    "admit": [("l", "held_back", "1", "+0", "", "", "its key has no room")],
-    "arm": [
+    "acquire_slot": [("l", "held_back", "1", "+0", "", "", "its key has no room")],
+    "enqueue_occurrence": [
         ("p", "cancelled", "", "", "", "", "its schedule has changed"),
         ("p2", "sent", "", "+1", "", "", ""),
     ],
@@ -29,19 +29,19 @@ NOTED: dict[str, list[Entry]] = {
         ("g", "sent", "", "+0", "", "", "follows u"),
         ("t", "replaced", "", "+0", "", "", "follows u"),
     ],
-    "appear": [],
-    "balance": [],
+    "heartbeat": [],
+    "reconcile_stats": [],
     "cancel": [("t", "cancelled", "", "", "", "", "")],
-    "collect": [],
+    "delete_payloads": [],
     "configure": [],
-    "discard": [("d", "purged", "", "", "", "", "drained")],
+    "remove_if_unchanged": [("d", "purged", "", "", "", "", "drained")],
     "edit": [("d", "requeued", "", "-1", "", "", "edited")],
     "expire": [("u", "expired", "2", "", "", "", "")],
     "extend": [],
-    "free": [("p", "promoted", "", "-9", "9", "", "its key has room")],
-    "leave": [],
+    "release_slot": [("p", "promoted", "", "-9", "9", "", "its key has room")],
+    "deregister": [],
     "nack": [("u", "nacked", "2", "+0", "", "", "E")],
-    "open": [],
+    "open_queue": [],
     "pause": [],
     "pending_to_ready": [("p", "promoted", "", "+0", "0", "", "")],
     "purge": [("d", "purged", "", "", "", "", "")],
@@ -55,7 +55,7 @@ NOTED: dict[str, list[Entry]] = {
     "replace": [("u", "replaced", "", "+0", "", "", "")],
     "requeue": [("d", "requeued", "", "-1", "", "", "")],
     "reschedule": [("t", "rescheduled", "", "-1", "", "", "")],
-    "rest": [],
+    "plan_sleep": [],
     "restore": [("new", "sent", "", "-1", "", "", "restored"), ("g", "sent", "", "+0", "", "", "restored")],
     "resume": [],
     "ring": [],
@@ -67,7 +67,7 @@ NOTED: dict[str, list[Entry]] = {
         ("withdrawn", "lease_lost", "2", "-1", "", "", ""),
         ("withdrawn", "cancelled", "", "", "", "", ""),
     ],
-    "watch": [],
+    "poll_idle": [],
 }
 MOVES = sorted(name for name, entries in NOTED.items() if entries)
 
@@ -75,14 +75,16 @@ MOVES = sorted(name for name, entries in NOTED.items() if entries)
 def call(queue: RawQueue, script: str) -> Any:
     if script == "ready_to_unack":
         return queue.scripts.ready_to_unack(2, LEASE, "me")
-    if script == "admit":  # there is room for the first one
-        return queue.scripts.admit([Keyed("k", each, "0.0.0.0-0", NOW) for each in ("lost", "l")], 60_000)
+    if script == "acquire_slot":  # there is room for the first one
+        return queue.scripts.acquire_slot(
+            [KeyedDelivery("k", each, "0.0.0.0-0", NOW) for each in ("lost", "l")], 60_000
+        )
     return CALLS[script](queue.scripts)
 
 
 def given(queue: RawQueue, script: str, **meta: Any) -> None:
     state = state_for(script)
-    state = state | {"unack": state.get("unack", {}) | {"l": NOW + LEASE}} if script == "admit" else state
+    state = state | {"unack": state.get("unack", {}) | {"l": NOW + LEASE}} if script == "acquire_slot" else state
     queue.given(**state | {"meta": state.get("meta", {}) | meta})
 
 

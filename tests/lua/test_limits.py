@@ -188,7 +188,7 @@ def test_rate_key_that_another_program_has_overwritten_takes_no_message_away(que
 
 @pytest.mark.same_on_all_servers
 def test_sleep_lasts_until_the_next_may_go(queue, subtests):
-    for script in ["rest", "watch"]:
+    for script in ["plan_sleep", "poll_idle"]:
         for moments, sleep in [
             ((NOW - 70, NOW - 50, NOW - 20), 30_000),
             ((NOW - 99.999, NOW, NOW), 1),
@@ -199,7 +199,7 @@ def test_sleep_lasts_until_the_next_may_go(queue, subtests):
             queue.clear()
             with subtests.test(moments=moments, sleep=sleep, script=script):
                 queue.given(ready=waiting(5), meta=rate(3, 100), rate=spent(*moments))
-                rested = queue.rest("me", MOST, True) if script == "rest" else queue.watch("me", MOST)
+                rested = queue.plan_sleep("me", MOST, True) if script == "plan_sleep" else queue.poll_idle("me", MOST)
                 assert rested == (sleep, "m0000")
                 assert queue.state()["timer"] == f"{NOW + -(-sleep // 1000)} me"
 
@@ -216,25 +216,25 @@ def test_sleep_lasts_until_the_next_may_go(queue, subtests):
 )
 def test_rest_reckons_with_the_claim_that_follows(queue, moments, sleep, message):
     queue.given(ready=waiting(5), meta=rate(3, 100), rate=spent(*moments))
-    assert queue.rest("me", MOST, True) == (sleep, message)
+    assert queue.plan_sleep("me", MOST, True) == (sleep, message)
     claimed(queue)
-    assert queue.rest("me", MOST, True).micros == sleep
+    assert queue.plan_sleep("me", MOST, True).micros == sleep
 
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("held", [False, True])
 def test_rest_of_an_unlimited_queue_is_the_same_whatever_was_held(queue, held):
     queue.given(ready=waiting(5), pending={"p": NOW + 10})
-    assert queue.rest("me", MOST, held) == (10_000, "p")
+    assert queue.plan_sleep("me", MOST, held) == (10_000, "p")
 
 
 def test_one_of_the_fleet_sleeps_for_the_rate(queue):
     queue.given(ready=waiting(5), meta=rate(1, 100), rate=spent(NOW - 70.5))
-    assert queue.rest("first", MOST, True).micros == 29_500
+    assert queue.plan_sleep("first", MOST, True).micros == 29_500
     for name in ("second", "third"):
-        assert queue.rest(name, MOST, True).micros == MOST * 1000
-        assert queue.watch(name, MOST).micros == MOST * 1000
-    assert queue.rest("first", MOST, True).micros == 29_500
+        assert queue.plan_sleep(name, MOST, True).micros == MOST * 1000
+        assert queue.poll_idle(name, MOST).micros == MOST * 1000
+    assert queue.plan_sleep("first", MOST, True).micros == 29_500
 
 
 @pytest.mark.same_on_all_servers
@@ -251,17 +251,17 @@ def test_watcher_sleeps_until_there_is_a_message_and_it_may_go(queue, subtests):
         queue.clear()
         with subtests.test(state=state, sleep=sleep):
             queue.given(meta=rate(1, 100), rate=spent(NOW - 70), **state)
-            assert queue.watch("me", MOST).micros == sleep
+            assert queue.poll_idle("me", MOST).micros == sleep
 
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["ready", "retry"])
 def test_full_queue_is_no_work_until_a_place_is_free(queue, structure):
     queue.given(unack={"u": NOW + 2 * MOST}, meta=rate(5, 100, concurrency=1), **{structure: waiting(3)})
-    assert queue.watch("me", MOST).micros == MOST * 1000
-    assert queue.rest("me", MOST, True).micros == MOST * 1000
+    assert queue.poll_idle("me", MOST).micros == MOST * 1000
+    assert queue.plan_sleep("me", MOST, True).micros == MOST * 1000
     queue.ack([("u", "0.0.0.0-0")])
-    assert queue.watch("me", MOST).micros == 0
+    assert queue.poll_idle("me", MOST).micros == 0
 
 
 # -- any window ------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_backlog_goes_at_the_rate_exactly(queue, most, period_ms, step):
     periods, moments = 5, []
     while queue.now < NOW + periods * period_ms:
         moments += [queue.now * 1000] * claimed(queue, 3)
-        sleep = queue.rest("me", MOST, True).micros / 1000
+        sleep = queue.plan_sleep("me", MOST, True).micros / 1000
         queue.now = round(min(queue.now + step, queue.now + sleep), 3)
     assert len(moments) == periods * most
     assert busiest(moments, period_ms * 1000) == most

@@ -10,7 +10,16 @@ from delayq.errors import ServerOutOfMemory
 from tests.harness.lua.every import CALLS, state_for
 from tests.harness.lua.raw import FRESH, LEASE, NOW, RawQueue
 
-REFUSED = {"arm", "ack_then", "balance", "edit", "open", "pause", "repair", "replace"}  # nothing waits for them
+REFUSED = {
+    "enqueue_occurrence",
+    "ack_then",
+    "reconcile_stats",
+    "edit",
+    "open_queue",
+    "pause",
+    "repair",
+    "replace",
+}  # nothing waits for them
 REFUSED |= {"restore", "sample", "send", "send_unique"}
 
 

@@ -8,8 +8,8 @@ from delayq.errors import ServerError
 from tests.harness.lua.every import CALLS, state_for
 
 GOES_TO = {
-    "admit": "pending",
-    "free": "ready",
+    "acquire_slot": "pending",
+    "release_slot": "ready",
     "pending_to_ready": "ready",
     "ready_to_unack": "unack",
     "unack_to_retry": "retry",
@@ -18,7 +18,7 @@ GOES_TO = {
     "release": "ready",
     "reject": "dead",
     "purge": "garbage",
-    "discard": "garbage",
+    "remove_if_unchanged": "garbage",
     "restore": "retry",
 }
 
@@ -34,11 +34,11 @@ def test_message_stays_where_it_is_when_the_place_it_goes_to_is_none(queue, scri
 
 
 TOUCHES = {
-    "admit": "pending rate",
+    "acquire_slot": "pending rate",
     "release": "ready rate",
     "ack_then": "pending garbage stats ready unack retry dead attempts errors reasons cancelled",
-    "arm": "schedules armed pending ready garbage attempts errors stats",
-    "discard": "dead garbage attempts errors reasons stats",
+    "enqueue_occurrence": "schedules armed pending ready garbage attempts errors stats",
+    "remove_if_unchanged": "dead garbage attempts errors reasons stats",
     "edit": "dead pending attempts reasons stats",
     "replace": "pending garbage stats ready unack retry dead attempts errors reasons cancelled",
     "restore": "pending garbage stats ready unack retry dead attempts errors reasons",

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from delayq.keys import STATES
-from delayq.operations.findings import PRECEDENCE
-from delayq.times import MAX_TIME_MS
+from delayq.model.placement import STATES
+from delayq.model.units import MAX_TIME_MS
+from delayq.operations.doctor.finding import PRECEDENCE
 from tests.harness.lua.raw import LEASE, NOW, RawQueue
 
 WAITING = ("pending", "ready", "retry")

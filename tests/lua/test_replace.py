@@ -16,7 +16,7 @@ def test_new_id_is_sent(queue):
 
 
 @pytest.mark.parametrize(
-    ("state", "attempts", "forgiven"),
+    ("state", "attempts", "attempts_reset"),
     [
         ("pending", None, None),
         ("pending", "3.1.2.1", "3.1.3.0"),
@@ -28,7 +28,7 @@ def test_new_id_is_sent(queue):
         ("dead", "3.1.2.1", "3.1.3.0"),
     ],
 )
-def test_message_of_any_state_is_pending_anew_and_its_attempts_forgiven(queue, state, attempts, forgiven):
+def test_message_of_any_state_is_pending_anew_and_its_attempts_forgiven(queue, state, attempts, attempts_reset):
     queue.given(messages={"a": "old"}, stats={"sent": 1}, **{state: {"a": NOW + 7.25}})
     if attempts:
         queue.given(attempts={"a": attempts}, errors={"a": "ValueError"}, reasons={"a": "rejected"}, cancelled={"a"})
@@ -39,8 +39,8 @@ def test_message_of_any_state_is_pending_anew_and_its_attempts_forgiven(queue, s
         "stats": {"sent": 1, "replaced": 1},
         "bell": RUNG,
     }
-    if forgiven:
-        expected["attempts"] = {"a": forgiven}
+    if attempts_reset:
+        expected["attempts"] = {"a": attempts_reset}
     assert queue.state() == expected
 
 

@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import ServerOutOfMemory
-from delayq.scripts import Kept
+from delayq.protocol.replies import KeptMessage
 from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, stamped
 
 OLD = NOW - 5000
 STATES = ["pending", "ready", "retry", "dead"]
 
 
-def kept(message_id: str = "a", score: int = NOW - 9, **known: str) -> Kept:
-    return Kept(message_id, score, stamped(message_id.upper(), OLD).encode(), **known)
+def kept(message_id: str = "a", score: int = NOW - 9, **known: str) -> KeptMessage:
+    return KeptMessage(message_id, score, stamped(message_id.upper(), OLD).encode(), **known)
 
 
 @pytest.mark.parametrize("target", STATES)
@@ -76,12 +76,12 @@ def test_garbage_comes_back_to_life(queue):
 
 def test_message_without_a_payload_does_not_get_that_of_garbage(queue):
     queue.given(garbage={"a": NOW - 1}, messages={"a": "old"})
-    assert queue.restore("dead", [Kept("a", NOW - 9, b"", reason="payload-missing")]) == [1]
+    assert queue.restore("dead", [KeptMessage("a", NOW - 9, b"", reason="payload-missing")]) == [1]
     assert "messages" not in queue.state()
 
 
 def test_dead_letter_whose_payload_is_gone_has_none(queue):
-    assert queue.restore("dead", [Kept("a", NOW, b"", "", "", "payload-missing")]) == [1]
+    assert queue.restore("dead", [KeptMessage("a", NOW, b"", "", "", "payload-missing")]) == [1]
     assert queue.state() == {"dead": {"a": NOW}, "reasons": {"a": "payload-missing"}, "stats": {"sent": 1}}
 
 

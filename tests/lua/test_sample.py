@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.samples import parse
-from delayq.stats import QueueStats
+from delayq.model.queue_stats import QueueStats
+from delayq.model.sample import parse
 from tests.harness.lua.raw import LEASE
 
 MINUTE, TEN = 60_000, 600_000

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from delayq.keys import STATES
+from delayq.model.placement import STATES
 from tests.harness.lua.raw import NOW, SERVER_TIME
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from delayq.scripts import Fires
+from delayq.protocol.replies import DueCounts
 from tests.harness.lua.raw import NOW, SERVER_TIME
 
 
@@ -9,24 +9,24 @@ def test_messages_are_counted_in_the_span_in_which_they_fall_due(queue):
         pending={"a": NOW, "b": NOW + 9, "c": NOW + 10, "d": NOW + 29, "e": NOW + 30},
         retry={"f": NOW + 10, "g": NOW + 19, "h": NOW + 20},
     )
-    assert queue.upcoming(10, 3) == Fires(NOW, [2, 1, 1], [0, 2, 1])
+    assert queue.upcoming(10, 3) == DueCounts(NOW, [2, 1, 1], [0, 2, 1])
 
 
 def test_what_is_due_already_counts_in_the_first_span(queue):
     queue.given(pending={"a": 0, "b": NOW - 1}, retry={"c": NOW - 1})
-    assert queue.upcoming(10, 2) == Fires(NOW, [2, 0], [1, 0])
+    assert queue.upcoming(10, 2) == DueCounts(NOW, [2, 0], [1, 0])
 
 
 def test_only_what_waits_for_its_time_is_counted(queue):
     queue.given(ready={"a": NOW + 1}, unack={"b": NOW + 1}, dead={"c": NOW + 1}, garbage={"d": NOW + 1})
     before = queue.state()
-    assert queue.upcoming(10, 1) == Fires(NOW, [0], [0])
+    assert queue.upcoming(10, 1) == DueCounts(NOW, [0], [0])
     assert queue.state() == before
 
 
 def test_spans_reach_as_far_as_times_do(queue):
     queue.given(pending={"a": 253_402_300_799_999})
-    assert queue.upcoming(253_402_300_799_999, 2) == Fires(NOW, [1, 0], [0, 0])
+    assert queue.upcoming(253_402_300_799_999, 2) == DueCounts(NOW, [1, 0], [0, 0])
 
 
 def test_server_time_counts_by_default(queue):

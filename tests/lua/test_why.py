@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.scripts import Standing
+from delayq.model.explanation import Standing
 from tests.harness.lua.raw import NOW
 
 NOTHING = Standing(NOW, None, 0, 0, None, None, None)

@@ -17,9 +17,9 @@ import yaml
 from delayq.cli import main
 
 from delayq import Queue, Topic
-from delayq.durations import parse_duration
 from delayq.metrics import Found, Metrics
-from delayq.metrics.found import Sampled
+from delayq.metrics.discovery import Sampled
+from delayq.model.units import parse_duration
 from tests.harness.scrapes import Scrape
 from tests.harness.tree import ROOT
 
@@ -27,7 +27,7 @@ MONITORING, DEPLOY = ROOT / "examples" / "monitoring", ROOT / "examples" / "depl
 RULES, DASHBOARD = MONITORING / "delayq.rules.yml", MONITORING / "grafana-dashboard.json"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yml"))
 NAME = re.compile(r"\bdelayq[_:][a-z0-9_:]+")
-SUPERVISOR_MARGIN = 15  # seconds, see delayq.supervisor.KILL_MARGIN
+SUPERVISOR_MARGIN = 15  # seconds, see delayq.runtime.supervisor.KILL_MARGIN
 
 
 class One:
@@ -47,7 +47,7 @@ class One:
 def names(queue: Queue) -> set[str]:
     """The names of all samples that there are."""
     queue.send("x")
-    with Topic("orders", redis=queue.connection.client) as topic:
+    with Topic("orders", redis=queue._executor.client) as topic:
         topic.group("billing", start="0").lag()
         topic.publish("x")
         return Scrape(Metrics(topics=[topic], servers=[Found(One(queue))]).exposition().body.decode()).names()

@@ -9,27 +9,28 @@ from typing import Any
 
 import pytest
 import redis
-from delayq.cli.server import Server
+from delayq.cli.connection import ServerOptions
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter
 from redis.exceptions import RedisClusterException
 
-from delayq import Consumer, Outgoing, Queue, QueueStats, Topic
+from delayq import Consumer, Outgoing, Queue, Topic
 from delayq.errors import InvalidInput, ServerUnreachable
-from delayq.keys import STATES
 from delayq.metrics import Found, Metrics
 from delayq.metrics.families import BUCKETS_MS, COUNTERS, histogram
-from delayq.metrics.reading import Sweep
+from delayq.metrics.scrape import Sweep
+from delayq.model.placement import STATES
+from delayq.types import QueueStats
 from tests.harness.scrapes import OPENMETRICS, Scrape
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
 
 @contextmanager
-def serving(redis_server: RedisServer) -> Iterator[Server]:
+def serving(redis_server: RedisServer) -> Iterator[ServerOptions]:
     """Yield a server whose queues are searched for; a search goes on behind a scrape, and ends before it is closed."""
-    with Server(redis_server.url, "delayq") as server:
+    with ServerOptions(redis_server.url, "delayq") as server:
         yield server
         assert eventually(no_search_is_running)
 
@@ -96,7 +97,7 @@ def test_gauges_tell_of_consumers_age_pause_and_books(queue: Queue, redis_client
     before = scraped(metrics)
     assert before.value("delayq_oldest_due_age_seconds") >= 0
     assert (before.value("delayq_consumers"), before.value("delayq_paused")) == (0, 0)
-    redis_client.hincrby(queue.core.shards[0].keys.stats, "sent", 2)
+    redis_client.hincrby(queue._context.shards[0].keys.stats, "sent", 2)
     queue.pause()
     consumer = Consumer(queue, lambda _: None)
     consumer.start()
@@ -194,7 +195,7 @@ def test_queue_that_cannot_be_read_is_down_and_the_others_are_told(queue: Queue,
     queue.send("x")
     with Queue("newer", redis=redis_client) as newer:
         newer.send("x")
-        redis_client.hset(newer.core.shards[0].keys.meta, "format", 99)
+        redis_client.hset(newer._context.shards[0].keys.meta, "format", 99)
     with Queue("newer", redis=redis_client, shards=None) as newer:
         scrape = scraped(Metrics([newer, queue]))
     assert (scrape.value("delayq_up", queue="newer"), scrape.value("delayq_up", queue="emails")) == (0, 1)
@@ -229,7 +230,7 @@ def test_two_queues_of_one_name_are_refused(queue: Queue):
     with pytest.raises(InvalidInput, match="two queues for metrics are called 'emails'"):
         Metrics([queue, queue])
     with pytest.raises(InvalidInput, match="two servers"):
-        Metrics(servers=[Found(Server(None, "delayq")), Found(Server(None, "delayq"))])
+        Metrics(servers=[Found(ServerOptions(None, "delayq")), Found(ServerOptions(None, "delayq"))])
 
 
 # Found by name

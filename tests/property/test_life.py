@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.stateful import run_state_machine_as_test
 
-from delayq.keys import STATES
+from delayq.model.placement import STATES
 from tests.harness.model.held import PURGEABLE
 from tests.harness.model.machine import Life, taken
 

@@ -76,6 +76,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("PYTHONPATH", str(warm(absent(folder / "absent"))))
         running = session("local[2,2]", settings, "tests")
     # By which a stream calls functions of this process: from the begin, for its sockets stay, too.
-    ensure_callback_server_started(running.sparkContext._gateway)  # type: ignore[no-untyped-call]  # noqa: SLF001
+    ensure_callback_server_started(running.sparkContext._gateway)  # type: ignore[no-untyped-call]
     yield running
     running.stop()

@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 
 from delayq import Queue
 from delayq.errors import DataLost, InvalidInput, LakeMismatch, PipelineError
-from delayq.keys import shard_of
+from delayq.model.placement import shard_of
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import StoredBatch
-from delayq.spark.archiving.locks import alone
-from delayq.spark.archiving.losses import Loss
+from delayq.spark.archiving.append_table import StoredBatch
+from delayq.spark.archiving.gaps import Loss
+from delayq.spark.archiving.locks import exclusive_lock
 from delayq.spark.jobs.archive import archive, events, table_of
-from delayq.spark.server import Server
+from delayq.spark.redis_options import RedisOptions
 from tests.harness.ledgers import append
 from tests.harness.servers import RedisServer
 from tests.harness.spark.killing import Killing
@@ -32,12 +32,12 @@ DAY = 86_400_000
 
 
 @pytest.fixture
-def server(redis_server: RedisServer) -> Server:
-    return Server(redis_server.url)
+def server(redis_server: RedisServer) -> RedisOptions:
+    return RedisOptions(redis_server.url)
 
 
 @pytest.fixture
-def queue(server: Server):
+def queue(server: RedisOptions):
     """A queue of two shards that keeps a ledger, though nothing is in it yet."""
     with server.queue("jobs", shards=2) as queue:
         queue.configure(events=True)
@@ -52,7 +52,7 @@ def record(client: redis.Redis, count: int, first: int = 0) -> list[str]:
 
 @pytest.mark.usefixtures("queue")
 def test_batch_that_was_killed_halfway_is_archived_once_by_the_next_run(
-    spark: SparkSession, server: Server, redis_client: redis.Redis, tmp_path: Path
+    spark: SparkSession, server: RedisOptions, redis_client: redis.Redis, tmp_path: Path
 ):
     known = record(redis_client, 20)
     killing = Killing([(folders, "move")], 2)
@@ -66,7 +66,7 @@ def test_batch_that_was_killed_halfway_is_archived_once_by_the_next_run(
 
 
 def test_what_was_dropped_before_it_was_archived_is_an_error_until_it_is_skipped_and_noted(
-    spark: SparkSession, server: Server, queue: Queue, redis_client: redis.Redis, tmp_path: Path
+    spark: SparkSession, server: RedisOptions, queue: Queue, redis_client: redis.Redis, tmp_path: Path
 ):
     path, url = str(tmp_path), str(server.options()["url"])
     known = record(redis_client, 4)
@@ -96,17 +96,17 @@ def test_what_was_dropped_before_it_was_archived_is_an_error_until_it_is_skipped
     assert entries(tmp_path) == sorted(known)
 
 
-def test_queue_without_a_ledger_is_refused(spark: SparkSession, server: Server, tmp_path: Path):
+def test_queue_without_a_ledger_is_refused(spark: SparkSession, server: RedisOptions, tmp_path: Path):
     with pytest.raises(InvalidInput, match="keeps no ledger"):
         archive(spark, server, ["nothing"], str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("queue")
-def test_two_processes_do_not_archive_a_queue_to_one_place(spark: SparkSession, server: Server, tmp_path: Path):
+def test_two_processes_do_not_archive_a_queue_to_one_place(spark: SparkSession, server: RedisOptions, tmp_path: Path):
     work = table_of(str(tmp_path), "jobs").work
     with (
-        alone(f"{work}/archiving.lock", "archiving"),
+        exclusive_lock(f"{work}/archiving.lock", "archiving"),
         pytest.raises(LakeMismatch, match="another process is archiving"),
     ):
         archive(spark, server, ["jobs"], str(tmp_path))
@@ -114,7 +114,7 @@ def test_two_processes_do_not_archive_a_queue_to_one_place(spark: SparkSession, 
 
 @pytest.mark.usefixtures("queue")
 def test_run_that_follows_archives_what_the_ledger_tells_and_stops_when_it_is_told_to(
-    spark: SparkSession, server: Server, redis_client: redis.Redis, tmp_path: Path
+    spark: SparkSession, server: RedisOptions, redis_client: redis.Redis, tmp_path: Path
 ):
     known = record(redis_client, 4)
     stored: list[StoredBatch] = []

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delayq.errors import DataLost, InvalidInput, LakeMismatch, PipelineError
-from delayq.lake.files import write_table
+from delayq.lake.object_store import write_table
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import GrowingTable, StoredBatch
-from delayq.spark.archiving.queries import Growing
+from delayq.spark.archiving.append_table import AppendTable, StoredBatch
+from delayq.spark.archiving.streaming import AppendQuery
 from delayq.spark.jobs.archive import SCHEMA, table_of
 from tests.harness.spark.killing import Killing
 from tests.harness.spark.recorded import LEDGER, NOON, entries, event, frame, named, seen
@@ -24,11 +24,11 @@ LATER = [event("acked", seconds, f"m{seconds}") for seconds in (60_000, 60_001)]
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> GrowingTable:
+def table(tmp_path: Path) -> AppendTable:
     return table_of(str(tmp_path), "jobs")
 
 
-def staged(table: GrowingTable, files: int) -> str:
+def staged(table: AppendTable, files: int) -> str:
     """Write what is left of a batch as the tasks do that Spark gives it to, each of which writes a file a day."""
     folder = f"{table.work}/staging/try-{files}"
     there = entries(Path(table.path))
@@ -49,7 +49,7 @@ def test_batch_that_is_killed_at_any_step_is_in_the_table_once_when_it_was_done_
         table = table_of(str(path), "jobs")
         known: set[str] = set()
 
-        def work(files: int, table: GrowingTable = table) -> None:
+        def work(files: int, table: AppendTable = table) -> None:
             table.take_in(staged(table, files), 7, len(table.of_batch(7)))
 
         def look(path: Path = path, known: set[str] = known) -> None:
@@ -65,9 +65,9 @@ def test_batch_that_is_killed_at_any_step_is_in_the_table_once_when_it_was_done_
     assert step > 2 * 2 * 3  # two files of each of two days: to disk, to the table, and that they are there
 
 
-def error_of(table: GrowingTable, batch: Any, number: int) -> BaseException | None:
+def error_of(table: AppendTable, batch: Any, number: int) -> BaseException | None:
     """What a batch has failed of; Spark is told no more than that it has."""
-    growing = Growing(table)
+    growing = AppendQuery(table)
     with pytest.raises(PipelineError, match=f"batch {number} was not done"):
         growing(batch, number)
     return growing.error
@@ -89,7 +89,7 @@ def test_batch_that_cannot_be_written_anew_stays_as_it_was(tmp_path: Path):
     assert entries(tmp_path) == before != []
 
 
-def test_loss_that_a_task_finds_is_told_as_one(spark: SparkSession, table: GrowingTable):
+def test_loss_that_a_task_finds_is_told_as_one(spark: SparkSession, table: AppendTable):
     def lose(_: int) -> NoReturn:
         raise DataLost("some entries have been trimmed while they were read")
 
@@ -101,7 +101,7 @@ def test_loss_that_a_task_finds_is_told_as_one(spark: SparkSession, table: Growi
 
 def test_reader_that_knows_nothing_of_spark_finds_columns_and_folders(spark: SparkSession, tmp_path: Path):
     table = table_of(str(tmp_path), "a/b 100%")
-    Growing(table)(frame(spark, [event("nacked", 0.25, attempt=2, reason="no")]), 0)
+    AppendQuery(table)(frame(spark, [event("nacked", 0.25, attempt=2, reason="no")]), 0)
     (row,) = seen(tmp_path)
     assert row["queue"] == "a/b 100%"
     assert str(row["date"]) == "2026-11-21"
@@ -110,9 +110,9 @@ def test_reader_that_knows_nothing_of_spark_finds_columns_and_folders(spark: Spa
     assert {path.suffix for path in (tmp_path / "events").rglob("*") if path.is_file()} == {".parquet"}
 
 
-def test_batches_of_a_run_come_one_after_the_other(spark: SparkSession, tmp_path: Path, table: GrowingTable):
+def test_batches_of_a_run_come_one_after_the_other(spark: SparkSession, tmp_path: Path, table: AppendTable):
     stored: list[StoredBatch] = []
-    growing = Growing(table, stored.append)
+    growing = AppendQuery(table, stored.append)
     growing(frame(spark, TWO_DAYS), 0)
     growing(frame(spark, LATER), 1)
     assert entries(tmp_path) == sorted(named(0, row["entry"]) for row in TWO_DAYS + LATER)
@@ -121,20 +121,20 @@ def test_batches_of_a_run_come_one_after_the_other(spark: SparkSession, tmp_path
 
 
 def test_batch_of_which_less_is_left_to_be_read_keeps_what_it_had(
-    spark: SparkSession, tmp_path: Path, table: GrowingTable
+    spark: SparkSession, tmp_path: Path, table: AppendTable
 ):
     """Its ledger has dropped some since, and may have had others that no file holds yet."""
-    Growing(table)(frame(spark, TWO_DAYS[:3]), 0)
+    AppendQuery(table)(frame(spark, TWO_DAYS[:3]), 0)
     stored: list[StoredBatch] = []
-    Growing(table, stored.append)(frame(spark, TWO_DAYS[2:]), 0)
+    AppendQuery(table, stored.append)(frame(spark, TWO_DAYS[2:]), 0)
     assert entries(tmp_path) == sorted(named(0, row["entry"]) for row in TWO_DAYS)
     assert [each.rows for each in stored] == [1]
 
 
 def test_table_with_later_batches_than_its_checkpoint_is_left_alone(
-    spark: SparkSession, tmp_path: Path, table: GrowingTable
+    spark: SparkSession, tmp_path: Path, table: AppendTable
 ):
-    growing = Growing(table)
+    growing = AppendQuery(table)
     growing(frame(spark, TWO_DAYS), 0)
     growing(frame(spark, LATER), 1)
     before = entries(tmp_path)
@@ -144,8 +144,8 @@ def test_table_with_later_batches_than_its_checkpoint_is_left_alone(
     assert entries(tmp_path) == before
 
 
-def test_table_without_its_checkpoint_is_refused(spark: SparkSession, table: GrowingTable):
-    Growing(table)(frame(spark, TWO_DAYS), 0)
+def test_table_without_its_checkpoint_is_refused(spark: SparkSession, table: AppendTable):
+    AppendQuery(table)(frame(spark, TWO_DAYS), 0)
     with pytest.raises(LakeMismatch, match="checkpoint is gone"):
         table.check()
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from delayq.errors import LakeMismatch
-from delayq.lake.files import write_table
+from delayq.lake.object_store import write_table
 from delayq.spark.archiving import compaction, folders
-from delayq.spark.archiving.compaction import Compacted, compact, mend
-from delayq.spark.archiving.growing import GrowingTable
-from delayq.spark.archiving.locks import alone
+from delayq.spark.archiving.append_table import AppendTable
+from delayq.spark.archiving.compaction import Compacted, compact, recover
+from delayq.spark.archiving.locks import exclusive_lock
 from delayq.spark.jobs.archive import SCHEMA, table_of
 from tests.harness.spark.killing import Killing
 from tests.harness.spark.recorded import entries, event
@@ -28,7 +28,7 @@ DAYS = ("2026-11-20", "2026-11-21")
 TODAY = dt.date(2026, 11, 22)
 
 
-def filled(path: Path, batches: int = 4) -> GrowingTable:
+def filled(path: Path, batches: int = 4) -> AppendTable:
     """A table of some batches, each of which has a file a day, with a row each."""
     table = table_of(str(path), "jobs")
     for number in range(batches):
@@ -39,17 +39,17 @@ def filled(path: Path, batches: int = 4) -> GrowingTable:
     return table
 
 
-def names(table: GrowingTable, day: str) -> list[str]:
+def names(table: AppendTable, day: str) -> list[str]:
     return sorted(path.name for path in (Path(table.folder) / f"date={day}").iterdir())
 
 
-def compact_again(table: GrowingTable) -> None:
+def compact_again(table: AppendTable) -> None:
     compact(table, TODAY)
 
 
-@pytest.mark.parametrize("heal", [mend, compact_again])
+@pytest.mark.parametrize("heal", [recover, compact_again])
 def test_compaction_that_is_killed_at_any_step_loses_and_doubles_nothing(
-    heal: Callable[[GrowingTable], None], tmp_path: Path
+    heal: Callable[[AppendTable], None], tmp_path: Path
 ):
     step, was_killed = 0, True
     while was_killed:
@@ -106,7 +106,7 @@ def test_file_of_another_program_is_named(tmp_path: Path):
 def test_two_compactions_of_a_table_do_not_run_side_by_side(tmp_path: Path):
     table = filled(tmp_path)
     with (
-        alone(f"{table.work}/compacting.lock", "compacting"),
+        exclusive_lock(f"{table.work}/compacting.lock", "compacting"),
         pytest.raises(LakeMismatch, match="another process is compacting"),
     ):
         compact(table, TODAY)
@@ -117,10 +117,10 @@ def test_compaction_that_runs_is_not_mended_by_others(tmp_path: Path):
     table = filled(tmp_path)
     assert Killing(STEPS, 4).run(lambda: compact(table, TODAY))
     left = entries(tmp_path)
-    with alone(f"{table.work}/compacting.lock", "compacting"):
-        mend(table)
+    with exclusive_lock(f"{table.work}/compacting.lock", "compacting"):
+        recover(table)
     assert entries(tmp_path) == left
-    mend(table)
+    recover(table)
     assert len(entries(tmp_path)) == 8
 
 
@@ -128,13 +128,13 @@ def test_reader_that_mends_leaves_what_a_compaction_has_just_written(tmp_path: P
     """Where there are no locks: the second merge is decided on while the reader brings the first to its end."""
     table = filled(tmp_path)
     whole = entries(tmp_path)
-    first, second = compaction._plan(table, TODAY.isoformat(), compaction.TARGET_BYTES)  # noqa: SLF001
-    finish, remove = compaction._finish, folders.remove  # noqa: SLF001
+    first, second = compaction._plan(table, TODAY.isoformat(), compaction.TARGET_BYTES)
+    finish, remove = compaction._finish, folders.remove
 
     def decide_on(merge: compaction.Merge) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(compaction, "_finish", lambda *_: None)
-            compaction._merge(table, merge)  # noqa: SLF001
+            compaction._merge(table, merge)
 
     def decide_meanwhile(path: str) -> None:
         remove(path)
@@ -144,7 +144,7 @@ def test_reader_that_mends_leaves_what_a_compaction_has_just_written(tmp_path: P
     decide_on(first)
     with monkeypatch.context() as patch:
         patch.setattr(folders, "remove", decide_meanwhile)
-        mend(table)
+        recover(table)
     finish(table, second)
     assert entries(tmp_path) == whole
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from delayq import Outgoing, Queue
-from delayq.lake.shelf import Shelf
-from delayq.operations.sending import MAX_SENT
+from delayq.lake.queue_folder import QueueFolder
+from delayq.operations.send import MAX_SENT
 from tests.conftest import StartServer
 from tests.harness.proxy import Cut, Proxy
 from tests.harness.servers import RedisServer
@@ -151,8 +151,8 @@ def test_executor_killed_in_a_job_of_the_command_line_loses_nothing_and_doubles_
             goes_on.set()
             driver.ends_well()
 
-        (found,) = Shelf(lake, "letters").hours()
-        manifest = Shelf(lake, "letters").manifest(found.name)
+        (found,) = QueueFolder(lake, "letters").hours()
+        manifest = QueueFolder(lake, "letters").manifest(found.name)
         assert manifest is not None
         (loaded,) = manifest.loaded
         assert loaded.sent + loaded.existing == len(letters)

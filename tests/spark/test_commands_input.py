@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from delayq.cli import main
 from delayq.cli.pipeline import report as report_command
-from delayq.cli.pipeline import running
+from delayq.cli.pipeline import spark_session
 from pyspark.sql import SparkSession
 
 from delayq import Queue
@@ -34,7 +34,7 @@ def invoke(redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DELAYQ_URL", redis_server.url)
-    monkeypatch.setattr(running, "session", no_session)
+    monkeypatch.setattr(spark_session, "session", no_session)
     return lambda *words: CliRunner().invoke(main, ["pipeline", *words])
 
 
@@ -87,7 +87,7 @@ def test_verbose_shows_the_whole_log_of_spark(
         opened.append(given)
         raise InvalidInput("seen")
 
-    monkeypatch.setattr(running, "session", session)
+    monkeypatch.setattr(spark_session, "session", session)
     assert invoke("drain", "jobs", "folder", "--conf", "spark.log.level=DEBUG", *words).exit_code == 2
     assert opened == [(None, settings | {"spark.log.level": "DEBUG"})]
 
@@ -105,8 +105,8 @@ def test_only_a_report_that_follows_takes_the_signals(
 
     with Queue("jobs", url=redis_server.url) as queue:
         queue.configure(events=True)
-    monkeypatch.setattr(running, "session", lambda *_: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(running, "_watch", lambda *_: None)
+    monkeypatch.setattr(spark_session, "session", lambda *_: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(spark_session, "_watch", lambda *_: None)
     for name in ("ledgers", "follow"):
         monkeypatch.setattr(report_command.job, name, look)
     result = invoke("report", "jobs", "--to", "page", *(["--follow"] if follow else []))

@@ -15,12 +15,12 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 from delayq.cli import main
-from delayq.cli.pipeline import running
+from delayq.cli.pipeline import spark_session
 from pyspark.sql import SparkSession
 
 from delayq.spark.jobs import report as reporting
 from delayq.spark.jobs.report import follow
-from delayq.spark.server import Server
+from delayq.spark.redis_options import RedisOptions
 from tests.harness.ledgers import append
 from tests.harness.servers import RedisServer
 from tests.harness.spark.recorded import entries, named
@@ -38,8 +38,8 @@ def invoke(spark: SparkSession, redis_server: RedisServer, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DELAYQ_URL", redis_server.url)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # it is for the next test, too
-    monkeypatch.setattr(running, "session", lambda *_: spark)
-    with Server(redis_server.url).queue("jobs") as queue:
+    monkeypatch.setattr(spark_session, "session", lambda *_: spark)
+    with RedisOptions(redis_server.url).queue("jobs") as queue:
         queue.configure(events=True)
     return lambda *words: CliRunner().invoke(main, ["pipeline", *words])
 
@@ -104,7 +104,7 @@ def test_report_that_follows_ends_well_when_it_is_stopped_and_goes_on_where_it_w
     assert (told.exit_code, json.loads(told.stdout)["sent"]) == (0, 20), told.output
     assert pq.read_table(page / "figures" / "queues.parquet")["sent"].to_pylist() == [20]
     record(redis_client, 10, 3)
-    figures = follow(spark, Server(redis_server.url), ["jobs"], str(page), until_now=True)
+    figures = follow(spark, RedisOptions(redis_server.url), ["jobs"], str(page), until_now=True)
     assert [row.sent for row in figures.queues.collect()] == [30]
     assert pq.read_table(minutes)["sent"].to_pylist() == [10, 10, 10]
 

@@ -21,21 +21,21 @@ from pyspark.sql import SparkSession
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput, LakeMismatch, PipelineError, ServerOutOfMemory
+from delayq.model.units import timestamp_ms
 from delayq.operations import backup
 from delayq.spark.jobs import drain as draining
 from delayq.spark.jobs import manifest
 from delayq.spark.jobs.drain import Drained, discard_drained, drain
 from delayq.spark.jobs.restore import kept as kept_row
 from delayq.spark.jobs.restore import restore
-from delayq.spark.server import Server
-from delayq.times import timestamp_ms
+from delayq.spark.redis_options import RedisOptions
 from tests.harness.servers import RedisServer
 from tests.harness.spark.kept import assert_whole, fill, stored
 
 
 @pytest.fixture
-def server(redis_server: RedisServer) -> Server:
-    return Server(redis_server.url)
+def server(redis_server: RedisServer) -> RedisOptions:
+    return RedisOptions(redis_server.url)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def rows(folder: str) -> list[dict[str, Any]]:
 
 
 def test_queue_is_the_same_on_another_server_with_other_shards_under_another_name(
-    spark: SparkSession, server: Server, redis_server: RedisServer, own_server: RedisServer, folder: str
+    spark: SparkSession, server: RedisOptions, redis_server: RedisServer, own_server: RedisServer, folder: str
 ):
     with Queue("emails", url=redis_server.url, shards=2) as queue:
         fill(queue)
@@ -69,17 +69,17 @@ def test_queue_is_the_same_on_another_server_with_other_shards_under_another_nam
     assert told.manifest.rows == {"pending": 25, "ready": 4, "retry": 4, "dead": 7}
     assert (told.manifest.shards, str(told.manifest.server)[:3]) == (2, redis_server.version)
     assert {row["id"] for row in rows(folder)} == set(before)
-    done = restore(spark, folder, Server(own_server.url), "letters", shards=3)
+    done = restore(spark, folder, RedisOptions(own_server.url), "letters", shards=3)
     assert (done.restored, done.existing) == (40, 0)
     with Queue("letters", url=own_server.url, shards=None) as there:
         assert stored(there) == before
-        assert len(there.core.shards) == 3
+        assert len(there._context.shards) == 3
         assert there.stats().paused_since is not None
         assert_whole(there)
 
 
 def test_removed_queue_leaves_nothing_and_its_messages_are_handled_as_they_would_have_been(
-    spark: SparkSession, server: Server, queue: Queue, folder: str
+    spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
 ):
     queue.send({"a": 1}, id="failed", max_retries=1, headers={"h": b"\xff"})
     queue.receive()[0].nack(delay=0, error="broken")
@@ -102,7 +102,9 @@ def test_removed_queue_leaves_nothing_and_its_messages_are_handled_as_they_would
     assert_whole(queue)
 
 
-def test_schedules_and_limits_go_along(spark: SparkSession, redis_server: RedisServer, server: Server, folder: str):
+def test_schedules_and_limits_go_along(
+    spark: SparkSession, redis_server: RedisServer, server: RedisOptions, folder: str
+):
     with Queue("emails", url=redis_server.url) as queue:
         queue.configure(rate="100/s", concurrency=5, events=1000)
         for number in range(8):
@@ -123,7 +125,7 @@ def test_schedules_and_limits_go_along(spark: SparkSession, redis_server: RedisS
 
 
 def test_occurrences_have_the_ids_of_the_shards_that_they_come_to(
-    spark: SparkSession, redis_server: RedisServer, server: Server, folder: str
+    spark: SparkSession, redis_server: RedisServer, server: RedisOptions, folder: str
 ):
     with Queue("emails", url=redis_server.url) as queue:
         for number in range(8):
@@ -143,7 +145,7 @@ def test_occurrences_have_the_ids_of_the_shards_that_they_come_to(
 
 
 def test_restore_that_broke_off_is_completed_by_the_next(
-    spark: SparkSession, server: Server, queue: Queue, own_server: RedisServer, folder: str
+    spark: SparkSession, server: RedisOptions, queue: Queue, own_server: RedisServer, folder: str
 ):
     queue.send_many([Outgoing(bytes(6000), id=f"m{n}", delay=3600) for n in range(600)])
     queue.pause()
@@ -151,22 +153,22 @@ def test_restore_that_broke_off_is_completed_by_the_next(
     with own_server.client() as admin, Queue("emails", url=own_server.url, shards=None) as there:
         admin.config_set("maxmemory", admin.info("memory")["used_memory"] + 2_200_000)
         with pytest.raises(ServerOutOfMemory):
-            restore(spark, folder, Server(own_server.url))
+            restore(spark, folder, RedisOptions(own_server.url))
         assert 0 < there.stats().pending < 600
         admin.config_set("maxmemory", 0)
-        done = restore(spark, folder, Server(own_server.url))
+        done = restore(spark, folder, RedisOptions(own_server.url))
         assert done.existing > 0
         assert done.restored + done.existing == 600
         assert stored(there) == stored(queue)
         assert_whole(there)
-        again = restore(spark, folder, Server(own_server.url), resume=True)
+        again = restore(spark, folder, RedisOptions(own_server.url), resume=True)
         assert (again.restored, again.existing) == (0, 600)
         assert there.stats().sent == 600
         assert there.stats().paused_since is None
 
 
 def test_drained_messages_are_removed_but_for_those_that_have_changed(
-    spark: SparkSession, server: Server, queue: Queue, folder: str
+    spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
 ):
     fill(queue)
     drain(spark, server, "emails", folder)
@@ -181,14 +183,14 @@ def test_drained_messages_are_removed_but_for_those_that_have_changed(
 
 def test_schedule_that_was_edited_since_it_was_drained_is_left(queue: Queue):
     queue.schedules.add("s", "@daily", "old")
-    (kept,) = queue.connection.do(backup.schedules(queue.core))
+    (kept,) = queue.execute(backup.schedules)
     queue.schedules.add("s", "@daily", "new")
-    assert queue.connection.do(backup.discard_schedule(queue.core, kept)) is False
+    assert queue.execute(backup.discard_schedule, kept) is False
     assert [each.payload for each in queue.schedules.list()] == ["new"]
 
 
 def test_what_is_in_flight_is_drained_live_and_comes_back_as_a_lost_delivery(
-    spark: SparkSession, server: Server, queue: Queue, folder: str
+    spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
 ):
     queue.send("x", id="a")
     queue.send("y", id="b")
@@ -206,7 +208,7 @@ def test_what_is_in_flight_is_drained_live_and_comes_back_as_a_lost_delivery(
 
 
 def queue_url(queue: Queue) -> str:
-    pool: Any = queue.connection.client
+    pool: Any = queue._executor.client
     return f"unix://{pool.connection_pool.connection_kwargs['path']}"
 
 
@@ -233,7 +235,7 @@ def unknown(queue: Queue) -> None:
     ],
 )
 def test_queue_that_cannot_be_drained_at_one_instant_is_refused(
-    spark: SparkSession, server: Server, queue: Queue, folder: str, prepare: Callable[[Queue], None], why: str
+    spark: SparkSession, server: RedisOptions, queue: Queue, folder: str, prepare: Callable[[Queue], None], why: str
 ):
     prepare(queue)
     with pytest.raises(InvalidInput, match=why):
@@ -241,25 +243,25 @@ def test_queue_that_cannot_be_drained_at_one_instant_is_refused(
     assert not Path(folder).exists()
 
 
-def test_live_is_not_removed(spark: SparkSession, server: Server, folder: str):
+def test_live_is_not_removed(spark: SparkSession, server: RedisOptions, folder: str):
     with pytest.raises(InvalidInput, match="live and remove"):
         drain(spark, server, "emails", folder, live=True, remove=True)
 
 
-def drained(spark: SparkSession, server: Server, queue: Queue, folder: str, count: int = 3) -> Drained:
+def drained(spark: SparkSession, server: RedisOptions, queue: Queue, folder: str, count: int = 3) -> Drained:
     queue.send_many([Outgoing(n, id=f"m{n}", delay=3600) for n in range(count)])
     queue.pause()
     return drain(spark, server, "emails", folder)
 
 
-def test_empty_queue_goes_there_and_back(spark: SparkSession, server: Server, queue: Queue, folder: str):
+def test_empty_queue_goes_there_and_back(spark: SparkSession, server: RedisOptions, queue: Queue, folder: str):
     told = drained(spark, server, queue, folder, 0)
     assert (told.manifest.rows, told.manifest.checksum) == ({}, "0")
     assert restore(spark, folder, server, "again").restored == 0
 
 
 def test_folder_with_messages_of_somebody_else_is_left_as_it_is(
-    spark: SparkSession, server: Server, queue: Queue, folder: str
+    spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
 ):
     queue.send("x")
     queue.pause()
@@ -272,7 +274,7 @@ def test_folder_with_messages_of_somebody_else_is_left_as_it_is(
 
 
 def test_queue_that_changes_while_it_is_read_is_not_drained(
-    spark: SparkSession, server: Server, queue: Queue, folder: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, server: RedisOptions, queue: Queue, folder: str, monkeypatch: pytest.MonkeyPatch
 ):
     def measured(messages: Any) -> manifest.Measure:
         queue.send("another", delay=3600)
@@ -294,7 +296,7 @@ def an_hour_later(table: pa.Table) -> pa.Table:
 
 
 def test_files_that_were_changed_are_not_restored(
-    spark: SparkSession, server: Server, queue: Queue, redis_server: RedisServer, folder: str
+    spark: SparkSession, server: RedisOptions, queue: Queue, redis_server: RedisServer, folder: str
 ):
     drained(spark, server, queue, folder)
     first = files(folder)[0]
@@ -318,7 +320,7 @@ def test_files_that_were_changed_are_not_restored(
     ],
 )
 def test_folder_without_a_manifest_that_can_be_read_is_refused(
-    spark: SparkSession, server: Server, tmp_path: Path, text: str | None, error: type[Exception], why: str
+    spark: SparkSession, server: RedisOptions, tmp_path: Path, text: str | None, error: type[Exception], why: str
 ):
     if text is not None:
         (tmp_path / "manifest.json").write_text(text)
@@ -326,7 +328,9 @@ def test_folder_without_a_manifest_that_can_be_read_is_refused(
         restore(spark, str(tmp_path), server)
 
 
-def test_queue_that_holds_other_messages_is_left_alone(spark: SparkSession, server: Server, queue: Queue, folder: str):
+def test_queue_that_holds_other_messages_is_left_alone(
+    spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
+):
     drained(spark, server, queue, folder)
     queue.send("new", id="m1", delay=60, on_conflict="replace")
     queue.resume()
@@ -357,7 +361,7 @@ def test_queue_is_restored_with_bounded_calls(queue: Queue):
     queue.send("x", id="there", delay=60)
     died = queue.get("there").due_at  # type: ignore[union-attr]  # it is there
     messages = [kept_row(row | {"id": f"m{n}", "died_at": died}) for n in range(5)]
-    assert queue.connection.do(backup.restore(queue.core, messages)) == [True] * 5
+    assert queue.execute(backup.restore, messages) == [True] * 5
     assert queue.stats().dead == 5
 
 

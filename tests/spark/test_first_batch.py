@@ -14,13 +14,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from delayq import Topic
 from delayq.errors import DataLost, PipelineError
+from delayq.operations.topics.publish import NewRecord
 from delayq.spark import reading
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.losses import Loss
+from delayq.spark.archiving.gaps import Loss
 from delayq.spark.jobs.archive import archive
-from delayq.spark.reading.following import Following
-from delayq.spark.server import Server
-from delayq.topics.publishing import NewRecord
+from delayq.spark.reading.stream_reader import StreamReader
+from delayq.spark.redis_options import RedisOptions
 from tests.conftest import StartServer
 from tests.harness.ledgers import append
 from tests.harness.servers import RedisServer
@@ -57,9 +57,9 @@ def again(options: dict[str, str], end: dict[str, Any]) -> list[int]:
     return sorted(int(row["payload"]) for row in rows)
 
 
-def opened(options: dict[str, str]) -> Following:
+def opened(options: dict[str, str]) -> StreamReader:
     reader = reading.stream_reader(options, reads.schema(options))
-    assert isinstance(reader, Following)
+    assert isinstance(reader, StreamReader)
     return reader
 
 
@@ -105,7 +105,7 @@ def test_server_that_does_not_count_is_taken_to_have_trimmed_a_first_batch(start
 def test_archive_whose_first_run_was_killed_tells_what_its_ledger_has_dropped_since(
     spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path
 ):
-    server, path = Server(redis_server.url), str(tmp_path)
+    server, path = RedisOptions(redis_server.url), str(tmp_path)
     with server.queue("jobs") as queue:
         queue.configure(events=True)
         added = [append(redis_client, f"m{i}", "sent", AT) for i in range(8)]

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from delayq.cli import main
-from delayq.cli.pipeline import running
+from delayq.cli.pipeline import spark_session
 from pyspark.sql import SparkSession
 
-from delayq.spark.jobs.hydrate import Loads
-from delayq.spark.server import Server
+from delayq.spark.jobs.hydrate import TaskLoader
+from delayq.spark.redis_options import RedisOptions
 from tests.harness.lake.lakes import files
 from tests.harness.servers import RedisServer
 
@@ -31,7 +31,7 @@ def invoke(spark: SparkSession, redis_server: RedisServer, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DELAYQ_URL", redis_server.url)
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # it is for the next test, too
-    monkeypatch.setattr(running, "session", lambda *_: spark)
+    monkeypatch.setattr(spark_session, "session", lambda *_: spark)
     return lambda *words: CliRunner().invoke(main, words)
 
 
@@ -138,14 +138,14 @@ def test_redis_that_is_away_from_a_task_is_told_in_a_line(
 ):
     path = table(tmp_path, {"payload": "x", "delay": 60})
     assert invoke("pipeline", "defer", "jobs", path, "--lake", "lake").exit_code == 0
-    away = Server(f"unix://{tmp_path}/nobody")
-    run = Loads.run
+    away = RedisOptions(f"unix://{tmp_path}/nobody")
+    run = TaskLoader.run
 
-    def run_without_redis(self: Loads, *given: Any) -> Any:
+    def run_without_redis(self: TaskLoader, *given: Any) -> Any:
         self._server = away
         return run(self, *given)
 
-    monkeypatch.setattr(Loads, "run", run_without_redis)
+    monkeypatch.setattr(TaskLoader, "run", run_without_redis)
     result = invoke("pipeline", "hydrate", "--lake", "lake", "--horizon", "2h")
     *_, last = result.stderr.splitlines()
     assert (result.exit_code, last.startswith("delayq: "), f"{tmp_path}/nobody" in last) == (1, True, True), (

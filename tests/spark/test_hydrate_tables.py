@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delayq import InvalidInput, Queue
 from delayq.errors import LakeMismatch, RowRefused
-from delayq.lake.layout import Run
-from delayq.lake.shelf import Shelf
+from delayq.lake.layout import DeferRun
+from delayq.lake.queue_folder import QueueFolder
 from delayq.spark.jobs import defer as deferring
 from delayq.spark.jobs.defer import defer
-from delayq.spark.jobs.hydrate import Loads, hydrate
-from delayq.spark.server import Server
+from delayq.spark.jobs.hydrate import TaskLoader, hydrate
+from delayq.spark.redis_options import RedisOptions
 from delayq.spark.writing.rows import Rows
 from tests.harness.lake.lakes import DAY, HORIZON, HOUR, START, Clock, delivered, far_queue, files
 from tests.harness.servers import RedisServer
@@ -41,7 +41,7 @@ def table(spark: SparkSession, more: str = "CAST(NULL AS STRING) AS id") -> Data
 
 def loaded(spark: SparkSession, server: RedisServer, lake: Path, clock: Clock, **options: Any) -> dict[str, int]:
     """Hydrate; return the sums."""
-    rows = hydrate(spark, str(lake), Server(server.url), HORIZON, now=clock.now, **options).collect()
+    rows = hydrate(spark, str(lake), RedisOptions(server.url), HORIZON, now=clock.now, **options).collect()
     return {name: sum(row[name] for row in rows) for name in ("rows", "sent", "existing", "cancelled", "held")}
 
 
@@ -109,7 +109,7 @@ def test_deferred_row_is_found_cancelled_and_moved_by_its_id(
 
 def test_of_rows_with_one_id_in_an_hour_one_is_taken(spark: SparkSession, lake: Path):
     defer(spark, table(spark, "'same' AS id").limit(5), str(lake), "jobs", run="r")
-    done = Shelf(str(lake), "jobs").run("r")
+    done = QueueFolder(str(lake), "jobs").run("r")
     assert done is not None
     assert (len(files(lake)), done.repeated) == (1, 4)
 
@@ -124,13 +124,13 @@ def test_load_whose_driver_fails_after_its_tasks_is_completed_by_the_next(
 ):
     defer(spark, table(spark), str(lake), "jobs")
     clock.later(DAY + 3 * HOUR)
-    original = Loads.run
+    original = TaskLoader.run
 
     def then_fail(*args: Any) -> None:
         original(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Loads, "run", then_fail)
+    monkeypatch.setattr(TaskLoader, "run", then_fail)
     with pytest.raises(KeyboardInterrupt):
         loaded(spark, redis_server, lake, clock)
     monkeypatch.undo()
@@ -151,7 +151,7 @@ def test_what_is_refused_by_a_send_is_refused_by_a_lake(spark: SparkSession, lak
         defer(spark, rows, str(lake), "jobs")
     assert files(lake) == []
     told = defer(spark, rows, str(lake), "jobs", run="r", rejects=str(tmp_path / "rejects")).collect()
-    done = Shelf(str(lake), "jobs").run("r")
+    done = QueueFolder(str(lake), "jobs").run("r")
     assert done is not None
     assert (sum(row["rows"] for row in told), done.rejected) == (9, 1)
     (path,) = [each for each in files(tmp_path / "rejects") if pq.read_metadata(each).num_rows]
@@ -162,7 +162,7 @@ def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
     spark: SparkSession, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     rows = table(spark).selectExpr("CAST(NULL AS STRING) AS payload", "due_at").limit(60)
-    by_hours = deferring._by_hours  # noqa: SLF001  # which decides how many tasks there are
+    by_hours = deferring._by_hours  # which decides how many tasks there are
     for tasks in (3, 1):
         monkeypatch.setattr(deferring, "_by_hours", lambda *given, tasks=tasks: by_hours(*given).repartition(tasks))
         defer(spark, rows, str(lake), "jobs", run="r", rejects=str(tmp_path / "rejects"))
@@ -183,7 +183,7 @@ def test_hours_of_many_messages_are_cut_into_files_of_bounded_size(
     """In this process: what a test changes, the tasks of Spark do not know."""
     monkeypatch.setattr(deferring, "FILE_ROWS", 8)
     rows = table(spark).limit(20)
-    writer = deferring.Deferring(Shelf(str(lake), "jobs"), Run("r", 0), Rows(rows.schema), None, 1000)
+    writer = deferring.DeferWriter(QueueFolder(str(lake), "jobs"), DeferRun("r", 0), Rows(rows.schema), None, 1000)
     batches = rows.selectExpr("*", f"1 AS {deferring.HOUR}").toArrow().to_batches(max_chunksize=3)
     names = [path.rpartition("/")[2] for path in writer.write(iter(batches)).files]
     assert [name.split(".")[:2] for name in names] == [["r-0", "8"], ["r-1", "8"], ["r-2", "4"]]

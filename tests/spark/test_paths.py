@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delayq.errors import InvalidInput
-from delayq.lake.files import place, uri, whole, write_table
+from delayq.lake.object_store import place, uri, whole, write_table
 from delayq.spark.archiving import folders
 from delayq.spark.jobs.tables import read_table
 
@@ -28,7 +28,10 @@ from delayq.spark.jobs.tables import read_table
         ("S3://key:secret@bucket/lake/queue=a%2Fb", "s3a://bucket/lake/queue=a%2Fb"),
         ("gs://bucket/lake", "gs://bucket/lake"),
         ("gcs://anonymous@bucket/lake", "gs://bucket/lake"),
-        ("abfss://lake@account.dfs.core.windows.net/folder", "abfss://lake@account.dfs.core.windows.net/folder"),
+        (
+            "abfss://lake@account.dfs.core.windows.net/folder",
+            "abfss://lake@account.dfs.core.windows.net/folder",
+        ),
         ("hdfs://name-node:8020/lake", "hdfs://name-node:8020/lake"),
         ("hdfs:///lake", "hdfs:///lake"),
     ],
@@ -70,7 +73,7 @@ def test_table_of_this_machine_is_found_also_when_the_default_file_system_is_ano
 ):
     write_table(str(tmp_path / "100%25 of it" / "table.parquet"), pa.table({"n": [1, 2]}))
     monkeypatch.chdir(tmp_path)  # which Java does not follow
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     before = hadoop.get("fs.defaultFS")
     hadoop.set("fs.defaultFS", "hdfs://127.0.0.1:1")
     try:

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
-from delayq.info import MessageInfo
-from delayq.keys import State
-from delayq.message import Deliveries
+from delayq.model.delivery import Deliveries
+from delayq.model.message_info import MessageInfo
+from delayq.model.placement import State
 from delayq.spark import reading
-from delayq.spark.reading import spans
+from delayq.spark.reading import queue_partitions
 from tests.harness.servers import RedisServer
 from tests.harness.spark import reads
 
@@ -78,7 +78,7 @@ def test_rows_say_what_the_queue_says_of_each_message(queue: Queue, options: dic
     assert len(rows) == len(expected) == 62
     for info in expected:
         row = by_id[info.id]
-        stored: Any = redis_client.get(queue.core.shard(info.id).keys.message(info.id))
+        stored: Any = redis_client.get(queue._context.shard(info.id).keys.message(info.id))
         assert row.pop("envelope") == stored[13:]
         assert Deliveries.read(row.pop("deliveries")).past == info.attempts - (info.state == "unack")
         assert row == row_of(info)
@@ -125,13 +125,13 @@ def test_messages_sent_in_front_while_the_parts_are_planned_push_none_out(
 ):
     due = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
     queue.send_many([Outgoing(n, id=f"stays-{n}", at=due) for n in range(100)])
-    divide = spans.divide
+    divide = queue_partitions.divide
 
-    def send_meanwhile(counts: Sequence[int], most: int) -> list[list[spans.Stretch]]:
+    def send_meanwhile(counts: Sequence[int], most: int) -> list[list[queue_partitions.RankRange]]:
         queue.send_many([Outgoing("in front", delay=60) for _ in range(50)])
         return divide(counts, most)
 
-    monkeypatch.setattr(spans, "divide", send_meanwhile)
+    monkeypatch.setattr(queue_partitions, "divide", send_meanwhile)
     rows = reads.read(options | {"columns": "id", "partitions": "3"})
     assert sorted(row["id"] for row in rows if row["id"].startswith("stays")) == sorted(
         f"stays-{n}" for n in range(100)
@@ -189,7 +189,7 @@ def test_message_without_envelope_is_a_row_of_nulls_while_it_is_there(
     queue: Queue, options: dict[str, str], redis_client: redis.Redis
 ):
     queue.send("x", delay=60, id="a")
-    keys = queue.core.shard("a").keys
+    keys = queue._context.shard("a").keys
     redis_client.delete(keys.message("a"))
     redis_client.zadd(keys.pending, {b"\xff": 5e300})
     rows = {row["id"]: row for row in reads.read(options)}
@@ -228,13 +228,13 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
 
 
 def test_sizes_are_divided_into_even_parts():
-    parts = spans.divide([5, 0, 1, 7], 4)
+    parts = queue_partitions.divide([5, 0, 1, 7], 4)
     assert [sum(each.end - each.first for each in part) for part in parts] == [3, 3, 3, 4]
     assert sorted((each.which, n) for part in parts for each in part for n in range(each.first, each.end)) == [
         (which, n) for which, count in enumerate([5, 0, 1, 7]) for n in range(count)
     ]
-    assert len(spans.divide([2, 1], 100)) == 3
-    assert spans.divide([0, 0], 4) == []
+    assert len(queue_partitions.divide([2, 1], 100)) == 3
+    assert queue_partitions.divide([0, 0], 4) == []
 
 
 @pytest.mark.parametrize(

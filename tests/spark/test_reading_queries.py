@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from delayq import Queue, Topic
-from delayq.topics.publishing import NewRecord
+from delayq.operations.topics.publish import NewRecord
 from tests.harness.servers import RedisServer
 
 

@@ -14,11 +14,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from delayq import Queue, Topic
 from delayq.errors import DataLost, InvalidInput
-from delayq.ledger import Event
+from delayq.model.event import Event
+from delayq.operations.topics.publish import NewRecord
 from delayq.spark import reading
-from delayq.spark.reading.following import Following
-from delayq.spark.reading.pieces import Piece
-from delayq.topics.publishing import NewRecord
+from delayq.spark.reading.stream_partitions import StreamPartition
+from delayq.spark.reading.stream_reader import StreamReader
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.spark import reads
@@ -64,20 +64,20 @@ def publish(topic: Topic, first: int, end: int) -> None:
     topic.publish_many([NewRecord(n) for n in range(first, end)])
 
 
-def follow(options: dict[str, str], **more: str) -> Following:
+def follow(options: dict[str, str], **more: str) -> StreamReader:
     reader = reading.stream_reader(options | more, reads.schema(options))
-    assert isinstance(reader, Following)
+    assert isinstance(reader, StreamReader)
     return reader
 
 
-def step(reader: Following, start: dict[str, Any], limit: Any = ALL) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def step(reader: StreamReader, start: dict[str, Any], limit: Any = ALL) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Do a batch: return where it ends, and its rows. Offsets go through JSON, and parts to executors."""
     start = json.loads(json.dumps(start))
     end = json.loads(json.dumps(reader.latestOffset(start, limit)))
     return end, batch(reader, start, end)
 
 
-def batch(reader: Following, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
+def batch(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
     pieces = reader.partitions(start, end)
     reader.stop()
     return [row for piece in pieces for row in reads.rows(reads.copied(reader).read(reads.copied(piece)))]
@@ -288,7 +288,7 @@ def test_entries_trimmed_while_a_task_reads_are_an_error(
         reader = follow(options, partitions="3", failOnDataLoss=f"{fails}")
         start = reader.initialOffset()
         piece = next(iter(reader.partitions(start, reader.latestOffset(start, ALL))))
-        assert isinstance(piece, Piece)
+        assert isinstance(piece, StreamPartition)
         reader.stop()
         redis_client.xtrim(piece.value, maxlen=100 if fails else 50, approximate=False)
         with structlog.testing.capture_logs() as logs:

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
 from delayq.spark.jobs.redrive import count_errors, dead_letters, redrive
-from delayq.spark.server import Server
+from delayq.spark.redis_options import RedisOptions
 from tests.harness.servers import RedisServer
 from tests.harness.spark.kept import assert_whole
 
 
 @pytest.fixture
-def server(redis_server: RedisServer) -> Server:
-    return Server(redis_server.url)
+def server(redis_server: RedisServer) -> RedisOptions:
+    return RedisOptions(redis_server.url)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def pending(queue: Queue) -> dict[str, Any]:
     return {info.id: info.payload for info in queue.peek("pending", 1000)}
 
 
-def test_dead_letters_that_the_condition_chooses_go_back(spark: SparkSession, server: Server, queue: Queue):
+def test_dead_letters_that_the_condition_chooses_go_back(spark: SparkSession, server: RedisOptions, queue: Queue):
     bury(queue, "read timeout", a={"n": 1}, b=b"\xff")
     bury(queue, "no such user", c=1)
     told = redrive(spark, server, "emails", "error LIKE '%timeout%' AND attempts = 1", delay=60)
@@ -83,7 +83,7 @@ def mend(letter: dict[str, Any]) -> dict[str, Any] | None:
     return change(letter["payload"]) if change else None
 
 
-def test_function_edits_each_before_it_goes_back(spark: SparkSession, server: Server, queue: Queue):
+def test_function_edits_each_before_it_goes_back(spark: SparkSession, server: RedisOptions, queue: Queue):
     plain = dict.fromkeys(("headers", "both", "same", "none", "large", "fails", "unknown"), "old")
     bury(queue, "broken", json={"to": "a"}, raw=b"\xff", **plain)
     told = redrive(spark, server, "emails", "reason = 'failed'", mend)
@@ -123,7 +123,7 @@ def hostile(letter: dict[str, Any]) -> dict[str, Any] | None:
     return {"headers": headers[letter["id"]]} if letter["id"] in headers else None
 
 
-def test_edit_that_fails_in_whatever_way_holds_up_no_other(spark: SparkSession, server: Server, queue: Queue):
+def test_edit_that_fails_in_whatever_way_holds_up_no_other(spark: SparkSession, server: RedisOptions, queue: Queue):
     bury(queue, "broken", **dict.fromkeys(("a", "exits", "m", "name", "silent", "surrogate", "value", "z"), "old"))
     told = redrive(spark, server, "emails", edit=hostile)
     assert (told.sent, told.failed) == (3, 5), told
@@ -133,7 +133,7 @@ def test_edit_that_fails_in_whatever_way_holds_up_no_other(spark: SparkSession, 
 
 
 def test_dead_letter_that_has_died_anew_since_it_was_read_is_left_alone(
-    spark: SparkSession, redis_server: RedisServer, server: Server, queue: Queue
+    spark: SparkSession, redis_server: RedisServer, server: RedisOptions, queue: Queue
 ):
     bury(queue, "first", a=1, b=1)
     url = redis_server.url
@@ -168,7 +168,7 @@ def kill_once(flag: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def test_task_that_is_killed_in_the_middle_sends_nothing_twice_and_forgets_nothing(
-    spark: SparkSession, server: Server, queue: Queue, tmp_path: Path
+    spark: SparkSession, server: RedisOptions, queue: Queue, tmp_path: Path
 ):
     bury(queue, "broken", **{f"m{n:03}": n for n in range(300)})
     flag = tmp_path / "kill"
@@ -191,7 +191,7 @@ def test_task_that_is_killed_in_the_middle_sends_nothing_twice_and_forgets_nothi
     ],
 )
 def test_condition_that_makes_no_sense_is_refused_with_what_there_is(
-    spark: SparkSession, server: Server, queue: Queue, where: str, why: str
+    spark: SparkSession, server: RedisOptions, queue: Queue, where: str, why: str
 ):
     bury(queue, "broken", a=1)
     with pytest.raises(InvalidInput, match=why):
@@ -200,18 +200,18 @@ def test_condition_that_makes_no_sense_is_refused_with_what_there_is(
 
 
 @pytest.mark.parametrize("bad", [{"delay": -1}, {"rate": 0}, {"edit": "mend"}])
-def test_argument_out_of_range_is_refused(spark: SparkSession, server: Server, bad: dict[str, Any]):
+def test_argument_out_of_range_is_refused(spark: SparkSession, server: RedisOptions, bad: dict[str, Any]):
     with pytest.raises(InvalidInput, match=next(iter(bad))):
         redrive(spark, server, "emails", **bad)
 
 
-def test_queue_without_dead_letters_has_nothing_to_redrive(spark: SparkSession, server: Server, queue: Queue):
+def test_queue_without_dead_letters_has_nothing_to_redrive(spark: SparkSession, server: RedisOptions, queue: Queue):
     queue.send(1)
     assert redrive(spark, server, "emails", "attempts > 0").chosen == 0
     assert count_errors(dead_letters(spark, server, "emails")) == (0, {})
 
 
-def test_dead_letters_are_counted_by_error(spark: SparkSession, server: Server, queue: Queue):
+def test_dead_letters_are_counted_by_error(spark: SparkSession, server: RedisOptions, queue: Queue):
     bury(queue, "broken", a=1, b=2)
     bury(queue, "", c=3)
     assert count_errors(dead_letters(spark, server, "emails")) == (3, {"broken": 2, "failed": 1})

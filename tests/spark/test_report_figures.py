@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from delayq import Message, Outgoing, Queue
 from delayq.errors import InvalidInput
 from delayq.spark.jobs.report import ledgers, report
-from delayq.spark.reporting.buckets import bucket_of, top_of
+from delayq.spark.redis_options import RedisOptions
 from delayq.spark.reporting.figures import EVENTS, Figures
-from delayq.spark.server import Server
+from delayq.spark.reporting.histogram import bucket_of, top_of
 from tests.harness.servers import RedisServer
 from tests.harness.spark.recorded import NOON, event, frame
 
@@ -111,7 +111,7 @@ def test_buckets_do_not_cross_a_power_of_two_and_are_a_32nd_wide(spark: SparkSes
 
 
 def test_figures_equal_the_counts_of_the_queue_to_the_last_message(spark: SparkSession, redis_server: RedisServer):
-    server = Server(redis_server.url)
+    server = RedisOptions(redis_server.url)
     with server.queue("jobs", shards=2, events=True, lease=30) as queue:
         work_through(queue)
         stats = queue.stats()
@@ -162,4 +162,4 @@ def settled(message: Message, released: set[str]) -> bool:
 
 def test_queue_without_a_ledger_is_refused(spark: SparkSession, redis_server: RedisServer):
     with pytest.raises(InvalidInput, match="keeps no ledger"):
-        ledgers(spark, Server(redis_server.url), ["nothing"])
+        ledgers(spark, RedisOptions(redis_server.url), ["nothing"])

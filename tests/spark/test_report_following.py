@@ -10,9 +10,9 @@ import redis
 import structlog
 from pyspark.sql import SparkSession
 
+from delayq.model.units import from_ms
 from delayq.spark.jobs.report import follow, ledgers, report
-from delayq.spark.server import Server
-from delayq.times import from_ms
+from delayq.spark.redis_options import RedisOptions
 from tests.harness.ledgers import append
 from tests.harness.servers import RedisServer
 from tests.harness.spark.recorded import seen
@@ -41,7 +41,7 @@ def figures_of(path: Path) -> list[dict[str, Any]]:
 def test_minutes_that_are_over_have_the_figures_of_the_report(
     spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path
 ):
-    server = Server(redis_server.url)
+    server = RedisOptions(redis_server.url)
     with server.queue("jobs", shards=2) as queue:
         queue.configure(events=True)
     for minute in range(3):

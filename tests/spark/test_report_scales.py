@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from delayq.spark.reporting.page import step_of
-from delayq.spark.reporting.scales import Counts, Lengths, Times, length, short
+from delayq.spark.reporting.scales import CountScale, DurationScale, TimeAxis, length, short
 
 DAY = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
@@ -32,7 +32,7 @@ def test_large_counts_are_written_shortly(number: float, written: str):
 
 @pytest.mark.parametrize(("most", "labels"), [(0, "0 1"), (3, "0 1 2 3"), (42, "0 20 40 60"), (1001, "0 500 1k 1.5k")])
 def test_counts_have_round_labels_from_zero(most: float, labels: str):
-    scale = Counts(most)
+    scale = CountScale(most)
     assert [tick.label for tick in scale.ticks] == labels.split()
     assert (scale.ticks[0].at, scale.ticks[-1].at) == (0, 1)
     assert 0 <= scale.at(most) <= 1
@@ -40,7 +40,7 @@ def test_counts_have_round_labels_from_zero(most: float, labels: str):
 
 @pytest.mark.parametrize(("least", "most"), [(0, 0), (0, 0.0001), (0.002, 0.9), (0.5, 100_000), (1, 1e9)])
 def test_lengths_lie_within_their_axis_in_order(least: float, most: float):
-    scale = Lengths(least, most)
+    scale = DurationScale(least, most)
     places = [scale.at(value) for value in (least, (least + most) / 2, most)]
     assert 0 <= min(places) <= max(places) <= 1
     assert places == sorted(places)
@@ -49,7 +49,7 @@ def test_lengths_lie_within_their_axis_in_order(least: float, most: float):
 
 @pytest.mark.parametrize("minutes", [0, 1, 59, 60, 24 * 60, 9 * 24 * 60, 400 * 24 * 60])
 def test_times_have_a_few_labels_within_their_axis(minutes: int):
-    ticks = Times(DAY, DAY + dt.timedelta(minutes=minutes)).ticks
+    ticks = TimeAxis(DAY, DAY + dt.timedelta(minutes=minutes)).ticks
     assert 1 <= len(ticks) <= 8
     assert all(0 <= tick.at <= 1 for tick in ticks)
     assert re.match(r"\d\d [A-Z][a-z]{2}", ticks[0].label)  # the day, of the first at least

@@ -13,18 +13,18 @@ from delayq.cli import main
 from pyspark.sql import DataFrame, SparkSession
 
 from delayq.errors import DataLost, LakeMismatch, PipelineError
-from delayq.lake.files import write_bytes
+from delayq.lake.object_store import write_bytes
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import GrowingTable
-from delayq.spark.archiving.losses import Loss
-from delayq.spark.archiving.queries import Growing
+from delayq.spark.archiving.append_table import AppendTable
+from delayq.spark.archiving.gaps import Loss
+from delayq.spark.archiving.streaming import AppendQuery
 from delayq.spark.jobs import report as job
 from delayq.spark.jobs.archive import archive
 from delayq.spark.jobs.report import KEY, SCHEMA, TABLE, follow, report
+from delayq.spark.redis_options import RedisOptions
 from delayq.spark.reporting import counts
 from delayq.spark.reporting.figures import Figures
-from delayq.spark.reporting.tallying import Tally
-from delayq.spark.server import Server
+from delayq.spark.reporting.incremental_counts import IncrementalCounts
 from tests.harness.ledgers import append
 from tests.harness.servers import RedisServer
 from tests.harness.spark.killing import Killing
@@ -57,29 +57,29 @@ STORY = [
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> GrowingTable:
-    return GrowingTable(str(tmp_path), TABLE, "jobs", "minute", SCHEMA, KEY)
+def table(tmp_path: Path) -> AppendTable:
+    return AppendTable(str(tmp_path), TABLE, "jobs", "minute", SCHEMA, KEY)
 
 
-def count(spark: SparkSession, table: GrowingTable, number: int, events: list[dict[str, Any]]) -> None:
+def count(spark: SparkSession, table: AppendTable, number: int, events: list[dict[str, Any]]) -> None:
     """Count a batch, by a process that has not counted any before."""
-    Growing(table, make=Tally(table))(frame(spark, events), number)
+    AppendQuery(table, make=IncrementalCounts(table))(frame(spark, events), number)
 
 
-def counted(spark: SparkSession, table: GrowingTable) -> DataFrame:
+def counted(spark: SparkSession, table: AppendTable) -> DataFrame:
     """Return the counts of the minutes that are over."""
     path = f"{table.path}/counts"
     return spark.read.schema(counts.COLUMNS).option("basePath", path).parquet(path)
 
 
-def waiting_for(table: GrowingTable, number: int) -> list[str]:
+def waiting_for(table: AppendTable, number: int) -> list[str]:
     """Return the messages whose deliveries had not ended when a batch did."""
     ids: list[str] = pq.read_table(f"{table.work}/tally/{number}/open.parquet")["id"].to_pylist()
     return sorted(ids)
 
 
 def test_batches_have_the_figures_of_the_whole_also_when_one_is_killed_and_done_again(
-    spark: SparkSession, table: GrowingTable
+    spark: SparkSession, table: AppendTable
 ):
     for number, events in enumerate(STORY):
         if number == 2:
@@ -95,7 +95,7 @@ def test_batches_have_the_figures_of_the_whole_also_when_one_is_killed_and_done_
 
 
 def test_end_of_a_delivery_that_comes_after_its_id_was_delivered_on_another_shard_has_its_time(
-    spark: SparkSession, table: GrowingTable
+    spark: SparkSession, table: AppendTable
 ):
     """The shards are not looked at in one moment: what a batch has of the second may be newer."""
     batches = [
@@ -111,7 +111,7 @@ def test_end_of_a_delivery_that_comes_after_its_id_was_delivered_on_another_shar
     assert took == {"delivered": None, "acked": 0.5, "nacked": 4.0}
 
 
-def test_delivery_is_waited_for_during_a_week(spark: SparkSession, table: GrowingTable):
+def test_delivery_is_waited_for_during_a_week(spark: SparkSession, table: AppendTable):
     count(spark, table, 0, [event("delivered", 0, "a", attempt=1), event("delivered", 120, "b", attempt=1)])
     count(spark, table, 1, [event("sent", WEEK + 71, "c")])
     assert waiting_for(table, 1) == ["b"]
@@ -121,8 +121,8 @@ def test_delivery_is_waited_for_during_a_week(spark: SparkSession, table: Growin
     assert sorted(told, key=str) == [(1, WEEK + 72 - 120.0), (1, None)]
 
 
-def test_batch_without_what_the_one_before_has_left_is_refused(spark: SparkSession, table: GrowingTable):
-    growing = Growing(table, make=Tally(table))
+def test_batch_without_what_the_one_before_has_left_is_refused(spark: SparkSession, table: AppendTable):
+    growing = AppendQuery(table, make=IncrementalCounts(table))
     with pytest.raises(PipelineError):
         growing(frame(spark, STORY[1]), 1)
     assert isinstance(growing.error, LakeMismatch)
@@ -130,9 +130,9 @@ def test_batch_without_what_the_one_before_has_left_is_refused(spark: SparkSessi
 
 
 def test_folder_that_a_version_without_tallies_has_followed_is_refused_before_anything_runs(
-    spark: SparkSession, table: GrowingTable, redis_server: RedisServer
+    spark: SparkSession, table: AppendTable, redis_server: RedisServer
 ):
-    server = Server(redis_server.url)
+    server = RedisOptions(redis_server.url)
     with server.queue("jobs") as queue:
         queue.configure(events=True)
     write_bytes(f"{table.checkpoint}/commits/0", b"v1\n{}")
@@ -146,7 +146,7 @@ def test_folder_of_a_report_that_follows_is_refused_to_an_archive_which_would_la
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
     monkeypatch.setattr(job, "save", lambda *_: None)
-    server, path = Server(redis_server.url), str(tmp_path)
+    server, path = RedisOptions(redis_server.url), str(tmp_path)
     with server.queue("jobs") as queue:
         queue.configure(events=True)
         append(redis_client, "m", "sent", AT)
@@ -160,7 +160,7 @@ def test_what_was_dropped_before_it_was_counted_is_an_error_until_it_is_skipped_
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
     monkeypatch.setattr(job, "save", lambda *_: None)  # which takes longest, and is none of its business
-    server, path = Server(redis_server.url), str(tmp_path)
+    server, path = RedisOptions(redis_server.url), str(tmp_path)
     with server.queue("jobs") as queue:
         queue.configure(events=True)
         added = [append(redis_client, f"m{i}", "sent", AT) for i in range(8)]

@@ -21,7 +21,7 @@ from delayq.errors import InvalidInput, RowRefused
 from delayq.spark.jobs.preview import preview
 from delayq.spark.jobs.schedule import schedule
 from delayq.spark.jobs.tables import read_table
-from delayq.spark.server import Server
+from delayq.spark.redis_options import RedisOptions
 from delayq.spark.writing.sink import Summary
 from tests.harness.servers import RedisServer
 from tests.harness.spark.kept import assert_whole
@@ -32,8 +32,8 @@ MAP = {"payload": "struct(to, n)", "due_at": "timestamp_seconds(t)", "id": "conc
 
 
 @pytest.fixture
-def server(redis_server: RedisServer) -> Server:
-    return Server(redis_server.url)
+def server(redis_server: RedisServer) -> RedisOptions:
+    return RedisOptions(redis_server.url)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def people(count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("kind", "options"), [("parquet", {}), ("csv", {"inferSchema": "true"}), ("jsonl", {})])
 def test_rows_of_a_file_are_sent_as_they_are_mapped(
-    spark: SparkSession, server: Server, queue: Queue, tmp_path: Path, kind: str, options: dict[str, str]
+    spark: SparkSession, server: RedisOptions, queue: Queue, tmp_path: Path, kind: str, options: dict[str, str]
 ):
     path = write(tmp_path, kind, people(3))
     assert schedule(spark, path, server, "emails", MAP, options=options) == Summary(sent=3)
@@ -71,7 +71,7 @@ def test_rows_of_a_file_are_sent_as_they_are_mapped(
     assert_whole(queue)
 
 
-def test_table_of_the_session_and_a_dataframe_are_sent(spark: SparkSession, server: Server, queue: Queue):
+def test_table_of_the_session_and_a_dataframe_are_sent(spark: SparkSession, server: RedisOptions, queue: Queue):
     table = spark.sql("SELECT 'x' AS payload, 'a' AS id, map('h', '1') AS headers, 5 AS max_retries")
     table.createOrReplaceTempView("greetings")
     assert schedule(spark, "greetings", server, "emails", table_format="table", delay=60).sent == 1
@@ -81,14 +81,14 @@ def test_table_of_the_session_and_a_dataframe_are_sent(spark: SparkSession, serv
     assert schedule(spark, table, server, "emails", {"payload": "'y'", "delay": "0.5"}).sent == 1
 
 
-def test_named_run_sends_rows_without_ids_once(spark: SparkSession, server: Server, queue: Queue, tmp_path: Path):
+def test_named_run_sends_rows_without_ids_once(spark: SparkSession, server: RedisOptions, queue: Queue, tmp_path: Path):
     path = write(tmp_path, "jsonl", [{"payload": "same"}] * 20)
     sends = [schedule(spark, path, server, "emails", delay=3600, run=run) for run in ("march", "march", "april")]
     assert sends == [Summary(sent=20), Summary(existing=20), Summary(sent=20)]
     assert queue.stats().pending == 40
 
 
-def test_rows_that_cannot_be_sent_are_put_aside(spark: SparkSession, server: Server, tmp_path: Path):
+def test_rows_that_cannot_be_sent_are_put_aside(spark: SparkSession, server: RedisOptions, tmp_path: Path):
     path = write(tmp_path, "jsonl", [*people(4), {"to": "nobody", "n": 9, "t": None}, {"to": "x", "n": None, "t": T}])
     rejects = str(tmp_path / "rejects")
     columns = MAP | {"id": "coalesce(concat('row-', n), '')"}
@@ -101,7 +101,7 @@ def test_rows_that_cannot_be_sent_are_put_aside(spark: SparkSession, server: Ser
 
 
 def test_preview_counts_and_changes_nothing(
-    spark: SparkSession, server: Server, redis_client: redis.Redis, tmp_path: Path
+    spark: SparkSession, server: RedisOptions, redis_client: redis.Redis, tmp_path: Path
 ):
     rows = [*people(90), *[{"to": "nobody", "n": n, "t": None} for n in range(100, 103)]]
     before = redis_client.dbsize()
@@ -113,7 +113,7 @@ def test_preview_counts_and_changes_nothing(
 
 
 @pytest.mark.parametrize("job", [schedule, preview])
-def test_table_without_rows_is_no_error(spark: SparkSession, server: Server, queue: Queue, job: Any):
+def test_table_without_rows_is_no_error(spark: SparkSession, server: RedisOptions, queue: Queue, job: Any):
     empty = spark.createDataFrame([], "payload string, due_at timestamp")
     told = job(spark, empty, server, "emails")
     assert (getattr(told, "sent", 0), getattr(told, "sendable", 0)) == (0, 0)
@@ -136,7 +136,7 @@ def test_table_without_rows_is_no_error(spark: SparkSession, server: Server, que
     ],
 )
 def test_mapping_that_makes_no_sense_is_refused_with_the_remedy(
-    spark: SparkSession, server: Server, queue: Queue, columns: dict[str, str], why: str
+    spark: SparkSession, server: RedisOptions, queue: Queue, columns: dict[str, str], why: str
 ):
     table = spark.sql("SELECT 'a' AS to, TIMESTAMP_NTZ '2030-01-01 12:00' AS at, DATE '2030-01-01' AS day, 1L AS t")
     with pytest.raises(InvalidInput, match=why):
@@ -158,7 +158,7 @@ def test_table_that_is_not_there_is_refused(spark: SparkSession, place: str, tab
         read_table(spark, place, table_format)
 
 
-def test_two_times_for_a_row_are_refused(spark: SparkSession, server: Server):
+def test_two_times_for_a_row_are_refused(spark: SparkSession, server: RedisOptions):
     table = spark.sql("SELECT 'a' AS payload, current_timestamp() AS due_at")
     with pytest.raises(InvalidInput, match="the delay 5 is given, and a column due_at"):
         schedule(spark, table, server, "emails", delay=5)

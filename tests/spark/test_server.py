@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from delayq.errors import InvalidInput
-from delayq.spark.server import Server
+from delayq.spark.redis_options import RedisOptions
 
 
 def test_task_on_another_machine_does_not_open_an_embedded_store_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     folder = tmp_path / "store"
-    server = pickle.loads(pickle.dumps(Server(f"embedded://{folder}")))
+    server = pickle.loads(pickle.dumps(RedisOptions(f"embedded://{folder}")))
     monkeypatch.setattr(platform, "node", lambda: "worker-7")
     for opened in (server.queue, server.topic):
         with pytest.raises(
@@ -27,4 +27,4 @@ def test_task_on_another_machine_does_not_open_an_embedded_store_of_its_own(
 
 
 def test_password_is_not_shown():
-    assert repr(Server("redis://:secret@localhost")) == "<Server redis://:***@localhost>"
+    assert repr(RedisOptions("redis://:secret@localhost")) == "<Server redis://:***@localhost>"

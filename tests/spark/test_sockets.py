@@ -13,7 +13,7 @@ from tests.harness.sockets import all_closed, ports_of_java
 
 def test_connection_to_java_is_not_left_open_by_a_test_but_any_other_is(spark: SparkSession):
     context: Any = spark.sparkContext
-    port = context._gateway.gateway_parameters.port  # noqa: SLF001
+    port = context._gateway.gateway_parameters.port
     assert port in ports_of_java()
     assert len(ports_of_java()) == 3  # those on which this process listens to Java, too
     with all_closed(seconds=0):

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from delayq import Outgoing, Queue, Topic
+from delayq.operations.topics.publish import NewRecord
 from delayq.spark import reading
-from delayq.topics.publishing import NewRecord
 from tests.conftest import StartServer
 from tests.harness.spark import reads
 from tests.harness.spark.kept import assert_whole
@@ -67,7 +67,7 @@ def check_writes(spark: SparkSession, url: str, folder: Path) -> list[str]:
         assert (told["sent"], told["existing"]) == (1, 60)
         assert [message.id for message in queue.receive(60)] == ["new"]
         assert_whole(queue)
-        return [scripts.keys.meta for scripts in queue.core.shards]
+        return [scripts.keys.meta for scripts in queue._context.shards]
 
 
 def test_all_nodes_of_a_cluster_are_read_and_written_once(

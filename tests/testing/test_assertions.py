@@ -209,7 +209,7 @@ def test_queue_with_a_message_in_it_is_not_empty(emails: Queue, clock: Clock, pl
 
 def test_queue_with_a_message_that_nobody_can_read_is_not_empty(emails: Queue, clock: Clock):
     emails.send("x", id="a")
-    clock.client.delete(emails.core.shards[0].keys.message("a"))
+    clock.client.delete(emails._context.shards[0].keys.message("a"))
     with pytest.raises(AssertionError, match=r"1 there:\n  a$"):
         assert_empty(emails)
 

@@ -61,7 +61,7 @@ def test_queue_that_had_another_number_of_shards_keeps_it():
     with Queue("jobs", url="redis://127.0.0.1:1/0", shards=3) as jobs, in_memory(jobs) as clock:
         for n in range(20):
             jobs.send(n)
-        assert len(jobs.core.shards) == 3
+        assert len(jobs._context.shards) == 3
         assert len(jobs.receive(20)) == 20
         assert len(clock.client.keys("*:stats")) == 3
 
@@ -72,22 +72,22 @@ def test_handler_that_a_test_registers_is_forgotten_at_its_end(emails: Queue):
     emails.handler(of_life)
     with in_memory(emails) as clock:
         emails.handler(lambda message: clock.handled.append(message.id))
-        assert emails.registered_handler is not of_life
-    assert emails.registered_handler is of_life
+        assert emails.handlers.main is not of_life
+    assert emails.handlers.main is of_life
 
 
 def test_queue_is_again_what_it_was_after_a_test_that_fails(emails: Queue):
-    before = emails.core.clock
+    before = emails._context.clock
     with pytest.raises(ZeroDivisionError), in_memory(emails):
         raise ZeroDivisionError
-    assert emails.core.clock is before
+    assert emails._context.clock is before
 
 
 def test_queues_share_one_server_and_one_clock(emails: Queue, orders: Queue, clock: Clock):
     emails.send("x")
     orders.send("y")
     assert set(clock.client.keys("*:stats")) == {b"delayq:{emails}:stats", b"delayq:{orders}:stats"}
-    assert emails.core.clock is orders.core.clock is clock
+    assert emails._context.clock is orders._context.clock is clock
 
 
 def test_each_test_begins_with_an_empty_server(emails: Queue):
@@ -178,12 +178,12 @@ def test_time_that_makes_no_sense_moves_nothing(clock: Clock, name: str):
 
 
 def test_what_cannot_be_in_memory_is_refused(emails: Queue, clock: Clock):
-    before = emails.core.clock
+    before = emails._context.clock
     with pytest.raises(InvalidInput, match="emails is in memory already"):
         clock.add(emails)
     with pytest.raises(InvalidInput, match="'emails' is no delayq"):
         clock.add("emails")  # type: ignore[arg-type]
-    assert emails.core.clock is before
+    assert emails._context.clock is before
 
 
 def test_missing_package_is_named_with_the_way_to_get_it(emails: Queue, monkeypatch: pytest.MonkeyPatch):
@@ -223,7 +223,7 @@ def test_what_is_registered_within_the_block_is_forgotten():
             queue.cron("@daily", name="within")(print)
             queue.middleware.before_send(lambda outgoing: outgoing)
             assert queue.middleware.has_sends
-            assert len(list(queue.cron_handlers)) == 2
+            assert len(list(queue.handlers.crons)) == 2
     assert not queue.middleware.has_sends
-    assert [each.name for each in queue.cron_handlers.prepared] == ["before"]
-    assert len(list(queue.cron_handlers)) == 1
+    assert [each.name for each in queue.handlers.crons.prepared] == ["before"]
+    assert len(list(queue.handlers.crons)) == 1

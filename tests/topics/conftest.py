@@ -13,7 +13,7 @@ import redis
 from redis import asyncio as async_redis
 
 from delayq import Topic, aio
-from delayq.aio.group import Group as AsyncGroup
+from delayq.aio.topic_group import Group as AsyncGroup
 from tests.conftest import emptied
 from tests.harness.kinds import give_kinds
 from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer

@@ -17,9 +17,9 @@ from structlog.testing import capture_logs
 
 from delayq import InvalidInput, Middleware, NewRecord, Record, Reject, RetryAfter, Topic, TopicConsumer, aio, backoff
 from delayq.errors import ReturnedFalse, UnknownGroup
-from delayq.group import REQUEUED
-from delayq.topics import settling
-from delayq.topics.keys import TopicKeys
+from delayq.operations.topics import settle
+from delayq.operations.topics.dead_letters import REQUEUED
+from delayq.protocol.topic_keys import TopicKeys
 from tests.harness.waiting import eventually
 from tests.topics.conftest import Awaited, Make, Now
 
@@ -337,7 +337,7 @@ def test_consumer_without_a_name_leaves_its_group(topic: Topic, consume: Consume
 def test_names_of_killed_consumers_leave_the_group_unless_somebody_has_chosen_them_or_they_hold_records(
     topic: Topic, consume: Consume, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(settling, "FORGOTTEN_MS", 0)
+    monkeypatch.setattr(settle, "FORGOTTEN_MS", 0)
     group = topic.group("billing")
     publish(topic, 30)
     kept = {"chosen", "chosen-12", "chosen-1-abcdef0", "chosen-1-abcdeg", "holds-1-abcdef"}
@@ -360,7 +360,7 @@ def test_consumer_that_was_heard_of_lately_stays_in_its_group(topic: Topic, cons
 
 def test_names_of_consumers_that_were_given_none_are_those_that_their_group_forgets(topic: Topic, consume: Consume):
     consumer = consume(topic.group("billing"), lambda _: None)
-    pattern = settling.NAMELESS.replace("%d", r"\d").replace("%x", "[0-9a-f]")
+    pattern = settle.NAMELESS.replace("%d", r"\d").replace("%x", "[0-9a-f]")
     assert re.search(pattern, consumer.name)
 
 

@@ -158,7 +158,7 @@ def test_entry_of_more_fields_than_a_script_can_pass_on_is_buried_beside_the_oth
     topic = make(shards=1)
     group = topic.group("billing", "0", max_deliveries=1)
     publish(topic, 1)
-    client.xadd(topic.core.shards[0].keys.stream, {f"f{number}": "v" for number in range(4_500)})
+    client.xadd(topic._context.shards[0].keys.stream, {f"f{number}": "v" for number in range(4_500)})
     publish(topic, 1)
     assert len(group.poll("a")) == 3
     age()
@@ -251,7 +251,7 @@ def test_consumer_is_removed_from_all_shards_whichever_of_them_know_it(make: Mak
     group.ack([record for record in held if record.shard != 2])
     with pytest.raises(HoldsRecords):
         group.remove_consumer("a")
-    for scripts in topic.core.shards:  # nothing was changed: it has left none of them
+    for scripts in topic._context.shards:  # nothing was changed: it has left none of them
         assert len(client.xinfo_consumers(scripts.keys.stream, "billing")) == 1
     assert group.remove_consumer("a", to="b") == len(group.unacked("b"))
     assert [each.name for each in group.consumers()] == ["b"]

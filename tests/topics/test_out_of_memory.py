@@ -27,7 +27,7 @@ def topic(any_server: RedisServer, any_client: redis.Redis, now: Now) -> Iterato
         group = topic.group("billing", "0")
         topic.publish_many([NewRecord(number) for number in range(6)])
         topic.publish(6, delay=1)
-        key = topic.core.shards[0].keys.stream
+        key = topic._context.shards[0].keys.stream
         for record, times in zip(group.poll("dead", 3), (5, 1, 1), strict=True):
             any_client.xclaim(key, "billing", "dead", 0, [record.id], idle=MINUTE_MS, retrycount=times, justid=True)
         any_client.config_set("maxmemory", 1)

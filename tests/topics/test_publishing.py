@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from delayq import InvalidInput, NewRecord, Topic
 from delayq.errors import DelayqError, KeyOverwritten, PayloadTooLarge, RecordOrder, ShardsMismatch
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.topics.conftest import START, Make, Now
 
 LATER = dt.datetime(2040, 1, 1, tzinfo=dt.UTC)
@@ -250,7 +250,7 @@ def test_delayed_record_stays_where_it_is_when_its_topic_was_overwritten(make: M
 def test_delayed_record_stays_where_it_is_when_its_topic_takes_no_more(make: Make, now: Now, client: redis.Redis):
     topic = make(shards=1)
     topic.publish_many([NewRecord(number, delay=1) for number in range(3)])
-    stream = topic.core.shards[0].keys.stream
+    stream = topic._context.shards[0].keys.stream
     client.xadd(stream, {"x": "y"}, id=f"{2**64 - 1}-{2**64 - 1}")  # there is no greater id
     now.later(2)
     for _ in range(3):

@@ -53,8 +53,8 @@ def grow_stale(topic: Topic) -> None:
     group = topic.group("billing", start="0")
     while records := group.poll("dead", 500):
         ids: Any = [record.id for record in records]
-        key = topic.core.shards[0].keys.stream
-        topic.connection.client.xclaim(key, "billing", "dead", 0, ids, idle=HOUR_MS, justid=True)
+        key = topic._context.shards[0].keys.stream
+        topic._executor.client.xclaim(key, "billing", "dead", 0, ids, idle=HOUR_MS, justid=True)
 
 
 def test_stale_record_is_claimed_by_exactly_one_of_two_rescuers(any_server: RedisServer):

@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from delayq import InvalidInput, NewRecord, Record, Topic
-from delayq.aio import listener as aio_listener
-from delayq.listener import Listener
-from delayq.topics import publishing, reading
+from delayq.operations.topics import publish, read
+from delayq.runtime import receive_wait_async
+from delayq.runtime.receive_wait import TopicWait
 from tests.topics.conftest import Awaited, Make
 
 
@@ -136,24 +136,24 @@ def run(topic: Any, work: Any) -> Any:
 @pytest.mark.parametrize("start", ["$", "0"])
 def test_reader_that_takes_any_number_of_shards_may_come_before_the_topic_is_made(make: Make, start: str):
     reader: Any = make(shards=None)
-    place = reading.Tail(reader.core, start)
-    run(reader, reader.connection.do(place.begin()))
-    assert run(reader, reader.connection.do(place.more())) == []
+    place = read.Tail(reader._context, start)
+    run(reader, reader._executor.execute(place.begin()))
+    assert run(reader, reader._executor.execute(place.more())) == []
     make(shards=3).publish_many([NewRecord(number) for number in range(30)])
-    assert sorted(each.payload for each in run(reader, reader.connection.do(place.more()))) == list(range(30))
-    assert run(reader, reader.connection.do(place.more())) == []
+    assert sorted(each.payload for each in run(reader, reader._executor.execute(place.more()))) == list(range(30))
+    assert run(reader, reader._executor.execute(place.more())) == []
 
 
 def test_wait_that_meets_more_shards_than_were_known_of_ends_at_once(make: Make):
     reader: Any = make(shards=None)
-    before = run(reader, reader.connection.do(publishing.append_due(reader.core))).seen
+    before = reader.execute(publish.append_due).seen
     assert len(before) == 1
     make(shards=3).publish("a")
-    kind: Any = aio_listener.Listener if isinstance(reader, Awaited) else Listener
-    waiting = kind(reader.core, reader.connection)
+    kind: Any = receive_wait_async.TopicWait if isinstance(reader, Awaited) else TopicWait
+    waiting = kind(reader._context, reader._executor)
     run(reader, waiting.wait(before, 3600))
     run(reader, waiting.close())
-    assert len(reader.core.shards) == 3
+    assert len(reader._context.shards) == 3
 
 
 def test_beginning_of_a_tail_is_checked(topic: Topic, subtests: pytest.Subtests):

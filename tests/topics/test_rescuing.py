@@ -13,7 +13,7 @@ import redis
 
 from delayq import NewRecord, Record, Topic, TopicConsumer, aio
 from delayq.errors import KeyOverwritten
-from delayq.topics import rescuing
+from delayq.operations.topics import reclaim
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -33,7 +33,7 @@ def leave_behind(topic: Topic, client: redis.Redis) -> str:
 
     These cannot be buried: another program has overwritten the key of the dead letters, which is returned.
     """
-    keys = [scripts.keys for scripts in topic.core.shards]
+    keys = [scripts.keys for scripts in topic._context.shards]
     topic.publish_many([NewRecord(number) for number in range(SHARDS * EACH)])
     records = topic.group("billing").poll("dead", 100)
     assert [record.shard for record in records].count(1) == EACH
@@ -67,7 +67,7 @@ def consumed(topic: Topic, handle: Callable[[Record], Any], is_done: Callable[[]
 
 def consumed_async(topic: Topic, handle: Callable[[Record], Any], is_done: Callable[[], bool]) -> bool:
     async def live() -> bool:
-        client: Any = topic.connection.client
+        client: Any = topic._executor.client
         url = f"unix://{client.connection_pool.connection_kwargs['path']}"
         async with aio.Topic("orders", url=url, shards=SHARDS) as mine:
             consumer = aio.TopicConsumer(await mine.group("billing", max_deliveries=5), handle, ack_timeout=1)
@@ -111,13 +111,13 @@ def test_what_others_have_left_is_found_in_a_long_list_part_by_part(any_server: 
         while more := group.poll("dead", 10_000):
             held += more
         left = [held[number] for number in (0, 7_000, 7_001, LONG - 1)]
-        key = topic.core.shards[0].keys.stream
+        key = topic._context.shards[0].keys.stream
         for record in left:
             any_client.xclaim(key, "billing", "dead", 0, [record.id], idle=MINUTE_MS, justid=True)
         places: dict[int, str] = {}
         found: list[list[int]] = []
         while not found or places:
-            done = topic.connection.do(rescuing.rescue(topic.core, "billing", "me", 30, 2, None, places))
+            done = topic.execute(reclaim.reclaim, "billing", "me", 30, 2, None, places)
             found.append([record.payload for record in done.records])
         assert found == [[0, 7_000], [7_001], [LONG - 1]]
         for record in left:

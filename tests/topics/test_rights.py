@@ -44,7 +44,7 @@ def life(root: redis.Redis, words: list[str]) -> bool:
             theirs = owner.group("billing", "0")
             owner.publish(3)
             (left,) = theirs.poll("dead")
-            stream = owner.core.shards[0].keys.stream
+            stream = owner._context.shards[0].keys.stream
             root.xclaim(stream, "billing", "dead", 0, [left.id], idle=60_000, justid=True)
             for number in (1, 2, 5):
                 owner.publish(number)

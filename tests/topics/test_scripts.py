@@ -8,41 +8,41 @@ from typing import Any
 import pytest
 import redis
 
-from delayq.calls import Call
-from delayq.topics.keys import TopicKeys
-from delayq.topics.scripts import TopicScripts
+from delayq.protocol.command import Command
+from delayq.protocol.topic_commands import TopicCommands
+from delayq.protocol.topic_keys import TopicKeys
 from tests.harness.tree import topic_scripts
 
-CALLS: dict[str, Callable[[TopicScripts], Call[Any]]] = {
+CALLS: dict[str, Callable[[TopicCommands], Command[Any]]] = {
     "publish": lambda scripts: scripts.publish([("9-0", b"{}")], 3, exact=True),
-    "postpone": lambda scripts: scripts.postpone([("b", "+5", b"{}")]),
-    "ripe": lambda scripts: scripts.ripe(),
+    "publish_later": lambda scripts: scripts.publish_later([("b", "+5", b"{}")]),
+    "due": lambda scripts: scripts.due(),
     "append": lambda scripts: scripts.append(["a"]),
-    "withdraw": lambda scripts: scripts.withdraw("a"),
+    "cancel": lambda scripts: scripts.cancel("a"),
     "poll": lambda scripts: scripts.poll("g", "c", 10),
     "ack": lambda scripts: scripts.ack("g", ["1-0"]),
-    "rescue": lambda scripts: scripts.rescue("g", "d", 0, "", 10, 1),
-    "bury": lambda scripts: scripts.bury("g", "c", "1-0", "unwanted", "error\n"),
+    "reclaim": lambda scripts: scripts.reclaim("g", "d", 0, "", 10, 1),
+    "dead_letter": lambda scripts: scripts.dead_letter("g", "c", "1-0", "unwanted", "error\n"),
     "fail": lambda scripts: scripts.fail("g", "c", "1-0", "error\n"),
-    "retake": lambda scripts: scripts.retake("g", "c", ["1-0", "4-0"], counts=True),
+    "redeliver": lambda scripts: scripts.redeliver("g", "c", ["1-0", "4-0"], counts=True),
     "hand_back": lambda scripts: scripts.hand_back("g", "c", "d", [("1-0", True), ("2-0", False)]),
-    "hold": lambda scripts: scripts.hold("g", "c", ["1-0", "2-0"]),
+    "renew": lambda scripts: scripts.renew("g", "c", ["1-0", "2-0"]),
     "unacked": lambda scripts: scripts.unacked("g", "c", 0, "", 10),
-    "hand_over": lambda scripts: scripts.hand_over("g", "c", "d"),
-    "forget": lambda scripts: scripts.forget("g", 0, "^idle$"),
+    "remove_consumer": lambda scripts: scripts.remove_consumer("g", "c", "d"),
+    "drop_idle_consumers": lambda scripts: scripts.drop_idle_consumers("g", 0, "^idle$"),
     "clear_ghosts": lambda scripts: scripts.clear_ghosts("g", ""),
     "make_group": lambda scripts: scripts.make_group("h", "0"),
     "destroy": lambda scripts: scripts.destroy("g"),
     "groups": lambda scripts: scripts.groups("g"),
-    "behind": lambda scripts: scripts.behind("1-0"),
+    "lag": lambda scripts: scripts.lag("1-0"),
     "extent": lambda scripts: scripts.extent(),
-    "revive": lambda scripts: scripts.revive("g", "d", ["1-0"]),
+    "requeue_dead": lambda scripts: scripts.requeue_dead("g", "d", ["1-0"]),
     "trim": lambda scripts: scripts.trim("MAXLEN", "=", 1),
     "trim_acked": lambda scripts: scripts.trim_acked(),
     "shrink": lambda scripts: scripts.shrink("t"),
 }
-READ_ONLY = {"ripe", "unacked", "groups", "behind", "extent"}
-CHANGES_TIMES_ONLY = {"hold"}
+READ_ONLY = {"due", "unacked", "groups", "lag", "extent"}
+CHANGES_TIMES_ONLY = {"renew"}
 
 
 def test_every_script_is_called_here():
@@ -54,7 +54,7 @@ def test_script_does_its_work_with_the_keys_that_it_declares(any_client: redis.R
     keys = TopicKeys.of_topic("delayq", "t")
     given(any_client, keys)
     before = stored(any_client, keys)
-    call = CALLS[name](TopicScripts(keys))
+    call = CALLS[name](TopicCommands(keys))
     count = int(call.args[0])
     any_client.acl_setuser("narrow", enabled=True, nopass=True, categories=["+@all"], keys=call.args[1 : 1 + count])  # type: ignore[arg-type]
     kwargs = any_client.connection_pool.connection_kwargs | {"username": "narrow", "password": "x"}

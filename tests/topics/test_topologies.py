@@ -109,7 +109,7 @@ def test_consumer_goes_on_with_the_replica_that_takes_over(start_server: StartSe
         consumer.start()
         topic.publish_many([NewRecord(number) for number in range(COUNT)])
         topic.publish(COUNT, delay=2)
-        client: Any = topic.connection.client
+        client: Any = topic._executor.client
         assert client.wait(1, 20_000) == 1  # else the replica would not have them
         watched.give_up_after(500)  # before, a machine that pauses must not be taken for a master that is gone
         watched.master.kill()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from delayq import InvalidInput, NewRecord, Topic
-from delayq.topics.positions import order
+from delayq.model.positions import order
 from tests.topics.conftest import Make
 
 

@@ -87,7 +87,7 @@ def test_confirmation_tells_the_count_and_changes_nothing(enter: Enter, stocked:
 
 
 def test_count_of_many_ends_after_a_moment_and_says_so(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("delayq.web.deeds.COUNT_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.web.actions.COUNT_SECONDS", 0.0)
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(300)])
     client = enter()
     asked = {"act": "cancel", "all": "1", "state": "pending", "payload": "99"}

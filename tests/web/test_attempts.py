@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from delayq.web import Dashboard, Token, attempts
-from delayq.web.attempts import MOST, SECONDS, Attempts, place_of
+from delayq.web import Dashboard, Token, login_throttle
+from delayq.web.login_throttle import MOST, SECONDS, Attempts, place_of
 from tests.web.conftest import Enter, log_in
 
 TOKEN = "a token that is long enough"
@@ -54,7 +54,7 @@ def test_address_that_has_guessed_too_often_waits_until_the_first_guess_is_a_min
 def test_addresses_that_are_remembered_are_bounded_and_who_goes_on_guessing_is_not_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(attempts, "MOST_ADDRESSES", 10)
+    monkeypatch.setattr(login_throttle, "MOST_ADDRESSES", 10)
     guesses = Attempts(lambda: 0.0)
     for stranger in range(100):
         guesses.begin(f"198.51.100.{stranger}")

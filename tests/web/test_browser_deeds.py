@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Request, expect
 
 from delayq import Outgoing, Queue, Topic
-from delayq.web.deeds import KINDS
+from delayq.web.actions import KINDS
 from tests.harness.servers import RedisServer
 from tests.web.conftest import Screen, Serve
 from tests.web.test_actions import bury
@@ -214,7 +214,7 @@ def claim_what_another_holds(page: Page, queue: Queue) -> None:
     page.get_by_label("What was handed out").fill("0s")
     press(page, "Claim up to 100")
     told(page, "1 record is second’s now")
-    with Topic("orders", redis=queue.connection.client) as topic:
+    with Topic("orders", redis=queue._executor.client) as topic:
         assert [each.consumer for each in topic.group("billing").unacked()] == ["second"]
 
 

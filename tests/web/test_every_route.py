@@ -58,7 +58,7 @@ def quoted_path(path: str) -> str:
 
 def snapshot(queue: Queue) -> dict[bytes, bytes | None]:
     """Return all that the server holds, but for who consumes."""
-    client = queue.connection.client
+    client = queue._executor.client
     return {key: client.dump(key) for key in client.scan_iter()}
 
 

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delayq.web import Token, Users, app, passwords, user_line
-from delayq.web.logins import KNOWN_SECONDS
+from delayq.web.auth import KNOWN_SECONDS
 from tests.harness.servers import RedisServer
 from tests.harness.web.following import holds
 from tests.web.conftest import OWN, Client, Enter, log_in, token_on

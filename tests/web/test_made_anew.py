@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue
-from delayq.operations import core
+from delayq.operations import queue_context
 from tests.harness.servers import RedisServer
 from tests.web.conftest import Enter
 
@@ -16,7 +16,7 @@ def test_queue_made_anew_with_other_shards_is_counted_whole(
     enter: Enter, redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch,
     before: int, after: int,
 ):  # fmt: skip
-    monkeypatch.setattr(core, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(queue_context, "LOOK_SECONDS", 0.0)
     with Queue("emails", url=redis_server.url, shards=before) as queue:
         queue.send_many([Outgoing(n, delay=60, id=f"old-{n}") for n in range(40)])
     client = enter(interval=0)

@@ -10,12 +10,12 @@ import pytest
 import redis
 
 from delayq import Queue, aio
-from delayq.stats import QueueStats
-from delayq.web import rounds, watching
-from delayq.web.listing import PAGE, Listing, One, View
-from delayq.web.seeing import Eye, Seen
+from delayq.model.queue_stats import QueueStats
+from delayq.web import health_sweep, poller
+from delayq.web.poller import Watch
+from delayq.web.queue_list import PAGE, Listing, One, View
 from delayq.web.servers import Names, Server
-from delayq.web.watching import Watch
+from delayq.web.snapshot import Eye, Seen
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 from tests.harness.web.following import holds
@@ -75,7 +75,7 @@ def test_queues_are_found_by_a_part_of_their_names_in_capitals_or_not(enter: Ent
 
 @pytest.mark.usefixtures("many")
 def test_page_reads_its_own_queues_only(enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rounds.Round, "ask", lambda _: None)
+    monkeypatch.setattr(health_sweep.Round, "ask", lambda _: None)
     client, read = enter(), set[str]()
     look_at = Watch.look_at
 
@@ -109,7 +109,7 @@ def test_queue_in_trouble_is_told_of_on_each_page_and_listed_alone(enter: Enter,
 def test_first_page_of_queues_in_trouble_waits_until_a_few_were_looked_at(
     enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(watching, "ROUND_WAIT", 60.0)
+    monkeypatch.setattr(poller, "ROUND_WAIT", 60.0)
     for name in NAMES[:3]:
         trouble(redis_client, name)
     assert rows(enter().get("/?trouble=1").text) == NAMES[:3]
@@ -123,7 +123,7 @@ def test_queues_of_the_page_that_is_open_are_live(
     redis_client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(rounds, "ROUND_SECONDS", 0.1)
+    monkeypatch.setattr(health_sweep, "ROUND_SECONDS", 0.1)
     url = serve()
     page = follow(f"{url}/main/live?start={NAMES[100]}")
     assert page.has_seen(NAMES[119])
@@ -190,7 +190,7 @@ def test_link_asks_for_no_more_rows_than_a_page_has(asked: str, taken: int):
 def test_history_is_remembered_of_so_many_queues_only(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(watching, "MOST_EYES", 5)
+    monkeypatch.setattr(poller, "MOST_EYES", 5)
     for name in NAMES[:9]:
         Queue(name, redis=redis_client).send("hello", delay=60)
 
@@ -200,7 +200,7 @@ def test_history_is_remembered_of_so_many_queues_only(
         made.append(queue.name)
         return Eye(queue)
 
-    monkeypatch.setattr(watching, "Eye", eye)
+    monkeypatch.setattr(poller, "Eye", eye)
 
     async def look() -> None:
         server = Server("main", redis_server.url, "delayq")
@@ -278,7 +278,7 @@ def test_search_that_fails_is_told_and_made_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_round_rests_most_of_the_time_and_knows_no_queue_that_is_gone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rounds, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(health_sweep, "ROUND_SECONDS", 0.0)
     names, rested = NAMES[:40], list[float]()
     sleep = asyncio.sleep
 
@@ -297,11 +297,11 @@ def test_round_rests_most_of_the_time_and_knows_no_queue_that_is_gone(monkeypatc
             rested.extend([seconds] if seconds else [])
             await sleep(0)
 
-        round_ = rounds.Round(known, glance, answer)
+        round_ = health_sweep.Round(known, glance, answer)
         monkeypatch.setattr(asyncio, "sleep", resting)
         round_.ask()
         await holds(lambda: round_.looked_at == len(names))
-        assert min(rested) >= rounds.LEAST_REST * 0.001  # after each few that took a millisecond
+        assert min(rested) >= health_sweep.LEAST_REST * 0.001  # after each few that took a millisecond
         del names[3:]
         await holds(lambda: round_.looked_at == len(names))
         assert round_.troubled == dict.fromkeys(names, ("unreadable",))

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue
-from delayq.keys import QueueKeys
+from delayq.protocol.queue_keys import QueueKeys
 from tests.web.conftest import Enter
 
 MESSAGES = "/main/queues/emails/messages"

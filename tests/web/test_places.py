@@ -53,7 +53,7 @@ def test_group_of_dead_letters_is_brought_back(enter: Enter, queue: Queue):
 def test_only_so_many_dead_letters_are_grouped_and_the_rest_is_said(
     enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.web.pages.dead.MOST", 2)
+    monkeypatch.setattr("delayq.web.pages.dead_letters.MOST", 2)
     bury(queue, "a", "b", "c")
     assert "Grouped are the last 2 of 3" in words(enter().get(f"{QUEUE}/dead").text)
 
@@ -108,7 +108,7 @@ def test_schedule_that_is_gone_is_told(enter: Enter, queue: Queue):
 
 
 def test_consumers_tell_where_they_run_and_what_they_hold(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("delayq.operations.appearing.SECONDS", 0.05)
+    monkeypatch.setattr("delayq.operations.presence.SECONDS", 0.05)
     queue.send("x", id="held/1")
     go = threading.Event()
     consumer = Consumer(queue, lambda _: go.wait(120), concurrency=3)
@@ -194,14 +194,14 @@ def test_server_tells_of_itself_and_of_what_endangers_its_queues(enter: Enter, q
     queue.pause()
     told = words(enter().get("/main/server").text)
     assert "the server keeps nothing on disk" in told
-    assert f"version {queue.connection.client.info()['redis_version']} memory" in told
+    assert f"version {queue._executor.client.info()['redis_version']} memory" in told
     assert "when it is full noeviction" in told
     assert "clock as this machine’s, as far as can be told" in told
 
 
 @pytest.mark.parametrize(("ahead", "told"), [(3600, "ahead of"), (-3600, "behind")])
 def test_server_whose_clock_is_another_says_so(enter: Enter, monkeypatch: pytest.MonkeyPatch, ahead: int, told: str):
-    monkeypatch.setattr("delayq.operations.servers.time", SimpleNamespace(time=lambda: time.time() - ahead))
+    monkeypatch.setattr("delayq.operations.doctor.server.time", SimpleNamespace(time=lambda: time.time() - ahead))
     assert f"{told} this machine’s, or more" in words(enter().get("/main/server").text)
 
 
@@ -210,7 +210,7 @@ def test_doctor_looks_at_a_queue_and_tells_what_it_finds(enter: Enter, queue: Qu
     client = enter()
     healthy = send(client, f"{QUEUE}/examine", once="1")
     assert "Examine queue emails" in finished(client, healthy.headers["location"])
-    queue.connection.client.delete("delayq:{emails}:msg:m")
+    queue._executor.client.delete("delayq:{emails}:msg:m")
     found = finished(client, send(client, f"{QUEUE}/examine", once="2").headers["location"])
     assert "error: message m is in pending, but its payload is gone" in found
 

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from delayq import Queue
-from delayq.web import Token, Users, acting, user_line
+from delayq.web import Token, Users, audit, user_line
 from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter, act, log_in, token_on
 from tests.web.test_actions import finished
@@ -171,8 +171,8 @@ def test_what_was_asked_for_is_cut_in_a_line(client: Client, lines: list[Any]):
     finished(client, task.headers["location"])
     assert len(lines) == 2
     for line in lines:
-        assert all(len(text) <= acting.MOST for value in line.values() for text in value)
-        assert max(len(str(value)) for value in line.values()) <= acting.MOST + len("['']")
+        assert all(len(text) <= audit.MOST for value in line.values() for text in value)
+        assert max(len(str(value)) for value in line.values()) <= audit.MOST + len("['']")
 
 
 def test_bytes_that_are_no_text_are_told_as_such(client: Client, lines: list[Any]):

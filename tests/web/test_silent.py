@@ -13,11 +13,11 @@ import redis
 
 from delayq import Queue
 from delayq.errors import ServerError
-from delayq.web import rounds
-from delayq.web.listing import View
-from delayq.web.seeing import Seen, glance
+from delayq.web import health_sweep
+from delayq.web.poller import Watch
+from delayq.web.queue_list import View
 from delayq.web.servers import Server
-from delayq.web.watching import Watch
+from delayq.web.snapshot import Seen, glance
 from tests.harness.servers import RedisServer
 from tests.harness.web.following import holds
 from tests.web.conftest import Enter
@@ -65,13 +65,13 @@ async def first_sight(watch: Watch) -> None:
 def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rounds, "ROUND_SECONDS", 36_000.0)  # there is no second round
-    monkeypatch.setattr(rounds, "AGAIN_SECONDS", 0.0, raising=False)
+    monkeypatch.setattr(health_sweep, "ROUND_SECONDS", 36_000.0)  # there is no second round
+    monkeypatch.setattr(health_sweep, "AGAIN_SECONDS", 0.0, raising=False)
     unread = list[str]()
 
     async def look(watch: Watch) -> None:
         async def noted(name: str) -> Seen:
-            if round_.looked_at >= 2 * rounds.AT_ONCE and not unread:
+            if round_.looked_at >= 2 * health_sweep.AT_ONCE and not unread:
                 silenced(signal.SIGSTOP)
             seen = await watch.safely(name, glance)
             if seen.error:
@@ -79,7 +79,7 @@ def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
                 silenced(signal.SIGCONT)
             return seen
 
-        round_ = rounds.Round(watch.server.queue_names, noted, watch.server.answer)
+        round_ = health_sweep.Round(watch.server.queue_names, noted, watch.server.answer)
         round_.ask()
         await holds(lambda: round_.looked_at == len(NAMES))
         assert round_.troubled == {}
@@ -93,7 +93,7 @@ def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
 def test_page_of_a_server_that_is_silent_blames_no_queue(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rounds.Round, "ask", lambda _: None)
+    monkeypatch.setattr(health_sweep.Round, "ask", lambda _: None)
 
     async def look(watch: Watch) -> None:
         await first_sight(watch)
@@ -113,7 +113,7 @@ def test_page_of_a_server_that_is_silent_blames_no_queue(
 def test_page_of_a_server_that_is_silent_waits_for_a_few_queues_and_not_for_all(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(rounds.Round, "ask", lambda _: None)
+    monkeypatch.setattr(health_sweep.Round, "ask", lambda _: None)
     asked = list[str]()
 
     async def look(watch: Watch) -> None:
@@ -129,7 +129,7 @@ def test_page_of_a_server_that_is_silent_waits_for_a_few_queues_and_not_for_all(
         assert (await watch.now(View())).error
 
     watched(own_server, look)
-    assert asked == NAMES[: rounds.AT_ONCE]
+    assert asked == NAMES[: health_sweep.AT_ONCE]
 
 
 @pytest.mark.full
@@ -157,7 +157,7 @@ def test_server_that_falls_silent_between_two_looks_at_a_queue_is_not_mistaken_f
 
         await watch.safely(NAMES[0], glance)
         with pytest.raises(ServerError):
-            await rounds.in_earnest(NAMES[:1], noted, answer)
+            await health_sweep.in_earnest(NAMES[:1], noted, answer)
 
     watched(own_server, look)
     assert looks == NAMES[:1] * 2
@@ -182,7 +182,7 @@ def test_queue_in_trouble_that_is_told_by_its_name_is_looked_at_with_the_page(
         Queue(name, redis=redis_client).send("hello", delay=86_400)
     troubled = Queue(NAMES[57], redis=redis_client)
     troubled.send("late", at=LONG_AGO, id="late")
-    monkeypatch.setattr(rounds.Round, "ask", lambda _: None)
+    monkeypatch.setattr(health_sweep.Round, "ask", lambda _: None)
     client = enter(interval=0)
     client.get(f"/main/queues?start={NAMES[50]}")
     assert f"1 of 60 queues in trouble: {NAMES[57]} (no consumer, late)" in text_of(client.get("/").text)

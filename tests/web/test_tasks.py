@@ -8,7 +8,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from delayq.errors import ServerUnreachable
-from delayq.web.tasks import MOST_KEPT, MOST_RUNNING, Task, Tasks
+from delayq.web.background_tasks import MOST_KEPT, MOST_RUNNING, Task, Tasks
 
 HOUR = 3600.0
 

@@ -22,7 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Not those of the house, which read the checkout; nor those that only take long, or are marked `full`: what a wheel may
 # lack is files, and the others miss them.
-SUITES = ["tests/wheel/installed.py", "tests/unit", "tests/lua", "tests/cli", "tests/testing"]
+SUITES = [
+    "tests/wheel/installed.py",
+    *("tests/" + room for room in ("model", "protocol", "lua", "cli", "testing")),
+]
 
 
 def main(arguments: list[str]) -> int:

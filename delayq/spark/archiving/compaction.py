@@ -25,10 +25,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from delayq.errors import LakeMismatch
-from delayq.lake.files import LEVEL, place, write_bytes, write_json
+from delayq.lake.object_store import LEVEL, place, write_bytes, write_json
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import GrowingTable, batch_of
-from delayq.spark.archiving.locks import alone
+from delayq.spark.archiving.append_table import AppendTable, batch_of
+from delayq.spark.archiving.locks import exclusive_lock
 
 TARGET_BYTES = 64 * 1024 * 1024
 """A file of this size is large enough: a million entries, which Spark reads in a second."""
@@ -65,7 +65,7 @@ class Merge(msgspec.Struct, frozen=True):
         return self.into.rpartition("/")[2]
 
 
-def compact(table: GrowingTable, before: dt.date | None = None, target: int = TARGET_BYTES) -> Compacted:
+def compact(table: AppendTable, before: dt.date | None = None, target: int = TARGET_BYTES) -> Compacted:
     """Merge the small files of each day of a table.
 
     Args:
@@ -86,7 +86,7 @@ def compact(table: GrowingTable, before: dt.date | None = None, target: int = TA
     return done
 
 
-def mend(table: GrowingTable) -> None:
+def recover(table: AppendTable) -> None:
     """Bring what a killed compaction has left to its end; one that runs sees to that itself."""
     if not folders.names(_intents(table)):
         return
@@ -97,19 +97,19 @@ def mend(table: GrowingTable) -> None:
         return
 
 
-def _alone(table: GrowingTable) -> AbstractContextManager[None]:
-    return alone(f"{table.work}/compacting.lock", f"compacting {table.folder}")
+def _alone(table: AppendTable) -> AbstractContextManager[None]:
+    return exclusive_lock(f"{table.work}/compacting.lock", f"compacting {table.folder}")
 
 
-def _intents(table: GrowingTable) -> str:
+def _intents(table: AppendTable) -> str:
     return f"{table.work}/intents"
 
 
-def _merged(table: GrowingTable) -> str:
+def _merged(table: AppendTable) -> str:
     return f"{table.work}/merged"
 
 
-def _plan(table: GrowingTable, day: str, target: int) -> Iterator[Merge]:
+def _plan(table: AppendTable, day: str, target: int) -> Iterator[Merge]:
     sizes = folders.files(table.folder)
     # The last batch may not be known to Spark as done: it may be done again, and has to be found then.
     last = max(map(batch_of, sizes), default=0)
@@ -131,7 +131,7 @@ def _grouped(date: str, names: list[str], sizes: dict[str, int], target: int) ->
         group = [] if name is None else [name]
 
 
-def _merge(table: GrowingTable, merge: Merge) -> int:
+def _merge(table: AppendTable, merge: Merge) -> int:
     data, rows = _read(table, merge.files)
     write_bytes(f"{_merged(table)}/{merge.name}", data)
     write_json(f"{_intents(table)}/{merge.name}.json", merge)
@@ -139,7 +139,7 @@ def _merge(table: GrowingTable, merge: Merge) -> int:
     return rows
 
 
-def _read(table: GrowingTable, files: list[str]) -> tuple[pa.Buffer, int]:
+def _read(table: AppendTable, files: list[str]) -> tuple[pa.Buffer, int]:
     """Return files as one."""
     system, inner = place(table.folder)
     found = ds.dataset([f"{inner}/{name}" for name in files], table.schema, "parquet", system)
@@ -151,13 +151,13 @@ def _read(table: GrowingTable, files: list[str]) -> tuple[pa.Buffer, int]:
     return sink.getvalue(), rows
 
 
-def _finish_all(table: GrowingTable) -> None:
+def _finish_all(table: AppendTable) -> None:
     """Bring each merge that was decided on to its end."""
     for name in folders.names(_intents(table)):
         _finish(table, msgspec.json.decode(folders.read(f"{_intents(table)}/{name}"), type=Merge))
 
 
-def _finish(table: GrowingTable, merge: Merge) -> None:
+def _finish(table: AppendTable, merge: Merge) -> None:
     """Do what is left of a merge: each step may have been done before.
 
     Raises:

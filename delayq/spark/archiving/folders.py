@@ -1,6 +1,6 @@
 """Folders of a lake: which files are in them, and how these move and go.
 
-Paths are those of `delayq.lake.files`. On a disk of this machine, what has returned outlives a loss of power.
+Paths are those of `delayq.lake.object_store`. On a disk of this machine, what has returned outlives a loss of power.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from delayq.lake.files import place, uri, whole
+from delayq.lake.object_store import place, uri, whole
 
 _JAVAS = {"s3": "s3a", "gcs": "gs"}  # schemes that pyarrow has another name for
 

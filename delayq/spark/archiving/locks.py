@@ -10,11 +10,11 @@ from pathlib import Path
 from pyarrow import fs
 
 from delayq.errors import LakeMismatch
-from delayq.lake.files import place
+from delayq.lake.object_store import place
 
 
 @contextmanager
-def alone(path: str, what: str) -> Iterator[None]:
+def exclusive_lock(path: str, what: str) -> Iterator[None]:
     """Hold a lock while the block runs; it ends with the process, also when that is killed.
 
     Stores of objects have no locks: there, whoever starts the jobs sees to it that no two of them do the same.

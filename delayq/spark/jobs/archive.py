@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delayq.errors import InvalidInput
 from delayq.log import log
-from delayq.names import check_queue_name
+from delayq.model.validation import check_queue_name
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.compaction import mend
-from delayq.spark.archiving.growing import GrowingTable, queues_of
-from delayq.spark.archiving.locks import alone
-from delayq.spark.archiving.losses import Loss, TellLoss, in_table, noting, with_remedy
-from delayq.spark.archiving.queries import Growing, Tell, ignore, run
-from delayq.spark.server import Server
+from delayq.spark.archiving.append_table import AppendTable, queues_of
+from delayq.spark.archiving.compaction import recover
+from delayq.spark.archiving.gaps import Loss, OnLoss, in_table, noting_losses, with_remedy
+from delayq.spark.archiving.locks import exclusive_lock
+from delayq.spark.archiving.streaming import AppendQuery, OnBatch, ignore, run
+from delayq.spark.redis_options import RedisOptions
 
 TABLE = "events"
 MOST = 500_000
@@ -56,7 +56,7 @@ def warn(loss: Loss) -> None:
 
 def archive(
     spark: SparkSession,
-    server: Server,
+    server: RedisOptions,
     queues: Sequence[str],
     path: str,
     *,
@@ -64,9 +64,9 @@ def archive(
     follow: bool = False,
     every: float = EVERY,
     stop: threading.Event | None = None,
-    tell: Tell = ignore,
+    tell: OnBatch = ignore,
     skip_lost: bool = False,
-    tell_loss: TellLoss = warn,
+    tell_loss: OnLoss = warn,
 ) -> DataFrame:
     """Add what is new in the ledgers of queues to their archive; each entry is in it once, for whoever reads it.
 
@@ -101,22 +101,24 @@ def archive(
         check_ledger(server, table.queue)
     with ExitStack() as locks:
         for table in tables:
-            locks.enter_context(alone(f"{table.work}/archiving.lock", f"archiving queue {table.queue} to {path}"))
-            mend(table)
+            locks.enter_context(
+                exclusive_lock(f"{table.work}/archiving.lock", f"archiving queue {table.queue} to {path}")
+            )
+            recover(table)
         # Those that follow go on side by side. Else one after the other: each has a whole batch in memory.
         for group in [tables] if follow else [[table] for table in tables]:
             if stop.is_set():
                 break
             telling = [
-                noting(server, table, partial(in_table, table), tell, tell_loss) if skip_lost else tell
+                noting_losses(server, table, partial(in_table, table), tell, tell_loss) if skip_lost else tell
                 for table in group
             ]
-            growing = [Growing(table, each) for table, each in zip(group, telling, strict=True)]
+            appending = [AppendQuery(table, each) for table, each in zip(group, telling, strict=True)]
             frames = [_reading(spark, server, table.queue, most, fails=not skip_lost) for table in group]
             with with_remedy(path, "archived"):
                 run(
-                    [each.start(read.writeStream, **trigger) for each, read in zip(growing, frames, strict=True)],
-                    growing,
+                    [each.start(read.writeStream, **trigger) for each, read in zip(appending, frames, strict=True)],
+                    appending,
                     stop,
                 )
     return events(spark, path, [table.queue for table in tables])
@@ -130,7 +132,7 @@ def events(spark: SparkSession, path: str, queues: Sequence[str] | None = None) 
     if not folders.names(f"{path}/{TABLE}"):
         return spark.createDataFrame([], COLUMNS)
     for table in tables_of(path):
-        mend(table)
+        recover(table)
     folder = folders.for_spark(f"{path}/{TABLE}")
     frame = (
         spark.read.schema(COLUMNS)
@@ -141,23 +143,23 @@ def events(spark: SparkSession, path: str, queues: Sequence[str] | None = None) 
     return frame if queues is None else frame.where(frame.queue.isin(*queues))
 
 
-def table_of(path: str, queue: str) -> GrowingTable:
+def table_of(path: str, queue: str) -> AppendTable:
     """Return the part of an archive that is a queue's."""
-    return GrowingTable(path.rstrip("/"), TABLE, check_queue_name(queue), "at", SCHEMA, KEY)
+    return AppendTable(path.rstrip("/"), TABLE, check_queue_name(queue), "at", SCHEMA, KEY)
 
 
-def tables_of(path: str) -> list[GrowingTable]:
+def tables_of(path: str) -> list[AppendTable]:
     """Return the parts of an archive."""
     return [table_of(path, queue) for queue in queues_of(path)]
 
 
-def check_ledger(server: Server, name: str) -> None:
+def check_ledger(server: RedisOptions, name: str) -> None:
     """Raise InvalidInput when a queue keeps no ledger, and has none from before."""
     with server.queue(name) as queue:
         if queue.configuration().events is None and not queue.events.length():
             raise InvalidInput(f"queue {name} keeps no ledger: switch it on with `delayq configure {name} --events`")
 
 
-def _reading(spark: SparkSession, server: Server, queue: str, most: int, fails: bool) -> DataFrame:
+def _reading(spark: SparkSession, server: RedisOptions, queue: str, most: int, fails: bool) -> DataFrame:
     options = server.options(events=queue, maxEntriesPerTrigger=most, failOnDataLoss=fails)
     return spark.readStream.format("delayq").options(**options).load()

@@ -16,20 +16,20 @@ from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from delayq.envelope import MAX_PAYLOAD_BYTES
 from delayq.lake import layout
-from delayq.lake.files import whole
-from delayq.lake.layout import HOUR_MS, File, Row, Run
-from delayq.lake.shelf import Shelf
-from delayq.names import check_queue_name, new_id
-from delayq.operations.core import Core, Settings
-from delayq.spark.failures import put_aside_by, translated
+from delayq.lake.layout import HOUR_MS, DeferredRow, DeferRun, File
+from delayq.lake.object_store import whole
+from delayq.lake.queue_folder import QueueFolder
+from delayq.model.envelope import MAX_PAYLOAD_BYTES
+from delayq.model.units import from_ms
+from delayq.model.validation import check_queue_name, new_id
+from delayq.operations.queue_context import QueueContext, Settings
+from delayq.spark.errors import put_aside_by, translated
 from delayq.spark.jobs.tables import read_messages
 from delayq.spark.writing.ids import Ids
-from delayq.spark.writing.rejects import Reject, forget_rejects, write_rejects
+from delayq.spark.writing.rejects import RejectedRow, forget_rejects, write_rejects
 from delayq.spark.writing.rows import Rows
-from delayq.spark.writing.sink import TaskRows
-from delayq.times import from_ms
+from delayq.spark.writing.sink import TaskEncoder
 
 FILE_ROWS = 100_000
 FILE_BYTES = 64 * 1024 * 1024  # of envelopes: a task holds as much, and a load, too
@@ -72,14 +72,14 @@ def defer(
         RowRefused: a row cannot be sent, and there is no `rejects`; the run may be repeated under its name.
     """
     run = layout.check_run(new_id() if run is None else run)
-    shelf = Shelf(lake, check_queue_name(queue))
-    begun = shelf.run(run) or Run(run, time.time_ns() // 1_000_000)
+    folder = QueueFolder(lake, check_queue_name(queue))
+    begun = folder.run(run) or DeferRun(run, time.time_ns() // 1_000_000)
     messages = read_messages(spark, table, columns, delay, table_format, options, payload_format)
-    deferring = Deferring(shelf, begun, Rows(messages.schema, payload_format), rejects, max_payload)
-    shelf.put_run(begun)
-    spark.dataSource.register(deferring.source())
-    _by_hours(messages, begun.created_ms).write.format(Deferring.FORMAT).mode("append").save()
-    return spark.createDataFrame(_written(shelf, run), COLUMNS)
+    writer = DeferWriter(folder, begun, Rows(messages.schema, payload_format), rejects, max_payload)
+    folder.put_run(begun)
+    spark.dataSource.register(writer.source())
+    _by_hours(messages, begun.created_ms).write.format(DeferWriter.FORMAT).mode("append").save()
+    return spark.createDataFrame(_written(folder, run), COLUMNS)
 
 
 def _by_hours(table: DataFrame, created_ms: int) -> DataFrame:
@@ -99,14 +99,14 @@ def _by_hours(table: DataFrame, created_ms: int) -> DataFrame:
     )
 
 
-def _written(shelf: Shelf, run: str) -> list[tuple[str, str, int]]:
-    done = shelf.run(run)
+def _written(folder: QueueFolder, run: str) -> list[tuple[str, str, int]]:
+    done = folder.run(run)
     paths = [path.split("/") for path in done.files] if done else []
     return [(hour, name, file.rows) for hour, name in paths if (file := File.read(name))]
 
 
 @dataclass
-class WroteFiles(WriterCommitMessage):
+class TaskFiles(WriterCommitMessage):
     """What a task has done."""
 
     files: list[str]
@@ -114,17 +114,17 @@ class WroteFiles(WriterCommitMessage):
     rejected: int
 
 
-class Deferring(DataSourceArrowWriter):
+class DeferWriter(DataSourceArrowWriter):
     """Writes a table that is sorted by hours. It goes to the tasks."""
 
     FORMAT = "delayq-lake"
 
-    def __init__(self, shelf: Shelf, run: Run, rows: Rows, rejects: str | None, max_payload: int) -> None:
-        self._shelf = shelf
+    def __init__(self, folder: QueueFolder, run: DeferRun, rows: Rows, rejects: str | None, max_payload: int) -> None:
+        self._folder = folder
         self._run = run
         self._rows = rows
         self._rejects = None if rejects is None else whole(rejects)
-        self._core = Core(shelf.queue, "delayq", None, Settings(max_payload=max_payload))
+        self._context = QueueContext(folder.queue, "delayq", None, Settings(max_payload=max_payload))
 
     def source(self) -> type[DataSource]:
         """Return the format that writes with this: its arguments are in no plan."""
@@ -132,26 +132,26 @@ class Deferring(DataSourceArrowWriter):
         class Source(DataSource):
             @classmethod
             def name(cls) -> str:
-                return Deferring.FORMAT
+                return DeferWriter.FORMAT
 
             def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002  # Spark's
-                return deferring
+                return defer_writer
 
-        deferring = self
+        defer_writer = self
         return Source
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WroteFiles:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of a task."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        wrote = WroteFiles([], 0, 0)
-        rejects: list[Reject] = []
+        wrote = TaskFiles([], 0, 0)
+        rejects: list[RejectedRow] = []
         for hour, parts in groupby(_parts(iterator), key=itemgetter(0)):
             ids = Ids(f"{self._run.run} {hour}", 0)  # an hour is in one task, whose number may be another in a rerun
-            task = TaskRows(partition, ids, 0, keeps_rejects=self._rejects is not None)
-            files = _Files(self._shelf, self._run.run)
+            task = TaskEncoder(partition, ids, 0, keeps_rejects=self._rejects is not None)
+            files = _Files(self._folder, self._run.run)
             for _, part in parts:
-                files.add(self._sealed(task, part))
+                files.add(self._encoded(task, part))
             files.flush()
             wrote.files += files.written
             wrote.repeated += files.repeated
@@ -161,48 +161,49 @@ class Deferring(DataSourceArrowWriter):
             write_rejects(self._rejects, self._run.run, partition, rejects)
         return wrote
 
-    def _sealed(self, task: TaskRows, batch: pa.RecordBatch) -> Iterator[Row]:
+    def _encoded(self, task: TaskEncoder, batch: pa.RecordBatch) -> Iterator[DeferredRow]:
         created_ms = self._run.created_ms
-        for each in task.seal(self._core, self._rows.read(batch, task.rows, from_ms(created_ms))):
+        for each in task.encode(self._context, self._rows.read(batch, task.rows, from_ms(created_ms))):
             due_ms = created_ms + int(each.due) if isinstance(each.due, str) else int(each.due)
-            yield Row(each.id, due_ms, created_ms, each.envelope)
+            yield DeferredRow(each.id, due_ms, created_ms, each.envelope)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Note what was written, and remove what earlier tries of the run have left."""
-        wrote = [message for message in messages if isinstance(message, WroteFiles)]
+        wrote = [message for message in messages if isinstance(message, TaskFiles)]
         files = sorted(path for each in wrote for path in each.files)
         repeated, rejected = sum(each.repeated for each in wrote), sum(each.rejected for each in wrote)
-        run = Run(self._run.run, self._run.created_ms, "writing", files, repeated, rejected)
+        run = DeferRun(self._run.run, self._run.created_ms, "writing", files, repeated, rejected)
         # First: who misses a file that is removed sees that others are in its place, or that the run has none any more.
-        self._shelf.put_run(run if files else replace(run, state="written"))
+        self._folder.put_run(run if files else replace(run, state="written"))
         self._remove_all_but(set(files))
         if self._rejects is not None:
             forget_rejects(self._rejects, self._run.run, len(messages))
-        self._shelf.put_run(replace(run, state="written"))
+        self._folder.put_run(replace(run, state="written"))
 
     def _remove_all_but(self, written: set[str]) -> None:
-        for hour in self._shelf.hours():
+        for hour in self._folder.hours():
             own = {file.name for file in hour.files.values() if file.writer != file.source == self._run.run}
             left = {name for name in own if f"{hour.name}/{name}" not in written}
-            manifest = self._shelf.manifest(hour.name) if left and hour.has_manifest else None
+            manifest = self._folder.manifest(hour.name) if left and hour.has_manifest else None
             loaded = {each.file for each in [*manifest.loaded, *manifest.loading]} if manifest else set()
             for name in left - loaded:
-                self._shelf.remove(hour.name, hour.files[name])
+                self._folder.remove(hour.name, hour.files[name])
 
 
 class _Files:
     """Writes messages that come by their ids, as files of bounded size."""
 
-    def __init__(self, shelf: Shelf, run: str) -> None:
+    def __init__(self, folder: QueueFolder, run: str) -> None:
         self.written: list[str] = []
         self.repeated = 0
-        self._shelf = shelf
+        self._folder = folder
         self._run = run
-        self._rows: dict[str, list[Row]] = {}  # of an hour; and of the next one: a part of a millisecond is rounded up
+        # Of an hour; and of the next one: a part of a millisecond is rounded up.
+        self._rows: dict[str, list[DeferredRow]] = {}
         self._last: str | None = None
         self._count = self._bytes = 0
 
-    def add(self, rows: Iterator[Row]) -> None:
+    def add(self, rows: Iterator[DeferredRow]) -> None:
         """Take messages, and write a file when there are enough."""
         for row in rows:
             if row.id == self._last:
@@ -218,7 +219,7 @@ class _Files:
     def flush(self) -> None:
         """Write what is there."""
         for hour, rows in self._rows.items():
-            file = self._shelf.write(hour, f"{self._run}-{len(self.written)}", rows)
+            file = self._folder.write(hour, f"{self._run}-{len(self.written)}", rows)
             self.written.append(f"{hour}/{file.name}")
         self._rows = {}
         self._count = self._bytes = 0

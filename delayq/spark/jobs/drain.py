@@ -11,21 +11,23 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
 
-from delayq.envelope import STAMP
 from delayq.errors import InvalidInput, LakeMismatch, PipelineError
-from delayq.keys import STATES
+from delayq.model.envelope import STAMP
+from delayq.model.placement import STATES
+from delayq.model.queue_stats import QueueStats
+from delayq.model.units import timestamp_ms
 from delayq.operations import backup
-from delayq.operations.servers import ask
+from delayq.operations.doctor.server import ask
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation
+from delayq.protocol.replies import ExpectedMessage
 from delayq.queue import Queue
-from delayq.scripts import Seen
 from delayq.spark.archiving.folders import for_spark
-from delayq.spark.failures import translated
+from delayq.spark.errors import translated
 from delayq.spark.jobs import manifest as folder
 from delayq.spark.jobs.manifest import DrainManifest, Measure, measure
-from delayq.spark.jobs.tasks import in_tasks
-from delayq.spark.server import Server
-from delayq.stats import QueueStats
-from delayq.times import timestamp_ms
+from delayq.spark.jobs.partitions import in_tasks
+from delayq.spark.redis_options import RedisOptions
 
 TRIES = 3
 
@@ -47,7 +49,7 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 def drain(
-    spark: SparkSession, server: Server, queue: str, path: str, *, live: bool = False, remove: bool = False
+    spark: SparkSession, server: RedisOptions, queue: str, path: str, *, live: bool = False, remove: bool = False
 ) -> Drained:
     """Write a queue to a folder: its messages, schedules, configuration and counts.
 
@@ -70,7 +72,7 @@ def drain(
         _check(opened, live)
         folder.begin(path)
         found, stats = _write(spark, server, opened, path, live)
-        kept = opened.connection.do(backup.schedules(opened.core))
+        kept = opened.execute(backup.schedules)
         folder.settle_messages(path)
         folder.write_schedules(path, kept)
         manifest = _manifest(opened, found, stats, len(kept), live)
@@ -79,20 +81,25 @@ def drain(
             return Drained(manifest)
         _check_again(found, measure(all_messages(spark, server, queue)), path)
         for schedule in kept:
-            opened.connection.do(backup.discard_schedule(opened.core, schedule))
+            opened.execute(backup.discard_schedule, schedule)
     removed, left = discard_drained(spark, server, queue, path)
     return Drained(manifest, removed, left)
 
 
-def all_messages(spark: SparkSession, server: Server, queue: str) -> DataFrame:
+def all_messages(spark: SparkSession, server: RedisOptions, queue: str) -> DataFrame:
     """Return one row per message of a queue."""
     return spark.read.format("delayq").options(**server.options(queue=queue, read="messages")).load()
 
 
+def shards_of(context: QueueContext) -> Operation[int | None]:
+    """Return how many shards a queue has; None for one that is new."""
+    shards = yield from context.opened()
+    return len(shards) if context.is_open else None
+
+
 def _check(queue: Queue, live: bool) -> None:
     """Refuse what cannot be drained as it is at one instant."""
-    queue.connection.do(queue.core.opened())
-    if not queue.core.is_open:
+    if not queue.execute(shards_of):
         raise InvalidInput(f"there is no queue {queue.name!r} on this server: is its name right, and the prefix?")
     stats = queue.stats()
     if live:
@@ -107,7 +114,9 @@ def _check(queue: Queue, live: bool) -> None:
         )
 
 
-def _write(spark: SparkSession, server: Server, queue: Queue, path: str, live: bool) -> tuple[Measure, QueueStats]:
+def _write(
+    spark: SparkSession, server: RedisOptions, queue: Queue, path: str, live: bool
+) -> tuple[Measure, QueueStats]:
     """Write the messages, again where some came or went meanwhile; return what was written, and the counts then."""
     for _ in range(TRIES):
         before = queue.stats()
@@ -139,14 +148,19 @@ def _manifest(queue: Queue, found: Measure, stats: QueueStats, schedules: int, l
         queue=queue.name,
         drained_at=dt.datetime.now(dt.UTC),
         live=live,
-        server=queue.connection.do(ask(queue.core.shards[0])).version,
-        shards=len(queue.core.shards),
+        server=queue.execute(_server_version),
+        shards=len(queue.execute(QueueContext.opened)),
         rows=found.rows,
         checksum=found.checksum,
         schedules=schedules,
         configuration=queue.configuration(),
         stats={name: getattr(stats, name) for name in (*STATES, *QueueStats.COUNTERS)},
     )
+
+
+def _server_version(context: QueueContext) -> Operation[str | None]:
+    shards = yield from context.opened()
+    return (yield from ask(shards[0])).version
 
 
 def _check_again(found: Measure, again: Measure, path: str) -> None:
@@ -157,7 +171,7 @@ def _check_again(found: Measure, again: Measure, path: str) -> None:
         )
 
 
-def discard_drained(spark: SparkSession, server: Server, queue: str, path: str) -> tuple[int, int]:
+def discard_drained(spark: SparkSession, server: RedisOptions, queue: str, path: str) -> tuple[int, int]:
     """Remove from a queue the messages that a folder holds, each if it has not changed since they were read.
 
     Returns:
@@ -174,7 +188,7 @@ def discard_drained(spark: SparkSession, server: Server, queue: str, path: str) 
 class Discarder:
     """Removes the messages of a task from the queue. It goes to the tasks."""
 
-    def __init__(self, server: Server, queue: str) -> None:
+    def __init__(self, server: RedisOptions, queue: str) -> None:
         self._server = server
         self._queue = queue
 
@@ -183,10 +197,10 @@ class Discarder:
         with self._server.queue(self._queue) as queue:
             for batch in batches:
                 seen = [(row["state"], _seen(row)) for row in batch.to_pylist()]
-                yield [(removed,) for removed in queue.connection.do(backup.discard(queue.core, seen))]
+                yield [(removed,) for removed in queue.execute(backup.discard, seen)]
 
 
-def _seen(row: dict[str, Any]) -> Seen:
+def _seen(row: dict[str, Any]) -> ExpectedMessage:
     created = row["created_at"]
     stamp = "" if created is None else f"{timestamp_ms(created):0{STAMP}}"
-    return Seen(row["id"], timestamp_ms(row["at"]), stamp)
+    return ExpectedMessage(row["id"], timestamp_ms(row["at"]), stamp)

@@ -13,15 +13,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from delayq.errors import LakeMismatch
-from delayq.lake import hydrating
-from delayq.lake.hydrating import KEEP, HourLoaded
+from delayq.lake import hydrate as lake_hydrate
+from delayq.lake.hydrate import KEEP, HourLoaded
 from delayq.lake.layout import File, Loaded
-from delayq.lake.loading import LoadTask, Looks, load
-from delayq.lake.shelf import Shelf, queues
+from delayq.lake.load import ChangeSnapshots, LoadTask, load
+from delayq.lake.queue_folder import QueueFolder, queues
+from delayq.model.units import Seconds, timestamp_ms
 from delayq.queue import Queue
-from delayq.spark.failures import translated
-from delayq.spark.server import Server
-from delayq.times import Seconds, timestamp_ms
+from delayq.spark.errors import translated
+from delayq.spark.redis_options import RedisOptions
 
 COLUMNS = (
     "queue string, hour string, file string, rows bigint, sent bigint, existing bigint, cancelled bigint, void bigint, "
@@ -33,7 +33,7 @@ TASK_ROWS = 20_000
 def hydrate(
     spark: SparkSession,
     lake: str,
-    server: Server,
+    server: RedisOptions,
     horizon: Seconds,
     queue: str | None = None,
     *,
@@ -46,7 +46,7 @@ def hydrate(
     Args:
         queue: all that have something in the lake when None.
         now: the time to go by, for the scripts, too; the server's when None. For rehearsals.
-        horizon, until, keep: as in `delayq.lake.hydrating.hydrate`.
+        horizon, until, keep: as in `delayq.lake.hydrate.hydrate`.
 
     Returns:
         one row per file that was loaded: queue, hour, file, rows, and of these sent, existing, cancelled, void, held.
@@ -58,32 +58,34 @@ def hydrate(
     done: list[HourLoaded] = []
     troubles: list[str] = []
     for name in [queue] if queue is not None else queues(lake):
-        tasks = Loads(server, lake, name, now)
+        tasks = TaskLoader(server, lake, name, now)
         with tasks.queue() as opened:
             try:
                 load_files = partial(tasks.run, spark)
-                done += hydrating.hydrate(opened, lake, horizon, now=now, until=until, keep=keep, load_files=load_files)
+                done += lake_hydrate.hydrate(
+                    opened, lake, horizon, now=now, until=until, keep=keep, load_files=load_files
+                )
             except LakeMismatch as error:
                 troubles.append(str(error))
     if troubles:
         raise LakeMismatch("; ".join(troubles))
-    rows = [(each.queue, each.hour, *(getattr(each.file, name) for name in _told())) for each in done]
+    rows = [(each.queue, each.hour, *(getattr(each.file, name) for name in _count_names())) for each in done]
     return spark.createDataFrame(rows, COLUMNS)
 
 
-def _told() -> list[str]:
+def _count_names() -> list[str]:
     return [column.split()[0] for column in COLUMNS.split(", ")[2:]]
 
 
-class Loads:
+class TaskLoader:
     """Loads files of one queue. It goes to the tasks."""
 
     FORMAT = "delayq-loads"
 
-    def __init__(self, server: Server, lake: str, queue: str, now: dt.datetime | None) -> None:
+    def __init__(self, server: RedisOptions, lake: str, queue: str, now: dt.datetime | None) -> None:
         self._server = server
         self._queue = queue
-        self._shelf = Shelf(lake, queue)
+        self._folder = QueueFolder(lake, queue)
         self._now_ms = None if now is None else timestamp_ms(now, "now")
 
     def queue(self) -> Queue:
@@ -96,15 +98,15 @@ class Loads:
         spark.dataSource.register(self._source(tasks))
         with translated():
             rows = spark.read.format(self.FORMAT).load().collect()
-        told = {(row["hour"], row["file"]): row["told"] for row in rows}
-        return [msgspec.json.decode(told[task.hour, task.file], type=Loaded) for task in tasks]
+        results = {(row["hour"], row["file"]): row["result"] for row in rows}
+        return [msgspec.json.decode(results[task.hour, task.file], type=Loaded) for task in tasks]
 
     def load(self, tasks: Sequence[LoadTask]) -> Iterator[tuple[str, str, str]]:
         """Load files, and tell of each."""
         with self.queue() as queue:
-            looks = Looks(queue, self._shelf)
+            snapshots = ChangeSnapshots(queue, self._folder)
             for task in tasks:
-                loaded = load(queue, self._shelf, task, looks)
+                loaded = load(queue, self._folder, task, snapshots)
                 yield task.hour, task.file, msgspec.json.encode(loaded).decode()
 
     def _source(self, tasks: Sequence[LoadTask]) -> type[DataSource]:
@@ -120,10 +122,10 @@ class Loads:
         class Source(DataSource):
             @classmethod
             def name(cls) -> str:
-                return Loads.FORMAT
+                return TaskLoader.FORMAT
 
             def schema(self) -> str:
-                return "hour string, file string, told string"
+                return "hour string, file string, result string"
 
             def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # Spark's
                 return Reader()

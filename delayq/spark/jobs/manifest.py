@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
 
 from delayq.errors import InvalidInput, LakeMismatch
-from delayq.lake.files import place, whole, write_json, write_table
-from delayq.limits import Configuration
+from delayq.lake.object_store import place, whole, write_json, write_table
+from delayq.model.configuration import Configuration
 from delayq.operations.backup import KeptSchedule
 from delayq.spark.archiving import folders
 

@@ -14,13 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
 
 from delayq.errors import InvalidInput
-from delayq.names import check_queue_name
-from delayq.operations.core import Core, Settings
-from delayq.operations.sealing import seal_one
-from delayq.spark.failures import translated
+from delayq.model.validation import check_queue_name
+from delayq.operations.encode import encode_one
+from delayq.operations.queue_context import QueueContext, Settings
+from delayq.protocol.operation import computed
+from delayq.spark.errors import translated
+from delayq.spark.jobs.partitions import in_tasks
 from delayq.spark.jobs.tables import read_messages
-from delayq.spark.jobs.tasks import in_tasks
-from delayq.spark.server import Server, ServerClock
+from delayq.spark.redis_options import RedisOptions, ServerClock
 from delayq.spark.writing.rows import Rows, TableRow
 
 MOST_REASONS = 10
@@ -52,7 +53,7 @@ class Preview(msgspec.Struct, frozen=True):
 def preview(
     spark: SparkSession,
     table: DataFrame | str,
-    server: Server | None,
+    server: RedisOptions | None,
     queue: str,
     columns: Mapping[str, str] | None = None,
     *,
@@ -79,35 +80,40 @@ def preview(
             rows.unpersist()
 
 
-def _checks(messages: DataFrame, server: Server | None, queue: str, payload_format: str) -> DataFrame:
+def _checks(messages: DataFrame, server: RedisOptions | None, queue: str, payload_format: str) -> DataFrame:
     """Return one row per row of a table of messages: `due_at`, or the `reason` why it cannot be sent; one is null."""
     schema = messages.schema
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[list[Checked]]:
         rows = Rows(schema, payload_format)
-        with _opened(server, queue) as (core, clock):
+        with _opened(server, queue) as (context, clock):
             for batch in batches:
                 now = clock()
-                yield [_checked(core, row, now) for row in rows.read(batch, 0, now)]
+                yield [_checked(context, row, now) for row in rows.read(batch, 0, now)]
 
     return in_tasks(messages, check, "due_at timestamp, reason string")
 
 
 @contextmanager
-def _opened(server: Server | None, queue: str) -> Iterator[tuple[Core, Callable[[], dt.datetime]]]:
-    """Yield what messages are sealed with, and what tells the time."""
+def _opened(server: RedisOptions | None, queue: str) -> Iterator[tuple[QueueContext, Callable[[], dt.datetime]]]:
+    """Yield what messages are encoded with, and what tells the time."""
     if server is None:
-        yield Core(queue, "delayq", None, Settings()), partial(dt.datetime.now, dt.UTC)
+        yield QueueContext(queue, "delayq", None, Settings()), partial(dt.datetime.now, dt.UTC)
         return
     with server.queue(queue) as opened:
-        yield opened.core, ServerClock(opened).now
+        yield opened.execute(_context), ServerClock(opened).now
 
 
-def _checked(core: Core, row: TableRow, now: dt.datetime) -> Checked:
+@computed
+def _context(context: QueueContext) -> QueueContext:
+    return context
+
+
+def _checked(context: QueueContext, row: TableRow, now: dt.datetime) -> Checked:
     if isinstance(row.message, InvalidInput):
         return None, str(row.message)
     try:
-        seal_one(core, row.message, "")
+        encode_one(context, row.message, "")
     except InvalidInput as error:
         return None, str(error)
     if row.message.at is not None:

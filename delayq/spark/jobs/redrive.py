@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
 
 from delayq.errors import InvalidInput
-from delayq.limits import per_second
-from delayq.names import check_queue_name
-from delayq.operations.sealing import due_word
-from delayq.spark.failures import checked, translated
-from delayq.spark.jobs.mending import FAILED, GONE, SENT, Edit, Mender
-from delayq.spark.jobs.tasks import in_tasks
-from delayq.spark.server import Server
+from delayq.model.configuration import per_second
+from delayq.model.validation import check_queue_name
+from delayq.operations.encode import due_word
+from delayq.spark.errors import checked, translated
+from delayq.spark.jobs.dead_letter_edits import FAILED, GONE, SENT, DeadLetterEditor, Edit
+from delayq.spark.jobs.partitions import in_tasks
+from delayq.spark.redis_options import RedisOptions
 
 MOST_ERRORS = 20
 
@@ -47,7 +47,7 @@ class RedriveSummary(msgspec.Struct, frozen=True):
         return self.sent + self.gone + self.failed
 
 
-def dead_letters(spark: SparkSession, server: Server, queue: str, where: str | None = None) -> DataFrame:
+def dead_letters(spark: SparkSession, server: RedisOptions, queue: str, where: str | None = None) -> DataFrame:
     """Return one row per dead letter to which a condition applies, with the columns of ``dead``.
 
     Args:
@@ -84,7 +84,7 @@ def count_errors(letters: DataFrame) -> tuple[int, dict[str, int]]:
 
 def redrive(
     spark: SparkSession,
-    server: Server,
+    server: RedisOptions,
     queue: str,
     where: str | None = None,
     edit: Edit | None = None,
@@ -108,11 +108,11 @@ def redrive(
     if edit is not None and not callable(edit):
         raise InvalidInput(f"edit {edit!r} is no function of a dict")
     due_word(delay, None)
-    mender = Mender(server, check_queue_name(queue), edit, delay, None if rate is None else per_second(rate))
+    editor = DeadLetterEditor(server, check_queue_name(queue), edit, delay, None if rate is None else per_second(rate))
     letters = dead_letters(spark, server, queue, where)
     letters = letters.select("id", "died_at") if edit is None else letters.drop("body")
     with _by_value(edit), translated():
-        done = in_tasks(letters if rate is None else letters.coalesce(1), mender, "outcome string, reason string")
+        done = in_tasks(letters if rate is None else letters.coalesce(1), editor, "outcome string, reason string")
         rows = done.groupBy("outcome", "reason").agg(F.count("*")).collect()
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()

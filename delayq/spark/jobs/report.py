@@ -12,19 +12,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from delayq.lake.files import write_bytes, write_table
+from delayq.lake.object_store import write_bytes, write_table
 from delayq.spark.archiving import folders
-from delayq.spark.archiving.growing import GrowingTable, StoredBatch
-from delayq.spark.archiving.locks import alone
-from delayq.spark.archiving.losses import TellLoss, noting, with_remedy
-from delayq.spark.archiving.queries import Growing, run
-from delayq.spark.failures import translated
+from delayq.spark.archiving.append_table import AppendTable, StoredBatch
+from delayq.spark.archiving.gaps import OnLoss, noting_losses, with_remedy
+from delayq.spark.archiving.locks import exclusive_lock
+from delayq.spark.archiving.streaming import AppendQuery, run
+from delayq.spark.errors import translated
 from delayq.spark.jobs.archive import check_ledger, events, warn
+from delayq.spark.redis_options import RedisOptions
 from delayq.spark.reporting import counts as counting
 from delayq.spark.reporting.figures import Figures, by_step
+from delayq.spark.reporting.incremental_counts import LONGEST, IncrementalCounts
 from delayq.spark.reporting.page import page, step_of
-from delayq.spark.reporting.tallying import LONGEST, Tally
-from delayq.spark.server import Server
 
 TABLE = "counts"
 FOLLOW_EVERY = "10 seconds"
@@ -62,7 +62,7 @@ def report(
     return Figures.of(counting.counts(timed.where(f.col("at") >= f.lit(since))).persist())
 
 
-def ledgers(spark: SparkSession, server: Server, queues: Sequence[str]) -> DataFrame:
+def ledgers(spark: SparkSession, server: RedisOptions, queues: Sequence[str]) -> DataFrame:
     """Return what the ledgers of queues hold now: one row per entry.
 
     Raises:
@@ -95,8 +95,8 @@ def save(figures: Figures, path: str) -> None:
 
 
 def follow(
-    spark: SparkSession, server: Server, queues: Sequence[str], path: str, *, stop: threading.Event | None = None,
-    until_now: bool = False, skip_lost: bool = False, tell_loss: TellLoss = warn,
+    spark: SparkSession, server: RedisOptions, queues: Sequence[str], path: str, *, stop: threading.Event | None = None,
+    until_now: bool = False, skip_lost: bool = False, tell_loss: OnLoss = warn,
 ) -> Figures:  # fmt: skip
     """Keep figures up to date while queues go on, as `save` writes them: of the minutes that are over.
 
@@ -121,35 +121,37 @@ def follow(
         DataLost: entries were dropped from a ledger before they were counted, and `skip_lost` is off.
     """
     stop = stop or threading.Event()
-    tables = [GrowingTable(path.rstrip("/"), TABLE, queue, "minute", SCHEMA, KEY) for queue in dict.fromkeys(queues)]
+    tables = [AppendTable(path.rstrip("/"), TABLE, queue, "minute", SCHEMA, KEY) for queue in dict.fromkeys(queues)]
     for table in tables:
         check_ledger(server, table.queue)
-    keeping = _Keeping(spark, path)
+    keeper = _ReportKeeper(spark, path)
     trigger = {"availableNow": True} if until_now else {"processingTime": FOLLOW_EVERY}
     with ExitStack() as locks:
         for table in tables:
-            locks.enter_context(alone(f"{table.work}/following.lock", f"following queue {table.queue} to {path}"))
-        growing: list[Growing] = []
+            locks.enter_context(
+                exclusive_lock(f"{table.work}/following.lock", f"following queue {table.queue} to {path}")
+            )
+        appending: list[AppendQuery] = []
         for table in tables:
-            tally = Tally(table)
-            tally.check()
-            noted = noting(server, table, tally.look, keeping.tell, tell_loss)
-            growing.append(Growing(table, noted if skip_lost else keeping.tell, tally))
+            counter = IncrementalCounts(table)
+            counter.check()
+            noted = noting_losses(server, table, counter.found, keeper.tell, tell_loss)
+            appending.append(AppendQuery(table, noted if skip_lost else keeper.tell, counter))
         frames = [_reading(spark, server, table.queue, fails=not skip_lost) for table in tables]
         with with_remedy(path, "counted"):
-            queries = [each.start(frame.writeStream, **trigger) for each, frame in zip(growing, frames, strict=True)]
-            run(queries, growing, stop, [keeping.look])
-    return keeping.figures()
+            queries = [each.start(frame.writeStream, **trigger) for each, frame in zip(appending, frames, strict=True)]
+            run(queries, appending, stop, [keeper.look])
+    return keeper.figures()
 
 
-def _reading(spark: SparkSession, server: Server, queue: str, fails: bool) -> DataFrame:
+def _reading(spark: SparkSession, server: RedisOptions, queue: str, fails: bool) -> DataFrame:
     # No bound on a batch: each takes all shards to their ends. Else one of them could be an hour behind the others, and
     # what it tells then would count as too late.
     options = server.options(events=queue, failOnDataLoss=fails)
     return spark.readStream.format("delayq").options(**options).load()
 
 
-class _Keeping:
+class _ReportKeeper:
     """Writes the report at the start, and anew after each batch that has closed a minute."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:

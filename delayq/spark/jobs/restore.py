@@ -9,22 +9,23 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from delayq.envelope import STAMP
 from delayq.errors import InvalidInput, LakeMismatch
-from delayq.keys import State
-from delayq.limits import changes, check_shards
-from delayq.message import Deliveries
+from delayq.model.configuration import changes, check_shards
+from delayq.model.delivery import Deliveries
+from delayq.model.envelope import STAMP
+from delayq.model.placement import State
+from delayq.model.units import timestamp_ms
 from delayq.operations import backup
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.replies import KeptMessage
 from delayq.queue import Queue
-from delayq.scripts import Kept
 from delayq.spark.archiving.folders import for_spark
-from delayq.spark.failures import translated
+from delayq.spark.errors import translated
 from delayq.spark.jobs import manifest as folder
-from delayq.spark.jobs.drain import all_messages
+from delayq.spark.jobs.drain import all_messages, shards_of
 from delayq.spark.jobs.manifest import DrainManifest, Measure, measure
-from delayq.spark.jobs.tasks import in_tasks
-from delayq.spark.server import Server
-from delayq.times import timestamp_ms
+from delayq.spark.jobs.partitions import in_tasks
+from delayq.spark.redis_options import RedisOptions
 
 
 class Restored(msgspec.Struct, frozen=True):
@@ -46,7 +47,7 @@ class Restored(msgspec.Struct, frozen=True):
 def restore(
     spark: SparkSession,
     path: str,
-    server: Server,
+    server: RedisOptions,
     queue: str | None = None,
     *,
     shards: int | None = None,
@@ -77,8 +78,8 @@ def restore(
         limits = {field: value for field, value in msgspec.structs.asdict(manifest.configuration).items() if value}
         check_shards(shards, changes(**limits), f"queue {name}")
         with server.queue(name, shards=shards) as opened:
-            opened.connection.do(opened.core.opened(create=True))
-            renamed = backup.renamed(schedules, manifest.shards, len(opened.core.shards))
+            count = len(opened.execute(QueueContext.opened, create=True))
+            renamed = backup.renamed(schedules, manifest.shards, count)
             messages = _as_restored(messages, renamed)
             _check_empty(all_messages(spark, server, name), messages, opened)
             opened.configure(**limits)
@@ -86,18 +87,17 @@ def restore(
             expected = measure(messages)
             done = in_tasks(messages, Restorer(server, name), "is_new boolean")
             counts = dict(map(tuple, done.groupBy("is_new").count().collect()))
-            armed = sum(opened.connection.do(backup.restore_schedule(opened.core, each)) for each in schedules)
+            armed = sum(opened.execute(backup.restore_schedule, each) for each in schedules)
             _verify(expected, measure(all_messages(spark, server, name)), opened)
             if resume:
                 opened.resume()
     return Restored(name, counts.get(True, 0), counts.get(False, 0), armed)
 
 
-def _shards(server: Server, name: str) -> int | None:
+def _shards(server: RedisOptions, name: str) -> int | None:
     """Return how many shards a queue has; None for one that is new."""
     with server.queue(name) as there:
-        there.connection.do(there.core.opened())
-        return len(there.core.shards) if there.core.is_open else None
+        return there.execute(shards_of)
 
 
 def _read(spark: SparkSession, path: str, manifest: DrainManifest) -> DataFrame:
@@ -152,7 +152,7 @@ def _verify(expected: Measure, found: Measure, queue: Queue) -> None:
 class Restorer:
     """Puts the messages of a task back. It goes to the tasks."""
 
-    def __init__(self, server: Server, queue: str) -> None:
+    def __init__(self, server: RedisOptions, queue: str) -> None:
         self._server = server
         self._queue = queue
 
@@ -161,10 +161,10 @@ class Restorer:
         with self._server.queue(self._queue) as queue:
             for batch in batches:
                 messages = list(map(kept, batch.to_pylist()))
-                yield [(is_new,) for is_new in queue.connection.do(backup.restore(queue.core, messages))]
+                yield [(is_new,) for is_new in queue.execute(backup.restore, messages)]
 
 
-def kept(row: Mapping[str, Any]) -> tuple[State, Kept]:
+def kept(row: Mapping[str, Any]) -> tuple[State, KeptMessage]:
     """Return a row as a message to be put back. What was in flight is a delivery that was lost."""
     state, deliveries, at = row["state"], row["deliveries"] or "", row["due_at"] or row["died_at"]
     if state == "unack":
@@ -175,5 +175,5 @@ def kept(row: Mapping[str, Any]) -> tuple[State, Kept]:
     if row["envelope"] is not None:
         created = 0 if row["created_at"] is None else timestamp_ms(row["created_at"])
         stored = f"{created:0{STAMP}}".encode() + row["envelope"]
-    known = Kept(row["id"], timestamp_ms(at), stored, deliveries, row["error"] or "", row["reason"] or "")
+    known = KeptMessage(row["id"], timestamp_ms(at), stored, deliveries, row["error"] or "", row["reason"] or "")
     return state, known

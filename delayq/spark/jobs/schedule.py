@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from delayq.lake.files import whole
-from delayq.names import check_queue_name
-from delayq.spark.failures import put_aside_by, translated
+from delayq.lake.object_store import whole
+from delayq.model.validation import check_queue_name
+from delayq.spark.errors import put_aside_by, translated
 from delayq.spark.jobs.tables import read_messages
-from delayq.spark.server import Server
+from delayq.spark.redis_options import RedisOptions
 from delayq.spark.writing.sink import DAY, Summary
 
 _SPLITS = "spark.sql.files.minPartitionNum"
@@ -24,7 +24,7 @@ _FIXED_SPLITS = "16"
 def schedule(
     spark: SparkSession,
     table: DataFrame | str,
-    server: Server,
+    server: RedisOptions,
     queue: str,
     columns: Mapping[str, str] | None = None,
     *,
@@ -54,7 +54,7 @@ def schedule(
     """
     messages = read_messages(spark, table, columns, delay, table_format, options, payload_format)
     with tempfile.TemporaryDirectory() as folder, _steady(spark), put_aside_by("rejects=FOLDER"), translated():
-        told = Path(folder) / "summary.json"
+        written = Path(folder) / "summary.json"
         settings = server.options(
             queue=check_queue_name(queue),
             payload_format=payload_format,
@@ -62,10 +62,10 @@ def schedule(
             run=run,
             rejects=None if rejects is None else whole(rejects),
             mode=None if rejects is None else "PERMISSIVE",
-            summary=told,
+            summary=written,
         )
         messages.write.format("delayq").mode("append").options(**settings).save()
-        return msgspec.json.decode(told.read_bytes(), type=Summary)
+        return msgspec.json.decode(written.read_bytes(), type=Summary)
 
 
 @contextmanager

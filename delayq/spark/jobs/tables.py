@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 
 from delayq.errors import InvalidInput
 from delayq.spark.archiving import folders
-from delayq.spark.failures import checked
+from delayq.spark.errors import checked
 from delayq.spark.writing.rows import COLUMNS, Rows
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".orc": "orc"}

@@ -11,12 +11,12 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from delayq.errors import InvalidInput
-from delayq.spark.reading import events, pages, records, small
-from delayq.spark.reading.columns import arrow_schema, ddl
-from delayq.spark.reading.following import Following
-from delayq.spark.reading.messages import Messages
+from delayq.spark.reading import ledger_rows, pages, records, single_partition
+from delayq.spark.reading.batch_reader import EntriesReader
+from delayq.spark.reading.messages import MessagesReader
 from delayq.spark.reading.options import check_known, chosen
-from delayq.spark.reading.streams import Entries
+from delayq.spark.reading.schema import arrow_schema, ddl
+from delayq.spark.reading.stream_reader import StreamReader
 
 Options: TypeAlias = Mapping[str, str]
 
@@ -41,16 +41,16 @@ _BATCH = ("start", "end", "partitions")
 _STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")
 
 QUEUE = {
-    "messages": Table(pages.COLUMNS, Messages, ("states", *_SCORED)),
-    "dead": Table(pages.COLUMNS, partial(Messages, states=["dead"]), _SCORED),
-    "stats": Table(small.STATS, small.Stats),
-    "schedules": Table(small.SCHEDULES, small.Schedules),
+    "messages": Table(pages.COLUMNS, MessagesReader, ("states", *_SCORED)),
+    "dead": Table(pages.COLUMNS, partial(MessagesReader, states=["dead"]), _SCORED),
+    "stats": Table(single_partition.STATS, single_partition.StatsReader),
+    "schedules": Table(single_partition.SCHEDULES, single_partition.SchedulesReader),
 }
 """What can be read of a queue: the values of the option `read`."""
 
 STREAMS = {
-    "events": Table(events.COLUMNS, Entries, _BATCH),
-    "topic": Table(records.COLUMNS, Entries, _BATCH),
+    "events": Table(ledger_rows.COLUMNS, EntriesReader, _BATCH),
+    "topic": Table(records.COLUMNS, EntriesReader, _BATCH),
 }
 """What can be read as it grows: options that name it."""
 
@@ -86,7 +86,7 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
             f'.option("events", {options["queue"]!r}), or read them with spark.read'
         )
     check_known(options, (name, *_STREAM, *_ALL), f"a stream of {name}")
-    return Following(options, arrow_schema(table.columns, schema))
+    return StreamReader(options, arrow_schema(table.columns, schema))
 
 
 def _table(options: Options) -> tuple[str, Table]:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from delayq.envelope import JSON, Envelope
+from delayq.model.envelope import JSON, Envelope
 
 HeaderCell: TypeAlias = list[tuple[str, str | None]]
 

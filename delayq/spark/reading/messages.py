@@ -8,13 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from delayq.keys import STATES, State
+from delayq.model.placement import STATES, State
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.queue_commands import QueueCommands
 from delayq.queue import Queue
-from delayq.spark.reading import pages, spans
-from delayq.spark.reading.columns import gathered
+from delayq.spark.reading import pages, queue_partitions
 from delayq.spark.reading.options import bound_ms, chosen, whole
-from delayq.spark.reading.spans import Span
-from delayq.spark.server import Server, required
+from delayq.spark.reading.queue_partitions import ScoreRange
+from delayq.spark.reading.schema import gathered
+from delayq.spark.redis_options import RedisOptions, required
 
 INSIDE: list[State] = [state for state in STATES if state != "garbage"]
 PARTITIONS = 8
@@ -22,14 +24,14 @@ MOST_PARTITIONS = 10_000
 LEAST_MESSAGES = 1000  # of a task, unless more tasks are asked for: to start one takes as long as to read some hundred
 
 
-class Stretches(InputPartition):
+class QueuePartition(InputPartition):
     """What a task reads."""
 
-    def __init__(self, spans: Sequence[Span]) -> None:
-        super().__init__(list(spans))
+    def __init__(self, ranges: Sequence[ScoreRange]) -> None:
+        super().__init__(list(ranges))
 
 
-class Messages(DataSourceReader):
+class MessagesReader(DataSourceReader):
     """One row per message of a queue, as the states hold them while they are read.
 
     That is no snapshot of one instant. What stays in its place all the while is read exactly once. What moves from one
@@ -45,7 +47,7 @@ class Messages(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, states: Sequence[State] = INSIDE) -> None:
-        self._server = Server.of(options)
+        self._server = RedisOptions.of(options)
         self._queue = required(options, "queue")
         self._schema = schema
         self._states = chosen(options, "states", STATES, states)
@@ -58,21 +60,21 @@ class Messages(DataSourceReader):
         """Divide what is there now among tasks, about evenly."""
         most, least = (self._partitions, 1) if self._partitions else (PARTITIONS, LEAST_MESSAGES)
         with self._server.queue(self._queue) as queue:
-            steps = spans.plan(queue.core, self._states, self._after, self._before, most, least)
-            return [Stretches(part) for part in queue.connection.do(steps)] or [Stretches([])]
+            plan = queue.execute(queue_partitions.plan, self._states, self._after, self._before, most, least)
+            return [QueuePartition(part) for part in plan] or [QueuePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one of these parts."""
         with self._server.queue(self._queue) as queue:
-            queue.connection.do(queue.core.opened())
-            yield from gathered(batch for span in partition.value for batch in self._read(queue, span))
+            shards = queue.execute(QueueContext.opened)
+            yield from gathered(batch for part in partition.value for batch in self._read(queue, shards, part))
 
-    def _read(self, queue: Queue, span: Span) -> Iterator[pa.RecordBatch]:
-        do, core = queue.connection.do, queue.core
-        scripts = core.shards[span.shard]
-        walk = do(spans.walk(scripts, span))
-        while rows := do(spans.page(walk, span)):
+    def _read(self, queue: Queue, shards: Sequence[QueueCommands], part: ScoreRange) -> Iterator[pa.RecordBatch]:
+        scripts = shards[part.shard]
+        walk = queue.execute(queue_partitions.walk, part)
+        while rows := queue.execute(queue_partitions.page, walk, part):
             while rows:
-                now, rows = rows[: pages.room(core)], rows[pages.room(core) :]
-                page = do(pages.look_up(core, scripts, span.state, now, self._schema.names))
+                room = queue.execute(pages.room)
+                now, rows = rows[:room], rows[room:]
+                page = queue.execute(pages.look_up, scripts, part.state, now, self._schema.names)
                 yield page.batch(self._schema)

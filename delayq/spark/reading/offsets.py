@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from delayq.calls import Steps, one
-from delayq.spark.reading.pieces import id_of, number
-from delayq.topics.scripts import Extent, TopicScripts
+from delayq.protocol.operation import Operation, execute
+from delayq.protocol.topic_commands import Extent, TopicCommands
+from delayq.spark.reading.stream_partitions import id_of, number
 
 COUNTED_AT_ONCE = 1000
 
@@ -90,12 +90,14 @@ def _is_held(offset: Offset, extent: Extent) -> bool:
     return bool(extent.first) and number(extent.first) <= number(offset.id) + 1
 
 
-def advance(scripts: TopicScripts, offset: Offset, until: Offset, most: int) -> Steps[tuple[Offset, int]]:
+def advance(
+    _: object, scripts: TopicCommands, offset: Offset, until: Offset, most: int
+) -> Operation[tuple[Offset, int]]:
     """Go on by at most `most` entries, to `until` at the farthest; return the place, and how many entries that were."""
-    extent = yield from one(scripts.extent())
+    extent = yield from execute(scripts.extent())
     passed, at = 0, offset.id
     while passed < most:
-        count, last = yield from one(scripts.behind(at, min(most - passed, COUNTED_AT_ONCE)))
+        count, last = yield from execute(scripts.lag(at, min(most - passed, COUNTED_AT_ONCE)))
         passed += count
         if not count or number(last.decode()) >= number(until.id):
             return until, passed

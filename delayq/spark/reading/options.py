@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from delayq.errors import InvalidInput
-from delayq.times import MAX_TIME_MS, timestamp_ms
+from delayq.model.units import MAX_TIME_MS, timestamp_ms
 
 T = TypeVar("T", bound=str)
 

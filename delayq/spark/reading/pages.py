@@ -8,17 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from delayq.calls import Call, Steps, as_is, expect, is_foreign, shown, text, word
-from delayq.envelope import STAMP, Envelope, parse
 from delayq.errors import UnreadableEnvelope
-from delayq.keys import State
-from delayq.message import Deliveries
-from delayq.operations.core import Core
-from delayq.operations.scanning import MAX_READ_BYTES, in_any
-from delayq.operations.walking import Row
-from delayq.scripts import MAX_IDS, Scripts
+from delayq.model.delivery import Deliveries
+from delayq.model.envelope import STAMP, Envelope, parse
+from delayq.model.placement import State
+from delayq.model.text import decode_text, encode_id, is_foreign_id, printable_id
+from delayq.operations.doctor.scan import MAX_READ_BYTES, in_any
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.walk import Row
+from delayq.protocol.command import Command, identity
+from delayq.protocol.operation import Operation, computed, unwrap
+from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.spark.reading.cells import headers_cell, payload_cell
-from delayq.spark.reading.columns import int32, micros
+from delayq.spark.reading.schema import int32, micros
 
 COLUMNS = {
     "id": "string",
@@ -68,7 +70,7 @@ class StatePage:
     def ids(self) -> list[str]:
         """The ids; one that is no UTF-8, which another program has written, as it can be printed."""
         ids = [message_id for message_id, _ in self.rows]
-        return list(map(shown, ids)) if is_foreign("".join(ids)) else ids
+        return list(map(printable_id, ids)) if is_foreign_id("".join(ids)) else ids
 
     def same(self, value: Any) -> list[Any]:
         """Return a column in which all cells are the same."""
@@ -87,7 +89,7 @@ class StatePage:
         """Return the deliveries that counted, the running one included."""
         running = int(self.state == "unack")
         stored = self.looked_up("attempts")
-        return [int32(Deliveries.read(text(each)).past + running) if each else running for each in stored]
+        return [int32(Deliveries.read(decode_text(each)).past + running) if each else running for each in stored]
 
     @cached_property
     def opened(self) -> list[tuple[int, Envelope] | None]:
@@ -100,8 +102,8 @@ class StatePage:
 
 
 def look_up(
-    core: Core, scripts: Scripts, state: State, rows: Sequence[Row], columns: Collection[str]
-) -> Steps[StatePage]:
+    context: QueueContext, scripts: QueueCommands, state: State, rows: Sequence[Row], columns: Collection[str]
+) -> Operation[StatePage]:
     """Look up of some messages, no more than `room` says, what these columns need.
 
     Those that have left the queue since they were seen in this state are left out, where envelopes are needed.
@@ -109,37 +111,38 @@ def look_up(
     ids = [message_id for message_id, _ in rows]
     calls = _calls(scripts, state, ids, columns)
     replies = (yield list(calls.values())) if calls else []
-    page = StatePage(core.name, state, rows, dict(zip(calls, map(expect, replies), strict=True)))
+    page = StatePage(context.name, state, rows, dict(zip(calls, map(unwrap, replies), strict=True)))
     stored = page.known.get("envelope", ())
     if not stored:
         return page
-    core.mean_bytes = max(1.0, (core.mean_bytes + sum(map(len, filter(None, stored))) / len(stored)) / 2)
+    context.mean_bytes = max(1.0, (context.mean_bytes + sum(map(len, filter(None, stored))) / len(stored)) / 2)
     lost = [message_id for message_id, each in zip(ids, stored, strict=True) if each is None]
     there = yield from in_any(scripts, lost, [state])
     return _without(page, set(lost) - there) if len(there) < len(lost) else page
 
 
-def room(core: Core) -> int:
+@computed
+def room(context: QueueContext) -> int:
     """Return of how many messages the envelopes are fetched at once, as far as earlier ones tell how large they are."""
-    return min(MAX_IDS, max(1, int(MAX_READ_BYTES / core.mean_bytes)))
+    return min(MAX_IDS, max(1, int(MAX_READ_BYTES / context.mean_bytes)))
 
 
-def _calls(scripts: Scripts, state: State, ids: list[str], columns: Collection[str]) -> dict[str, Call[Any]]:
+def _calls(scripts: QueueCommands, state: State, ids: list[str], columns: Collection[str]) -> dict[str, Command[Any]]:
     keys = scripts.keys
-    words = list(map(word, ids)) if is_foreign("".join(ids)) else ids
-    calls: dict[str, Call[Any]] = {}
+    words = list(map(encode_id, ids)) if is_foreign_id("".join(ids)) else ids
+    calls: dict[str, Command[Any]] = {}
     if _SENT.intersection(columns):
         calls["envelope"] = scripts.envelopes(ids)
     if {"attempts", "deliveries"}.intersection(columns):
-        calls["attempts"] = Call(keys.attempts, ("HMGET", keys.attempts, *words), as_is)
+        calls["attempts"] = Command(keys.attempts, ("HMGET", keys.attempts, *words), identity)
     hashes = {"error": keys.errors}
     if state == "dead":
         hashes["reason"] = keys.reasons
     for column, key in hashes.items():
         if column in columns:
-            calls[column] = Call(key, ("HMGET", key, *words), as_is)
+            calls[column] = Command(key, ("HMGET", key, *words), identity)
     if state == "unack" and "cancelled" in columns:
-        calls["cancelled"] = Call(keys.cancelled, ("SMISMEMBER", keys.cancelled, *words), as_is)
+        calls["cancelled"] = Command(keys.cancelled, ("SMISMEMBER", keys.cancelled, *words), identity)
     return calls
 
 
@@ -170,9 +173,9 @@ _CELLS: dict[str, Callable[[StatePage], Sequence[Any]]] = {
     "lease_until": lambda page: page.scores("lease_until"),
     "died_at": lambda page: page.scores("died_at"),
     "attempts": lambda page: page.attempts(),
-    "deliveries": lambda page: list(map(text, page.looked_up("attempts"))),
-    "error": lambda page: [text(each) or None for each in page.looked_up("error")],
-    "reason": lambda page: [text(each) for each in page.looked_up("reason")],
+    "deliveries": lambda page: list(map(decode_text, page.looked_up("attempts"))),
+    "error": lambda page: [decode_text(each) or None for each in page.looked_up("error")],
+    "reason": lambda page: [decode_text(each) for each in page.looked_up("reason")],
     "cancelled": lambda page: list(map(bool, page.looked_up("cancelled"))),
     "created_at": lambda page: [None if each is None else micros(each[0]) for each in page.opened],
     "expires_at": lambda page: list(map(_expires_at, page.opened)),

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from delayq.envelope import parse_unstamped
 from delayq.errors import UnreadableEnvelope
 from delayq.log import log
+from delayq.model.envelope import parse_unstamped
+from delayq.model.record import ENVELOPE, Record
+from delayq.protocol.topic_commands import Entry
 from delayq.spark.reading.cells import HeaderCell, headers_cell, payload_cell
-from delayq.spark.reading.columns import micros
-from delayq.topics.record import ENVELOPE, Record
-from delayq.topics.scripts import Entry
+from delayq.spark.reading.schema import micros
 
 COLUMNS = {
     "topic": "string",

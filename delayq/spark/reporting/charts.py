@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from delayq.spark.reporting.scales import Scale, Times
+from delayq.spark.reporting.scales import Scale, TimeAxis
 
 WIDTH, HEIGHT = 720, 230
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 26
@@ -22,7 +22,7 @@ class Series(NamedTuple):
     values: Sequence[float | None]
 
 
-class Path(NamedTuple):
+class SeriesPath(NamedTuple):
     """A line: its name, its number (which gives it colour and dashes), and its shape."""
 
     name: str
@@ -30,14 +30,14 @@ class Path(NamedTuple):
     shape: str
 
 
-class Mark(NamedTuple):
+class GridLine(NamedTuple):
     """A line across the chart, with its label: where it is, in units of the picture."""
 
     at: float
     label: str
 
 
-class Spot(NamedTuple):
+class HoverStrip(NamedTuple):
     """A strip of the chart that tells the values of its time."""
 
     left: float
@@ -73,27 +73,29 @@ class LineChart:
         return not any(value for series in self.series for value in series.values)
 
     @cached_property
-    def paths(self) -> list[Path]:
+    def paths(self) -> list[SeriesPath]:
         """The lines; where values are missing, or a span is, they have a gap."""
-        return [Path(series.name, number, self._shape(series.values)) for number, series in enumerate(self.series)]
+        return [
+            SeriesPath(series.name, number, self._shape(series.values)) for number, series in enumerate(self.series)
+        ]
 
     @cached_property
-    def rows(self) -> list[Mark]:
+    def rows(self) -> list[GridLine]:
         """The labels of values."""
-        return [Mark(self._y(tick.at), tick.label) for tick in self.scale.ticks]
+        return [GridLine(self._y(tick.at), tick.label) for tick in self.scale.ticks]
 
     @cached_property
-    def columns(self) -> list[Mark]:
+    def columns(self) -> list[GridLine]:
         """The labels of times."""
-        return [Mark(self._x(tick.at), tick.label) for tick in self._axis.ticks]
+        return [GridLine(self._x(tick.at), tick.label) for tick in self._axis.ticks]
 
     @cached_property
-    def spots(self) -> list[Spot]:
+    def spots(self) -> list[HoverStrip]:
         """Strips, one a time."""
         xs = [self._x(self._axis.at(time)) for time in self.times]
         edges = [self.left, *((a + b) / 2 for a, b in pairwise(xs)), self.right]
         return [
-            Spot(round(a, 1), round(b - a, 1), self._told(i)) for i, (a, b) in enumerate(pairwise(edges))
+            HoverStrip(round(a, 1), round(b - a, 1), self._label(i)) for i, (a, b) in enumerate(pairwise(edges))
         ]  # fmt: skip
 
     @cached_property
@@ -105,8 +107,8 @@ class LineChart:
         ]
 
     @cached_property
-    def _axis(self) -> Times:
-        return Times(self.times[0], self.times[-1])
+    def _axis(self) -> TimeAxis:
+        return TimeAxis(self.times[0], self.times[-1])
 
     def _shape(self, values: Sequence[float | None]) -> str:
         parts: list[str] = []
@@ -121,7 +123,7 @@ class LineChart:
             before = time
         return "".join(parts)
 
-    def _told(self, i: int) -> str:
+    def _label(self, i: int) -> str:
         values = ", ".join(f"{series.name} {self._text(series.values[i])}" for series in self.series)
         return f"{self.times[i]:%d %b %H:%M}: {values}"
 

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.window import WindowSpec
 
-from delayq.spark.reporting.buckets import bucket_of
+from delayq.spark.reporting.histogram import bucket_of
 
 COLUMNS = (
     "queue string, minute timestamp, event string, attempt int, error string, bucket bigint, n bigint, longest double"
@@ -30,8 +30,8 @@ def timed(events: DataFrame) -> DataFrame:
 
 def unended(events: DataFrame) -> DataFrame:
     """Return the deliveries after which nothing was told of their attempt: `timed` needs them for what comes."""
-    told = events.withColumn("then", f.lead("event").over(_attempts()))
-    return told.where((f.col("event") == "delivered") & f.col("then").isNull()).drop("then")
+    following = events.withColumn("then", f.lead("event").over(_attempts()))
+    return following.where((f.col("event") == "delivered") & f.col("then").isNull()).drop("then")
 
 
 def place_of(entry: str) -> list[Column]:

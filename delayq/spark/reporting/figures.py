@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from delayq.spark.reporting.buckets import percentiles
+from delayq.spark.reporting.histogram import percentiles
 
 EVENTS = (
     *("sent", "replaced", "promoted", "delivered", "acked", "nacked", "lease_lost", "released", "held_back", "died"),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from delayq.errors import InvalidInput
 from delayq.spark.reporting.charts import LineChart, Series
-from delayq.spark.reporting.scales import Counts, Lengths, Scale, length
+from delayq.spark.reporting.scales import CountScale, DurationScale, Scale, length
 
 POINTS = 200
 """Spans of a chart at the most: more would be finer than a screen."""
@@ -46,11 +46,11 @@ def page(tables: Mapping[str, pa.Table], spans: pa.Table, step: int, title: str 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"duration": _length, "count": _count, "share": _share, "moment": _moment}
     template = environment.from_string(files("delayq.spark.reporting").joinpath("page.html").read_text())
-    page: str = template.render(title=title, view=View(tables, spans, step))
+    page: str = template.render(title=title, view=ReportView(tables, spans, step))
     return page.lstrip()
 
 
-class View:
+class ReportView:
     """What the template shows."""
 
     def __init__(self, tables: Mapping[str, pa.Table], spans: pa.Table, step: int) -> None:
@@ -121,7 +121,7 @@ class Section:
         series = [Series(name, [found[time][name] if time in found else 0 for time in times]) for name in names]
         most = max((value for each in series for value in each.values if value), default=0)
         summary = ", ".join(f"{name} {self.totals[name]:,}" for name in names) + " in all"
-        return self._chart(title, summary, times, series, Counts(most))
+        return self._chart(title, summary, times, series, CountScale(most))
 
     def _lengths(self, title: str, name: str) -> LineChart:
         times = [row["minute"] for row in self._spans]
@@ -129,7 +129,7 @@ class Section:
         values = [value for each in series for value in each.values if value is not None]
         totals = [(share, self.totals[f"{name}_{share}"]) for share in _SHARES]
         summary = ", ".join(f"{share} {_length(value)}" for share, value in totals) + " over all"
-        return self._chart(title, summary, times, series, Lengths(min(values, default=0), max(values, default=1)))
+        return self._chart(title, summary, times, series, DurationScale(min(values, default=0), max(values, default=1)))
 
     def _chart(
         self, title: str, summary: str, times: Sequence[dt.datetime], series: Sequence[Series], scale: Scale

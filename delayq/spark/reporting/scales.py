@@ -33,7 +33,7 @@ class Scale(Protocol):
 
 
 @dataclass(frozen=True)
-class Counts:
+class CountScale:
     """From 0 to a round number that is no less than `most`."""
 
     most: float
@@ -64,7 +64,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class DurationScale:
     """Lengths of time, seconds, by their logarithm."""
 
     least: float
@@ -93,7 +93,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Times:
+class TimeAxis:
     """Moments of UTC, evenly.
 
     Attributes:

@@ -7,7 +7,7 @@ import datetime as dt
 import hashlib
 from collections import Counter
 
-from delayq.operations.sealing import Sealed
+from delayq.operations.encode import EncodedMessage
 
 _BYTES = 15  # 20 characters: two of a trillion ids are the same once in 10^12 runs
 
@@ -27,14 +27,14 @@ class Ids:
         self._key = hashlib.blake2b(f"{run} {partition}".encode(), digest_size=32).digest()
         self._seen: Counter[bytes] = Counter()
 
-    def make(self, sealed: Sealed, expires_at: dt.datetime | None) -> str:
+    def make(self, encoded: EncodedMessage, expires_at: dt.datetime | None) -> str:
         """Return the id for a row.
 
         Args:
-            sealed: the row, without its expiry: that is stored as a time from now, which is another one in each try.
+            encoded: the row, without its expiry: that is stored as a time from now, which is another one in each try.
         """
-        hasher = hashlib.blake2b(f"{sealed.due!r} {expires_at} ".encode(), key=self._key, digest_size=_BYTES)
-        hasher.update(sealed.envelope)
+        hasher = hashlib.blake2b(f"{encoded.due!r} {expires_at} ".encode(), key=self._key, digest_size=_BYTES)
+        hasher.update(encoded.envelope)
         content = hasher.digest()
         count = self._seen[content] = self._seen[content] + 1
         if count > 1:

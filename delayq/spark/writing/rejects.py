@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from delayq.lake.files import names, remove, write_table
+from delayq.lake.object_store import names, remove, write_table
 
 SCHEMA = pa.schema([("partition", pa.int32()), ("row", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
 
 
-class Reject(NamedTuple):
+class RejectedRow(NamedTuple):
     """A row that cannot be sent: where it stood, its id if it had one, and why."""
 
     partition: int
@@ -22,7 +22,9 @@ class Reject(NamedTuple):
     reason: str
 
 
-def write_rejects(folder: str, run: str, partition: int, rejects: Sequence[Reject], even_none: bool = True) -> None:
+def write_rejects(
+    folder: str, run: str, partition: int, rejects: Sequence[RejectedRow], even_none: bool = True
+) -> None:
     """Write a task's rejects as one file of Parquet, in place of what an earlier try of the task has left.
 
     Args:

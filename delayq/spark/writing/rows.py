@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from delayq.errors import InvalidInput
-from delayq.message import Outgoing
+from delayq.model.delivery import Outgoing
 
 COLUMNS: dict[str, tuple[tuple[type[t.DataType], ...], str]] = {
     "payload": ((t.StringType, t.BinaryType, t.StructType, t.MapType, t.ArrayType), "a string, binary or a struct"),

@@ -13,19 +13,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from delayq.errors import InvalidInput, RowRefused
-from delayq.lake.files import whole, write_json
+from delayq.lake.object_store import whole, write_json
 from delayq.log import log
-from delayq.names import new_id
-from delayq.operations.core import Core
-from delayq.operations.sealing import Sealed, seal_one
-from delayq.operations.sending import send_new
-from delayq.spark.failures import ASIDE
+from delayq.model.units import delay_ms
+from delayq.model.validation import new_id
+from delayq.operations.encode import EncodedMessage, encode_one
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.send import send_new
+from delayq.protocol.operation import Operation
+from delayq.spark.errors import ASIDE
 from delayq.spark.reading.options import check_known
-from delayq.spark.server import Server, ServerClock, required
+from delayq.spark.redis_options import RedisOptions, ServerClock, required
 from delayq.spark.writing.ids import Ids
-from delayq.spark.writing.rejects import Reject, forget_rejects, write_rejects
+from delayq.spark.writing.rejects import RejectedRow, forget_rejects, write_rejects
 from delayq.spark.writing.rows import Rows, TableRow
-from delayq.times import delay_ms
 
 DAY = 86_400.0
 MODES = ("FAILFAST", "PERMISSIVE")
@@ -51,18 +52,18 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Wrote(WriterCommitMessage):
+class TaskSummary(WriterCommitMessage):
     """What a task has done."""
 
     summary: Summary
 
 
-class _Sending:
+class _WriteTask:
     """The options of a write, and what a task does by them. It goes to the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         check_known({name: options[name] for name in options if name.lower() not in _SPARKS}, OPTIONS, "a write")
-        self._server = Server.of(options)
+        self._server = RedisOptions.of(options)
         self._queue = required(options, "queue")
         self._rows = Rows(schema, options.get("payload_format", "text"))
         self._unique_ms = _window_ms(options)
@@ -72,29 +73,28 @@ class _Sending:
         self._rejects = whole(required(options, "rejects")) if self._mode == "PERMISSIVE" else None
         self._summary = options.get("summary")
 
-    def run(self, batches: Iterator[pa.RecordBatch], run: str, even_none: bool = True) -> Wrote:
+    def run(self, batches: Iterator[pa.RecordBatch], run: str, even_none: bool = True) -> TaskSummary:
         """Send the rows of a task; `even_none` as in `write_rejects`."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        task = TaskRows(partition, Ids(run, partition), self._unique_ms, keeps_rejects=self._rejects is not None)
+        task = TaskEncoder(partition, Ids(run, partition), self._unique_ms, keeps_rejects=self._rejects is not None)
         summary = Summary()
         with self._server.queue(self._queue) as queue:
             clock = ServerClock(queue)
             for batch in batches:
-                sealed = list(task.seal(queue.core, self._rows.read(batch, task.rows, clock.now())))
-                new = queue.connection.do(send_new(queue.core, sealed))
+                new = queue.execute(task.send, self._rows.read(batch, task.rows, clock.now()))
                 summary += Summary(sent=sum(new), existing=len(new) - sum(new))
         if self._rejects is not None:
             write_rejects(self._rejects, run, partition, task.rejects, even_none)
-        return Wrote(summary + Summary(rejected=len(task.rejects)))
+        return TaskSummary(summary + Summary(rejected=len(task.rejects)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None = None) -> None:
         """Tell what all tasks together have done."""
-        total = sum((message.summary for message in messages if isinstance(message, Wrote)), Summary())
-        told: dict[str, Any] = msgspec.structs.asdict(total) | ({} if batch is None else {"batch": batch})
-        log.info("rows sent", queue=self._queue, **told)
+        total = sum((message.summary for message in messages if isinstance(message, TaskSummary)), Summary())
+        counts: dict[str, Any] = msgspec.structs.asdict(total) | ({} if batch is None else {"batch": batch})
+        log.info("rows sent", queue=self._queue, **counts)
         if self._summary is not None:
-            write_json(self._summary, {"queue": self._queue} | told)
+            write_json(self._summary, {"queue": self._queue} | counts)
 
     def forget(self, run: str, tasks: int) -> None:
         """Remove the rejects of an earlier try of a run that had more tasks."""
@@ -107,7 +107,7 @@ class _Sending:
         log.warning("the write has failed; what was sent stays", queue=self._queue, finished_tasks=done)
 
 
-class TaskRows:
+class TaskEncoder:
     """What a task knows of its rows.
 
     Attributes:
@@ -117,13 +117,17 @@ class TaskRows:
 
     def __init__(self, partition: int, ids: Ids, unique_ms: int, keeps_rejects: bool) -> None:
         self.rows = 0
-        self.rejects: list[Reject] = []
+        self.rejects: list[RejectedRow] = []
         self._partition = partition
         self._ids = ids
         self._unique_ms = unique_ms
         self._keeps_rejects = keeps_rejects
 
-    def seal(self, core: Core, rows: Iterable[TableRow]) -> Iterator[Sealed]:
+    def send(self, context: QueueContext, rows: Iterable[TableRow]) -> Operation[list[bool]]:
+        """Send rows; return which of them are new."""
+        return (yield from send_new(context, list(self.encode(context, rows))))
+
+    def encode(self, context: QueueContext, rows: Iterable[TableRow]) -> Iterator[EncodedMessage]:
         """Yield the messages that the rows are to be, under the ids that they have in each try.
 
         Raises:
@@ -132,23 +136,23 @@ class TaskRows:
         for row in rows:
             self.rows += 1
             try:
-                sealed = self._seal(core, row)
+                encoded = self._encode(context, row)
             except InvalidInput as error:
                 self._reject(row, error)
             else:
-                yield sealed
+                yield encoded
 
-    def _seal(self, core: Core, row: TableRow) -> Sealed:
+    def _encode(self, context: QueueContext, row: TableRow) -> EncodedMessage:
         if isinstance(row.message, InvalidInput):
             raise row.message
-        sealed = seal_one(core, row.message, "")
-        message_id = sealed.id
+        encoded = encode_one(context, row.message, "")
+        message_id = encoded.id
         if row.id is None:
-            lasting = sealed
+            lasting = encoded
             if row.expires_at is not None:
-                lasting = seal_one(core, msgspec.structs.replace(row.message, expires_in=None), "")
+                lasting = encode_one(context, msgspec.structs.replace(row.message, expires_in=None), "")
             message_id = self._ids.make(lasting, row.expires_at)
-        return Sealed(message_id, sealed.due, sealed.envelope, "ignore", True, self._unique_ms)
+        return EncodedMessage(message_id, encoded.due, encoded.envelope, "ignore", True, self._unique_ms)
 
     def _reject(self, row: TableRow, error: InvalidInput) -> None:
         if not self._keeps_rejects:
@@ -157,35 +161,35 @@ class TaskRows:
                 f"row {row.number} of partition {self._partition}{named} cannot be sent: {error}. Rows before it may "
                 f'have been: a rerun under the same ids leaves those. {ASIDE}.option("mode", "PERMISSIVE")'
             ) from error
-        self.rejects.append(Reject(self._partition, row.number, row.id, str(error)))
+        self.rejects.append(RejectedRow(self._partition, row.number, row.id, str(error)))
 
 
 class Sink(DataSourceArrowWriter):
     """Sends a table, each row once."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._sending = _Sending(options, schema)
+        self._task = _WriteTask(options, schema)
         self._run = options.get("run") or new_id()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a task."""
-        return self._sending.run(iterator, self._run)
+        return self._task.run(iterator, self._run)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell what was sent."""
-        self._sending.forget(self._run, len(messages))
-        self._sending.commit(messages)
+        self._task.forget(self._run, len(messages))
+        self._task.commit(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell that the job has failed."""
-        self._sending.abort(messages)
+        self._task.abort(messages)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
     """Sends a stream of tables, each row of each batch once, also when a batch is done again."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._sending = _Sending(options, schema)
+        self._task = _WriteTask(options, schema)
         self._run = options.get("run")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -197,15 +201,15 @@ class StreamSink(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId")
         assert query is not None, "Spark tells each task its query"
         assert batch is not None, "Spark tells each task its batch"
-        return self._sending.run(iterator, f"{query}-{batch}", even_none=False)
+        return self._task.run(iterator, f"{query}-{batch}", even_none=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
         """Tell what was sent."""
-        self._sending.commit(messages, batchId)
+        self._task.commit(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         """Tell that the batch has failed."""
-        self._sending.abort(messages)
+        self._task.abort(messages)
 
 
 def _window_ms(options: Mapping[str, str]) -> int:

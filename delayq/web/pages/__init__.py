@@ -5,10 +5,10 @@ from types import ModuleType
 from delayq.web.pages import (
     actions,
     consumers,
-    dead,
-    editing,
-    entering,
+    dead_letters,
+    edit_dead_letter,
     group,
+    login,
     message,
     messages,
     metrics,
@@ -22,6 +22,18 @@ from delayq.web.pages import (
 )
 
 PAGES: tuple[ModuleType, ...] = (
-    *(entering, metrics, overview, queue, messages, message, editing, actions, dead, schedules, consumers),
+    *(
+        login,
+        metrics,
+        overview,
+        queue,
+        messages,
+        message,
+        edit_dead_letter,
+        actions,
+        dead_letters,
+        schedules,
+        consumers,
+    ),
     *(topics, topic, group, tasks, server),
 )

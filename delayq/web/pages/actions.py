@@ -9,21 +9,21 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from delayq.calls import shown
-from delayq.web import acting, reaching, rendering, works
-from delayq.web.deeds import Deed, counted
-from delayq.web.tasks import Task, Tasks, Work, word_of
-from delayq.web.visiting import visit, who
+from delayq.model.text import printable_id
+from delayq.web import audit, jobs, path_params, render
+from delayq.web.actions import Deed, counted
+from delayq.web.background_tasks import Task, Tasks, Work, word_of
+from delayq.web.request_context import visit, who
 
 MOST_LISTED = 10
 
 
 async def confirm(request: Request) -> Response:
     """Tell what a form would do, with how many messages, and ask for the rest."""
-    queue = await reaching.queue_of(request)
+    queue = await path_params.queue_of(request)
     deed = Deed.of(visit(request).form)
-    up_to = await works.last_score(queue, deed.filter.state) if deed.act == "purge" else None
-    return rendering.page(
+    up_to = await jobs.last_score(queue, deed.filter.state) if deed.act == "purge" else None
+    return render.page(
         request,
         "actions.html",
         deed=deed,
@@ -36,7 +36,7 @@ async def confirm(request: Request) -> Response:
 
 async def run(request: Request) -> Response:
     """Let a task do it; a form that is sent twice leads to the task of the first time."""
-    queue, form = await reaching.queue_of(request), visit(request).form
+    queue, form = await path_params.queue_of(request), visit(request).form
     tasks: Tasks = request.app.state.tasks
     deed, once = Deed.of(form), word_of(form)
     work = deed.work(queue, (await queue.stats()).at)
@@ -48,9 +48,9 @@ async def run(request: Request) -> Response:
         line = audit_line(task, deed)
         begin(request, task, work, once, line)
         if deed.is_sweep:
-            acting.note(request, line | {"outcome": "began"})
+            audit.note(request, line | {"outcome": "began"})
         await task.over(QUICK_SECONDS)
-    return RedirectResponse(rendering.url(request, "task", server=task.server, task=task.id), 303)
+    return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
 
 
 QUICK_SECONDS = 0.3
@@ -61,15 +61,15 @@ def begin(request: Request, task: Task, work: Work, once: str, line: dict[str, o
     """Start a task, of whose end, or why it was refused, an audit line tells."""
     tasks: Tasks = request.app.state.tasks
     try:
-        tasks.start(task, work, once, lambda ended: acting.note(request, line | outcome(ended)))
+        tasks.start(task, work, once, lambda ended: audit.note(request, line | outcome(ended)))
     except HTTPException as error:
-        acting.note(request, line | {"outcome": f"refused: {error.detail}"})
+        audit.note(request, line | {"outcome": f"refused: {error.detail}"})
         raise
 
 
 def audit_line(task: Task, deed: Deed) -> dict[str, object]:
     """Return what an audit line tells of a task."""
-    about: dict[str, object] = {"ids": [*map(shown, deed.ids)]} if deed.ids else {"all": deed.filter.words()}
+    about: dict[str, object] = {"ids": [*map(printable_id, deed.ids)]} if deed.ids else {"all": deed.filter.words()}
     return {"who": task.who, "action": deed.act, "server": task.server, "queue": task.queue, "task": task.id} | about
 
 

@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.web import reaching, rendering
-from delayq.web.rendering import Entry
+from delayq.web import path_params, render
+from delayq.web.render import Entry
 
 MOST_LISTED = 100
 MOST_HELD = 20
@@ -15,10 +15,10 @@ MOST_HELD = 20
 
 async def consumers(request: Request) -> Response:
     """List the consumers, those that live first."""
-    queue = await reaching.queue_of(request)
+    queue = await path_params.queue_of(request)
     found = sorted(await queue.consumers(), key=lambda each: (not each.is_alive, each.name))
     stats = await queue.stats()
-    return rendering.page(
+    return render.page(
         request,
         "consumers.html",
         rows=found[:MOST_LISTED],

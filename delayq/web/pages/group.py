@@ -10,13 +10,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.aio import Topic
-from delayq.durations import parse_duration
 from delayq.errors import UnknownGroup
-from delayq.names import check_group_name
-from delayq.topics import grouping, rescuing
-from delayq.web import acting, reaching, rendering
-from delayq.web.tasks import Tasks, word_of
-from delayq.web.visiting import visit
+from delayq.model.units import parse_duration
+from delayq.model.validation import check_group_name
+from delayq.operations.topics import group_admin, group_read, reclaim
+from delayq.web import audit, path_params, render
+from delayq.web.background_tasks import Tasks, word_of
+from delayq.web.request_context import visit
 
 MOST_LISTED = 100
 STALLED_SECONDS = 60.0
@@ -27,15 +27,14 @@ MOST_CLAIMED = 100
 
 async def group(request: Request) -> Response:
     """Show a group."""
-    topic, name = await reaching.topic_of(request), request.path_params["group"]
-    do = topic.connection.do
+    topic, name = await path_params.topic_of(request), request.path_params["group"]
     try:
-        info = await do(grouping.info(topic.core, name))
-        members = await do(grouping.consumers(topic.core, name))
-        unacked = await do(grouping.unacked(topic.core, name, None, 0, MOST_LISTED))
+        info = await topic.execute(group_admin.info, name)
+        members = await topic.execute(group_admin.consumers, name)
+        unacked = await topic.execute(group_read.unacked, name, None, 0, MOST_LISTED)
     except UnknownGroup as error:
         raise HTTPException(404, f"Topic {topic.name} has no group {name}.") from error
-    return rendering.page(
+    return render.page(
         request,
         "group.html",
         topic=topic.name,
@@ -51,21 +50,20 @@ async def group(request: Request) -> Response:
 
 async def claim(request: Request) -> Response:
     """Let a consumer take over what others have not acked for long; a form that is sent twice does so once."""
-    topic, name, form = await reaching.topic_of(request), request.path_params["group"], visit(request).form
+    topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
     consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
     idle = parse_duration(form.get("idle", ""))
     tasks: Tasks = request.app.state.tasks
     told = "That was done already."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
-            async with acting.audited(request, "claim", topic=topic.name, group=name, consumer=consumer) as line:
+            async with audit.audited(request, "claim", topic=topic.name, group=name, consumer=consumer) as line:
                 told = line["told"] = await _claimed(topic, name, consumer, idle)
-    return acting.back(request, told, "group")
+    return audit.back(request, told, "group")
 
 
 async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:
-    steps = rescuing.rescue(topic.core, group, consumer, idle, MOST_CLAIMED, None)
-    done = await topic.connection.do(steps)
+    done = await topic.execute(reclaim.reclaim, group, consumer, idle, MOST_CLAIMED, None)
     ghosts = f" {done.ghosts:,} that were trimmed have left the list." if done.ghosts else ""
     if not done.records:
         return f"Nothing was unacked for so long.{ghosts}"

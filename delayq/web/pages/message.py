@@ -12,12 +12,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from delayq.aio import Queue
-from delayq.calls import is_foreign, shown
 from delayq.errors import InvalidInput
-from delayq.ledger import Event
-from delayq.operations import explaining, recounting
-from delayq.times import from_ms
-from delayq.web import reaching, rendering
+from delayq.model.event import Event
+from delayq.model.text import is_foreign_id, printable_id
+from delayq.model.units import from_ms
+from delayq.operations import explain
+from delayq.web import path_params, render
 from delayq.web.payloads import payload_of
 
 LOOK_SECONDS = 0.05
@@ -28,21 +28,21 @@ _PLACE = re.compile(r"\((?P<ms>\d{1,15})-\d{1,19}", re.ASCII)
 
 async def message(request: Request) -> Response:
     """Show a message, also one that is gone, as far as the ledger tells."""
-    queue, message_id = await reaching.queue_of(request), request.path_params["id"]
-    if is_foreign(message_id):
-        raise HTTPException(404, f"{shown(message_id)} is an id of another program: delayq tells nothing of it.")
+    queue, message_id = await path_params.queue_of(request), request.path_params["id"]
+    if is_foreign_id(message_id):
+        raise HTTPException(404, f"{printable_id(message_id)} is an id of another program: delayq tells nothing of it.")
     info = await queue.get(message_id)
     life = await _life(request, queue)
     events, link = life["events"], life["link"]
     is_open = info is None and not events and link  # nobody knows yet whether the ledger tells of it
     why = f"{message_id} is not in queue {queue.name}, and the ledger is long: look on" if is_open else None
-    return rendering.page(
+    return render.page(
         request,
         "message.html",
         404 if info is None and not events and not link else 200,
         id=message_id,
         info=info,
-        why=why or await queue.connection.do(explaining.why(queue.core, message_id, events[::-1])),
+        why=why or await queue.execute(explain.why, message_id, events[::-1]),
         payload=None if info is None else payload_of(info),
         has_ledger=(await queue.configuration()).events is not None,
         **life,
@@ -51,31 +51,31 @@ async def message(request: Request) -> Response:
 
 async def life(request: Request) -> Response:
     """Look further back into the ledger."""
-    queue = await reaching.queue_of(request)
+    queue = await path_params.queue_of(request)
     known = {"id": request.path_params["id"]} | await _life(request, queue)
-    return HTMLResponse(rendering.render(request, "_life.html", **known))
+    return HTMLResponse(render.render(request, "_life.html", **known))
 
 
 async def _life(request: Request, queue: Queue) -> dict[str, Any]:
     """Look through the ledger for a moment; return what a template needs of it."""
     place, until, events = _place(request), time.monotonic() + LOOK_SECONDS, list[Event]()
     while place:
-        more, place = await queue.connection.do(recounting.look(queue.core, request.path_params["id"], place))
+        more, place = await queue.execute(explain.look, request.path_params["id"], place)
         events += more
         if time.monotonic() >= until:
             break
     reached = _PLACE.fullmatch(place)
     return {
         "events": events,
-        "link": rendering.query(**{"from": place}),
+        "link": render.query(**{"from": place}),
         "reached": from_ms(int(reached["ms"])) if reached else None,
         "now": (await queue.stats()).at,
     }
 
 
 def _place(request: Request) -> str:
-    place = request.query_params.get("from", recounting.NEWEST)
-    if place != recounting.NEWEST and not _PLACE.fullmatch(place):
+    place = request.query_params.get("from", explain.NEWEST)
+    if place != explain.NEWEST and not _PLACE.fullmatch(place):
         raise InvalidInput(f"{place!r} is no place in a ledger: open the message's page anew")
     return place
 

@@ -10,14 +10,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from delayq.aio import Queue
-from delayq.keys import STATES
+from delayq.model.placement import STATES
 from delayq.operations import paging
-from delayq.operations.searching import Search
-from delayq.operations.sweeping import count
-from delayq.operations.walking import Row
-from delayq.web import reaching, rendering
-from delayq.web.filtering import WHERE, Filter, quoted, unquoted
-from delayq.web.rendering import Entry
+from delayq.operations.bulk.search import Search
+from delayq.operations.bulk.sweep import count
+from delayq.operations.walk import Row
+from delayq.web import path_params, render
+from delayq.web.filters import WHERE, Filter, quoted, unquoted
+from delayq.web.render import Entry
 
 PAGE = 50
 LARGEST = 16 * 1024  # bytes of a payload that a list reads for its preview
@@ -27,49 +27,49 @@ MOST_FOUND = 100  # in one go
 
 async def messages(request: Request) -> Response:
     """Show a page of a state, or what a search has found so far; an id leads to its message."""
-    queue, asked = await reaching.queue_of(request), request.query_params
+    queue, asked = await path_params.queue_of(request), request.query_params
     if message_id := asked.get("id", "").strip():
-        return RedirectResponse(rendering.url(request, "message", **request.path_params, id=message_id), 303)
+        return RedirectResponse(render.url(request, "message", **request.path_params, id=message_id), 303)
     wanted = Filter.of(asked)
     known: dict[str, Any] = {"states": STATES, "wheres": WHERE, "filter": wanted, "where": asked.get("where", "")}
     known["stats"] = await queue.stats()
     if not wanted.is_empty:
         found = await search(request, queue, wanted)
-        return rendering.page(request, "messages.html", **known, **found, page=None)
+        return render.page(request, "messages.html", **known, **found, page=None)
     at = {name: unquoted(asked[name]) for name in ("after", "before") if asked.get(name)}
     page = await queue.page(wanted.state, limit=PAGE, largest=LARGEST, **at)
     rows, sizes = page.messages, page.sizes
-    return rendering.page(request, "messages.html", **known, page=page, rows=rows, sizes=sizes, now=known["stats"].at)
+    return render.page(request, "messages.html", **known, page=page, rows=rows, sizes=sizes, now=known["stats"].at)
 
 
 async def more(request: Request) -> Response:
     """Go on with a search: rows, and how far it is."""
-    queue, wanted = await reaching.queue_of(request), Filter.of(request.query_params)
+    queue, wanted = await path_params.queue_of(request), Filter.of(request.query_params)
     found = await search(request, queue, wanted)
-    return HTMLResponse(rendering.render(request, "_found.html", filter=wanted, **found))
+    return HTMLResponse(render.render(request, "_found.html", filter=wanted, **found))
 
 
 async def search(request: Request, queue: Queue, wanted: Filter) -> dict[str, Any]:
     """Look for a moment, from where an earlier request has stopped; return what a template needs of it."""
     asked = request.query_params
     behind = unquoted(asked["from"]) if asked.get("from") else None
-    looking = Search(queue.core, wanted.state, wanted.choice(), behind)
+    looking = Search(wanted.state, wanted.choice(), behind)
     until, found = time.monotonic() + SEARCH_SECONDS, list[Row]()
     goes_on = asked.get("halt") != "1"
     while goes_on:
-        found += await queue.connection.do(looking.step())
+        found += await queue.execute(looking.step)
         goes_on = not (looking.done or time.monotonic() >= until or len(found) >= MOST_FOUND)
-    rows, sizes = await queue.connection.do(paging.described(queue.core, wanted.state, found, LARGEST))
+    rows, sizes = await queue.execute(paging.described, wanted.state, found, LARGEST)
     looked, before = _number(asked.get("looked")), _number(asked.get("found"))
     place = {"from": quoted(looking.cursor or ""), "looked": looked + looking.looked_at, "found": before + len(rows)}
     return {
         "rows": rows,
         "sizes": sizes,
         "now": (await queue.stats()).at,
-        "total": await queue.connection.do(count(queue.core, [wanted.state])),
+        "total": await queue.execute(count, [wanted.state]),
         "looked": looked + looking.looked_at,
         "found": before + len(rows),
-        "link": "" if looking.done else rendering.query(**wanted.fields(), **place),
+        "link": "" if looking.done else render.query(**wanted.fields(), **place),
         "goes_on": not (looking.done or asked.get("halt") == "1" or len(found) >= MOST_FOUND),
     }
 

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.errors import DelayqError
-from delayq.web.rounds import in_turns
-from delayq.web.seeing import Seen, count
-from delayq.web.watching import Watch
+from delayq.web.health_sweep import in_turns
+from delayq.web.poller import Watch
+from delayq.web.snapshot import Seen, count
 
 MOST_QUEUES = 1000
 """Of a server, those whose names come first, as `delayq exporter` has it."""
@@ -74,7 +74,7 @@ class Servers:
     def collect(self) -> Iterator[Any]:
         """Yield the families."""
         from delayq.metrics import families  # noqa: PLC0415  # an extra
-        from delayq.metrics.reading import QueueReading  # noqa: PLC0415
+        from delayq.metrics.scrape import QueueReading  # noqa: PLC0415
 
         names = ["server", "queue"] if len(self._told) > 1 else ["queue"]
         rows = [

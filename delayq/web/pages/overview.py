@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.web import live, reaching, rendering
-from delayq.web.listing import LEAST_PAGE, PAGE, View
-from delayq.web.watching import Sight, Watch
+from delayq.web import path_params, render, sse
+from delayq.web.poller import Sight, Watch
+from delayq.web.queue_list import LEAST_PAGE, PAGE, View
 
 MOST_UNFILTERED = 12
 """Queues of a server that are found at a glance: of more, one can ask for some by their names."""
@@ -25,14 +25,14 @@ async def overview(request: Request) -> Response:
 
 async def queues(request: Request) -> Response:
     """Show a page of one server's queues."""
-    name = reaching.server_of(request).name
+    name = path_params.server_of(request).name
     return await _page(request, {name: request.app.state.watches[name]}, PAGE)
 
 
-async def follow(request: Request) -> Response | live.Stream:
+async def follow(request: Request) -> Response | sse.Stream:
     """Send a page of a server's queues, whenever they have changed."""
-    server, view = reaching.server_of(request), View.of(request.query_params)
-    return live.stream(request, _rendered(request, request.app.state.watches[server.name], view))
+    server, view = path_params.server_of(request), View.of(request.query_params)
+    return sse.stream(request, _rendered(request, request.app.state.watches[server.name], view))
 
 
 async def _page(request: Request, watches: Mapping[str, Watch], rows: int) -> Response:
@@ -41,7 +41,7 @@ async def _page(request: Request, watches: Mapping[str, Watch], rows: int) -> Re
     status = 503 if all(sight.error for sight in sights) else 200
     has_filter = not view.is_of_all or any(sight.total > MOST_UNFILTERED for sight in sights)
     known = {"sights": dict(zip(watches, sights, strict=True)), "view": view, "has_filter": has_filter}
-    return rendering.page(request, "overview.html", status, **known)
+    return render.page(request, "overview.html", status, **known)
 
 
 async def _rendered(request: Request, watch: Watch, view: View) -> AsyncGenerator[str, None]:
@@ -53,7 +53,7 @@ def _queues(request: Request, sight: Sight, view: View) -> str:
     """Return what is the same for all browsers that see it under the same prefix: it is made once for all of them."""
     root = request.scope.get("root_path", "")
     if root not in sight.texts:
-        sight.texts[root] = rendering.render(request, "_queues.html", sight=sight, view=view)
+        sight.texts[root] = render.render(request, "_queues.html", sight=sight, view=view)
     return sight.texts[root]
 
 

@@ -12,11 +12,12 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from delayq.aio import Queue
-from delayq.samples import Sample
-from delayq.web import acting, drawing, live, reaching, rendering
-from delayq.web.listing import One
-from delayq.web.rendering import Entry
-from delayq.web.watching import Watch
+from delayq.model.sample import Sample
+from delayq.web import audit, path_params, render, sse
+from delayq.web import charts as drawing
+from delayq.web.poller import Watch
+from delayq.web.queue_list import One
+from delayq.web.render import Entry
 
 SPANS = ("hour", "day")
 HOUR = dt.timedelta(hours=1)
@@ -25,37 +26,37 @@ WINDOWS = (("minute", 60, 1), ("hour", 3600, 60), ("day", 86_400, 1800))
 
 async def queue(request: Request) -> Response:
     """Show a queue."""
-    found = await reaching.queue_of(request)
+    found = await path_params.queue_of(request)
     seen, drawn = await asyncio.gather(_watch(request).look_at(found.name), _drawn(request, found))
-    return rendering.page(request, "queue.html", seen=seen, **drawn)
+    return render.page(request, "queue.html", seen=seen, **drawn)
 
 
 async def charts(request: Request) -> Response:
     """Draw the charts anew."""
-    drawn = await _drawn(request, await reaching.queue_of(request))
-    return HTMLResponse(rendering.render(request, "_charts.html", **drawn))
+    drawn = await _drawn(request, await path_params.queue_of(request))
+    return HTMLResponse(render.render(request, "_charts.html", **drawn))
 
 
-async def follow(request: Request) -> Response | live.Stream:
+async def follow(request: Request) -> Response | sse.Stream:
     """Send what the queue holds, whenever that has changed."""
-    found = await reaching.queue_of(request)
-    return live.stream(request, _rendered(request, found.name))
+    found = await path_params.queue_of(request)
+    return sse.stream(request, _rendered(request, found.name))
 
 
 async def pause(request: Request) -> Response:
     """Hold a queue."""
-    found = await reaching.queue_of(request)
-    async with acting.audited(request, "pause", queue=found.name):
+    found = await path_params.queue_of(request)
+    async with audit.audited(request, "pause", queue=found.name):
         await found.pause()
-    return acting.back(request, f"{found.name} is paused: what runs is finished, nothing more is handed out.", "queue")
+    return audit.back(request, f"{found.name} is paused: what runs is finished, nothing more is handed out.", "queue")
 
 
 async def resume(request: Request) -> Response:
     """Let a queue go on."""
-    found = await reaching.queue_of(request)
-    async with acting.audited(request, "resume", queue=found.name):
+    found = await path_params.queue_of(request)
+    async with audit.audited(request, "resume", queue=found.name):
         await found.resume()
-    return acting.back(request, f"{found.name} goes on.", "queue")
+    return audit.back(request, f"{found.name} goes on.", "queue")
 
 
 def _watch(request: Request) -> Watch:
@@ -66,7 +67,7 @@ def _watch(request: Request) -> Watch:
 async def _rendered(request: Request, name: str) -> AsyncGenerator[str, None]:
     async for sight in _watch(request).following(One(name)):
         for seen in sight.queues:
-            yield rendering.render(request, "_queue.html", seen=seen)
+            yield render.render(request, "_queue.html", seen=seen)
 
 
 async def _drawn(request: Request, found: Queue) -> dict[str, Any]:

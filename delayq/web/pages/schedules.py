@@ -14,14 +14,14 @@ from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
-from delayq.ledger import Event, read
-from delayq.recurrence import recurrence
-from delayq.schedule import Schedule
-from delayq.times import from_ms, timestamp_ms
-from delayq.web import acting, reaching, rendering
-from delayq.web.rendering import Entry
-from delayq.web.tasks import Tasks, word_of
-from delayq.web.visiting import visit
+from delayq.model.cron_expression import recurrence
+from delayq.model.event import Event, read
+from delayq.model.schedule import Schedule
+from delayq.model.units import from_ms, timestamp_ms
+from delayq.web import audit, path_params, render
+from delayq.web.background_tasks import Tasks, word_of
+from delayq.web.render import Entry
+from delayq.web.request_context import visit
 
 NEXT = 3
 MOST_LISTED = 200
@@ -45,11 +45,11 @@ class Listed(NamedTuple):
 
 async def schedules(request: Request) -> Response:
     """List the schedules of a queue."""
-    queue = await reaching.queue_of(request)
+    queue = await path_params.queue_of(request)
     found = await queue.schedules.list()
     has_ledger = (await queue.configuration()).events is not None
     last = await last_events(queue) if has_ledger and found else {}
-    return rendering.page(
+    return render.page(
         request,
         "schedules.html",
         rows=[Listed(each, next_times(each), last.get(each.name)) for each in found[:MOST_LISTED]],
@@ -62,7 +62,7 @@ async def schedules(request: Request) -> Response:
 
 async def act(request: Request) -> Response:
     """Pause or resume a schedule, or run it out of turn; a form that is sent twice runs it once."""
-    queue, name = await reaching.queue_of(request), request.path_params["schedule"]
+    queue, name = await path_params.queue_of(request), request.path_params["schedule"]
     form = visit(request).form
     verb = form.get("act", "")
     if verb not in _TOLD:
@@ -71,9 +71,9 @@ async def act(request: Request) -> Response:
     told = "That was done already."
     with tasks.once(f"{word_of(form)} {verb} {name}") as is_new:
         if is_new:
-            async with acting.audited(request, f"schedule {verb}", queue=queue.name, schedule=name):
+            async with audit.audited(request, f"schedule {verb}", queue=queue.name, schedule=name):
                 told = await _done(queue, verb, name)
-    return acting.back(request, told, "schedules", schedule=None)
+    return audit.back(request, told, "schedules", schedule=None)
 
 
 async def _done(queue: Queue, verb: str, name: str) -> str:

@@ -8,12 +8,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from delayq.operations.servers import ask, dangers
-from delayq.web import reaching, rendering, works
+from delayq.operations.doctor.server import ask, dangers
+from delayq.operations.queue_context import QueueContext
+from delayq.web import jobs, path_params, render
+from delayq.web.background_tasks import Task, Tasks, word_of
 from delayq.web.pages.actions import QUICK_SECONDS, begin
-from delayq.web.rendering import Entry
-from delayq.web.tasks import Task, Tasks, word_of
-from delayq.web.visiting import visit, who
+from delayq.web.render import Entry
+from delayq.web.request_context import visit, who
 
 ASKED_AS = "server"
 """A queue of this name need not be there: where its keys would be is who is asked."""
@@ -21,11 +22,12 @@ ASKED_AS = "server"
 
 async def server(request: Request) -> Response:
     """Show what the server tells of itself."""
-    found = reaching.server_of(request)
+    found = path_params.server_of(request)
     names = await found.queue_names()
     queue = await found.queue(names[0] if names else ASKED_AS)
-    told = await queue.connection.do(ask(queue.core.shards[0]))
-    return rendering.page(
+    shards = await queue.execute(QueueContext.opened)
+    told = await queue.execute(lambda _: ask(shards[0]))
+    return render.page(
         request,
         "server.html",
         found=told,
@@ -38,16 +40,16 @@ async def server(request: Request) -> Response:
 
 async def examine(request: Request) -> Response:
     """Let the doctor look at a queue, as a task."""
-    queue, form = await reaching.queue_of(request), visit(request).form
+    queue, form = await path_params.queue_of(request), visit(request).form
     tasks: Tasks = request.app.state.tasks
     once = word_of(form)
     task = tasks.asked(once)
     if task is None:
         task = Task(request.path_params["server"], queue.name, f"Examine queue {queue.name}", who(request), alone=True)
         line = {"who": task.who, "action": "examine", "server": task.server, "queue": queue.name, "task": task.id}
-        begin(request, task, works.examined(queue), once, dict(line))
+        begin(request, task, jobs.examined(queue), once, dict(line))
         await task.over(QUICK_SECONDS)
-    return RedirectResponse(rendering.url(request, "task", server=task.server, task=task.id), 303)
+    return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
 
 
 MOST_LISTED = 200

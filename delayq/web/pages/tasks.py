@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.web import acting, live, reaching, rendering
-from delayq.web.rendering import Entry
-from delayq.web.tasks import Task
+from delayq.web import audit, path_params, render, sse
+from delayq.web.background_tasks import Task
+from delayq.web.render import Entry
 
 NEWS_SECONDS = 1.0  # at the longest between two looks at how long a task runs
 LEAST_SECONDS = 0.2  # between two of what it tells
@@ -19,38 +19,38 @@ LEAST_SECONDS = 0.2  # between two of what it tells
 
 async def tasks(request: Request) -> Response:
     """List the tasks of a server."""
-    server = reaching.server_of(request)
-    return rendering.page(request, "tasks.html", tasks=request.app.state.tasks.all(server.name))
+    server = path_params.server_of(request)
+    return render.page(request, "tasks.html", tasks=request.app.state.tasks.all(server.name))
 
 
 async def task(request: Request) -> Response:
     """Show a task."""
-    return rendering.page(request, "task.html", task=_found(request))
+    return render.page(request, "task.html", task=_found(request))
 
 
-async def follow(request: Request) -> Response | live.Stream:
+async def follow(request: Request) -> Response | sse.Stream:
     """Send how far a task is, until it is over."""
-    return live.stream(request, _rendered(request, _found(request)))
+    return sse.stream(request, _rendered(request, _found(request)))
 
 
 async def stop(request: Request) -> Response:
     """Let a task end before its next step."""
     found = _found(request)
-    async with acting.audited(request, "stop", queue=found.queue, task=found.id):
+    async with audit.audited(request, "stop", queue=found.queue, task=found.id):
         found.stop()
     await found.over(LEAST_SECONDS)
-    return acting.back(request, "It was told to stop.", "task")
+    return audit.back(request, "It was told to stop.", "task")
 
 
 async def _rendered(request: Request, found: Task) -> AsyncGenerator[str, None]:
     while True:
-        yield rendering.render(request, "_task.html", task=found)
+        yield render.render(request, "_task.html", task=found)
         await found.news(NEWS_SECONDS)
         await found.over(LEAST_SECONDS)
 
 
 def _found(request: Request) -> Task:
-    server = reaching.server_of(request)
+    server = path_params.server_of(request)
     found: Task | None = request.app.state.tasks.get(request.path_params["task"])
     if found is None or found.server != server.name:
         raise HTTPException(404, "There is no such task: it ended long ago, or the dashboard was started anew since.")

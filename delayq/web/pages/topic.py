@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.topics import grouping, reading
-from delayq.topics.record import Record
-from delayq.web import reaching, rendering
+from delayq.model.record import Record
+from delayq.operations.topics import group_admin, read
+from delayq.web import path_params, render
 
 MOST_RECORDS = 20
 MOST_GROUPS = 200
@@ -17,15 +17,14 @@ MOST_TEXT = 300  # characters of a record
 
 async def topic(request: Request) -> Response:
     """Show a topic; what is due but not appended is left so."""
-    found = await reaching.topic_of(request)
-    do = found.connection.do
-    groups = await do(grouping.groups(found.core))
-    records = await do(reading.records_range(found.core, "-", "+", MOST_RECORDS, True))
-    return rendering.page(
+    found = await path_params.topic_of(request)
+    groups = await found.execute(group_admin.groups)
+    records = await found.execute(read.records_range, "-", "+", MOST_RECORDS, True)
+    return render.page(
         request,
         "topic.html",
         topic=found.name,
-        length=await do(reading.length(found.core)),
+        length=await found.execute(read.length),
         groups=groups[:MOST_GROUPS],
         more_groups=max(0, len(groups) - MOST_GROUPS),
         records=[(record, text_of(record)) for record in records],

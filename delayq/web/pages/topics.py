@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.errors import DelayqError
-from delayq.topics import grouping, reading
-from delayq.topics.record import GroupInfo
-from delayq.web import reaching, rendering
-from delayq.web.rendering import Entry
+from delayq.model.record import GroupInfo
+from delayq.operations.topics import group_admin, read
+from delayq.web import path_params, render
+from delayq.web.render import Entry
 from delayq.web.servers import Server
 
 PAGE = 50
@@ -31,19 +31,19 @@ class Listed(NamedTuple):
 
 async def topics(request: Request) -> Response:
     """List the topics of a server, a page of them."""
-    server, after = reaching.server_of(request), request.query_params.get("after", "")
+    server, after = path_params.server_of(request), request.query_params.get("after", "")
     names = [name for name in await server.topic_names() if name > after]
     rows: list[Listed] = []
     for start in range(0, min(PAGE, len(names)), AT_ONCE):
         rows += await asyncio.gather(*(_listed(server, name) for name in names[start : min(PAGE, start + AT_ONCE)]))
-    return rendering.page(request, "topics.html", rows=rows, after=rows[-1].name if len(names) > PAGE else None)
+    return render.page(request, "topics.html", rows=rows, after=rows[-1].name if len(names) > PAGE else None)
 
 
 async def _listed(server: Server, name: str) -> Listed:
     try:
         topic = await server.topic(name)
-        length = await topic.connection.do(reading.length(topic.core))  # what is due but not appended is left so
-        return Listed(name, length, tuple(await topic.connection.do(grouping.groups(topic.core))))
+        length = await topic.execute(read.length)  # what is due but not appended is left so
+        return Listed(name, length, tuple(await topic.execute(group_admin.groups)))
     except DelayqError as error:
         return Listed(name, error=str(error))
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TypeAlias
 from unittest.mock import patch
 
-from delayq.cli.bulk import send_file
+from delayq.cli.send.file import send_file
 
-from delayq import Outgoing, Queue, doctor, wire
-from delayq.bell import Bell
+from delayq import Outgoing, Queue, doctor
 from delayq.errors import DuplicateMessage, NotReplicated
-from delayq.operations import arming, managing, slots
+from delayq.operations import garbage, key_slots, schedule_chain
+from delayq.transport import fast_socket
+from delayq.transport.listener import BellListener
 from tests.harness.acl.telling import act, assert_whole, forget_scripts, ring, scar, shards
 
 Story: TypeAlias = Callable[[Queue, Queue], None]
@@ -86,7 +87,7 @@ def receives(mine: Queue, root: Queue) -> None:
     messages["rejected"].reject("unwanted", error="broken")
     messages["released"].release()
     messages["nacked"].nack(delay=0, error="broken")
-    redis, keys = shards(root), root.core.shards[0].keys
+    redis, keys = shards(root), root._context.shards[0].keys
     root.send("x", id="bare")
     redis.delete(keys.message("bare"))
     again = mine.receive(20)
@@ -99,19 +100,19 @@ def receives(mine: Queue, root: Queue) -> None:
 
 def shares(mine: Queue, root: Queue) -> None:
     """Take messages whose keys share a limit, settle them, take those that waited, and look after what was lost."""
-    mine.core.settings = replace(mine.core.settings, concurrency_key=lambda _: "k")
+    mine._context.settings = replace(mine._context.settings, concurrency_key=lambda _: "k")
     forget_scripts(root)
     root.stats()
-    shards(root).hset(root.core.shards[0].keys.meta, "per_key", 1)
+    shards(root).hset(root._context.shards[0].keys.meta, "per_key", 1)
     root.send_many([Outgoing("x", id=name) for name in ("a", "b", "c")])
     (message,) = mine.receive()
     root.cancel("b")
     message.ack()
     (message,) = mine.receive()
     assert message.id == "c"
-    shards(root).delete(mine.core.shards[0].keys.unack)
-    mine.connection.do(slots.look_through(mine.core))
-    assert not shards(root).exists(mine.core.shards[0].keys.slots)
+    shards(root).delete(mine._context.shards[0].keys.unack)
+    mine.execute(key_slots.look_through)
+    assert not shards(root).exists(mine._context.shards[0].keys.slots)
 
 
 def chains(mine: Queue, root: Queue) -> None:
@@ -136,13 +137,13 @@ def recovers(mine: Queue, root: Queue) -> None:
     root.cancel("b")
     root.cancel("c")
     time.sleep(0.002)  # until the leases have ended
-    act(mine, *(scripts.unack_to_retry() for scripts in mine.core.shards))
-    assert mine.connection.do(managing.collect(mine.core)) == 2
+    act(mine, *(scripts.unack_to_retry() for scripts in mine._context.shards))
+    assert mine.execute(garbage.collect) == 2
     (message,) = mine.receive()
     message.reject("unwanted")
-    act(mine, mine.core.shards[0].purge("dead"))
-    mine.connection.do(managing.bury_old(mine.core))
-    mine.connection.do(managing.collect(mine.core))
+    act(mine, mine._context.shards[0].purge("dead"))
+    mine.execute(garbage.purge_old)
+    mine.execute(garbage.collect)
     assert root.stats().garbage == 0
     assert_whole(root)
 
@@ -150,19 +151,19 @@ def recovers(mine: Queue, root: Queue) -> None:
 def idles(mine: Queue, root: Queue) -> None:
     """Wait: ask how long, hold the timer, listen to the bell, and stop listening."""
     root.send("x", delay=60)
-    keys = mine.core.shards[0].keys
-    act(mine, mine.core.shards[0].rest("me", 1000), mine.core.shards[0].watch("me", 1000))
+    keys = mine._context.shards[0].keys
+    act(mine, mine._context.shards[0].plan_sleep("me", 1000), mine._context.shards[0].poll_idle("me", 1000))
     shards(root).zadd(keys.consumers, {"long ago": 1})
-    assert mine.connection.run([mine.core.shards[0].appear("me", "{}", {0: 1})]) == [1]
-    act(mine, mine.core.shards[0].leave("me", {0: 1}))
+    assert mine._executor.run([mine._context.shards[0].heartbeat("me", "{}", {0: 1})]) == [1]
+    act(mine, mine._context.shards[0].deregister("me", {0: 1}))
     samples(mine, root)
     assert shards(root).exists(keys.timer)
     shards(root).delete(keys.bell, keys.timer)
-    act(mine, mine.core.shards[0].ring())
+    act(mine, mine._context.shards[0].ring())
     ring(root)
-    bell = Bell(mine.connection.client, keys.bell)
+    bell = BellListener(mine._executor.client, keys.bell)
     bell.listen()
-    bell.hush()
+    bell.stop_listening()
     assert bell.fileno() != -1
     bell.close()
     assert mine.receive(wait=0.01) == []
@@ -172,7 +173,7 @@ def samples(mine: Queue, root: Queue) -> None:
     """Keep what is counted now, and strike off what was kept before the server's clock was set back."""
     root.send("x", delay=60)
     far = {"s": "of a time that the server's clock has not reached"}
-    shards(root).xadd(root.core.shards[0].keys.samples_minute, far, "9999999999999-0")
+    shards(root).xadd(root._context.shards[0].keys.samples_minute, far, "9999999999999-0")
     forget_scripts(root)
     assert mine.sample()
     assert [sample.stats.pending for sample in root.samples()] == [root.stats().pending]
@@ -186,7 +187,7 @@ def keeps_limits(mine: Queue, root: Queue) -> None:
     root.send_many([Outgoing(n) for n in range(4)])
     first, second = mine.receive()
     first.release()
-    shards(root).zadd(mine.core.shards[0].keys.rate, {"long ago": 1})
+    shards(root).zadd(mine._context.shards[0].keys.rate, {"long ago": 1})
     assert len(mine.receive(wait=0.01)) == 1
     second.ack()
     assert mine.receive(wait=0.01) == []
@@ -252,7 +253,7 @@ def manages(mine: Queue, root: Queue) -> None:
 
 def repairs(mine: Queue, root: Queue) -> None:
     """Mend what is wrong with a queue, in every way that the doctor knows."""
-    redis, keys = shards(root), root.core.shards[0].keys
+    redis, keys = shards(root), root._context.shards[0].keys
     root.send_many([Outgoing("x", id=name, delay=60) for name in ("twice", "bare", "far", "well")])
     root.send("x", id="lost")
     root.receive()
@@ -293,11 +294,11 @@ def schedules(mine: Queue, root: Queue) -> None:
 def recurs(mine: Queue, root: Queue) -> None:
     """Let schedules go on, also one whose occurrence is gone."""
     root.schedules.add("tick", "every 1d")
-    redis, keys = shards(root), root.core.shards[0].keys
+    redis, keys = shards(root), root._context.shards[0].keys
     (waiting,) = root.peek("pending")
     root.cancel(waiting.id)
     redis.zadd(keys.armed, {"tick": 1000})
-    assert mine.connection.do(arming.revive(mine.core)) == 1
+    assert mine.execute(schedule_chain.revive) == 1
     (waiting,) = root.peek("pending")
     redis.zadd(keys.pending, {waiting.id: 1000})
     (message,) = mine.receive()
@@ -309,9 +310,9 @@ def recurs(mine: Queue, root: Queue) -> None:
 def lasts(mine: Queue, root: Queue) -> None:
     """Use a connection again that was idle for half a minute: a PING finds out whether it is still there."""
     del root
-    with patch.object(wire, "_CHECK_AFTER_SECONDS", -1.0):
+    with patch.object(fast_socket, "_CHECK_AFTER_SECONDS", -1.0):
         for _ in range(2):
-            act(mine, mine.core.shards[0].open(1, create=False))
+            act(mine, mine._context.shards[0].open_queue(1, create=False))
 
 
 def sends_a_file(mine: Queue, root: Queue) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from delayq import Queue, doctor
-from delayq.calls import Call, expect
+from delayq.protocol.command import Command
+from delayq.protocol.operation import unwrap
 from tests.harness.pages import blocks
 from tests.harness.servers import RedisServer
 from tests.harness.tree import ROOT
@@ -51,19 +52,19 @@ def contents(server: RedisServer) -> dict[bytes, bytes | None]:
         return {key: admin.dump(key) for key in admin.keys("*")}
 
 
-def act(queue: Queue, *calls: Call[Any]) -> None:
+def act(queue: Queue, *calls: Command[Any]) -> None:
     """Run calls whose errors an operation would put up with."""
-    for result in queue.connection.run(calls):
-        expect(result)
+    for result in queue._executor.run(calls):
+        unwrap(result)
 
 
 def shards(root: Queue) -> Any:
-    return root.connection.client
+    return root._executor.client
 
 
 def ring(root: Queue) -> None:
     """The bell has rung; it is silenced."""
-    assert shards(root).delete(root.core.shards[0].keys.bell), "the bell has not rung"
+    assert shards(root).delete(root._context.shards[0].keys.bell), "the bell has not rung"
 
 
 def scar(root: Queue, message_id: str) -> None:

@@ -20,9 +20,9 @@ READERS = {
 
 def contents(queue: Queue) -> dict[bytes, Any]:
     """Return the keys of a queue, and what is in each; but for what consumers tell of themselves."""
-    client: Any = queue.connection.client
+    client: Any = queue._executor.client
     found: dict[bytes, Any] = {}
-    for keys in (scripts.keys for scripts in queue.core.shards):
+    for keys in (scripts.keys for scripts in queue._context.shards):
         for key in client.scan_iter(keys.meta.removesuffix("meta") + "*", count=1000):
             if not key.endswith(PASSING):
                 found[key] = READERS[client.type(key)](client, key)

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from delayq import Message
-from delayq.quarantine import Quarantine
+from delayq.runtime.poison_isolation import PoisonIsolation
 from tests.harness.chaos.history import Journal
 
 
@@ -21,12 +21,12 @@ def note_unstarted(journal: Journal, name: Callable[[Message], str] = lambda mes
     Args:
         name: what a message is called in the journal.
     """
-    admit = Quarantine.admit
+    admit = PoisonIsolation.admit
 
-    def noted(self: Quarantine[Any], messages: list[Any], held: Collection[Any]) -> tuple[list[Any], list[Any]]:
+    def noted(self: PoisonIsolation[Any], messages: list[Any], held: Collection[Any]) -> tuple[list[Any], list[Any]]:
         admitted, refused = admit(self, messages, held)
         for message in refused:
             journal.unstarted(name(message), message)
         return admitted, refused
 
-    mock.patch.object(Quarantine, "admit", noted).start()
+    mock.patch.object(PoisonIsolation, "admit", noted).start()

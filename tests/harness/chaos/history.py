@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from delayq.message import Delivery
+from delayq.model.delivery import Delivery
 
 Kind: TypeAlias = Literal[
     "attempted",  # a send is about to be called; once for each call

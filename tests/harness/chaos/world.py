@@ -242,9 +242,9 @@ class World:
     def left(self, queue: Queue) -> list[str]:
         """Return the keys of a queue that a drained one does not have; those of dead letters are not counted."""
         dead = {letter.id for letter in queue.dead.list(limit=1_000_000)}
-        client: Any = queue.connection.client
+        client: Any = queue._executor.client
         found: list[str] = []
-        for keys in (scripts.keys for scripts in queue.core.shards):
+        for keys in (scripts.keys for scripts in queue._context.shards):
             known = {keys.message(each) for each in dead}
             known |= {keys.dead, keys.attempts, keys.errors, keys.reasons} if dead else set()
             there = client.scan_iter(keys.meta.removesuffix("meta") + "*", count=1000)

@@ -53,7 +53,7 @@ class Life:
             try:
                 assert eventually(lambda: started(consumer)), "it did not start"
                 assert eventually(self._is_drained), f"not drained: {self._stage.seen().places}"
-                assert eventually(lambda: "watch" in proxy.passed), "it did not come to rest"
+                assert eventually(lambda: "poll_idle" in proxy.passed), "it did not come to rest"
                 self._stage.direct.send_many([Outgoing(id, id=id) for id in LAST])
                 assert eventually(lambda: self.begun["blocks"] > 0), "the last ones were not handled"
             finally:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from delayq import Message, MessageInfo, Outgoing, Queue, SentMessage, doctor
+from delayq import Message, Outgoing, Queue, SentMessage, doctor
+from delayq.types import MessageInfo
 
 HOUR = 3600.0
 NEAR = "new-4"  # on the shard of held-0
@@ -129,14 +130,14 @@ def at(hours: float) -> dt.datetime:
 
 def forget_scripts(queue: Queue) -> None:
     """As a server that was started anew: what is called by its digest is sent again as a whole."""
-    client: Any = queue.connection.client
+    client: Any = queue._executor.client
     client.script_flush()
 
 
 def forget_samples(queue: Queue) -> None:
     """Forget the sample that a receive has taken: when the next minute begins is nobody's choice."""
-    client: Any = queue.connection.client
-    for scripts in queue.core.shards:
+    client: Any = queue._executor.client
+    for scripts in queue._context.shards:
         client.delete(scripts.keys.samples_minute)
         client.delete(scripts.keys.samples_ten)
 
@@ -148,11 +149,11 @@ def sample_once(queue: Queue) -> None:
 
 def wound(queue: Queue) -> None:
     """Put a message into two structures, take another's place away, and miscount."""
-    client: Any = queue.connection.client
-    keys = queue.core.shard("later").keys
+    client: Any = queue._executor.client
+    keys = queue._context.shard("later").keys
     client.zadd(keys.ready, {"later": 1})
     client.hincrby(keys.stats, "acked", 2)
-    client.zrem(queue.core.shard("failed").keys.retry, "failed")
+    client.zrem(queue._context.shard("failed").keys.retry, "failed")
 
 
 STALE = "stale"

@@ -13,7 +13,8 @@ import redis
 
 from delayq import Queue, doctor
 from delayq.errors import DuplicateMessage, NotReplicated, ServerError, StaleReceipt
-from delayq.keys import STATES, QueueKeys
+from delayq.model.placement import STATES
+from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.chaos.world import LASTING
 from tests.harness.cutting.operations import HOUR, STALE, Operation, Stock, named, sent
 from tests.harness.proxy import Cut, Decide, Proxy

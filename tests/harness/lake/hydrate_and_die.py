@@ -10,18 +10,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from delayq.lake import loading
-from delayq.lake.shelf import Shelf
+from delayq.lake import load as loading
+from delayq.lake.queue_folder import QueueFolder
 from tests.harness.lake.lakes import Clock, far_queue, load
 
 STEPS = {
-    "list": (Shelf, "hours"),
-    "know": (Shelf, "manifest"),
-    "write": (Shelf, "put_manifest"),
-    "read": (Shelf, "read"),
+    "list": (QueueFolder, "hours"),
+    "know": (QueueFolder, "manifest"),
+    "write": (QueueFolder, "put_manifest"),
+    "read": (QueueFolder, "read"),
     "send": (loading, "send_new"),
     "look": (loading, "marks"),
-    "remove": (Shelf, "remove"),
+    "remove": (QueueFolder, "remove"),
 }
 DIED = 9
 

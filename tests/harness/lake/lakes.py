@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from delayq import Message, Queue
-from delayq.lake.hydrating import HourLoaded, hydrate
-from delayq.times import from_ms
+from delayq.lake.hydrate import HourLoaded, hydrate
+from delayq.model.units import from_ms
 
 HOUR = 3600
 DAY = 24 * HOUR

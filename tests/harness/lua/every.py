@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from delayq.calls import Call
-from delayq.scripts import Kept, Keyed, Scripts, Seen
+from delayq.protocol.command import Command
+from delayq.protocol.queue_commands import QueueCommands
+from delayq.protocol.replies import ExpectedMessage, KeptMessage, KeyedDelivery
 from tests.harness.lua.raw import LEASE, NOW
 
 STATE: dict[str, Any] = {
@@ -30,32 +31,34 @@ STATE: dict[str, Any] = {
 
 HELD = ("u", "1.0.0.0-0")
 
-CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
+CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "ack": lambda scripts: scripts.ack([HELD]),
-    "admit": lambda scripts: scripts.admit(
-        [Keyed("k", "lost", "0.0.0.0-0", NOW), Keyed("l", *HELD, NOW)], 60_000, NOW * 1000
+    "acquire_slot": lambda scripts: scripts.acquire_slot(
+        [KeyedDelivery("k", "lost", "0.0.0.0-0", NOW), KeyedDelivery("l", *HELD, NOW)], 60_000, NOW * 1000
     ),
-    "appear": lambda scripts: scripts.appear("me", b"{}", {0: 3, 5: 1}),
-    "arm": lambda scripts: scripts.arm("nightly", NOW, "p", b"{}", NOW + 1, "p2", b"{}"),
+    "heartbeat": lambda scripts: scripts.heartbeat("me", b"{}", {0: 3, 5: 1}),
+    "enqueue_occurrence": lambda scripts: scripts.enqueue_occurrence("nightly", NOW, "p", b"{}", NOW + 1, "p2", b"{}"),
     "ack_then": lambda scripts: scripts.ack_then(
         *HELD, [("new", NOW - 1, b"{}", "new"), ("g", "+0", b"{}", "error"), ("t", "+0", b"{}", "replace")]
     ),
-    "balance": lambda scripts: scripts.balance(),
+    "reconcile_stats": lambda scripts: scripts.reconcile_stats(),
     "cancel": lambda scripts: scripts.cancel("t"),
     "consumers": lambda scripts: scripts.consumers(),
     "configure": lambda scripts: scripts.configure({"rate": 5, "period_ms": 1000, "per_key": None}),
-    "collect": lambda scripts: scripts.collect(["g"]),
-    "discard": lambda scripts: scripts.discard("dead", [Seen("d", NOW, "{}"), Seen("gone", NOW, "")]),
+    "delete_payloads": lambda scripts: scripts.delete_payloads(["g"]),
+    "remove_if_unchanged": lambda scripts: scripts.remove_if_unchanged(
+        "dead", [ExpectedMessage("d", NOW, "{}"), ExpectedMessage("gone", NOW, "")]
+    ),
     "edit": lambda scripts: scripts.edit("d", NOW, NOW - 1, b"{}"),
     "expire": lambda scripts: scripts.expire(*HELD),
     "extend": lambda scripts: scripts.extend(*HELD, 2 * LEASE),
-    "find": lambda scripts: scripts.find("u"),
-    "free": lambda scripts: scripts.free([Keyed("k", "x", "0.0.0.0-1")]),
+    "get": lambda scripts: scripts.get("u"),
+    "release_slot": lambda scripts: scripts.release_slot([KeyedDelivery("k", "x", "0.0.0.0-1")]),
     "held_keys": lambda scripts: scripts.held_keys(scripts.keys.waiting, "", 9),
     "history": lambda scripts: scripts.history("u"),
-    "leave": lambda scripts: scripts.leave("me", {0: 3}),
+    "deregister": lambda scripts: scripts.deregister("me", {0: 3}),
     "nack": lambda scripts: scripts.nack(*HELD, 0, "E"),
-    "open": lambda scripts: scripts.open(1, create=True),
+    "open_queue": lambda scripts: scripts.open_queue(1, create=True),
     "pause": lambda scripts: scripts.pause(),
     "pending_to_ready": lambda scripts: scripts.pending_to_ready(),
     "purge": lambda scripts: scripts.purge("dead"),
@@ -66,9 +69,14 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "replace": lambda scripts: scripts.replace("u", "+0", b"{}"),
     "requeue": lambda scripts: scripts.requeue(["d"], NOW - 1),
     "reschedule": lambda scripts: scripts.reschedule("t", NOW - 1),
-    "rest": lambda scripts: scripts.rest("me", 60_000),
+    "plan_sleep": lambda scripts: scripts.plan_sleep("me", 60_000),
     "restore": lambda scripts: scripts.restore(
-        "retry", [Kept("new", NOW - 1, b"{}", "1.0.0.0", "E"), Kept("g", NOW, b"{}"), Kept("p", NOW, b"{}")]
+        "retry",
+        [
+            KeptMessage("new", NOW - 1, b"{}", "1.0.0.0", "E"),
+            KeptMessage("g", NOW, b"{}"),
+            KeptMessage("p", NOW, b"{}"),
+        ],
     ),
     "resume": lambda scripts: scripts.resume(),
     "ring": lambda scripts: scripts.ring(),
@@ -78,7 +86,7 @@ CALLS: dict[str, Callable[[Scripts], Call[Any]]] = {
     "stats": lambda scripts: scripts.stats(),
     "unack_to_retry": lambda scripts: scripts.unack_to_retry(),
     "upcoming": lambda scripts: scripts.upcoming(10, 3),
-    "watch": lambda scripts: scripts.watch("me", 60_000),
+    "poll_idle": lambda scripts: scripts.poll_idle("me", 60_000),
     "why": lambda scripts: scripts.why("p"),
 }
 
@@ -89,15 +97,15 @@ KEYED: dict[str, Any] = {  # two of key k run, of which one has ended and one is
     "meta": {"per_key": 1},
 }
 
-READ_ONLY = {"consumers", "find", "held_keys", "history", "stats", "upcoming", "why"}
+READ_ONLY = {"consumers", "get", "held_keys", "history", "stats", "upcoming", "why"}
 
 each_script = pytest.mark.parametrize("script", CALLS)
 
 
 def state_for(script: str) -> dict[str, Any]:
     """The state; for resume, of a paused queue; for rest and watch, of an idle one; and of one with a limit per key."""
-    if script in {"admit", "free", "held_keys", "why"}:
+    if script in {"acquire_slot", "release_slot", "held_keys", "why"}:
         return STATE | KEYED
-    if script in {"rest", "watch"}:
+    if script in {"plan_sleep", "poll_idle"}:
         return {"pending": {"q": NOW + 10}, "messages": {"q": "{}"}}
     return STATE | ({"meta": {"paused": NOW}} if script == "resume" else {})

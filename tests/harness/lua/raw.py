@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from delayq.calls import Call, expect
-from delayq.connection import Connection
-from delayq.keys import QueueKeys
-from delayq.scripts import Claimed, Scripts
+from delayq.protocol.command import Command
+from delayq.protocol.operation import unwrap
+from delayq.protocol.queue_commands import QueueCommands
+from delayq.protocol.queue_keys import QueueKeys
+from delayq.protocol.replies import Claimed
+from delayq.transport.executor import Executor
 from tests.harness.servers import RedisServer
 
 T = TypeVar("T")
@@ -51,17 +53,17 @@ class RawQueue:
     def __init__(self, server: RedisServer) -> None:
         self.now: float | str = NOW
         self.keys = QueueKeys("t", "q")
-        self.scripts = Scripts(self.keys, clock=lambda: self.now)
+        self.scripts = QueueCommands(self.keys, clock=lambda: self.now)
         self.redis: Any = server.client(decode_responses=True)
         self.redis.acl_setuser(USER, enabled=True, passwords=f"+{USER}", categories=["+@all"])
         self._restricted = server.client(username=USER, password=USER)
-        self._connection = Connection(lambda: self._restricted)
+        self._connection = Executor(lambda: self._restricted)
 
     def __getattr__(self, script: str) -> Callable[..., Any]:
         build = getattr(self.scripts, script)
         return lambda *args, **options: self.run(build(*args, **options))
 
-    def run(self, call: Call[T], anywhere: bool = False) -> T:
+    def run(self, call: Command[T], anywhere: bool = False) -> T:
         """Run a call; return its result, or raise the DelayqError that it got.
 
         Args:
@@ -69,7 +71,7 @@ class RawQueue:
         """
         allowed = [f"~{key}" for key in declared_keys(call)] if call.script and not anywhere else ["allkeys"]
         self.redis.execute_command("ACL SETUSER", USER, "resetkeys", *allowed)
-        return expect(self._connection.run([call])[0])  # type: ignore[no-any-return]  # what the call reads
+        return unwrap(self._connection.run([call])[0])  # type: ignore[no-any-return]  # what the call reads
 
     def clear(self) -> None:
         """Begin anew: with an empty server, at NOW."""
@@ -136,12 +138,12 @@ class RawQueue:
         return list(pipe.execute())
 
 
-def declared_keys(call: Call[Any]) -> list[str]:
+def declared_keys(call: Command[Any]) -> list[str]:
     """The keys that a script's call declares."""
     return [str(key) for key in call.args[1 : 1 + int(call.args[0])]]
 
 
-def rewritten(call: Call[T], edit: Callable[[str], str]) -> Call[T]:
+def rewritten(call: Command[T], edit: Callable[[str], str]) -> Command[T]:
     """The same call of a script of another text."""
     script = copy.copy(call.script)
     assert script is not None

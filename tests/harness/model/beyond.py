@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from delayq import Message, Outgoing, Queue, SentMessage
-from delayq.times import from_ms
+from delayq.model.units import from_ms
 from tests.harness.model.held import WAITING, Clock, Handed
 from tests.harness.model.model import Follower, Model
 

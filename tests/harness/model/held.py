@@ -38,7 +38,7 @@ class Held:
     has_payload: bool = True
     past: int = 0
     released: int = 0
-    forgiven: int = 0
+    attempts_reset: int = 0
     lost: int = 0
     known: bool = False  # something is recorded of its deliveries
     error: str | None = None
@@ -50,7 +50,7 @@ class Held:
 
     @property
     def used(self) -> int:
-        return self.past - self.forgiven
+        return self.past - self.attempts_reset
 
     def lease_ran_out(self, now: Clock) -> bool:
         return self.lease_end + (self.handed_micros > 0) <= now.ms

@@ -12,8 +12,9 @@ from typing import Any
 import redis
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from delayq import Message, Queue, QueueStats, backoff, errors
-from delayq.keys import STATES
+from delayq import Message, Queue, backoff, errors
+from delayq.model.placement import STATES
+from delayq.types import QueueStats
 from tests.harness.model import model as expected
 from tests.harness.model.beyond import Beyond, due_and_created
 from tests.harness.model.held import PURGEABLE, WAITING, Clock, Handed
@@ -41,7 +42,7 @@ class Life(Beyond, RuleBasedStateMachine):
         self.now = Clock()
         waits = backoff.sequence([ms / 1000 for ms in BACKOFF_MS])
         self.queue = Queue("q", redis=client, clock=self.now, backoff=waits)
-        self.keys = self.queue.core.shards[0].keys
+        self.keys = self.queue._context.shards[0].keys
         self.model = Model(self.now, BACKOFF_MS)
         self.stored = Stored(client, self.keys)
         self.handed: list[tuple[Message, Handed]] = []

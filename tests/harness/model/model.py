@@ -67,7 +67,7 @@ class Model:
         new = Held(id, payload, "pending", self.now.after(delay), self.now.ms, max_retries, expires)
         new.created += old is not None and old.state == "unack"  # later than any hand-out of the old one
         if old is not None and (old.known or old.state == "unack"):
-            new.past = new.forgiven = old.past + (old.state == "unack")
+            new.past = new.attempts_reset = old.past + (old.state == "unack")
             new.released, new.known = old.released, True
         self.messages[id] = new
         self.counters["replaced" if old else "sent"] += 1
@@ -214,7 +214,7 @@ class Model:
     def requeue(self, ids: Iterable[str], delay: int = 0) -> int:
         dead = [m for m in self.within("dead") if m.id in set(ids) and m.has_payload]
         for m in dead:
-            m.state, m.score, m.reason, m.forgiven = "pending", self.now.after(delay), None, m.past
+            m.state, m.score, m.reason, m.attempts_reset = "pending", self.now.after(delay), None, m.past
             m.lost = 0
             self.counters["requeued"] += 1
         return len(dead)

@@ -6,7 +6,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from delayq.keys import STATES
+from delayq.model.placement import STATES
 from tests.harness.model.held import PURGEABLE
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import redis
 
-from delayq.keys import STATES, QueueKeys
+from delayq.model.placement import STATES
+from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.model.held import Held
 from tests.harness.model.model import Model
 
@@ -57,7 +58,7 @@ def explained(model: Model, keys: QueueKeys) -> dict[str, Any]:
     if model.paused is not None:
         meta["paused"] = str(model.paused)
     hashes = {
-        "attempts": {m.id: f"{m.past}.{m.released}.{m.forgiven}.{m.lost}" for m in inside if m.known},
+        "attempts": {m.id: f"{m.past}.{m.released}.{m.attempts_reset}.{m.lost}" for m in inside if m.known},
         "errors": {m.id: m.error for m in inside if m.error},
         "reasons": {m.id: m.reason for m in inside if m.reason},
         "stats": {name: str(count) for name, count in model.counters.items() if count},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from delayq import Message, MessageInfo
-from delayq.times import from_ms
+from delayq import Message
+from delayq.model.units import from_ms
+from delayq.types import MessageInfo
 from tests.harness.model.held import WAITING, Clock, Handed, Held
 
 KNOWN = (

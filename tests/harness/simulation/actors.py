@@ -10,8 +10,8 @@ from typing import Any, ClassVar, get_args
 
 from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import DuplicateMessage, ServerError, StaleReceipt
-from delayq.message import OnConflict
-from delayq.operations.managing import PURGEABLE
+from delayq.model.delivery import OnConflict
+from delayq.operations.manage import PURGEABLE
 from tests.harness.simulation.fibers import Process, Stage
 from tests.harness.simulation.lives import Lives
 

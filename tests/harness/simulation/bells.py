@@ -18,17 +18,18 @@ from tests.harness.simulation.standins import Wakeup
 
 
 class Belfry:
-    """Stands for the module `delayq.bell`: all bells, as the server has them."""
+    """Stands for the module `delayq.transport.listener`: all bells, as the server has them."""
 
     def __init__(self, stage: Stage, network: Network, server: Server) -> None:
-        self.Bell = partial(Bell, self)
+        self.BellListener = partial(Bell, self)
+        self.StreamListener = ()  # there are no topics here
         self.stage = stage
         self.network = network
         self._server = server
         self._blocked: dict[str, list[Blocked]] = defaultdict(list)
 
     def wait(self, bells: Sequence[Bell], seconds: float, wakeup: Wakeup | None = None) -> None:
-        """Wait as `delayq.bell.wait`."""
+        """Wait as `delayq.transport.listener.wait`."""
         if seconds <= 0 or any(bell.has_token for bell in bells) or (wakeup is not None and wakeup.is_set):
             return
         fiber = self.stage.fiber
@@ -67,7 +68,7 @@ class Blocked:
 
 
 class Bell:
-    """Stands for `delayq.bell.Bell`."""
+    """Stands for `delayq.transport.listener.Bell`."""
 
     def __init__(self, belfry: Belfry, client: Any, key: str) -> None:
         self.process = belfry.stage.fiber.process
@@ -98,13 +99,13 @@ class Bell:
             if self.wake is not None:
                 self.wake()
 
-    def rang(self) -> bool:
+    def take_token(self) -> bool:
         rang, self.has_token = self.has_token, False
         if rang:
             self._blocked = None
         return rang
 
-    def hush(self) -> bool:
+    def stop_listening(self) -> bool:
         blocked = self._blocked
         if blocked is None:
             return False
@@ -112,7 +113,7 @@ class Bell:
         self._belfry.unblock(blocked)
         self._belfry.stage.fiber.sleep(2000)  # a token may be under way
         self._blocked = None
-        return self.rang()
+        return self.take_token()
 
     def close(self) -> None:
         blocked, self._blocked, self.has_token = self._blocked, None, False

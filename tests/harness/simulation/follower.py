@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from delayq import outcome as oc
 from delayq.errors import StaleReceipt
+from delayq.model import outcome as oc
 from tests.harness.simulation.fibers import Process
 from tests.harness.simulation.lives import Life, Lives, Violation
 from tests.harness.simulation.promptness import Promptness
@@ -96,7 +96,7 @@ class Follower:
 
     def _nack(self, process: Process, _: str, argv: tuple[Any, ...], reply: Any) -> None:
         if life := self._ours(process, argv[1], argv[2], not isinstance(reply, StaleReceipt)):
-            if life.next_attempt - 1 - life.forgiven >= life.max_retries:
+            if life.next_attempt - 1 - life.attempts_reset >= life.max_retries:
                 raise Violation(f"{life} is to be retried, and has no retry left")
             self._lives.wait(life, reply, counted=True)
             if life.state == "waiting":
@@ -110,7 +110,7 @@ class Follower:
         life = self._ours(process, argv[1], argv[2], not isinstance(reply, StaleReceipt))
         if life is None:
             return
-        used, (reason, _error, counted) = life.next_attempt - 1 - life.forgiven, argv[3:]
+        used, (reason, _error, counted) = life.next_attempt - 1 - life.attempts_reset, argv[3:]
         least = {oc.REASON_EXHAUSTED: life.max_retries, oc.REASON_CONSUMER_LOST: life.max_retries + 1, "unwanted": 0}
         if used < least.get(reason, used + 1):
             raise Violation(f"{life} dies as {reason} after {used} attempts")
@@ -168,7 +168,7 @@ class Follower:
                 raise Violation(f"requeue says {said} of {life}")
             if said and life is not None:
                 life.state, life.due = "waiting", self._due(argv[1])
-                life.forgiven, life.lost = life.next_attempt - 1, 0
+                life.attempts_reset, life.lost = life.next_attempt - 1, 0
 
     def _purge(self, _: Process, __: str, ___: tuple[Any, ...], ids: list[bytes]) -> None:
         for id in ids:

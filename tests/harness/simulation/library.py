@@ -10,8 +10,20 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from delayq import crew, leases, log, loop, mover, outbox, pace, quarantine, queue, turns, waiter, workers
-from delayq.operations import claiming, core, resting, sealing, sending, settling
+from delayq import log, queue
+from delayq.model import consumer_info, interval
+from delayq.operations import claim, encode, idle, queue_context, send, settle
+from delayq.runtime import (
+    driver,
+    effects,
+    engine,
+    lease_keeper,
+    poison_isolation,
+    receive_wait,
+    send_coalescer,
+    shutdown,
+    thread_pool,
+)
 from tests.harness.simulation.bells import Belfry
 from tests.harness.simulation.fibers import Stage
 from tests.harness.simulation.network import Network, SimulatedConnection
@@ -19,20 +31,21 @@ from tests.harness.simulation.server import Server
 from tests.harness.simulation.standins import Threading, VirtualTime, Wakeup
 
 TIMED = (
-    crew,
-    core,
-    claiming,
-    sending,
-    settling,
-    resting,
-    leases,
-    pace,
-    quarantine,
-    turns,
-    workers,
-    mover,
-    queue,
-    waiter,
+    consumer_info,
+    queue_context,
+    claim,
+    send,
+    settle,
+    idle,
+    lease_keeper,
+    interval,
+    poison_isolation,
+    effects,
+    engine,
+    thread_pool,
+    driver,
+    receive_wait,
+    shutdown,
 )
 
 
@@ -42,23 +55,22 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
     time, threading, belfry = VirtualTime(stage), Threading(stage), Belfry(stage, network, server)
     server.on_token = belfry.ring
     ids, tokens = itertools.count(1), itertools.count(1)
-    every: Any = pace.Every.__init__
+    every: Any = interval.Interval.__init__
     exchanges: list[tuple[Any, str, Any]] = [(module, "time", time) for module in TIMED]
     exchanges += [
         (every, "__defaults__", (time.monotonic,)),
-        (workers, "threading", threading),
-        (outbox, "threading", threading),
-        (loop, "bell", belfry),
-        (mover, "bell", belfry),
-        (waiter, "bell", belfry),
-        (crew, "os", SimpleNamespace(getpid=lambda: 1)),
-        (crew, "platform", SimpleNamespace(node=lambda: "simulated")),
-        (mover, "Wakeup", partial(Wakeup, stage)),
-        (waiter, "secrets", SimpleNamespace(token_hex=lambda _: f"receiver-{next(tokens)}")),
-        (waiter, "consumer_name", str),
-        (queue, "Connection", partial(SimulatedConnection, network)),
+        (thread_pool, "threading", threading),
+        (send_coalescer, "threading", threading),
+        (driver, "listener", belfry),
+        (receive_wait, "listener", belfry),
+        (consumer_info, "os", SimpleNamespace(getpid=lambda: 1)),
+        (consumer_info, "platform", SimpleNamespace(node=lambda: "simulated")),
+        (driver, "SelfPipe", partial(Wakeup, stage)),
+        (receive_wait, "secrets", SimpleNamespace(token_hex=lambda _: f"receiver-{next(tokens)}")),
+        (receive_wait, "consumer_name", str),
+        (queue, "Executor", partial(SimulatedConnection, network)),
         (queue, "new_id", lambda: f"r{next(ids)}"),
-        (sealing, "new_ids", lambda count: [f"r{next(ids)}" for _ in range(count)]),
+        (encode, "new_ids", lambda count: [f"r{next(ids)}" for _ in range(count)]),
         (log, "_unconfigured", Log(stage, server)),
     ]
     with ExitStack() as stack:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from delayq.envelope import parse
-from delayq.message import Delivery
+from delayq.model.delivery import Delivery
+from delayq.model.envelope import parse
 from tests.harness.simulation.fibers import Process
 from tests.harness.simulation.schedule import Schedule
 
@@ -28,7 +28,7 @@ class Life:
         due: when it may be handed out next, ms.
         expires: when it must not be started any more, ms, or None.
         next_attempt: the number that its next delivery will have.
-        released, forgiven, lost: as `delayq.message.Deliveries` has them.
+        released, attempts_reset, lost: as `delayq.model.message.Deliveries` has them.
         holder: the process that it was handed to last; at `handed`, in microseconds since the beginning.
         receipt: of that delivery.
         lease_end: of that delivery, in thousandths of a millisecond.
@@ -47,7 +47,7 @@ class Life:
     state: str = "waiting"
     next_attempt: int = 1
     released: int = 0
-    forgiven: int = 0
+    attempts_reset: int = 0
     lost: int = 0
     is_cancelled: bool = False
     holder: Process | None = None
@@ -61,7 +61,7 @@ class Life:
     @property
     def record(self) -> str:
         """What must be stored of its earlier deliveries."""
-        return f"{self.next_attempt - 1}.{self.released}.{self.forgiven}.{self.lost}"
+        return f"{self.next_attempt - 1}.{self.released}.{self.attempts_reset}.{self.lost}"
 
 
 class Lives:
@@ -132,7 +132,7 @@ class Lives:
         lives = [life for life in self.of_body.get(message.body, []) if life.id == message.id]
         found = [life for life in lives if message.receipt in life.receipts]
         # Two lives of an id may have the same receipt, by a chance of one in a thousand: they were stored at two times.
-        created = message._created_ms  # noqa: SLF001
+        created = message._created_ms
         return next((life for life in found if life.stored == created), found[0] if found else None)
 
     def check_end(self) -> None:
@@ -155,7 +155,7 @@ class Lives:
         if before is not None:
             life.next_attempt = before.next_attempt + (before.state == "running")
             life.earlier = before.earlier.union(before.receipts)
-            life.released, life.forgiven = before.released, life.next_attempt - 1
+            life.released, life.attempts_reset = before.released, life.next_attempt - 1
             if before.state == "running" and before.holder is not None:
                 before.holder.serves_since = None  # its handler runs on: nobody can tell when it is idle again
             self.end(before, "replaced")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from delayq.calls import Call
-from delayq.connection import Connection
 from delayq.errors import DelayqError, ServerUnreachable
+from delayq.protocol.command import Command
+from delayq.transport.executor import Executor
 from tests.harness.simulation.fibers import Process, Stage
 from tests.harness.simulation.schedule import Event
 from tests.harness.simulation.server import Server
 
-TRIES = 4  # as redis-py does with the settings of delayq.clients
+TRIES = 4  # as redis-py does with the settings of delayq.transport.clients
 PAUSE_US = (100_000, 200_000)  # before each further one, doubling
 TIMEOUT_US = 5_000_000
 SLOW_US, LONGEST_US = 100_000, 3_000_000  # of what lags
@@ -43,7 +43,7 @@ class Trip:
     """
 
     process: Process
-    calls: Sequence[Call[Any]]
+    calls: Sequence[Command[Any]]
     wake: Event
     cut: int | None
     late: bool
@@ -77,7 +77,7 @@ class Network:
         """Whether calls are still under way for which nobody waits."""
         return any(trip.is_over for trip in self._trips)
 
-    def run(self, calls: Sequence[Call[Any]], repeat: bool) -> list[Any]:
+    def run(self, calls: Sequence[Command[Any]], repeat: bool) -> list[Any]:
         """Run calls for the process whose thread this is; as `Connection.run`."""
         repeat = repeat and all(call.repeats for call in calls)
         for number in range(TRIES if repeat else 1):
@@ -97,7 +97,7 @@ class Network:
         process.troubles.append((self._schedule.us, self._schedule.us + us))
         return us
 
-    def _attempt(self, calls: Sequence[Call[Any]]) -> list[Any] | None:
+    def _attempt(self, calls: Sequence[Command[Any]]) -> list[Any] | None:
         fiber = self._stage.fiber
         cut = self._dice.randint(0, len(calls)) if self._dice.random() < self.weather.cuts else None
         trip = Trip(fiber.process, calls, fiber.waker(), cut, self._dice.random() < 0.3)
@@ -153,8 +153,8 @@ class Network:
         trip.wake()
 
 
-class SimulatedConnection(Connection):
-    """Stands for `delayq.connection.Connection`."""
+class SimulatedConnection(Executor):
+    """Stands for `delayq.transport.executor.Connection`."""
 
     def __init__(self, network: Network, connect: Callable[[], Any], shared: bool = False) -> None:
         super().__init__(connect, shared)
@@ -167,5 +167,5 @@ class SimulatedConnection(Connection):
     def leave(self, client: Any) -> None:
         """Leave it as it is: nothing was opened."""
 
-    def run(self, calls: Sequence[Call[Any]], repeat: bool = True) -> list[Any]:
+    def run(self, calls: Sequence[Command[Any]], repeat: bool = True) -> list[Any]:
         return self._network.run(calls, repeat)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.pace import FALLBACK_MS
+from delayq.model.interval import FALLBACK_MS
 from tests.harness.simulation.fibers import Stage
 from tests.harness.simulation.lives import Life, Violation
 

@@ -8,17 +8,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from delayq import urls
-from delayq.calls import Call, Script, as_is
-from delayq.connection import Connection
 from delayq.errors import DelayqError, StaleReceipt
-from delayq.keys import STATES
+from delayq.model.placement import STATES
+from delayq.protocol.command import Command, Script, identity
+from delayq.transport import url as urls
+from delayq.transport.executor import Executor
 from tests.harness.simulation.fibers import Process
 from tests.harness.simulation.follower import Follower
 from tests.harness.simulation.lives import Violation
 from tests.harness.simulation.schedule import Now, Schedule
 
-READING = frozenset({"find", "open", "rest", "stats", "watch"})  # after these, no message can be elsewhere
+READING = frozenset(
+    {"get", "open_queue", "plan_sleep", "stats", "poll_idle"}
+)  # after these, no message can be elsewhere
 LONGEST = 40  # characters of a value in the trace
 CHECKED = (*STATES, "attempts", "errors", "reasons", "stats", "meta", "cancelled", "bell")
 
@@ -43,7 +45,7 @@ class Server:
         on_token: is told the key of a bell that has a token.
     """
 
-    def __init__(self, schedule: Schedule, connection: Connection, follower: Follower) -> None:
+    def __init__(self, schedule: Schedule, connection: Executor, follower: Follower) -> None:
         self.trace: list[str] = []
         self.on_token: Callable[[str], None] = lambda _: None
         self._schedule = schedule
@@ -62,7 +64,7 @@ class Server:
     def has_garbage(self) -> bool:
         return any(self._garbage.values())
 
-    def execute(self, process: Process, call: Call[Any]) -> Any:
+    def execute(self, process: Process, call: Command[Any]) -> Any:
         """Run one call of a process; return the reply as it came, or the server's error.
 
         The timer lives by the server's own clock, and is made to last.
@@ -71,11 +73,11 @@ class Server:
         now = f"{us // 1000}.{us % 1000:03}"
         args = tuple(now if isinstance(arg, Now) else arg for arg in call.args)
         name = call.script.name if call.script else str(call.args[0])
-        asked = Call(call.key, args, as_is, call.script)
+        asked = Command(call.key, args, identity, call.script)
         shard = call.key[: call.key.index("}:") + 2]
         argv = args[1 + int(args[0]) :] if call.script else args[1:]
         if call.script is None or name in READING:
-            reply = self._run(name, [asked, Call(call.key, ("PERSIST", shard + "timer"), as_is)])[0]
+            reply = self._run(name, [asked, Command(call.key, ("PERSIST", shard + "timer"), identity)])[0]
             self.note(process, f"{name} {told(argv)} -> {told(reply)}")
             return reply
         listed = [_first_ids(call.key, argv)] if name == "purge" else []
@@ -94,7 +96,7 @@ class Server:
             self.on_token(shard + "bell")
         return reply
 
-    def _run(self, name: str, calls: list[Call[Any]]) -> list[Any]:
+    def _run(self, name: str, calls: list[Command[Any]]) -> list[Any]:
         if name in self._loaded:
             return self._connection.run(calls)
         self._loaded.add(name)  # its text is sent in a second trip, after all else of the first
@@ -102,12 +104,12 @@ class Server:
 
     def take_token(self, key: str) -> bool:
         """Take the token out of a bell; return whether there was one."""
-        (token,) = self._connection.run([Call(key, ("LPOP", key), as_is)])
+        (token,) = self._connection.run([Command(key, ("LPOP", key), identity)])
         return token is not None
 
     def forget_scripts(self) -> None:
         """Do as SCRIPT FLUSH does."""
-        self._connection.run([Call("", ("SCRIPT FLUSH",), as_is)])
+        self._connection.run([Command("", ("SCRIPT FLUSH",), identity)])
         self._loaded.clear()
 
     def note(self, process: Process | None, text: str) -> None:
@@ -116,16 +118,16 @@ class Server:
 
 
 @cache
-def invariants(shard: str) -> Call[Any]:
+def invariants(shard: str) -> Command[Any]:
     """Return the call that looks at a shard, by what its keys begin with."""
     keys = [shard + name for name in CHECKED]
-    return Call(keys[0], (len(keys), *keys, shard + "msg:"), as_is, Invariants())
+    return Command(keys[0], (len(keys), *keys, shard + "msg:"), identity, Invariants())
 
 
-def _first_ids(key: str, argv: tuple[Any, ...]) -> Call[Any]:
+def _first_ids(key: str, argv: tuple[Any, ...]) -> Command[Any]:
     """Return the call that lists what a purge will discard."""
     _, up_to, limit = argv
-    return Call(key, ("ZRANGE", key, "-inf", up_to, "BYSCORE", "LIMIT", 0, limit), as_is)
+    return Command(key, ("ZRANGE", key, "-inf", up_to, "BYSCORE", "LIMIT", 0, limit), identity)
 
 
 def told(value: Any) -> str:
@@ -138,6 +140,6 @@ def told(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def connect(url: str) -> Connection:
+def connect(url: str) -> Executor:
     """Return a connection for a `Server`."""
-    return Connection(lambda: urls.connect(url))
+    return Executor(lambda: urls.connect(url))

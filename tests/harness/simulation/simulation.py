@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delayq import Queue, doctor
-from delayq.connection import Connection
+from delayq.transport.executor import Executor
 from tests.harness import bookkeeping
 from tests.harness.simulation.actors import Actor, Cast, Keeper, Producer, Receiver, Worker
 from tests.harness.simulation.fibers import Stage
@@ -54,7 +54,7 @@ class Played:
     counts: Counter[str]
 
 
-def play(seed: int, connection: Connection) -> Played:
+def play(seed: int, connection: Executor) -> Played:
     """Simulate what a seed decides, on a server that holds nothing but what `connection` is for.
 
     Raises:
@@ -74,12 +74,12 @@ def play(seed: int, connection: Connection) -> Played:
 class Simulation:
     """A server, actors, and the faults that strike them."""
 
-    def __init__(self, seed: int, connection: Connection) -> None:
+    def __init__(self, seed: int, connection: Executor) -> None:
         self.schedule = Schedule(seed)
         self.dice = self.schedule.dice
         self.stage = Stage(self.schedule)
         self.lives = Lives(self.schedule)
-        self.connection = connection
+        self._executor = connection
         follower = Follower(self.schedule, self.lives, Promptness(self.stage))
         self.server = Server(self.schedule, connection, follower)
         self.network = Network(self.stage, self.server)
@@ -205,7 +205,7 @@ class Simulation:
     def queue(self, shards: int | None) -> Queue:
         """Return a client of the queue that is not simulated, for the time that it is now."""
         now = str(int(self.schedule.server_us // 1000))
-        return Queue("q", redis=self.connection.client, shards=shards, clock=lambda: now)
+        return Queue("q", redis=self._executor.client, shards=shards, clock=lambda: now)
 
     def look_at_what_is_left(self) -> None:
         """Make sure that the doctor finds nothing, the books balance, and no keys are left."""
@@ -221,7 +221,7 @@ class Simulation:
         queue.dead.purge()
         if queue.stats().missing:
             raise Violation(f"the books do not balance: {queue.stats()}")
-        client: Any = self.connection.client
+        client: Any = self._executor.client
         keys = [key.decode() for key in client.keys("*")]
         if left := [key for key in keys if key.split("}:", 1)[1] not in LASTING]:
             raise Violation(f"keys are left: {sorted(left)}")

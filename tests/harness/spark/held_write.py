@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 import delayq
 from delayq.spark import session
 from delayq.spark.jobs.schedule import schedule
-from delayq.spark.server import Server
+from delayq.spark.redis_options import RedisOptions
 
 ROWS = 20_000
 PARTITIONS = 4
@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
         f.to_json(payload).alias("payload"),
         f.lit(3600).alias("delay"),
     )
-    server = Server((folder / "url").read_text())
+    server = RedisOptions((folder / "url").read_text())
     summary = schedule(spark, table, server, "letters", payload_format="json")
     (folder / "summary.json").write_text(
         json.dumps({name: getattr(summary, name) for name in summary.__struct_fields__})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delayq import Outgoing, Queue, doctor
-from delayq.keys import State
+from delayq.model.placement import State
 
 STATES: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
 KNOWN = ("attempts", "errors", "reasons")
@@ -24,11 +24,11 @@ def fill(queue: Queue) -> None:
         message.release()
     for message in taken[12:]:
         message.reject("twice", error="it has been here before")
-    queue.dead.requeue([message.id for message in taken[12:14]], delay=7200)  # forgiven, and its error is kept
+    queue.dead.requeue([message.id for message in taken[12:14]], delay=7200)  # attempts_reset, and its error is kept
     queue.send_many([Outgoing(bytes([n, 255]), id=f"raw-{n}", delay=3600 + n) for n in range(14)])
     queue.send("gone", id="bare")
-    client: Any = queue.connection.client
-    client.delete(queue.core.shard("bare").keys.message("bare"))
+    client: Any = queue._executor.client
+    client.delete(queue._context.shard("bare").keys.message("bare"))
     for message in queue.receive(100):  # which finds out that a payload is gone
         message.release()
     queue.send_many([Outgoing("☃", id=f"ends-{n}", expires_in=0.001) for n in range(9)])
@@ -37,10 +37,10 @@ def fill(queue: Queue) -> None:
 
 def stored(queue: Queue) -> dict[str, tuple[Any, ...]]:
     """Return of each message its state, score, stored envelope, deliveries, error and reason, as Redis has them."""
-    client: Any = queue.connection.client
+    client: Any = queue._executor.client
     found: dict[str, tuple[Any, ...]] = {}
     queue.stats()  # learns how many shards there are
-    for scripts in queue.core.shards:
+    for scripts in queue._context.shards:
         keys = scripts.keys
         known = [client.hgetall(getattr(keys, name)) for name in KNOWN]
         for state in STATES:

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from delayq.spark import reading
-from delayq.spark.reading.columns import ARROW
+from delayq.spark.reading.schema import ARROW
 
 
 def schema(options: Mapping[str, str]) -> StructType:

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from delayq import Outgoing, Queue, Topic, __version__
-from delayq.calls import one
-from delayq.message import Message
+from delayq.model.message import Message
+from delayq.protocol.operation import execute
 
 MINUTE_MS, MINUTES = 60_000, 60
 SEED = 8
@@ -120,8 +120,8 @@ class Scene:
             told |= {"age": 9 * 3_600_000, "concurrency": 8, "handled": 9_812 + 60 * number, "failed": 14}
             mine = held[number :: trade.consumers]
             told |= {"holds": [[each.id, int(self._now_ms), each.attempt] for each in mine], "count": len(mine)}
-            note = queue.core.shards[0].appear(f"worker-{number + 1}-a{number}", json.dumps(told).encode(), took)
-            queue.connection.do(one(note))
+            note = queue._context.shards[0].heartbeat(f"worker-{number + 1}-a{number}", json.dumps(told).encode(), took)
+            queue._executor.execute(execute(note))
             took = {}
 
     def _orders(self, name: str, minute: int, many: int) -> Iterator[Outgoing]:

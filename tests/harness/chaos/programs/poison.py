@@ -19,7 +19,7 @@ from typing import NoReturn
 import msgspec
 
 from delayq import Consumer, Message, Queue, backoff
-from delayq.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
+from delayq.runtime.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
 from tests.harness.chaos.history import Journal
 from tests.harness.chaos.leaving import leave_at_sigterm
 

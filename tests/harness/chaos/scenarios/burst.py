@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 
 from delayq import Outgoing, Queue
-from delayq.calls import one, script
-from delayq.keys import STATES
-from delayq.operations import settling
-from delayq.outcome import Dead
-from delayq.scripts import MAX_IDS
+from delayq.model.outcome import Dead
+from delayq.model.placement import STATES
+from delayq.operations import settle
+from delayq.protocol.command import script
+from delayq.protocol.operation import execute
+from delayq.protocol.queue_commands import MAX_IDS
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.clocks import true_time
 from tests.harness.chaos.pings import Pings
@@ -59,8 +60,8 @@ def run(world: World) -> Verdict:
     expect(queue, purged=count, collected=count)
     send(queue, count, delay=HOUR)
     with pings.stage("discard"):
-        for scripts in queue.core.shards:
-            while queue.connection.do(one(scripts.purge("pending"))):
+        for scripts in queue._context.shards:
+            while queue._executor.execute(execute(scripts.purge("pending"))):
                 pass
     expect(queue, garbage=count)
     with pings.stage("collect"):
@@ -89,7 +90,7 @@ def burst(world: World, queue: Queue, url: str, count: int, pings: Pings) -> dic
     task = msgspec.json.encode(tally.Task(url=url, queue="work", folder=str(world.folder), count=count)).decode()
     program = (sys.executable, "-m", "tests.harness.chaos.programs.tally", task)
     consumers = [world.run(*program) for _ in range(CONSUMERS)]
-    client: Any = queue.connection.client
+    client: Any = queue._executor.client
     if not eventually(lambda: client.info("clients")["blocked_clients"] == CONSUMERS):
         raise Broken(f"the consumers do not wait for messages: {world.log()}")
     instant = true_time() + world.pick(12, 45)  # a machine that stands still for seconds is in time, too
@@ -120,9 +121,7 @@ def burst(world: World, queue: Queue, url: str, count: int, pings: Pings) -> dic
 def bury(queue: Queue) -> None:
     """Make dead letters of all that is due, as a handler does that rejects it."""
     while messages := queue.receive(MAX_IDS, wait=1):
-        queue.connection.do(
-            settling.settle(queue.core, [(message, Dead("as the scenario wants it")) for message in messages])
-        )
+        queue.execute(settle.settle, [(message, Dead("as the scenario wants it")) for message in messages])
 
 
 def expect(queue: Queue, **counts: int) -> None:
@@ -136,7 +135,7 @@ def expect(queue: Queue, **counts: int) -> None:
 
 def slow_scripts(queue: Queue) -> dict[str, list[float]]:
     """Return, by the scripts' names, the ms of each call that took longer than SLOW_US."""
-    client: Any = queue.connection.client
+    client: Any = queue._executor.client
     names = {script(path.stem).sha: path.stem for path in (ROOT / "lua").glob("*.lua") if path.stem != "prelude"}
     slow: dict[str, list[float]] = defaultdict(list)
     for entry in client.slowlog_get(100_000):

@@ -86,8 +86,8 @@ def send_beside(world: World, queue: Queue) -> None:
 
 def check_scores(queue: Queue, lease: float) -> int:
     """Hold the times that Redis has against the server's clock; return how many leases, of so many seconds, it had."""
-    keys = queue.core.shards[0].keys
-    client: Any = queue.connection.client
+    keys = queue._context.shards[0].keys
+    client: Any = queue._executor.client
     with client.pipeline(transaction=True) as pipe:
         pipe.time()
         for key in (keys.unack, keys.retry, keys.pending):

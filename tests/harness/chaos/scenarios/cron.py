@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
-from delayq.plan import occurrence_id
-from delayq.times import timestamp_ms
+from delayq.model.occurrence import occurrence_id
+from delayq.model.units import timestamp_ms
 from tests.harness.chaos import history
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.scenarios.kill_consumers import strike

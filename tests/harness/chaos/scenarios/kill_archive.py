@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import redis
 
-from delayq.keys import QueueKeys
+from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.drivers import Driver
 from tests.harness.chaos.world import Broken, World

@@ -7,7 +7,7 @@ from collections import Counter
 
 from redis.crc import key_slot
 
-from delayq.keys import QueueKeys
+from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.load import Load, trouble
 from tests.harness.chaos.world import Broken, World

@@ -102,8 +102,8 @@ def play(world: World, queue: Queue, url: str, clock: WrongClock, offsets: list[
 
 def lose_watcher(world: World, queue: Queue, clock: WrongClock, consumers: list[subprocess.Popen[bytes]]) -> None:
     """Of a fleet that is idle, kill the one that keeps the time for all, just when the clock is set back."""
-    client: Any = queue.connection.client
-    timer = queue.core.shards[0].keys.timer
+    client: Any = queue._executor.client
+    timer = queue._context.shards[0].keys.timer
     watched: list[bytes] = []
 
     def is_watched(id: str) -> bool:

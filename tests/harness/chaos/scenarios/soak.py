@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from delayq import Queue
-from delayq.keys import STATES
+from delayq.model.placement import STATES
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.world import Broken, World
 
@@ -17,7 +17,7 @@ RATE = 200.0  # messages a second
 GROWTH = 1.01  # of resident memory, at most
 LONG_SECONDS = float(os.environ.get("DELAYQ_SOAK_SECONDS", "1200"))
 WARM_SHARE = 0.2  # of the time: imports, pools, the first retries
-FIXED_KEYS = 17  # all that a queue may have beside its messages: see delayq/keys.py
+FIXED_KEYS = 17  # all that a queue may have beside its messages: see delayq/protocol/queue_keys.py
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -77,8 +77,8 @@ def cancel(world: World, queue: Queue, id: str) -> None:
 
 def keys_beside(queue: Queue) -> int:
     """Return how many keys there are beside those of messages."""
-    client: Any = queue.connection.client
-    keys = queue.core.shards[0].keys
+    client: Any = queue._executor.client
+    keys = queue._context.shards[0].keys
     with client.pipeline(transaction=True) as together:
         together.dbsize()
         for state in STATES:

@@ -6,7 +6,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from delayq.stats import QueueStats
+from delayq.model.queue_stats import QueueStats
 from tests.harness.chaos import history
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.history import Event
@@ -67,9 +67,9 @@ def run(world: World) -> Verdict:
     for producer in producers:
         world.finish(producer)
     world.drain(queue)
-    keys = queue.core.shards[0].keys
-    if not eventually(lambda: not queue.connection.client.exists(keys.slots, keys.waiting, keys.parked), 30):
-        raise Broken(f"slots are held in vain: {queue.connection.client.zrange(keys.slots, 0, 10)}")
+    keys = queue._context.shards[0].keys
+    if not eventually(lambda: not queue._executor.client.exists(keys.slots, keys.waiting, keys.parked), 30):
+        raise Broken(f"slots are held in vain: {queue._executor.client.zrange(keys.slots, 0, 10)}")
     for consumer in consumers:
         world.stop(consumer)
     verdict = world.verdict(queue, lease=lease)

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 from delayq import NewRecord, Topic
-from delayq.group import Group
+from delayq.topic_group import Group
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.programs import fan
 from tests.harness.chaos.world import Broken, World

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import redis
 
 from delayq import Message
-from delayq.keys import QueueKeys
+from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.traffic import NAME, RESUME_SECONDS, Traffic
 from tests.harness.chaos.world import ROOT, Broken, World

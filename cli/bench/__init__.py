@@ -1,0 +1,1 @@
+"""``delayq bench``: how quick delayq is, beside its bare scripts."""

@@ -1,0 +1,133 @@
+"""The bare scripts: delayq's own, driven by the leanest client. No use of them can be quicker by much.
+
+One thread, one connection, calls one after another. Envelopes and ids are made beforehand; packing the commands is
+part of what is timed. Of the replies only the ids are decoded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from delayq.model.envelope import encode_envelope
+from delayq.model.validation import new_ids
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.send import MAX_SENT
+from delayq.protocol.command import script
+from delayq.protocol.queue_commands import MAX_IDS
+from delayq.queue import Queue
+
+from .plain_socket import PlainSocket
+from .server_load import home
+
+HOUR = "+3600000"  # ms: not due while it is measured
+LEASE_MS = 60_000
+FIRST = "0.0.0.0"  # what receipts of first deliveries begin with
+USED = ("send", "pending_to_ready", "ready_to_unack", "ack")
+
+
+class BareScripts:
+    """The scripts of one queue, whose messages nothing else takes meanwhile.
+
+    Args:
+        payload: of every message.
+    """
+
+    def __init__(self, queue: Queue, payload: bytes) -> None:
+        self._scripts = queue.execute(QueueContext.opened, create=True)[0]
+        self._envelope = encode_envelope(payload, max_retries=3)
+        self._socket = PlainSocket(home(queue))
+        self._socket.trip([("SCRIPT", "LOAD", script(name).text) for name in USED])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def send_one(self, count: int) -> float:
+        """Send messages one by one; return the seconds that took."""
+        return self._send(count, 1)
+
+    def send_bulk(self, count: int, due: str = HOUR) -> float:
+        """Send messages in calls of MAX_SENT; return the seconds that took.
+
+        Args:
+            due: as the scripts take it, '+delay_ms'.
+        """
+        return self._send(count, MAX_SENT, due)
+
+    def drain(self, count: int) -> float:
+        """Take and ack `count` messages that are due; return the seconds that took.
+
+        Two trips a batch: the ack of the one before travels with the claim.
+        """
+
+        def batches() -> None:
+            acks: list[Any] = []
+            left = count
+            while left:
+                *acked, _, claimed = self._socket.run(*acks, *self._claim(left))
+                self._check(acked)
+                receipts = self._fetch(claimed)
+                left -= len(receipts)
+                acks = [self._scripts.ack(receipts)]
+            self._check(self._socket.run(*acks))
+
+        return _timed(batches)
+
+    def pull(self, count: int) -> float:
+        """Take and ack `count` messages that are due, as `receive` and `ack` do; return the seconds that took.
+
+        Three trips a batch: a claim, a fetch and an ack.
+        """
+
+        def batches() -> None:
+            left = count
+            while left:
+                _, claimed = self._socket.run(*self._claim(left))
+                receipts = self._fetch(claimed)
+                left -= len(receipts)
+                self._check(self._socket.run(self._scripts.ack(receipts)))
+
+        return _timed(batches)
+
+    def _send(self, count: int, size: int, due: str = HOUR) -> float:
+        ids = new_ids(count)
+
+        def calls() -> None:
+            for start in range(0, count, size):
+                messages = [(each, due, self._envelope) for each in ids[start : start + size]]
+                self._socket.run(self._scripts.send(messages, named=False))
+
+        return _timed(calls)
+
+    def _claim(self, left: int) -> list[Any]:
+        return [
+            self._scripts.pending_to_ready(),
+            self._scripts.ready_to_unack(min(left, MAX_IDS), LEASE_MS),
+        ]
+
+    def _fetch(self, claimed: list[Any]) -> list[tuple[str, str]]:
+        """Fetch the envelopes of what was claimed; return ids and receipts."""
+        _, micros, flat, _ = claimed
+        ids = [each.decode() for each in flat[::2]]
+        if not ids:
+            raise RuntimeError("fewer messages are due than were to be taken: something else takes from the queue")
+        self._socket.trip([("MGET", *(self._scripts.keys.message(each) for each in ids))])
+        receipt = f"{FIRST}-{micros}"
+        return [(each, receipt) for each in ids]
+
+    def _check(self, acked: list[list[int]]) -> None:
+        if not all(all(reply) for reply in acked):
+            raise RuntimeError("an ack of the bare scripts was refused: the receipt is not what the scripts make of it")
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -1,0 +1,145 @@
+"""bench: how quick delayq is here, on this machine and this server."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import click
+
+import delayq
+
+from ..connection import ServerOptions
+from ..options import command, json_option, server_options
+from ..output import note, print_fields, print_json, print_table
+from ..progress import progress
+from . import costs
+from .consumer import Result
+from .rates import Bench
+from .rates import bench as opened
+from .samples import NOISY, Paired, summary
+
+LATE_A_SECOND = 100  # messages, two thousand in twenty seconds
+LONE = 5
+EMBEDDED = "the embedded store writes each change to disk before it answers (appendfsync always): that bounds the rates"
+NOISE = "{name}: the bare scripts themselves differ by {percent:.0%} from one run to the next, the machine is busy"
+
+
+class BenchPlan(NamedTuple):
+    """How much is measured."""
+
+    messages: int
+    runs: int
+    seconds: float
+
+    @property
+    def late(self) -> int:
+        """Messages whose lateness is taken."""
+        return max(10, round(LATE_A_SECOND * self.seconds))
+
+
+SHORT = BenchPlan(messages=20_000, runs=1, seconds=2.0)
+
+RATES: dict[str, tuple[str, Callable[[Bench, BenchPlan], Paired]]] = {
+    "send_one": ("send, one by one", lambda bench, plan: bench.send_one(max(1, plan.messages // 5), plan.runs)),
+    "send_bulk": ("send_many", lambda bench, plan: bench.send_bulk(plan.messages, plan.runs)),
+    "threads_8": ("send, from 8 threads", lambda bench, plan: bench.send_threads(plan.messages // 2, plan.runs, 8)),
+    "threads_64": ("send, from 64 threads", lambda bench, plan: bench.send_threads(plan.messages // 2, plan.runs, 64)),
+    "drain": ("a consumer drains", lambda bench, plan: bench.drain(plan.messages, plan.runs)),
+    "pull": ("receive and ack", lambda bench, plan: bench.pull(plan.messages, plan.runs)),
+}
+"""Each rate with its name in the table, and how it is measured."""
+
+COSTS: dict[str, Callable[[Bench, BenchPlan], Any]] = {
+    "lateness": lambda bench, plan: costs.lateness(bench, plan.late, plan.seconds),
+    "memory_bytes": lambda bench, plan: costs.memory(bench, plan.messages),
+    "cost": lambda bench, plan: costs.cost(bench, plan.messages),
+    "lone_trips": lambda bench, _: costs.lone_trips(bench, LONE),
+}
+
+
+@command("delayq bench --short", "Measure how quick delayq is on this server.")
+@click.option(
+    "--messages", default=50_000, show_default=True, type=click.IntRange(100, 10_000_000), help="How many a run sends."
+)
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 100), help="Of each rate; told: medians.")
+@click.option(
+    "--seconds", default=20.0, show_default=True, type=click.FloatRange(0.1, 3600), help="For which lateness is taken."
+)
+@click.option("--size", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="Bytes of a payload.")
+@click.option("--short", is_flag=True, help="A first impression: 20,000 messages, 1 run, 2 seconds.")
+@server_options
+@json_option
+def bench(
+    server: ServerOptions, messages: int, runs: int, seconds: float, size: int, short: bool, as_json: bool
+) -> None:
+    """Measure how quick delayq is on this server, how late its messages are, and what they cost.
+
+    Beside each rate stands that of the bare scripts: what delayq does within Redis, driven by the leanest client, in
+    turn with delayq. Their ratio tells more than the rate, which is the machine's and the network's.
+
+    Uses a queue of its own, and deletes its keys in the end. The server works hard meanwhile: do not run this on one
+    that others depend on.
+    """
+    plan = SHORT if short else BenchPlan(messages, runs, seconds)
+    embedded = not server.url or server.url.startswith("embedded:")
+    if embedded:
+        note(EMBEDDED)
+    steps = len(RATES) * (2 * plan.runs + 1) + len(COSTS)
+    with _ended_in_order(), progress("measuring", steps) as bar, opened(server, size, lambda: bar.advance(1)) as place:
+        redis_version = str(place.client.info("server")["redis_version"])
+        rates = {name: measure(place, plan) for name, (_, measure) in RATES.items()}
+        figures = {}
+        for name, measured in COSTS.items():
+            figures[name] = measured(place, plan)
+            bar.advance(1)
+    if as_json:
+        settings = plan._asdict() | {"size": size}
+        told = {"delayq": delayq.__version__, "redis": redis_version, "embedded": embedded, "settings": settings}
+        print_json(told | {"rates": {name: each.as_record() for name, each in rates.items()}} | figures)
+    else:
+        _print_rates(rates)
+        _print_figures(figures, plan, size)
+    for name, each in rates.items():
+        if each.unrest > NOISY:
+            note(NOISE.format(name=RATES[name][0], percent=each.unrest))
+
+
+def _print_rates(rates: dict[str, Paired]) -> None:
+    rows = []
+    for name, paired in rates.items():
+        own, bare = summary(paired.own), summary(paired.bare)
+        cells = [cell for each in (own, bare) for cell in (f"{each['median']:,.0f}", _range(each))]
+        rows.append([RATES[name][0], *cells, f"{paired.ratio:.2f}"])
+    print_table(["messages a second", "#delayq", "#from–to", "#bare scripts", "#from–to", "#ratio"], rows)
+
+
+def _range(told: dict[str, Any]) -> str:
+    return f"{told['min']:,.0f}–{told['max']:,.0f}"
+
+
+def _print_figures(figures: dict[str, Any], plan: BenchPlan, size: int) -> None:
+    late: Result = figures["lateness"]
+    cost: costs.Cost = figures["cost"]
+    late_of = f"50% within {late.p50_ms:.2f} ms, 99% within {late.p99_ms:.2f} ms, all within {late.max_ms:.2f} ms"
+    print_fields(
+        [
+            ("lateness", f"{late_of}; {late.early or 'none'} early ({late.messages:,} over {plan.seconds:g} s)"),
+            ("memory", f"{figures['memory_bytes']:.0f} bytes a waiting message of {size} bytes"),
+            ("processor", f"{cost.redis_cpu_us:.1f} µs of the server's time a message, sent in bulk and drained"),
+            ("commands", f"{cost.commands:.2f} a message, those within scripts included"),
+            ("round trips", f"{cost.trips:.3f} a message in bulk; {figures['lone_trips']:.0f} for a lone one"),
+        ]
+    )
+
+
+@contextmanager
+def _ended_in_order() -> Generator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that it cleans up."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,180 @@
+"""How quick delayq is on a queue of its own, beside the bare scripts."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import redis
+
+from delayq.model.delivery import Outgoing
+from delayq.model.placement import STATES
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.queue_commands import MAX_IDS
+from delayq.queue import Queue
+
+from ..connection import ServerOptions
+from .bare_scripts import BareScripts
+from .consumer import Order
+from .process import Apart
+from .samples import Paired, alternate
+from .server_load import home
+
+HOUR = 3600.0  # seconds: not due while it is measured
+CONSUMER_SECONDS = 120.0  # for what takes a few
+SLOWEST = 1000  # messages a second that a consumer is given more time for
+PAGE = 1000  # ids at a time, when the keys are deleted
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What is measured: a queue, its bare scripts, and a consumer in a process of its own.
+
+    Attributes:
+        payload: of every message.
+        client: of the server that holds the queue.
+        tick: is called after each sample.
+        keeps: leave the messages of a sample where they are, so that the next one meets them. They are not due.
+    """
+
+    queue: Queue
+    bare: BareScripts
+    apart: Apart
+    payload: bytes
+    client: redis.Redis
+    tick: Callable[[], None]
+    keeps: bool = False
+
+    def clear(self) -> None:
+        """Delete the queue's keys."""
+        clear(self.queue)
+
+    def due(self, count: int) -> None:
+        """Let there be so many messages that are due."""
+        self.bare.send_bulk(count, due="+1")
+        time.sleep(0.002)
+
+    def send_one(self, count: int, runs: int) -> Paired:
+        """Send messages one by one."""
+        return self._pair(count, self._send_one, self.bare.send_one, runs)
+
+    def send_bulk(self, count: int, runs: int) -> Paired:
+        """Send messages by `send_many`."""
+        return self._pair(count, self.send_many, self.bare.send_bulk, runs)
+
+    def send_threads(self, count: int, runs: int, threads: int) -> Paired:
+        """Send messages one by one from several threads; the bare scripts have only one."""
+        return self._pair(count, lambda count: self._send_threads(count, threads), self.bare.send_one, runs)
+
+    def drain(self, count: int, runs: int) -> Paired:
+        """Let a consumer with a handler that does nothing take and ack what is due."""
+        return self._pair(count, self.consume, self.bare.drain, runs, filled=True)
+
+    def pull(self, count: int, runs: int) -> Paired:
+        """Take by `receive`, up to 500 at once, and `ack` them."""
+        return self._pair(count, self._pull, self.bare.pull, runs, filled=True)
+
+    def send_many(self, count: int, delay: float = HOUR) -> float:
+        """Send messages in bulk; return the seconds that took."""
+        began = time.perf_counter()
+        self.queue.send_many([Outgoing(self.payload, delay=delay) for _ in range(count)])
+        return time.perf_counter() - began
+
+    def consume(self, count: int) -> float:
+        """Let the consumer take all that is due, `count` messages; return the seconds that took."""
+        acked = self.queue.stats().acked
+        self.apart.begin(Order(self.queue.name, count))
+        seconds = self.apart.end(CONSUMER_SECONDS + count / SLOWEST).seconds
+        _expect(count, self.queue.stats().acked - acked)
+        return seconds
+
+    def _pair(
+        self, count: int, own: Callable[[int], float], bare: Callable[[int], float], runs: int, filled: bool = False
+    ) -> Paired:
+        def rate(measure: Callable[[int], float]) -> float:
+            if filled:
+                self.due(count)
+            seconds = measure(count)
+            if not self.keeps:
+                self.clear()
+            self.tick()
+            return count / seconds
+
+        return alternate(lambda: rate(own), lambda: rate(bare), runs)
+
+    def _send_one(self, count: int) -> float:
+        send, payload = self.queue.send, self.payload
+        began = time.perf_counter()
+        for _ in range(count):
+            send(payload, delay=HOUR)
+        return time.perf_counter() - began
+
+    def _send_threads(self, count: int, threads: int) -> float:
+        begin = threading.Barrier(threads + 1)
+
+        def work(part: int) -> None:
+            begin.wait()
+            self._send_one(part)
+
+        parts = [count // threads + (number < count % threads) for number in range(threads)]
+        workers = [threading.Thread(target=work, args=(part,)) for part in parts]
+        sent = self.queue.stats().sent
+        for worker in workers:
+            worker.start()
+        begin.wait()
+        began = time.perf_counter()
+        for worker in workers:
+            worker.join()
+        seconds = time.perf_counter() - began
+        _expect(count, self.queue.stats().sent - sent)
+        return seconds
+
+    def _pull(self, count: int) -> float:
+        acked = 0
+        began = time.perf_counter()
+        while messages := self.queue.receive(MAX_IDS):
+            acked += sum(self.queue.ack(messages))
+        seconds = time.perf_counter() - began
+        _expect(count, acked)
+        return seconds
+
+
+@contextmanager
+def bench(server: ServerOptions, size: int, tick: Callable[[], None]) -> Generator[Bench]:
+    """Yield what is to be measured; delete its keys in the end.
+
+    Args:
+        size: bytes of a payload.
+        tick: is called after each sample.
+    """
+    payload = b"x" * size
+    # With a client of its own, as a user makes a queue: one that shares its client is slower.
+    queue = Queue(f"delayq-bench-{secrets.token_hex(4)}", url=server.url, prefix=server.prefix)
+    try:
+        with BareScripts(queue, payload) as bare, Apart(server) as apart:
+            yield Bench(queue, bare, apart, payload, home(queue), tick)
+    finally:
+        clear(queue)
+        queue.close()
+
+
+def clear(queue: Queue) -> None:
+    """Delete the keys of a queue of one shard, with which nobody works any more."""
+    client: Any = home(queue)
+    keys = queue.execute(QueueContext.opened)[0].keys
+    for state in STATES:
+        while ids := client.zrange(keys.state(state), 0, PAGE - 1):
+            names = [keys.message(each.decode()) for each in ids]
+            client.pipeline().unlink(*names).zrem(keys.state(state), *ids).execute()
+    client.unlink(*(key for name, key in vars(keys).items() if name != "message_prefix"))
+
+
+def _expect(wanted: int, found: int) -> None:
+    if wanted != found:
+        raise click.ClickException(f"{wanted} messages were expected, and {found} counted: the figures are void")

@@ -1,0 +1,130 @@
+"""configure: what is stored of a queue, and holds for all that use it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from delayq.errors import InvalidInput
+from delayq.model.configuration import MOST_AT_ONCE, MOST_EVENTS, Configuration, Count, Events, Rate, parse_rate
+
+from . import candidates
+from .connection import ServerOptions
+from .options import Decorator, Parsed, command, json_option, server_options
+from .output import note, print_fields, print_json
+
+T = TypeVar("T", str, int)
+
+FIELDS = {"rate": "rate", "concurrency": "concurrency", "concurrency_per_key": "per key", "events": "events"}
+"""Fields of a Configuration, as they are shown."""
+
+DEFAULT = "default"  # --events without a number
+
+
+def _field(name: str, kind: click.ParamType[Any], metavar: str, text: str, **settings: Any) -> Decorator:
+    """--NAME, and --no-NAME to remove it."""
+    as_argument = name.replace("-", "_")
+    given: Decorator = click.option(f"--{name}", as_argument, type=kind, metavar=metavar, help=text, **settings)
+    removed: Decorator = click.option(f"--no-{name}", f"no_{as_argument}", is_flag=True, help="Remove it.")
+    return lambda function: given(removed(function))
+
+
+def _rate(text: str) -> str:
+    parse_rate(text)
+    return text
+
+
+def _count(name: str) -> Parsed:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_AT_ONCE:
+            raise InvalidInput(
+                f"{text!r} is not a whole number from 1 to {MOST_AT_ONCE}; --no-{name} removes the limit"
+            )
+        return int(text)
+
+    return Parsed("count", parse)
+
+
+def _entries(text: str) -> int | bool:
+    if text == DEFAULT:
+        return True
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_EVENTS:
+        raise InvalidInput(f"{text!r} is not a whole number from 1 to {MOST_EVENTS}: QUEUE goes before --events")
+    return int(text)
+
+
+@command(
+    """
+    delayq configure emails --rate 100/s --concurrency 20
+    delayq configure emails --events
+    delayq configure emails
+    """,
+    "Limit a queue or have it keep a ledger, or show that.",
+)
+@click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
+@server_options
+@_field(
+    "rate",
+    Parsed("rate", _rate),
+    "N/TIME",
+    "The most hand-outs in any such time: 100/s, 5/10s, 20/100ms, 9/min.",
+)
+@_field("concurrency", _count("concurrency"), "N", "Hand out no more while so many are being handled.")
+@_field("per-key", _count("per-key"), "N", "Likewise, of those that share a key.")
+@_field(
+    "events",
+    Parsed("entries", _entries),
+    "[N]",
+    "Keep a ledger: an entry for each step of a message, N or else 100000 of them.",
+    is_flag=False,
+    flag_value=DEFAULT,
+)
+@json_option
+def configure(
+    server: ServerOptions,
+    name: str,
+    rate: str | None,
+    no_rate: bool,
+    concurrency: int | None,
+    no_concurrency: bool,
+    per_key: int | None,
+    no_per_key: bool,
+    events: int | None,
+    no_events: bool,
+    as_json: bool,
+) -> None:
+    """Say what holds for all that use QUEUE, now and later, and show it; without options, only show it.
+
+    What is not named stays as it is.
+    """
+    new_rate: Rate = _chosen(rate, no_rate, "rate")
+    counts: list[Count] = [
+        _chosen(concurrency, no_concurrency, "concurrency"),
+        _chosen(per_key, no_per_key, "per-key"),
+    ]
+    kept: Events = _chosen(events, no_events, "events")
+    queue = server.queue(name)
+    if not all(each is UNSET for each in (new_rate, *counts, kept)):
+        queue.configure(rate=new_rate, concurrency=counts[0], concurrency_per_key=counts[1], events=kept)
+    found = queue.configuration()
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    elif rows := fields_of(found):
+        print_fields(rows)
+    else:
+        note(f"queue {queue.name} has no limits and no ledger")
+
+
+def fields_of(found: Configuration) -> list[tuple[str, object]]:
+    """Return what is set, to be shown."""
+    shown = ((name, getattr(found, field)) for field, name in FIELDS.items())
+    return [(name, value) for name, value in shown if value is not None]
+
+
+def _chosen(value: T | None, removed: bool, name: str) -> T | UnsetType | None:
+    if removed and value is not None:
+        raise click.UsageError(f"--{name} and --no-{name} were given: give one of them")
+    return None if removed else UNSET if value is None else value

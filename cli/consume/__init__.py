@@ -1,0 +1,1 @@
+"""``delayq consume``: handling messages, and records of a topic."""

@@ -1,0 +1,233 @@
+"""consume: handling messages as they fall due."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import structlog
+
+from delayq.queue import Queue
+from delayq.runtime.process_pool.job import Pool
+from delayq.runtime.supervisor import Supervisor
+from delayq.topic import Topic
+
+from .. import candidates
+from ..connection import ServerOptions
+from ..logging import LogFormat, configure
+from ..options import DURATION, LONGEST_RUN, command, server_options
+from ..targets import load_queue, split, weighed
+from .monitor import OWN as MONITORED
+from .monitor import Monitor, MonitoredTargets, monitor_options
+from .program import Programs
+from .reload import Reloader
+from .serving import consumers_of
+from .supervised import watch_supervisor
+from .threads import Fleet
+from .topic import Subscription, consume_topic, topic_options
+
+log = structlog.get_logger("delayq")
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}'
+    delayq consume emails --exec 'cat; echo " attempt $DELAYQ_ATTEMPT of $DELAYQ_ID"' --burst
+    delayq send newsletters 'dear all'
+    delayq consume emails=5 newsletters=1 --exec 'echo "$DELAYQ_QUEUE: $(cat)"' --burst
+    delayq consume --topic orders --group log --start 0 builtins:print --burst
+    """,
+    "Handle messages as they fall due.",
+)
+@click.argument("targets", metavar="TARGET[=WEIGHT]...", nargs=-1, required=True, shell_complete=candidates.targets)
+@click.option("--exec", "program", metavar="CMD", help="Run this shell command for each message of the queues TARGET.")
+@click.option("--strict", is_flag=True, help="Begin with a TARGET's messages only while none of those before it waits.")
+@click.option(
+    "--concurrency",
+    "-c",
+    type=click.IntRange(1, 10_000),
+    help="Handlers at a time, of all TARGETs together: 8, or with --pool process a core each.",
+)
+@click.option(
+    "--pool",
+    default="thread",
+    show_default=True,
+    type=click.Choice(["thread", "process"]),
+    help="What plain handlers run in; process is for those that compute.",
+)
+@click.option(
+    "--timeout",
+    type=LONGEST_RUN,
+    metavar="TIME",
+    help="For each handler: then a program, a process and an async one are ended, and a thread is told of.",
+)
+@click.option(
+    "--processes", "-p", default=1, show_default=True, type=click.IntRange(1, 1000), help="Restarted when they die."
+)
+@click.option("--burst", is_flag=True, help="End when nothing is due.")
+@click.option(
+    "--reload", is_flag=True, help="For development: begin anew when a Python file in this folder, or below, changes."
+)
+@click.option(
+    "--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages of all TARGETs, in each process."
+)
+@click.option(
+    "--shutdown-timeout",
+    default="30s",
+    type=DURATION,
+    metavar="TIME",
+    show_default=True,
+    help="For what runs at the end.",
+)
+@click.option(
+    "--lease",
+    default="30s",
+    type=DURATION,
+    metavar="TIME",
+    show_default=True,
+    help="With --exec: how long the message of a consumer that vanished waits for another one.",
+)
+@click.option(
+    "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
+)
+@click.option("--events", is_flag=True, help="Keep a ledger of each TARGET; see delayq show --history.")
+@monitor_options
+@topic_options
+@server_options
+@click.pass_context
+def consume(
+    ctx: click.Context, server: ServerOptions, subscription: Subscription | None, monitor: Monitor,
+    targets: Sequence[str],
+    events: bool, program: str | None, strict: bool, concurrency: int | None, pool: Pool, timeout: float | None,
+    processes: int, burst: bool, reload: bool, max_messages: int | None, shutdown_timeout: float, lease: float,
+    log_format: LogFormat,
+) -> int:  # fmt: skip
+    """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
+
+    TARGET is MODULE:QUEUE, a Queue in an importable module with its handler, such as tasks:emails; it connects as the
+    module says, and by --url where the module says nothing. With --exec, TARGET is the name of a queue.
+
+    While several TARGETs are backlogged, each has the same part of the handlers' runs; with WEIGHTs, 1 to 1000, as much
+    as those say. A queue whose own name ends in = and digits is given with its weight: a=5=1. Those of delayq.aio share
+    an event loop, and beside others they have a --concurrency, and --max-messages, of their own.
+
+    With --topic, TARGET is MODULE:HANDLER: a function, plain or async, that is called with each Record of the topic.
+
+    \b
+    --exec runs CMD with sh for each message:
+      stdin        the payload: JSON as it was sent, or the bytes
+      environment  DELAYQ_ID, DELAYQ_QUEUE, DELAYQ_ATTEMPT (deliveries of this ID so far),
+                   DELAYQ_MAX_RETRIES, DELAYQ_DUE_AT, and DELAYQ_HEADER_NAME for each header
+      exit code    0 acks; 65 (EX_DATAERR) makes it a dead letter at once;
+                   75 (EX_TEMPFAIL), any other and a signal have it retried later
+      stdout       passes through
+      stderr       is logged, line by line, and its end is kept as the error
+    """  # noqa: D301  # click wants the character
+    configure(log_format)
+    weights = weighed(targets, strict) if subscription is None else {targets[0]: None}
+    _check(ctx, program, subscription)
+    if server.url:
+        os.environ["DELAYQ_URL"] = server.url  # for queues of modules, and never in the arguments of a child
+    if reload:
+        return _reloader(ctx, weights, program, processes, shutdown_timeout).run()
+    if processes > 1:
+        supervisor = Supervisor(_alone(ctx), processes, shutdown_timeout, ends=burst or max_messages is not None)
+        monitor.watch(supervisor)
+        with monitor.serving(lambda: _told_of(server, subscription, weights, program), apart=True):
+            return supervisor.run()
+    watch_supervisor(monitor)
+    if subscription is not None:
+        options: dict[str, Any] = {
+            "shutdown_timeout": shutdown_timeout,
+            "timeout": timeout,
+            "concurrency": concurrency or 8,
+        }
+        limits = {"burst": burst, "max_records": max_messages}
+        with monitor.serving(lambda: MonitoredTargets(topics=[server.topic(subscription.topic, subscription.ledger)])):
+            consume_topic(server, subscription, targets[0], options, limits, monitor.watch)
+        return 0
+    programs = Programs(program, timeout) if program else None
+    queues = {server.queue(name, lease=lease) if programs else load_queue(name): each for name, each in weights.items()}
+    for queue in queues if events else ():
+        queue.wish(events=True)
+    options = {"concurrency": concurrency, "shutdown_timeout": shutdown_timeout, "strict": strict}
+    options |= {"pool": pool, "timeout": None if programs else timeout}
+    if pool == "process":
+        options["initializer"] = partial(configure, log_format)
+    consumers = consumers_of(queues, programs, options)
+    monitor.watch(*consumers)
+    try:
+        with monitor.serving(lambda: MonitoredTargets(queues)):
+            return Fleet(consumers, burst, max_messages).run()
+    finally:
+        if programs:
+            _end(programs)
+
+
+def _check(ctx: click.Context, program: str | None, subscription: Subscription | None) -> None:
+    """Refuse options that do nothing for this kind of TARGET."""
+    if subscription is not None:
+        return
+    for name in ("lease", "prefix"):
+        if program is None and _is_given(ctx, name):
+            raise click.UsageError(f"--{name} goes with --exec: a queue in a module has the {name} of its Queue(…)")
+    if program is not None and ctx.params["pool"] == "process":
+        raise click.UsageError("--pool process goes with MODULE:QUEUE: a program of --exec is a process already")
+    if len(ctx.params["targets"]) > 1 and ctx.params["pool"] == "process":
+        raise click.UsageError("--pool process is for one TARGET: give each a delayq consume of its own")
+
+
+def _end(programs: Programs) -> None:
+    """End what still runs; one signal more must not leave it behind."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    programs.end()
+    for number, old in previous.items():
+        signal.signal(number, old)
+
+
+def _reloader(
+    ctx: click.Context, targets: Iterable[str], program: str | None, processes: int, shutdown_timeout: float
+) -> Reloader:
+    if program is not None:
+        raise click.UsageError("--reload goes with MODULE:QUEUE: a program of --exec is started anew for each message")
+    if processes > 1 and ctx.params["metrics_port"] is not None:
+        raise click.UsageError("--metrics-port with --reload is for one process: leave --processes out")
+    for target in targets:
+        split(target)  # what no change of a file mends is refused at once
+    python, *words = _alone(ctx)
+    # -B: compiled files are told apart by the second, and two saves within one would be taken for one.
+    return Reloader([python, "-B", *words], processes, shutdown_timeout, Path.cwd())
+
+
+def _alone(ctx: click.Context) -> list[str]:
+    """Return the command line of one process of several, or of the one that is reloaded."""
+    words = [sys.executable, "-P", "-m", "delayq.cli", "consume"]  # -P: modules of this folder hide none of Python's
+    left_out = {"processes", "reload", "url", *(MONITORED if ctx.params["processes"] > 1 else ())}
+    for option in ctx.command.params:
+        name = option.name or ""
+        if isinstance(option, click.Option) and _is_given(ctx, name) and name not in left_out:
+            words.append(max(option.opts, key=len))
+            words += [] if option.is_flag else [str(ctx.params[name])]
+    return [*words, "--", *ctx.params["targets"]]
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def _told_of(
+    server: ServerOptions, subscription: Subscription | None, names: Iterable[str], program: str | None
+) -> MonitoredTargets:
+    """Return the queues and the topics that metrics tell of; a server that is away may come later."""
+    options: dict[str, Any] = {"url": server.url, "prefix": server.prefix, "shards": None}
+    if subscription is None:
+        return MonitoredTargets([Queue(name, **options) if program else load_queue(name) for name in names])
+    topic = Queue(subscription.topic, **options).events if subscription.ledger else Topic(subscription.topic, **options)
+    return MonitoredTargets(topics=[topic])

@@ -1,0 +1,179 @@
+"""``consume --metrics-port``: what the consumer tells of itself and of its queues, over HTTP."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import click
+
+from delayq.aio import Queue as AsyncQueue
+from delayq.queue import Queue
+from delayq.topic import Topic
+
+from ..formats import show_duration
+from ..options import DURATION, Function
+from .consumers import Awaited
+from .queue_reader import Across, LoopApart
+
+if TYPE_CHECKING:
+    from delayq.metrics import Answer, Metrics
+
+OWN = ("metrics_port", "metrics_host", "stall_timeout")
+READY_SECONDS = 2.0  # for Redis to answer; a probe's own patience should be longer
+
+
+class Monitored(Protocol):
+    """A consumer, or a supervisor of several."""
+
+    @property
+    def is_running(self) -> bool: ...
+    @property
+    def stalled(self) -> float: ...
+
+
+class MonitoredTargets(NamedTuple):
+    """What metrics tell of."""
+
+    queues: Iterable[Queue | AsyncQueue] = ()
+    topics: Sequence[Topic] = ()
+
+
+class Port(NamedTuple):
+    """Where to tell, and after how many seconds without a turn the consumer is said to have stalled."""
+
+    number: int
+    host: str
+    stall_seconds: float
+
+
+def monitor_options(function: Function) -> Function:
+    """--metrics-port and what goes with it; the function gets a `Monitor` as `monitor`."""
+
+    @click.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65_535),
+        metavar="PORT",
+        help="Serve /metrics, /healthz and /readyz there; 0 is any free port.",
+    )
+    @click.option(
+        "--metrics-host",
+        default="127.0.0.1",
+        show_default=True,
+        metavar="HOST",
+        help="With --metrics-port: this address; 0.0.0.0 is all of them, as a container needs.",
+    )
+    @click.option(
+        "--stall-timeout",
+        type=DURATION,
+        default="60s",
+        show_default=True,
+        metavar="TIME",
+        help="With --metrics-port: /healthz fails when the consumer has not turned for so long.",
+    )
+    @click.pass_context
+    @functools.wraps(function)
+    def with_monitor(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
+        number, host, seconds = (kwargs.pop(name) for name in OWN)
+        for name in OWN[1:] if number is None else ():
+            if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--{name.replace('_', '-')} goes with --metrics-port: give one")
+        port = None if number is None else Port(number, host, seconds)
+        return ctx.invoke(function, *args, monitor=Monitor(port), **kwargs)
+
+    return with_monitor
+
+
+class Monitor:
+    """Watches the consumers of this process, and tells of them and their queues while it serves."""
+
+    def __init__(self, port: Port | None) -> None:
+        self._port = port
+        self._watched: list[Monitored] = []
+
+    def watch(self, *consumers: Monitored) -> None:
+        """Watch these, too."""
+        self._watched += consumers
+
+    @property
+    def stalled(self) -> float:
+        """For how many seconds the consumer that is worst off has not turned."""
+        return max((each.stalled for each in self._watched), default=0.0)
+
+    @contextmanager
+    def serving(self, told: Callable[[], MonitoredTargets], apart: bool = False) -> Generator[None]:
+        """Serve while the block runs, if that is wanted.
+
+        Args:
+            told: is asked then what to tell of.
+            apart: nothing in this process consumes it.
+
+        Raises:
+            InvalidInput: it cannot listen, or two queues have one name.
+            click.UsageError: the package for it is missing.
+        """
+        if self._port is None:
+            yield
+            return
+        library = metrics_library("--metrics-port")
+        loop = LoopApart() if apart else self._loop
+        queues, topics = told()
+        metrics = library.Metrics([each if isinstance(each, Queue) else Across(each, loop) for each in queues], topics)
+        with library.MetricsServer(self._port.host, self._port.number, routes(metrics, self._trouble)):
+            yield
+
+    def _loop(self) -> Any:
+        return next((each.loop for each in self._watched if isinstance(each, Awaited)), None)
+
+    def _trouble(self, ready: bool) -> str:
+        if self._port is not None and self.stalled > self._port.stall_seconds:
+            return f"the consumer has not turned for {show_duration(self.stalled)}"
+        is_running = self._watched and all(each.is_running for each in self._watched)
+        return "" if is_running or not ready else "the consumer is starting, or stopping"
+
+
+def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callable[[str], Answer]]:
+    """Return what is served.
+
+    Args:
+        trouble: returns why this process is not alive, or with True, why it is not ready, "" when it is.
+    """
+
+    def readiness(_: str) -> Answer:
+        if not (told := trouble(True)) and (silent := metrics.silent(READY_SECONDS)):
+            told = f"no answer from Redis within {READY_SECONDS:g} s for {', '.join(silent)}"
+        return _answer(told)
+
+    return {
+        "/metrics": functools.partial(page, metrics),
+        "/healthz": lambda _: _answer(trouble(False)),
+        "/readyz": readiness,
+    }
+
+
+def page(metrics: Metrics, accept: str) -> Answer:
+    """Return the answer to a scrape: what is told of queues, and of this process."""
+    from prometheus_client import REGISTRY  # noqa: PLC0415  # of the extra, as below
+
+    from delayq.metrics import Answer  # noqa: PLC0415
+
+    return Answer(200, *metrics.exposition(accept, beside=REGISTRY))
+
+
+def _answer(trouble: str) -> Answer:
+    from delayq.metrics import Answer  # noqa: PLC0415
+
+    return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+
+
+def metrics_library(wanted: str) -> Any:
+    """Return the module `delayq.metrics`, without which `wanted` does not go."""
+    try:
+        from delayq import metrics  # noqa: PLC0415  # an optional extra
+    except ImportError as error:
+        raise click.UsageError(
+            f"{wanted} needs the package prometheus_client: pip install 'delayq[metrics]'"
+        ) from error
+    return metrics

@@ -1,0 +1,178 @@
+"""``--exec``: a program is the handler."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+import structlog
+
+from delayq.errors import Reject, Verdict
+from delayq.model.message import Message
+from delayq.model.units import lease_ms
+from delayq.runtime.supervisor import SUPERVISOR_ENV
+
+from ..output import printable
+
+EX_DATAERR = 65  # of sysexits.h: the input was wrong, and would be wrong again
+TAIL_BYTES = 1500  # of stderr, kept as the error
+LINE_BYTES = 8192  # a longer line is logged in parts
+STRAGGLER_SECONDS = 0.5  # for what the program has written; a child that it left behind may hold stderr open for ever
+MERCY_SECONDS = 2.0  # between SIGTERM and SIGKILL
+HEADER = "DELAYQ_HEADER_"
+
+log = structlog.get_logger("delayq")
+
+
+class ProgramFailed(Verdict):
+    """The program did not end with exit code 0."""
+
+
+class Programs:
+    """Runs a shell command for each message: the payload on stdin, what is known of the message in the environment.
+
+    Exit code 0 acks, 65 (EX_DATAERR) rejects, anything else and a signal nack. What the program writes to stdout passes
+    through; what it writes to stderr is logged, and its end kept as the error. It runs in a session of its own, so that
+    Ctrl-C reaches delayq alone.
+
+    Args:
+        command: for ``sh -c``.
+        timeout: seconds (0.001 to 86,400) that it may run, before it is ended with all that it started. None for ever.
+    """
+
+    def __init__(self, command: str, timeout: float | None = None) -> None:
+        self._command = command
+        self._timeout = None if timeout is None else lease_ms(timeout, "timeout") / 1000
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def __call__(self, message: Message) -> None:
+        """Run the program on a message.
+
+        Raises:
+            Reject: it exited with 65.
+            ProgramFailed: it exited with another code than 0, or was killed, or took too long.
+        """
+        process = self._start(message)
+        tail = _Tail(process.stderr, message)
+        in_time = self._waited(process)
+        code = process.wait()
+        with self._lock:
+            self._running.discard(process)
+        how = _how(code) if in_time else f"took longer than {self._timeout:g} s, and was ended"
+        error = f"{how}: {tail.text()}".removesuffix(": ")
+        if in_time and code == 0:
+            return
+        raise Reject(error) if in_time and code == EX_DATAERR else ProgramFailed(error)
+
+    def end(self) -> None:
+        """End the programs that still run: SIGTERM, and SIGKILL for those that do not obey. No other one starts."""
+        with self._lock:
+            self._ended = True
+            running = list(self._running)
+        _end(running)
+
+    def _waited(self, process: subprocess.Popen[bytes]) -> bool:
+        """Wait for a program's end, and end it when its time is over; return whether it ended in time."""
+        try:
+            process.wait(self._timeout)
+        except subprocess.TimeoutExpired:
+            _end([process])
+            return False
+        return True
+
+    def _start(self, message: Message) -> subprocess.Popen[bytes]:
+        with tempfile.TemporaryFile() as payload:
+            payload.write(message.body)
+            payload.seek(0)
+            with self._lock:
+                if self._ended:
+                    raise ProgramFailed("not started: delayq is at its end")
+                process = subprocess.Popen(
+                    ["/bin/sh", "-c", self._command],
+                    stdin=payload,
+                    stderr=subprocess.PIPE,
+                    env=environment(message),
+                    start_new_session=True,
+                )
+                self._running.add(process)
+        return process
+
+
+def environment(message: Message) -> dict[str, str]:
+    """Return what a program is told of its message, within the environment of this process."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(HEADER) and name != SUPERVISOR_ENV}
+    told = {
+        "DELAYQ_ID": message.id,
+        "DELAYQ_QUEUE": message.queue,
+        "DELAYQ_ATTEMPT": str(message.attempt),
+        "DELAYQ_MAX_RETRIES": str(message.max_retries),
+        "DELAYQ_DUE_AT": message.due_at.isoformat(timespec="milliseconds"),
+    }
+    for name, value in message.headers.items():
+        told[HEADER + re.sub(r"[^A-Z0-9]", "_", name.upper())] = _text(value)
+    return kept | told
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        text = value.decode(errors="replace")
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    else:
+        text = "" if value is None else str(value)
+    return text.replace("\0", "")  # which no environment can hold
+
+
+def _how(code: int) -> str:
+    number = -code if code < 0 else code - 128  # sh tells so of a program that it waited for
+    names = {each.value: each.name for each in signal.Signals}
+    return f"killed by {names[number]}" if number in names else f"exit code {code}"
+
+
+def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    deadline = time.monotonic() + MERCY_SECONDS
+    for process in running:
+        _signal(process, signal.SIGTERM)
+    while time.monotonic() < deadline and any(process.poll() is None for process in running):
+        time.sleep(0.02)
+    for process in running:
+        _signal(process, signal.SIGKILL)
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+class _Tail(threading.Thread):
+    """Logs what a program writes to stderr, line by line, and keeps the end of it."""
+
+    def __init__(self, stream: IO[bytes] | None, message: Message) -> None:
+        super().__init__(daemon=True)
+        assert stream is not None
+        self._stream = stream
+        self._log = log.bind(queue=message.queue, id=message.id, attempt=message.attempt)
+        self._kept = b""
+        self.start()
+
+    def run(self) -> None:
+        with self._stream:
+            while line := self._stream.readline(LINE_BYTES):
+                self._kept = (self._kept + line)[-TAIL_BYTES:]
+                if text := line.decode(errors="replace").rstrip():
+                    self._log.info(printable(text))
+
+    def text(self) -> str:
+        """Return the end of what the program has written, once all of it is logged."""
+        self.join(STRAGGLER_SECONDS)
+        return self._kept.decode(errors="replace").strip()

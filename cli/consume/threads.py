@@ -1,0 +1,59 @@
+"""Consumers side by side in one process."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterable, Sequence
+from types import FrameType
+from typing import Any
+
+from delayq.consumer import Consumer
+from delayq.errors import DelayqError
+
+from .consumers import Awaited
+
+
+class Fleet:
+    """Runs consumers on a thread each, or a single one on this."""
+
+    def __init__(self, consumers: Sequence[Consumer | Awaited], burst: bool, max_messages: int | None) -> None:
+        self._consumers = consumers
+        self._limits: dict[str, Any] = {"burst": burst, "max_messages": max_messages}
+        self._errors: list[BaseException] = []
+        self._signals = 0
+
+    def run(self) -> int:
+        """Run all until each has ended, or a signal comes; a second one ends them at once."""
+        if len(self._consumers) == 1:
+            self._consumers[0].run(**self._limits)
+            return 0
+        threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._consumers]
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            for thread in threads:
+                thread.start()
+            self._wait(threads)
+        finally:
+            for number, old in previous.items():
+                signal.signal(number, old)
+        if self._errors:
+            raise self._errors[0]
+        return 0
+
+    def _run(self, consumer: Consumer | Awaited) -> None:
+        try:
+            consumer.run(**self._limits)
+        except DelayqError as error:
+            self._errors.append(error)
+
+    def _wait(self, threads: Iterable[threading.Thread]) -> None:
+        while any(thread.is_alive() for thread in threads) and self._signals < 2:
+            if self._signals or self._errors:  # again and again: one that is only just starting has missed the first
+                for consumer in self._consumers:
+                    consumer.stop()
+            for thread in threads:
+                thread.join(0.05)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._signals += 1

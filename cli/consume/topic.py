@@ -1,0 +1,157 @@
+"""``delayq consume --topic``: handling the records of a topic."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import click
+import structlog
+
+from delayq import Middleware, Record, TopicConsumer, aio
+from delayq.model.outcome import check_async_handler, is_coroutine_function
+from delayq.model.positions import Position
+
+from ..connection import ServerOptions
+from ..options import DURATION, POSITION, Function
+from ..targets import load_function
+
+OWN = ("ledger", "group", "start", "max_deliveries", "ack_timeout")
+NOT_FOR_TOPICS = ("program", "strict", "pool", "lease", "events")
+
+
+class Subscription(NamedTuple):
+    """What is to be handled, and for which group."""
+
+    topic: str
+    ledger: bool
+    group: str
+    start: Position
+    max_deliveries: int | None
+    ack_timeout: float
+
+
+def topic_options(function: Function) -> Function:
+    """--topic and what goes with it; the function gets a `Subscription` as `subscription`, or None."""
+
+    @click.option(
+        "--topic", metavar="NAME", help="Handle the records of this topic; TARGET is MODULE:HANDLER, called with each."
+    )
+    @click.option("--ledger", is_flag=True, help="With --topic: NAME is that of a queue, whose ledger is meant.")
+    @click.option("--group", metavar="NAME", help="With --topic: the group to handle them for, made if it is missing.")
+    @click.option(
+        "--start",
+        type=POSITION,
+        metavar="POSITION",
+        default="$",
+        show_default=True,
+        help="With --topic: where a new group begins: behind this id, or 0 for all there is, a time with a zone, or $ "
+        "for what comes from now on.",
+    )
+    @click.option(
+        "--max-deliveries",
+        type=click.IntRange(1),
+        metavar="N",
+        help="With --topic: of a record, then it is a dead letter of the group. Default: any number.",
+    )
+    @click.option(
+        "--ack-timeout",
+        default="30s",
+        type=DURATION,
+        metavar="TIME",
+        show_default=True,
+        help="With --topic: how long the record of a consumer that vanished waits for another one.",
+    )
+    @click.pass_context
+    @functools.wraps(function)
+    def with_subscription(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
+        topic = kwargs.pop("topic")
+        own = {name: kwargs.pop(name) for name in OWN}
+        _check(ctx, topic, own["group"])
+        return ctx.invoke(function, *args, subscription=topic and Subscription(topic, **own), **kwargs)
+
+    return with_subscription
+
+
+def _check(ctx: click.Context, topic: str | None, group: str | None) -> None:
+    given = {
+        each.name: max(each.opts, key=len)
+        for each in ctx.command.params
+        if each.name and ctx.get_parameter_source(each.name) is click.core.ParameterSource.COMMANDLINE
+    }
+    if topic is None:
+        for name in OWN:
+            if name in given:
+                raise click.UsageError(
+                    f"{given[name]} goes with --topic: name the topic whose records are to be handled"
+                )
+        return
+    if group is None:
+        raise click.UsageError("--topic needs a --group, each of which handles all records: name one")
+    for name in NOT_FOR_TOPICS:
+        if name in given:
+            raise click.UsageError(f"{given[name]} is for queues: leave it out with --topic")
+    if len(ctx.params["targets"]) > 1:
+        raise click.UsageError("--topic goes with one TARGET: give each handler a delayq consume of its own")
+
+
+def consume_topic(
+    server: ServerOptions,
+    subscription: Subscription,
+    target: str,
+    options: dict[str, Any],
+    limits: dict[str, Any],
+    watch: Callable[[Any], None],
+) -> None:
+    """Handle records until a signal comes, or as `limits` says.
+
+    Args:
+        watch: is called with the consumer, before it runs.
+
+    Raises:
+        click.UsageError: `target` names no function that could handle them.
+    """
+    handler = load_function(target)
+    check_async_handler(handler)
+    options |= {"ack_timeout": subscription.ack_timeout}
+    how: dict[str, Any] = {"start": subscription.start, "max_deliveries": subscription.max_deliveries}
+    if is_coroutine_function(handler):
+        asyncio.run(_consume_async(server, subscription, handler, how, options, limits, watch))
+        return
+    with server.topic(subscription.topic, subscription.ledger) as topic:
+        group = topic.group(subscription.group, **how)
+        consumer = TopicConsumer(group, handler, middleware=_naming(group.name), **options)
+        watch(consumer)
+        consumer.run(**limits)
+
+
+async def _consume_async(
+    server: ServerOptions,
+    subscription: Subscription,
+    handler: Callable[[Record], Any],
+    how: dict[str, Any],
+    options: dict[str, Any],
+    limits: dict[str, Any],
+    watch: Callable[[Any], None],
+) -> None:
+    kind = aio.Queue if subscription.ledger else aio.Topic
+    async with kind(subscription.topic, url=server.url, prefix=server.prefix, shards=None) as source:
+        topic = source.events if isinstance(source, aio.Queue) else source
+        group = await topic.group(subscription.group, **how)
+        consumer = aio.TopicConsumer(group, handler, middleware=_naming(group.name), **options)
+        watch(consumer)
+        await consumer.run(**limits)
+
+
+def _naming(group: str) -> Middleware:
+    """Return what lets the log lines of a handler carry the record that they are about."""
+
+    def named(record: Record) -> AbstractContextManager[Any]:
+        return structlog.contextvars.bound_contextvars(group=group, **record.labels)
+
+    middleware = Middleware()
+    middleware.around_delivery(named)
+    return middleware

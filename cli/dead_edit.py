@@ -1,0 +1,126 @@
+"""dead edit: a dead letter goes back with what it should have held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO, Any
+
+import click
+import msgspec
+
+from delayq.errors import InvalidInput
+from delayq.model.envelope import RAW
+from delayq.model.message_info import MessageInfo
+from delayq.queue import Queue
+
+from .options import (
+    PAIR,
+    ExampledCommand,
+    check_terminal,
+    delay_option,
+    example,
+    id_argument,
+    json_option,
+    queue_argument,
+)
+from .output import note, print_json, say
+from .payloads import Kind, payload_of
+
+MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without end must not fill the memory
+
+
+@click.command(
+    cls=ExampledCommand,
+    epilog=example(
+        """
+        delayq send emails '{"to": "nobody"}' --id order-42
+        delayq consume emails --exec 'exit 65' --burst
+        delayq dead edit emails order-42 --payload '{"to": "a@example.org"}'
+        """
+    ),
+    short_help="Bring one back with another payload or headers.",
+)
+@queue_argument
+@id_argument
+@click.option("--payload", metavar="TEXT", help="The new payload.")
+@click.option("--file", "-f", type=click.File("rb"), help="A file that holds the new payload; - is stdin.")
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["auto", "json", "text", "raw"]),
+    help="What the payload is, as in delayq send. Default: raw where the old one is bytes, else auto.",
+)
+@click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Another or new value.")
+@click.option("--without-header", "without", multiple=True, metavar="NAME", help="Take a header away; repeatable.")
+@delay_option
+@json_option
+def edit(
+    queue: Queue, message_id: str, payload: str | None, file: IO[bytes] | None, kind: Kind | None,
+    headers: Sequence[tuple[str, str]], without: Sequence[str], delay: float | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Bring the dead letter ID of QUEUE back to pending with another payload or other headers, its retries reset.
+
+    With none of --payload, --file and the headers' options, your editor opens ($VISUAL, $EDITOR). Nothing is changed
+    when nothing is saved there. Exit code 1 when the message is not dead, or has died anew meanwhile.
+    """
+    if payload is not None and file is not None:
+        raise click.UsageError("--payload and --file were given: give one of them")
+    info = queue.get(message_id)
+    if info is None or info.state != "dead":
+        where = "is not in the queue (any more)" if info is None else f"is not dead, it is in {info.state}"
+        raise click.ClickException(f"message {message_id!r} {where}")
+    is_raw = info.envelope is not None and info.envelope.kind == RAW
+    given: dict[str, Any] = {}
+    if headers or without:
+        given["headers"] = _changed(info, headers, without)
+    body = payload.encode(errors="surrogateescape") if payload is not None else _read(file) if file else None
+    if body is not None:
+        given["payload"] = payload_of(body, kind or ("raw" if is_raw else "auto"))
+    elif not given:
+        given["payload"] = _edited(info, kind or ("raw" if is_raw else "json"))
+    if not queue.dead.edit(message_id, delay=delay or 0, died_at=info.died_at, **given):
+        raise click.ClickException(f"message {message_id!r} has left the dead letters, or died anew, meanwhile")
+    if as_json:
+        print_json({"id": message_id, "requeued": 1})
+    else:
+        say(f"edited and requeued {message_id}")
+
+
+def _changed(info: MessageInfo, headers: Sequence[tuple[str, str]], without: Sequence[str]) -> dict[str, Any]:
+    old = info.headers or {}
+    if missing := [name for name in without if name not in old]:
+        raise InvalidInput(f"message {info.id!r} has no header {missing[0]!r}: it has {', '.join(old) or 'none'}")
+    return {name: value for name, value in old.items() if name not in without} | dict(headers)
+
+
+def _read(file: IO[bytes]) -> bytes:
+    body = file.read(MAX_FILE_BYTES)
+    if len(body) == MAX_FILE_BYTES:
+        raise InvalidInput("the file holds 64 MiB or more: a queue takes far less")
+    return body
+
+
+def _edited(info: MessageInfo, kind: Kind) -> Any:
+    """Return what becomes of the payload in the user's editor; what cannot be sent may be corrected."""
+    check_terminal("to edit without an editor, give --payload or --file")
+    text = before = _text(info, kind)
+    while True:
+        saved = click.edit(text, extension=".json" if kind == "json" else ".txt")
+        if saved is None:
+            raise click.ClickException(f"nothing was saved: message {info.id!r} is left as it is")
+        text = saved
+        if kind == "raw" and not before.endswith("\n"):
+            text = text.removesuffix("\n")  # editors end a file in one
+        try:
+            return payload_of(text.encode(), kind)
+        except InvalidInput as error:
+            note(f"delayq: {error}")
+            click.confirm("Edit again?", default=True, abort=True, err=True)
+
+
+def _text(info: MessageInfo, kind: Kind) -> str:
+    body = info.body or b""
+    try:
+        return (msgspec.json.format(body, indent=2) if kind == "json" and body else body).decode()
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise click.UsageError("the payload is no text to edit: give a new one by --payload or --file") from error

@@ -1,0 +1,1 @@
+"""``delayq demo``: the whole life of messages, live."""

@@ -1,0 +1,129 @@
+"""demo: the whole life of messages, live."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from delayq.consumer import Consumer
+from delayq.doctor import examine
+from delayq.model.queue_stats import QueueStats
+from delayq.protocol.command import Command
+from delayq.protocol.operation import run_one
+from delayq.protocol.queue_keys import QueueKeys
+from delayq.queue import Queue
+
+from ..connection import ServerOptions
+from ..formats import show_duration
+from ..options import command, server_options
+from ..output import print_fields
+from ..stats import balance
+from .display import DemoView, stage
+from .messages import BACKOFF, DEEDS, EXPECTED, SPAN, TOTAL, Mailer, cast
+
+LONGEST_SECONDS = 25.0  # the last message is due after ten
+LOOK_SECONDS = 0.1
+WORKERS = 4
+REMOVE_SECONDS = 40.0  # for the store's server, which ends when its last user is gone, and is killed after 30 s
+
+
+@command("delayq demo", "Watch messages live, from send to the end.")
+@server_options
+def demo(server: ServerOptions) -> int:
+    """Watch 40 messages live: delays, retries, a dead letter, a cancel, a reschedule, an expiry. Ends by itself.
+
+    Uses a store of its own in a temporary folder or, with --url, a queue of its own there; leaves nothing behind.
+    """
+    logging.getLogger("delayq").setLevel(logging.ERROR)  # the demo tells the story itself
+    with _place(server) as (home, where):
+        queue = home.queue(f"demo-{secrets.token_hex(3)}", backoff=BACKOFF)
+        click.echo(f"{TOTAL} messages, due over {SPAN:.0f} seconds; {WORKERS} workers; {where}")
+        try:
+            with stage() as view:
+                mailer = Mailer(view.say)
+                counts = _play(queue, view, mailer)
+            return _verdict(queue, counts, mailer.early)
+        finally:
+            _clear(queue, home.prefix)
+
+
+@contextmanager
+def _place(server: ServerOptions) -> Generator[tuple[ServerOptions, str]]:
+    """Yield the server to play on, and what to call it."""
+    if server.url:
+        yield server, "on the server of --url"
+        return
+    folder = Path(tempfile.mkdtemp(prefix="delayq-demo-"))
+    try:
+        with ServerOptions(f"embedded://{folder}", server.prefix) as own:
+            yield own, f"embedded store in {folder}"
+    finally:
+        _remove(folder)
+
+
+def _play(queue: Queue, view: DemoView, mailer: Mailer) -> QueueStats:
+    """Send the messages, handle them, do to them what is to be done; return the counts in the end."""
+    consumer = Consumer(queue, mailer, concurrency=WORKERS, shutdown_timeout=5)
+    consumer.start()
+    try:
+        queue.send_many(list(cast()))
+        view.say(f"{TOTAL} messages sent")
+        deeds, expired = list(DEEDS), 0
+        while True:
+            if deeds and view.seconds >= deeds[0].second:
+                deed = deeds.pop(0)
+                deed.act(queue)
+                view.say(deed.told)
+            counts = queue.stats()
+            view.update(counts)
+            if counts.expired > expired:
+                expired = counts.expired
+                view.say("code      has expired: counted, and not started again")
+            if counts.inside == counts.dead or view.seconds > LONGEST_SECONDS:
+                return counts
+            time.sleep(LOOK_SECONDS)
+    finally:
+        consumer.stop()
+
+
+def _verdict(queue: Queue, counts: QueueStats, early: int) -> int:
+    """Show the sums, hold them against what was expected, and let the doctor look; return an exit code."""
+    report = examine(queue)
+    late = [show_duration(counts.lateness_quantile(share) or 0) for share in (0.5, 1)]
+    ended = f"{counts.acked} acked + {counts.nacked} retried + {counts.died} died + {counts.expired} expired"
+    print_fields(
+        [
+            ("balance", balance(counts)),
+            ("attempts", f"{counts.delivered} = {ended}"),
+            ("lateness", f"half under {late[0]}, all under {late[1]}; {early or 'none'} early"),
+            ("doctor", "healthy" if report.healthy else "; ".join(map(str, report.errors))),
+        ]
+    )
+    wrong = {name: getattr(counts, name) for name, wanted in EXPECTED.items() if getattr(counts, name) != wanted}
+    if wrong or counts.missing or early:
+        raise click.ClickException(f"wrong: {wrong}; {counts.missing} missing; {early} early")
+    return int(not report.healthy)
+
+
+def _clear(queue: Queue, prefix: str) -> None:
+    """Remove the queue from the server."""
+    queue.purge()
+    queue.collect_garbage()
+    keys = [key for name, key in vars(QueueKeys(prefix, queue.name)).items() if name != "message_prefix"]
+    queue.execute(run_one, Command(keys[0], ("DEL", *keys), int))
+
+
+def _remove(folder: Path) -> None:
+    """Remove the store's folder; its server may be writing its last words."""
+    deadline = time.monotonic() + REMOVE_SECONDS
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.1)

@@ -1,0 +1,111 @@
+"""JSON Lines files of messages: one JSON object a line, read line by line."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import IO, NamedTuple
+
+import msgspec
+
+from delayq.errors import InvalidInput
+from delayq.model.delivery import OnConflict, Outgoing
+from delayq.model.units import parse_duration, parse_moment
+
+from .output import shortened
+from .payloads import checked_json
+
+MAX_LINE_BYTES = 16 * 1024 * 1024  # a payload of a mebibyte takes up to six of them when every character is escaped
+MAX_WHY = 500  # characters of an error: it may quote what stands in the line
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it
+
+
+class JsonLine(NamedTuple):
+    """A line of a file.
+
+    Attributes:
+        file: its name, for errors.
+        number: 1 for the first.
+        end: where the next one begins, in bytes.
+        digest: of all bytes up to there.
+    """
+
+    file: str
+    number: int
+    end: int
+    digest: str
+    text: bytes
+
+    def wrong(self, why: object) -> InvalidInput:
+        """Return an error that names the line."""
+        return InvalidInput(f"{self.file}, line {self.number}: {shortened(str(why), MAX_WHY)}")
+
+
+class MessageFields(msgspec.Struct, forbid_unknown_fields=True):
+    """What a line may say: the options of `delayq send`."""
+
+    payload: msgspec.Raw
+    delay: float | str | None = None
+    at: str | None = None
+    id: str | None = None
+    on_conflict: OnConflict = "ignore"
+    expires_in: float | str | None = None
+    max_retries: int | None = None
+    headers: dict[str, str | int | float | bool | None] | None = None
+    unique_for: float | str | None = None
+
+
+_decode = msgspec.json.Decoder(MessageFields).decode
+
+
+def read_lines(stream: IO[bytes], file: str) -> Iterator[JsonLine]:
+    """Yield the lines of a file.
+
+    Raises:
+        InvalidInput: a line is longer than MAX_LINE_BYTES.
+    """
+    hasher = hashlib.blake2b(digest_size=16)
+    number = end = 0
+    while text := stream.readline(MAX_LINE_BYTES + 1):
+        number, end = number + 1, end + len(text)
+        hasher.update(text)
+        line = JsonLine(file, number, end, hasher.hexdigest(), text)
+        if len(text) > MAX_LINE_BYTES:
+            raise line.wrong(f"longer than {MAX_LINE_BYTES:,} bytes: is this a file of JSON lines?")
+        yield line
+
+
+def parse_line(line: JsonLine) -> Outgoing | None:
+    """Return the message of a line, None for a blank one.
+
+    Raises:
+        InvalidInput: the line is malformed, or one of its values is.
+    """
+    text = line.text.removeprefix(BYTE_ORDER_MARK) if line.number == 1 else line.text
+    if not text.strip():
+        return None
+    try:
+        return _outgoing(_decode(text))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput) as error:
+        raise line.wrong(error) from error
+
+
+def _outgoing(fields: MessageFields) -> Outgoing:
+    if fields.unique_for is not None and fields.id is None:
+        raise InvalidInput(f"unique_for {fields.unique_for!r} needs an id, which it reserves")
+    return Outgoing(
+        checked_json(bytes(fields.payload)),
+        delay=seconds_of(fields.delay),
+        at=None if fields.at is None else parse_moment(fields.at),
+        id=fields.id,
+        on_conflict=fields.on_conflict,
+        expires_in=seconds_of(fields.expires_in),
+        max_retries=fields.max_retries,
+        headers=fields.headers,
+        unique_for=seconds_of(fields.unique_for),
+    )
+
+
+def seconds_of(given: float | str | None) -> float | None:
+    """Return seconds, from a number or a length of time as people write it; None for None."""
+    return parse_duration(given) if isinstance(given, str) else given

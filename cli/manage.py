@@ -1,0 +1,138 @@
+"""cancel, reschedule, pause, resume and purge: changing what waits."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import click
+
+from delayq.model.placement import State
+from delayq.operations import manage
+from delayq.queue import Queue
+
+from . import lakes
+from .formats import show_moment
+from .options import command, due_options, id_argument, json_option, one_of, queue_argument, states_option, yes_option
+from .output import plural, print_json, say
+from .progress import progress, watched
+
+NOT_RESCHEDULED = {
+    "in_flight": "is being handled now: it keeps its time",
+    "dead": "is dead: bring it back with delayq dead requeue",
+    "unknown": "is not in the queue (any more)",
+}
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}' --id order-42 --delay 1h
+    delayq cancel emails order-42
+    """,
+    "Withdraw a message.",
+)
+@lakes.queue_argument
+@id_argument
+@json_option
+def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
+    """Withdraw the message ID of QUEUE, wherever it waits, or from the dead letters; with --lake, also one that rests.
+
+    Exit code 1 when it is unknown, or in flight: what is being handled is not stopped, but will not be retried.
+    """
+    outcome = queue.cancel(message_id)
+    if as_json:
+        print_json({"id": message_id, "outcome": outcome})
+    elif outcome == "cancelled":
+        say(f"cancelled {message_id}")
+    elif outcome == "in_flight":
+        raise click.ClickException(f"message {message_id!r} is being handled now: it will not be retried")
+    else:
+        raise click.ClickException(f"message {message_id!r} is not in queue {queue.name} (any more)")
+    return int(outcome != "cancelled")
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}' --id order-42 --delay 1h
+    delayq reschedule emails order-42 --delay 10m
+    """,
+    "Give a waiting message another due time.",
+)
+@lakes.queue_argument
+@id_argument
+@due_options
+@lakes.horizon_option
+@json_option
+def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.datetime | None, as_json: bool) -> int:
+    """Give the waiting message ID of QUEUE another due time. Exit code 1 when it does not wait.
+
+    With --lake, one that rests there goes into Redis when it is due within the horizon, and rests on else.
+    """
+    one_of(delay, at)
+    if delay is None and at is None:
+        raise click.UsageError("give --delay or --at: when is it to be due?")
+    outcome = queue.reschedule(message_id, delay=delay, at=at)
+    if as_json:
+        print_json({"id": message_id, "outcome": outcome})
+    elif outcome == "rescheduled":
+        info = queue.get(message_id)
+        say(f"rescheduled {message_id}" + (f", due {show_moment(info.due_at)}" if info else ""))
+    else:
+        raise click.ClickException(f"message {message_id!r} {NOT_RESCHEDULED[outcome]}")
+    return int(outcome != "rescheduled")
+
+
+@command(
+    """
+    delayq send emails hello
+    delayq pause emails
+    """,
+    "Hand out nothing until it is resumed.",
+)
+@queue_argument
+def pause(queue: Queue) -> None:
+    """Hand out nothing of QUEUE until it is resumed; sending goes on, and what runs is finished."""
+    queue.pause()
+    say(f"paused {queue.name}")
+
+
+@command(
+    """
+    delayq pause emails
+    delayq resume emails
+    """,
+    "Hand out messages again.",
+)
+@queue_argument
+def resume(queue: Queue) -> None:
+    """Hand out the messages of QUEUE again."""
+    queue.resume()
+    say(f"resumed {queue.name}")
+
+
+@command(
+    """
+    delayq send emails hello --delay 1h
+    delayq purge emails --state pending --yes
+    """,
+    "Discard messages.",
+)
+@queue_argument
+@states_option
+@yes_option("Discard messages of queue {queue.name} for good?")
+@json_option
+def purge(queue: Queue, states: Sequence[State], as_json: bool) -> None:
+    """Discard the messages of QUEUE that wait or are dead, counted as purged. What is in flight stays."""
+    chosen = states or manage.PURGEABLE
+    counts = queue.stats()
+    with progress(f"purging {queue.name}", sum(getattr(counts, state) for state in chosen)) as bar:
+        purged = queue.execute(watched(manage.purge, "purge", bar.advance), chosen)
+    print_count("purged", purged, as_json)
+
+
+def print_count(done: str, count: int, as_json: bool) -> None:
+    """Print how many messages something was done with."""
+    if as_json:
+        print_json({done: count})
+    else:
+        say(f"{done} {plural(count, 'message')}")

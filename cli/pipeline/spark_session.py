@@ -1,0 +1,86 @@
+"""What the jobs have in common: their session of Spark, and how far they are."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from delayq.spark import session
+from delayq.spark.session import QUIET, VERBOSE
+
+from ..options import PAIR, Function
+from ..progress import ProgressBar, progress
+
+LOOK_SECONDS = 0.5
+TRACEBACKS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""By which Spark writes the traceback of a mistake in SQL to stderr; the error, which is raised, says what it is."""
+
+OpenSession = Callable[[], SparkSession]
+
+
+def spark_options(function: Function) -> Function:
+    """--master, --conf and --verbose; the function gets `open_session`, which returns the session of Spark."""
+
+    @click.option("--master", metavar="URL", help="As for spark-submit. Default: all cores of this machine.")
+    @click.option(
+        "--conf", "settings", multiple=True, type=PAIR, metavar="KEY=VALUE", help="A setting of Spark; repeatable."
+    )
+    @click.option("--verbose", is_flag=True, help="Show Spark's own log. For more, also: --conf spark.log.level=DEBUG.")
+    @functools.wraps(function)
+    def with_session(
+        *args: Any, master: str | None, settings: tuple[tuple[str, str], ...], verbose: bool, **kwargs: Any
+    ) -> Any:
+        opened: list[SparkSession] = []
+        found = SparkSession.getActiveSession()  # of whoever runs the command within a program
+
+        def open_session() -> SparkSession:
+            if not opened:
+                _silence(verbose)
+                opened.append(session(master, (VERBOSE if verbose else QUIET) | dict(settings)))
+            return opened[0]
+
+        try:
+            return function(*args, open_session=open_session, **kwargs)
+        finally:
+            for each in opened if found is None else ():
+                each.stop()
+
+    return with_session
+
+
+def _silence(verbose: bool) -> None:
+    """Keep Python's side of Spark from logging what goes on between the two, and errors that are raised, too."""
+    logging.getLogger("py4j").setLevel(logging.WARNING if verbose else logging.CRITICAL)
+    for name in TRACEBACKS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def watched(spark: SparkSession, label: str) -> Iterator[None]:
+    """Show on the terminal how many tasks of the running jobs are done, until the block ends."""
+    ended = threading.Event()
+    with progress(label, None) as bar:
+        watcher = threading.Thread(target=_watch, args=(spark, bar, ended), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+
+def _watch(spark: SparkSession, bar: ProgressBar, ended: threading.Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    while not ended.wait(LOOK_SECONDS):
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        if known:
+            bar.reach(sum(each.numCompletedTasks for each in known), sum(each.numTasks for each in known))

@@ -1,0 +1,103 @@
+"""plan: what it takes to hold so many messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from delayq.model.capacity import Capacity, Load, capacity
+from delayq.model.footprint import ID_BYTES, LAYOUTS, Shape
+from delayq.model.units import show_duration
+from delayq.operations.queue_context import MAX_SHARDS
+
+from .options import DURATION, RATE, Parsed, command, json_option
+from .output import note, print_json, print_table, say
+from .sizes import parse_count, parse_size, show_size
+
+COUNT = Parsed("count", parse_count)
+SIZE = Parsed("size", parse_size)
+TOO_MANY = "{servers:,} servers are more than the {most:,} shards that a queue may have: take larger ones, or a lake"
+
+
+@command(
+    "delayq plan --messages 1e9 --payload 300 --spread 365d --horizon 2h",
+    "How much memory, and how many servers, messages need.",
+)
+@click.option("--messages", required=True, type=COUNT, metavar="COUNT", help="That wait: 1000000, 1,000,000 or 1e6.")
+@click.option("--payload", required=True, type=SIZE, metavar="SIZE", help="Bytes of a payload: 300, 2k.")
+@click.option("--spread", required=True, type=DURATION, metavar="TIME", help="Over which they fall due: 365d.")
+@click.option(
+    "--horizon",
+    default="2h",
+    show_default=True,
+    type=DURATION,
+    metavar="TIME",
+    help="Messages of a lake come into Redis this long before they are due.",
+)
+@click.option(
+    "--rate", type=RATE, metavar="RATE", help="That fall due when most do: 5000/s. Default: evenly over the spread."
+)
+@click.option(
+    "--server-memory",
+    default="16g",
+    show_default=True,
+    type=SIZE,
+    metavar="SIZE",
+    help="Of a server; planned for are three quarters of it.",
+)
+@click.option(
+    "--id-length", default=ID_BYTES, show_default=True, type=click.IntRange(1, 256), help="Bytes of a message's id."
+)
+@click.option(
+    "--unique-for",
+    default="0",
+    type=DURATION,
+    metavar="TIME",
+    help="All are sent to Redis at once, and their ids stay reserved: the format delayq has 1d. Default: they are not.",
+)
+@click.option(
+    "--redis", default="7.0", show_default=True, type=click.Choice(list(LAYOUTS)), help="Whose memory is computed."
+)
+@json_option
+def plan(payload: int, id_length: int, as_json: bool, **settings: Any) -> None:
+    """Say how much memory of Redis messages need, how many servers, how large a lake, and how long moving them takes.
+
+    Two ways are told: all messages wait in Redis; or they wait in a lake of Parquet, and only the next hours are in
+    Redis. Memory is computed as Redis lays it out, and comes within 5 % of what it uses. Times are those of small
+    payloads on a machine with two cores, and tell the order. Nothing is asked of a server. See docs/capacity.md.
+    """
+    load = Load(shape=Shape(payload, id=id_length), **settings)
+    found = capacity(load)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+        return
+    say(f"{load.messages:,} messages of {payload:,} bytes, due over {show_duration(load.spread)}: {_rates(found)}")
+    say("")
+    print_table(["", "#all in Redis", "#in a lake, the next hours in Redis"], _rows(load, found))
+    if found.all_in_redis.servers > MAX_SHARDS:
+        note(TOO_MANY.format(servers=found.all_in_redis.servers, most=MAX_SHARDS))
+
+
+def _rates(found: Capacity) -> str:
+    mean, peak = _rate(found.mean_per_second), _rate(found.peak_per_second)
+    return f"{mean} a second" + ("" if peak == mean else f", {peak} when most do")
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:.3g}" if per_second < 100 else f"{per_second:,.0f}"
+
+
+def _rows(load: Load, found: Capacity) -> Iterator[Sequence[str]]:
+    lake, holdings = found.lake, (found.all_in_redis, found.lake.in_redis)
+    yield ["messages in Redis", *(f"{each.messages:,}" for each in holdings)]
+    yield ["reserved ids in Redis", *(f"{each.reserved:,}" for each in holdings)]
+    yield ["memory of Redis", *(show_size(each.redis_bytes) for each in holdings)]
+    yield [f"servers of {show_size(load.server_memory)}, and shards", *(f"{each.servers:,}" for each in holdings)]
+    yield ["lake, payloads of text", "-", show_size(lake.text_bytes)]
+    yield ["lake, random payloads", "-", show_size(lake.random_bytes)]
+    yield ["to send, or to defer, all", *map(show_duration, (found.send_seconds, lake.defer_seconds))]
+    yield ["to hydrate the fullest hour", "-", show_duration(lake.hydrate_seconds)]
+    yield ["to consume the fullest hour", *2 * [show_duration(found.drain_seconds)]]

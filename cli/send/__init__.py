@@ -1,0 +1,1 @@
+"""``delayq send``: one message, or a file of them."""

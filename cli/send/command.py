@@ -1,0 +1,119 @@
+"""send: one message, or a file of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from delayq.errors import InvalidInput
+from delayq.model.delivery import OnConflict, SentMessage
+from delayq.queue import Queue
+
+from ..formats import show_moment
+from ..options import DURATION, PAIR, command, due_options, json_option, one_of, queue_argument
+from ..output import print_json, say
+from ..payloads import Kind, payload_of
+from .file import send_file
+
+MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without end must not fill the memory
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}' --delay 10s
+    delayq send emails alarm --id alarm-7 --unique-for 5m
+    echo '{"payload": {"to": "b@example.org"}, "delay": "1h30m", "id": "order-42"}' > emails.jsonl
+    delayq send emails --file emails.jsonl
+    """,
+    "Send a message, or a file of them.",
+)
+@queue_argument
+@click.argument("payload", metavar="[PAYLOAD|-]", required=False)
+@due_options
+@click.option("--id", "id_", metavar="ID", help="Its id, 1 to 256 bytes; a random one without this.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["ignore", "replace", "error"]),
+    help="When the id exists: leave that message (the default), put this one in its place, or fail.",
+)
+@click.option(
+    "--unique-for",
+    type=DURATION,
+    metavar="TIME",
+    help="Reserve the --id for this long from now, also after the ack: others with --unique-for are not sent.",
+)
+@click.option("--expires-in", type=DURATION, metavar="TIME", help="Not to be started later than this from now.")
+@click.option("--max-retries", type=click.IntRange(0, 1_000_000), help="Deliveries after the first one.  [default: 3]")
+@click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["auto", "json", "text", "raw"]),
+    help="What PAYLOAD is: JSON, a string, or bytes. Default: auto, JSON when it is JSON, else a string.",
+)
+@click.option(
+    "--file",
+    "-f",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Send the messages of a JSON Lines file instead; - is stdin.",
+)
+@click.option("--resume", is_flag=True, help="Go on with a --file whose sending was interrupted; nothing is doubled.")
+@json_option
+def send(
+    queue: Queue, payload: str | None, id_: str | None, headers: Sequence[tuple[str, str]], kind: Kind | None,
+    file: Path | None, resume: bool, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Send PAYLOAD, or what stdin holds (-), or each line of a file, to QUEUE.
+
+    \b
+    PAYLOAD that is valid JSON is sent as that JSON, anything else as a string:
+      42, true, "42" and {"to": "a"} are JSON; hello and a@example.org are strings; --as text makes 42 one.
+
+    A line of a --file is a JSON object: {"payload": …} and, if wanted, "delay" (seconds, or as in --delay), "at", "id",
+    "headers", "max_retries", "expires_in", "on_conflict", "unique_for". When a line is malformed, the lines
+    before it are sent, and the exit code is 2: correct it, and go on with --resume. The queue remembers for 30 days, in
+    one transaction with the messages, how far a file is: also after a kill -9, --resume sends each line once.
+    """  # noqa: D301  # click wants the character
+    given = {"id": id_, "headers": dict(headers) or None} | options
+    given = {name: value for name, value in given.items() if value is not None}
+    if file is not None:
+        if payload is not None or kind is not None or given:
+            raise click.UsageError("PAYLOAD and its options do not go with --file: each line of the file has its own")
+        send_file(queue, file, resume, as_json)
+        return
+    if payload is None or resume:
+        raise click.UsageError("--resume goes with --file" if resume else "give PAYLOAD, or - for stdin, or --file")
+    _send_one(queue, payload, kind or "auto", as_json, **given)
+
+
+def _send_one(queue: Queue, payload: str, kind: Kind, as_json: bool, **options: Any) -> None:
+    one_of(options.get("delay"), options.get("at"))
+    body = read_stdin() if payload == "-" else payload.encode(errors="surrogateescape")
+    sent = queue.send(payload_of(body, kind), **options)
+    if as_json:
+        print_json(sent._asdict())
+    else:
+        say(_told(queue, sent, options.get("on_conflict", "ignore"), "unique_for" in options))
+
+
+def read_stdin() -> bytes:
+    """Return what stdin holds; raises InvalidInput when that is too much for a queue."""
+    body = sys.stdin.buffer.read(MAX_STDIN_BYTES)
+    if len(body) == MAX_STDIN_BYTES:
+        raise InvalidInput("stdin holds 64 MiB or more: a queue takes far less")
+    return body
+
+
+def _told(queue: Queue, sent: SentMessage, on_conflict: OnConflict, unique: bool) -> str:
+    due = show_moment(sent.due_at)
+    if sent.created:
+        return f"sent {sent.id} to {queue.name}, due {due}"
+    if on_conflict == "replace":
+        return f"replaced {sent.id} in {queue.name}, due {due}"
+    if unique:
+        return f"{sent.id} is in {queue.name} already, or reserved: nothing was sent"
+    return f"{sent.id} is in {queue.name} already: left as it is, due {due}"

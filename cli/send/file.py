@@ -1,0 +1,194 @@
+"""Sending a file of messages: in batches, with bounded memory, and so that it can go on where it was interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import click
+from msgspec.structs import replace
+
+from delayq.errors import DuplicateMessage, InvalidInput, ServerError
+from delayq.model.delivery import Outgoing
+from delayq.model.placement import shard_of
+from delayq.model.validation import new_ids
+from delayq.operations import send
+from delayq.queue import Queue
+
+from ..json_lines import JsonLine, parse_line, read_lines
+from ..output import note, plural, print_json, say
+from ..progress import progress
+from .checkpoint import Journal, Note
+
+BATCH_BYTES = 2 * 1024 * 1024  # what the server copies in a call, and no more than a call of `delayq.operations` takes
+
+
+class FileMessage(NamedTuple):
+    """A message, and its line."""
+
+    line: JsonLine
+    message: Outgoing
+
+
+def send_file(queue: Queue, path: Path, resume: bool, as_json: bool) -> None:
+    """Send the messages of a JSON Lines file, and say how many.
+
+    Raises:
+        InvalidInput: a line is malformed; it is named, and the lines before it are sent.
+        DuplicateMessage: the id of a line with "on_conflict": "error" exists; the lines before it are sent.
+    """
+    started = time.monotonic()
+    with click.open_file(str(path), "rb") as stream:
+        name = "stdin" if str(path) == "-" else path.name
+        seekable = name != "stdin" and stream.seekable()
+        if resume and not seekable:
+            raise click.UsageError(f"--resume needs a file that can be read again: {name} cannot")
+        sender = Sender(queue, name, open_journal(queue, name, stream, resume) if seekable else None)
+        sender.send(stream, path.stat().st_size if seekable else None)
+    if as_json:
+        print_json({"queue": queue.name, "file": str(path), "sent": sender.sent, "existed": sender.existed})
+        return
+    existed = f" ({sender.existed:,} existed already: left, or replaced)" if sender.existed else ""
+    seconds = time.monotonic() - started
+    say(f"sent {plural(sender.sent, 'message')} from {sender.name} to {queue.name} in {seconds:.1f}s{existed}")
+
+
+def open_journal(queue: Queue, name: str, stream: IO[bytes], resume: bool) -> Journal:
+    """Return the journal of a file, at the place where to go on.
+
+    Raises:
+        InvalidInput: the lines that were sent are no longer those of the file.
+    """
+    journal = Journal(queue, _identity(name, stream))
+    if resume and journal.known_run is None:
+        note(f"nothing is known of an earlier sending of {name} to {queue.name}: beginning with line 1")
+    elif resume:
+        notes = journal.current
+        if _holds(name, stream, notes):
+            note(f"going on with {name} after line {min(each.line for each in notes):,}")
+            return journal
+        if not notes[0].done:
+            raise InvalidInput(
+                f"{name} is not what it was: of its first {max(each.line for each in notes):,} lines, which were sent, "
+                "some have changed since; put them back, or send what is left as another file"
+            )
+    journal.begin(new_ids(1)[0])
+    return journal
+
+
+def _identity(name: str, stream: IO[bytes]) -> str:
+    """Return what tells a file from others: its name and its first line, for a file may move and may grow."""
+    first = next(read_lines(stream, name), None)
+    stream.seek(0)
+    known = name.encode(errors="surrogateescape") + (first.text if first else b"")
+    return hashlib.blake2b(known, digest_size=16).hexdigest()
+
+
+def _holds(name: str, stream: IO[bytes], notes: list[Note]) -> bool:
+    """Whether the file still begins with what the notes say was sent."""
+    wanted = {each.line: each.digest for each in notes if each.line}
+    for line in read_lines(stream, name) if wanted else ():
+        if wanted.pop(line.number, line.digest) != line.digest:
+            return False
+        if not wanted:
+            break
+    stream.seek(0)
+    return not wanted
+
+
+class Sender:
+    """Sends the messages of one file.
+
+    Args:
+        name: of the file, for errors.
+        journal: where to note how far it is; None for a stream that comes but once.
+
+    Attributes:
+        sent, existed: messages so far: new ones, and those whose id existed.
+    """
+
+    def __init__(self, queue: Queue, name: str, journal: Journal | None = None) -> None:
+        self.name = name
+        self.sent = self.existed = 0
+        self._queue = queue
+        self._journal = journal
+
+    def send(self, stream: IO[bytes], size: int | None) -> None:
+        """Send what has not been sent yet."""
+        place = 0
+        try:
+            with progress(f"sending {self.name}", size) as bar:
+                for batch in batches(self.entries(stream)):
+                    self.send_batch(batch)
+                    bar.advance(batch[-1].line.end - place)
+                    place = batch[-1].line.end
+        except ServerError as error:
+            if self._journal is None:
+                raise
+            raise type(error)(f"{error}; go on with --resume: nothing is sent twice") from error
+        if self._journal is not None:
+            self._journal.finish()
+
+    def entries(self, stream: IO[bytes]) -> Iterator[FileMessage]:
+        """Yield the messages of the lines that no note tells of."""
+        notes = self._journal.current if self._journal else [Note(new_ids(1)[0])]
+        begin = min(each.line for each in notes)
+        for line in read_lines(stream, self.name):
+            message = parse_line(line) if line.number > begin else None
+            if message is None:
+                continue
+            id_ = f"{notes[0].run}-{line.number}" if message.id is None else message.id
+            if line.number > notes[shard_of(id_, len(notes))].line:
+                yield FileMessage(line, replace(message, id=id_))
+
+    def send_batch(self, batch: list[FileMessage]) -> None:
+        """Send messages, and note in the same transaction that they are sent."""
+        messages, last = [entry.message for entry in batch], batch[-1].line
+        if self._journal is not None:
+            self._journal.upcoming = Note(self._journal.known_run or "", last.number, last.digest)
+        try:
+            results = (self._journal or self._queue).send_many(messages)
+        except InvalidInput as error:  # of one of them, and nothing was sent: find it, and send those before it
+            if len(batch) == 1:
+                raise last.wrong(error) from error
+            for entry in batch:
+                self.send_batch([entry])
+        except DuplicateMessage as error:
+            raise DuplicateMessage(f"{last.file}, line {last.number}: {error}") from error
+        else:
+            created = sum(result.created for result in results)
+            self.sent, self.existed = self.sent + created, self.existed + len(results) - created
+
+
+def batches(entries: Iterator[FileMessage]) -> Iterator[list[FileMessage]]:
+    """Group messages so that a batch takes one call a shard: bounded, ids all different, conflicts on their own.
+
+    An error of `entries` comes after the batch of what was before it.
+    """
+    batch: list[FileMessage] = []
+    ids: set[str | None] = set()
+    size = 0
+    error = None
+    try:
+        for entry in entries:
+            alone = _goes_alone(entry.message)
+            full = len(batch) >= send.MAX_SENT or size + len(entry.line.text) > BATCH_BYTES
+            if batch and (full or alone or _goes_alone(batch[-1].message) or entry.message.id in ids):
+                yield batch
+                batch, ids, size = [], set(), 0
+            batch.append(entry)
+            ids.add(entry.message.id)
+            size += len(entry.line.text)
+    except InvalidInput as raised:
+        error = raised
+    if batch:
+        yield batch
+    if error is not None:
+        raise error
+
+
+def _goes_alone(message: Outgoing) -> bool:
+    return message.on_conflict != "ignore" or message.unique_for is not None

@@ -1,0 +1,169 @@
+"""stats: how many messages a queue holds, and how many it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from delayq.errors import DelayqError
+from delayq.model.configuration import Configuration
+from delayq.model.placement import STATES
+from delayq.model.queue_stats import QueueStats, Upcoming
+from delayq.operations.counts import check_buckets
+from delayq.queue import Queue
+
+from . import candidates
+from .configure import fields_of
+from .connection import ServerOptions
+from .formats import show_duration, show_moment
+from .options import command, json_option, server_options
+from .output import (
+    note,
+    print_fields,
+    print_json,
+    print_table,
+)
+from .upcoming import bucket_option, print_upcoming, window_option
+from .watching import again, watch_option
+
+T = TypeVar("T")
+
+LEFT = ("acked", "cancelled", "expired", "purged")
+OTHER_COUNTERS = tuple(name for name in QueueStats.COUNTERS if name not in ("sent", *LEFT))
+
+
+@command(
+    """
+    delayq send emails hello --delay 1h
+    delayq stats emails
+    """,
+    "Count the messages of a queue, or of all queues.",
+)
+@click.argument("name", metavar="[QUEUE]", required=False, shell_complete=candidates.queues)
+@click.option("--upcoming", is_flag=True, help="Count instead what falls due when.")
+@window_option(None, "  [default: 1h]")
+@bucket_option(None, "  [default: 5m]")
+@watch_option
+@server_options
+@json_option
+def stats(
+    server: ServerOptions,
+    name: str | None,
+    upcoming: bool,
+    window: float | None,
+    bucket: float | None,
+    watch: float | None,
+    as_json: bool,
+) -> int | None:
+    """Count the messages of QUEUE, or of every queue. Exit code 1 when one of them cannot be read.
+
+    With --upcoming, how many messages of pending and retry fall due within the next hour, in steps of five minutes;
+    what is due already counts in the first.
+    """
+    if not upcoming and (window is not None or bucket is not None):
+        raise click.UsageError("--window and --bucket go with --upcoming")
+    show = partial(_stats, server, name, as_json)
+    if upcoming:
+        span, step = 3600 if window is None else window, 300 if bucket is None else bucket
+        show = partial(_upcoming, server, name, span, step, as_json)
+    return show() if watch is None else again(watch, show)
+
+
+def _stats(server: ServerOptions, name: str | None, as_json: bool) -> int:
+    if name is None:
+        counts_of_all, failed = _of_all(server, Queue.stats)
+        _all_stats(counts_of_all, as_json)
+        return failed
+    counts, limits = server.queue(name).stats(), server.queue(name).configuration()
+    if as_json:
+        print_json(
+            stats_record(counts) | {name: value for name, value in msgspec.structs.asdict(limits).items() if value}
+        )
+        return 0
+    if not counts.sent:
+        note(f"nothing was ever sent to queue {name}")
+    _one_stats(counts, limits)
+    return 0
+
+
+def _upcoming(server: ServerOptions, name: str | None, window: float, bucket: float, as_json: bool) -> int:
+    def read(queue: Queue) -> tuple[str, list[Upcoming]]:
+        return queue.name, queue.upcoming(window, bucket)
+
+    check_buckets(window, bucket)
+    foreseen, failed = _of_all(server, read) if name is None else ([read(server.queue(name))], 0)
+    print_upcoming(foreseen, as_json)
+    return failed
+
+
+def _of_all(server: ServerOptions, read: Callable[[Queue], T]) -> tuple[list[T], int]:
+    """Read all queues; return what was read, and the exit code: 1 when one of them could not be."""
+    found: list[T] = []
+    failed = 0
+    for each in server.queue_names():
+        try:
+            found.append(read(server.queue(each)))
+        except DelayqError as error:  # one that a newer delayq wrote, say: the others are told all the same
+            note(f"{each}: {error}")
+            failed = 1
+    return found, failed
+
+
+def stats_record(counts: QueueStats) -> dict[str, Any]:
+    """Return the counts of a queue, to be printed as JSON."""
+    record = {name: getattr(counts, name) for name in counts.__struct_fields__}
+    return record | {"inside": counts.inside, "missing": counts.missing}
+
+
+def _all_stats(counts: list[QueueStats], as_json: bool) -> None:
+    if as_json:
+        for each in counts:
+            print_json(stats_record(each))
+    elif not counts:
+        note("no queue here: nothing was ever sent")
+    else:
+        columns = ["queue", *(f"#{name}" for name in ("pending", "ready", "unack", "retry", "dead", "sent", "acked"))]
+        rows = [[getattr(each, column.lstrip("#")) for column in columns] + [_condition(each)] for each in counts]
+        print_table([*columns, ""], rows)
+
+
+def _condition(counts: QueueStats) -> str:
+    if counts.paused_since:
+        return "paused"
+    return f"next due {show_moment(counts.next_due_at)}" if counts.next_due_at else ""
+
+
+def _one_stats(counts: QueueStats, limits: Configuration) -> None:
+    fields: list[tuple[str, object]] = [("queue", counts.queue)]
+    if counts.paused_since:
+        fields.append(("paused since", show_moment(counts.paused_since)))
+    fields += fields_of(limits)
+    fields += [(name, f"{getattr(counts, name):,}") for name in STATES]
+    if counts.next_due_at:
+        fields.append(("next due", show_moment(counts.next_due_at)))
+    fields.append(("balance", balance(counts)))
+    others = [name for name in OTHER_COUNTERS if name != "held_back" or counts.held_back]
+    fields += [(name, f"{getattr(counts, name):,}") for name in others]
+    if counts.oldest_due_at:
+        fields.append(("oldest due", show_moment(counts.oldest_due_at)))
+    if counts.lateness:
+        fields.append(("lateness", _quantiles(counts.lateness_quantile)))
+    if counts.handler_time:
+        fields.append(("handler time", _quantiles(counts.handler_time_quantile)))
+    print_fields(fields)
+
+
+def _quantiles(quantile: Callable[[float], float | None]) -> str:
+    return ", ".join(f"{share:.0%} under {show_duration(quantile(share) or 0)}" for share in (0.5, 0.99, 1))
+
+
+def balance(counts: QueueStats) -> str:
+    """Return the equation that must hold: sent = what has left + what is still inside."""
+    names = LEFT + (("adjusted",) if counts.adjusted else ())
+    left = " + ".join(f"{getattr(counts, name):,} {name}" for name in names)
+    missing = f"; {counts.missing:,} MISSING: run delayq doctor {counts.queue}" if counts.missing else ""
+    return f"{counts.sent:,} sent = {left} + {counts.inside:,} inside{missing}"

@@ -1,0 +1,1 @@
+"""``delayq top``: queues live."""

@@ -1,0 +1,135 @@
+"""The columns of `delayq top`: what each shows of a queue, and by what it sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ..formats import show_duration
+from ..output import printable, shortened
+from ..upcoming import sparkline
+from .snapshot import Pulse
+
+LEAST_NAME = 12  # characters of a queue's name; a fifth of the line, where that is more
+GAP = 1  # between columns
+
+
+class Column(NamedTuple):
+    """What is shown of a queue, and by what queues are sorted: None is last."""
+
+    show: Callable[[Pulse], str]
+    rank: Callable[[Pulse], Any]
+    is_text: bool = False
+
+
+def that_fit(pulses: Sequence[Pulse], width: int, keep: str = "") -> list[str]:
+    """Return the names of the columns that fit, in their order; those that matter least go first, but for `keep`."""
+    wide = {name: max([len(name) + 1, *(len(cell(name, pulse, width)) for pulse in pulses)]) + GAP for name in COLUMNS}
+    chosen = list(COLUMNS)
+    for name in LEAST:
+        if sum(wide[each] for each in chosen) <= width:
+            break
+        if name != keep:
+            chosen.remove(name)
+    return chosen
+
+
+def cell(name: str, pulse: Pulse, width: int) -> str:
+    """Return what a column shows of a queue, on a line of so many characters."""
+    return shortened(COLUMNS[name].show(pulse), max(LEAST_NAME, width // 5) if name == "queue" else None)
+
+
+def ordered(pulses: Iterable[Pulse], name: str, is_reversed: bool) -> list[Pulse]:
+    """Return queues sorted by a column: texts from a on, numbers from the greatest on; what has none comes last."""
+    column = COLUMNS[name]
+    by_name = sorted(pulses, key=lambda each: each.queue)
+    known = [each for each in by_name if column.rank(each) is not None]
+    known.sort(key=column.rank, reverse=is_reversed is column.is_text)
+    return known + [each for each in by_name if column.rank(each) is None]
+
+
+def show_bound(seconds: float | None) -> str:
+    """Show an upper bound."""
+    return "-" if seconds is None else f"<{show_duration(seconds)}"
+
+
+def rate(each: float | None) -> str:
+    """Show how many a second."""
+    return "-" if each is None else f"{each:,.0f}" if each >= 10 or not each else f"{each:.1f}"
+
+
+def next_due(pulse: Pulse) -> str:
+    """Show when something falls due next."""
+    if pulse.stats.paused_since:
+        return "paused"
+    due = _until_next(pulse)
+    if due is None:
+        return "-"
+    return f"in {show_duration(due)}" if due > 0 else "now"
+
+
+def _until_next(pulse: Pulse) -> float | None:
+    due = pulse.stats.next_due_at
+    return None if due is None else (due - pulse.stats.at).total_seconds()
+
+
+def _count(name: str) -> Column:
+    return Column(lambda pulse: f"{getattr(pulse.stats, name):,}", lambda pulse: getattr(pulse.stats, name))
+
+
+def _rate(name: str) -> Column:
+    return Column(lambda pulse: rate(_of_rates(name)(pulse)), _of_rates(name))
+
+
+def _quantile(name: str) -> Column:
+    return Column(lambda pulse: show_bound(_of_rates(name)(pulse)), _of_rates(name))
+
+
+def _of_rates(name: str) -> Callable[[Pulse], float | None]:
+    return lambda pulse: getattr(pulse.rates, name, None)
+
+
+def _age(pulse: Pulse) -> str:
+    return "-" if pulse.oldest_due is None else show_duration(pulse.oldest_due)
+
+
+def _trouble(pulse: Pulse) -> str:
+    return ", ".join(each.code for each in pulse.troubles)
+
+
+COLUMNS: dict[str, Column] = {
+    "queue": Column(lambda pulse: printable(pulse.queue), lambda pulse: pulse.queue, is_text=True),
+    "pending": _count("pending"),
+    "ready": _count("ready"),
+    "unack": _count("unack"),
+    "retry": _count("retry"),
+    "dead": _count("dead"),
+    "sent/s": _rate("sent"),
+    "acked/s": _rate("acked"),
+    "failed/s": _rate("failed"),
+    "late 50%": _quantile("lateness_p50"),
+    "late 99%": _quantile("lateness_p99"),
+    "ran 99%": _quantile("handler_time_p99"),
+    "overdue": Column(_age, lambda pulse: pulse.oldest_due),
+    "cons": Column(lambda pulse: f"{pulse.alive:,}", lambda pulse: pulse.alive),
+    "next due": Column(next_due, _until_next, is_text=True),
+    "upcoming": Column(
+        lambda pulse: sparkline(pulse.upcoming), lambda pulse: sum(each.count for each in pulse.upcoming)
+    ),
+    "trouble": Column(_trouble, lambda pulse: len(pulse.troubles)),
+}
+LEFT = {"queue", "next due", "upcoming", "trouble"}
+LEAST = (
+    *("late 50%", "sent/s", "upcoming", "next due", "ran 99%", "failed/s", "late 99%", "overdue", "retry", "unack"),
+    *("acked/s", "cons", "ready", "trouble"),
+)
+STYLES = {
+    "pending": "cyan",
+    "ready": "blue",
+    "unack": "yellow",
+    "retry": "magenta",
+    "dead": "red",
+    "acked/s": "green",
+    "upcoming": "cyan",
+    "trouble": "bold red",
+}

@@ -1,0 +1,138 @@
+"""The frames of `delayq top`: the list of queues, all of one, and the keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from delayq.model.consumer_info import ConsumerInfo
+from delayq.model.placement import STATES
+from delayq.model.queue_stats import quantile
+from delayq.model.text import printable_id
+from delayq.model.units import show_moment
+
+from ..formats import show_duration
+from ..output import printable
+from ..upcoming import sparkline
+from .columns import COLUMNS, GAP, LEFT, STYLES, cell, next_due, rate, show_bound, that_fit
+from .snapshot import Pulse
+from .state import HELP_LINE, KEYS, TopView
+
+AROUND = 6  # lines above and below the queues, their header included
+HISTOGRAM = " ▁▂▃▄▅▆▇█"
+
+
+def frame(view: TopView, above: str, errors: str, width: int, height: int) -> Any:
+    """Return what is shown.
+
+    Args:
+        above: what the first line tells.
+        errors: of what could not be read.
+    """
+    from rich.console import Group  # noqa: PLC0415  # only a terminal needs it
+
+    lines = [_line(above, "dim")]
+    if view.page == "help":
+        return Group(
+            *lines, *(_line(f"{key:>8}  {told}") for key, told in KEYS.items()), _line("any key goes back", "dim")
+        )
+    if view.page == "queue" and view.pulse is not None:
+        return Group(*lines, *_of_one(view.pulse, height - 3), _line(printable(errors), "dim"), _line(HELP_LINE, "dim"))
+    return Group(*lines, *_of_all(view, width, max(1, height - AROUND)), _line(printable(errors), "dim"), _below(view))
+
+
+def table(pulses: Sequence[Pulse], width: int, view: TopView | None = None) -> Any:
+    """Return queues as a table, a line each, of as many columns as fit.
+
+    Args:
+        view: tells which is selected, and by what they are sorted; None for a table that nobody works on.
+    """
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    sort = view.sort if view else ""
+    columns = that_fit(pulses, width, sort)
+    drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for name in columns:
+        header = Text(f"{name}{_arrow(view)}", "reverse") if view and name == sort else Text(name)
+        drawn.add_column(header, justify="left" if name in LEFT else "right", no_wrap=True, overflow="ellipsis")
+    selected = view.pulse if view else None
+    for pulse in pulses:
+        cells = (Text(cell(name, pulse, width), style=STYLES.get(name, "")) for name in columns)
+        style = "reverse" if pulse is selected else "dim" if pulse.stats.paused_since else ""
+        drawn.add_row(*cells, style=style)
+    return drawn
+
+
+def _arrow(view: TopView) -> str:
+    return "▼" if view.is_reversed is COLUMNS[view.sort].is_text else "▲"
+
+
+def _of_all(view: TopView, width: int, room: int) -> list[Any]:
+    """Return the lines of the list: as many queues as there is room for, the selected one among them."""
+    first = max(0, min(view.selected - room // 2, len(view.shown) - room))
+    hidden = len(view.shown) - room
+    pulse = view.pulse
+    troubles = f"{pulse.queue}: {' '.join(each.text for each in pulse.troubles)}" if pulse and pulse.troubles else ""
+    return [
+        table(view.shown[first : first + room], width, view),
+        _line(f"{hidden} more: ↑ ↓ go to them" if hidden > 0 else "", "dim"),
+        _line(printable(troubles), "bold red"),
+    ]
+
+
+def _below(view: TopView) -> Any:
+    if view.is_typing:
+        return _line(f"/{printable(view.filter)}█")
+    return _line(f"/{printable(view.filter)}  Esc shows all  {HELP_LINE}" if view.filter else HELP_LINE, "dim")
+
+
+def _of_one(pulse: Pulse, room: int) -> list[Any]:
+    """Return the lines that tell all of a queue; where there is no room for all, its consumers are cut."""
+    stats, rates = pulse.stats, pulse.rates
+    lines = [_line(printable(pulse.queue), "bold")]
+    lines += [_line(each.text, "bold red") for each in pulse.troubles] or [_line("No trouble.", "green")]
+    per_second = [(name, rate(getattr(rates, name, None))) for name in ("sent", "delivered", "acked", "failed")]
+    oldest = "-" if pulse.oldest_due is None else f"for {show_duration(pulse.oldest_due)}"
+    fields = [
+        ("messages", ", ".join(f"{getattr(stats, state):,} {state}" for state in STATES)),
+        ("a second", ", ".join(f"{told} {name}" for name, told in per_second)),
+        ("lateness", _spread(stats.lateness, rates.lateness if rates else {})),
+        ("handlers", _spread(stats.handler_time, rates.handler_time if rates else {})),
+        ("next due", next_due(pulse)),
+        ("overdue", oldest),
+        ("upcoming", f"{sparkline(pulse.upcoming)}  {sum(each.count for each in pulse.upcoming):,} in all"),
+        ("consumers", f"{pulse.alive} of {len(pulse.consumers)} alive"),
+    ]
+    lines += [_line(f"{name:<10} {told}") for name, told in fields]
+    lines += [_line(printable(_of_consumer(each)), "" if each.is_alive else "dim") for each in pulse.consumers]
+    return lines[: max(1, room)]
+
+
+def _of_consumer(each: ConsumerInfo) -> str:
+    place = f"{printable_id(each.name)} on {each.host}, pid {each.pid}, delayq {each.version}"
+    held = f"holds {each.holds_count:,}"
+    if each.holds:
+        first = each.holds[0]
+        held += f", since {show_moment(first.since, each.at)} {first.id}"
+    seen = f"seen {show_moment(each.seen_at, each.at)}"
+    if each.receives:
+        return f"  {place}: receives; {seen}"
+    return f"  {place}: {each.handled:,} handled, {each.failed:,} failed, {held}; {seen}"
+
+
+def _spread(counts: Mapping[int, int], lately: Mapping[int, int]) -> str:
+    """Show a histogram since the queue was made, a character a power of two, and quantiles since the last look."""
+    if not counts:
+        return "-"
+    powers = range(max(counts).bit_length())
+    highest = max(counts.values())
+    bars = "".join(HISTOGRAM[-(-8 * counts.get(2**power, 0) // highest)] for power in powers)
+    half, most = (show_bound(quantile(lately, share)) for share in (0.5, 0.99))
+    return f"▏{bars}▏ 1ms to {show_duration(max(counts) / 1000)}; now half {half}, 99 % {most}"
+
+
+def _line(text: str, style: str = "") -> Any:
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")

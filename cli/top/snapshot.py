@@ -1,0 +1,69 @@
+"""What `delayq top` shows of a queue: its counts, and what happened since it last looked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from delayq.model.consumer_info import ConsumerInfo
+from delayq.model.health import Trouble, troubles
+from delayq.model.queue_stats import QueueStats, Upcoming
+from delayq.model.rates import Rates, between
+from delayq.queue import Queue
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A queue at one instant."""
+
+    stats: QueueStats
+    upcoming: Sequence[Upcoming]
+    consumers: Sequence[ConsumerInfo] = ()
+
+
+class Pulse(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue now, and since the look before.
+
+    Attributes:
+        rates: None on the first look.
+        troubles: what is wrong with it, in words.
+    """
+
+    stats: QueueStats
+    upcoming: Sequence[Upcoming]
+    consumers: Sequence[ConsumerInfo]
+    rates: Rates | None
+    troubles: Sequence[Trouble]
+
+    @property
+    def queue(self) -> str:
+        """Its name."""
+        return self.stats.queue
+
+    @property
+    def alive(self) -> int:
+        """How many consumers live."""
+        return sum(each.is_alive for each in self.consumers)
+
+    @property
+    def oldest_due(self) -> float | None:
+        """For how many seconds the earliest message that is due has been so; None without any."""
+        oldest = self.stats.oldest_due_at
+        return None if oldest is None else max(0.0, (self.stats.at - oldest).total_seconds())
+
+
+def look(queue: Queue, window: float, bucket: float) -> Snapshot:
+    """Look at a queue."""
+    return Snapshot(queue.stats(), queue.upcoming(window, bucket), queue.consumers())
+
+
+def pulse(before: Snapshot | None, now: Snapshot) -> Pulse:
+    """Return what two looks tell."""
+    rates = None if before is None else between(before.stats, now.stats)
+    return Pulse(
+        stats=now.stats,
+        upcoming=now.upcoming,
+        consumers=now.consumers,
+        rates=rates,
+        troubles=troubles(now.stats, rates, now.consumers),
+    )

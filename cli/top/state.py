@@ -1,0 +1,141 @@
+"""What `delayq top` shows, and what its keys change of that: decisions without a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from .columns import COLUMNS, ordered
+from .snapshot import Pulse
+
+Page = Literal["queues", "queue", "help"]
+
+KEYS = {
+    "< >": "sort by the column to the left, to the right",
+    "r": "reverse the order",
+    "/": "show only queues whose name holds a text; Enter ends it, Esc takes it back",
+    "↑ ↓": "select a queue; also k and j, PgUp and PgDn, Home and End",
+    "Enter": "all of the selected queue; Esc goes back",
+    "p": "pause the display, and go on",
+    "Space": "look again at once",
+    "?": "this help; also h",
+    "q": "quit; also Ctrl-C",
+}
+HELP_LINE = "<> sort  r reverse  / filter  ↑↓ select  Enter details  p pause  ? help  q quits"
+PAGE = 10  # queues that PgUp and PgDn go by
+
+
+class TopView:
+    """The state of the display.
+
+    Attributes:
+        page: what is shown.
+        sort: the column by which queues are sorted.
+        is_reversed: in the other direction than that column's own.
+        filter: a text that names hold.
+        is_typing: keys go into the filter.
+        is_paused: what is shown stays.
+        has_ended: q was pressed.
+    """
+
+    def __init__(self) -> None:
+        self.page: Page = "queues"
+        self.sort = "queue"
+        self.is_reversed = False
+        self.filter = ""
+        self.is_typing = self.is_paused = self.has_ended = False
+        self.wants_look = False
+        self._selected: str | None = None
+        self._pulses: Sequence[Pulse] = ()
+        self._shown: list[Pulse] = []
+
+    def take(self, pulses: Sequence[Pulse]) -> None:
+        """Show these queues from now on."""
+        self._pulses = pulses
+        wanted = self.filter.casefold()
+        named = (each for each in pulses if wanted in each.queue.casefold())
+        self._shown = ordered(named, self.sort, self.is_reversed)
+
+    @property
+    def shown(self) -> Sequence[Pulse]:
+        """The queues of the list, in their order."""
+        return self._shown
+
+    @property
+    def selected(self) -> int:
+        """The place of the selected queue among them; the first, when it is gone or none was."""
+        names = [each.queue for each in self._shown]
+        return names.index(self._selected) if self._selected in names else 0
+
+    @property
+    def pulse(self) -> Pulse | None:
+        """The selected queue."""
+        return self._shown[self.selected] if self._shown else None
+
+    def press(self, key: str) -> None:
+        """Do what a key asks for: a character, or the name of a key, such as "up"."""
+        if self.is_typing:
+            self._type(key)
+        elif key in ("q", "Q"):
+            self.has_ended = True
+        elif key == "escape":
+            self._go_back()
+        elif self.page == "help":
+            self.page = "queues"
+        elif key in ("?", "h"):
+            self.page = "help"
+        else:
+            self._change(key)
+        self.take(self._pulses)
+
+    def _go_back(self) -> None:
+        if self.page != "queues":
+            self.page = "queues"
+        elif self.filter:
+            self.filter = ""
+        else:
+            self.has_ended = True
+
+    def _change(self, key: str) -> None:
+        if key in ("<", ">", "left", "right"):
+            names = list(COLUMNS)
+            step = 1 if key in (">", "right") else -1
+            self.sort, self.is_reversed = names[(names.index(self.sort) + step) % len(names)], False
+        elif key in ("r", "R"):
+            self.is_reversed = not self.is_reversed
+        elif key == "/":
+            self.is_typing, self.page = True, "queues"
+        elif key == "p":
+            self.is_paused = not self.is_paused
+        elif key == " ":
+            self.wants_look = True
+        elif key == "enter" and self.pulse is not None:
+            self.page, self._selected = "queue", self.pulse.queue
+        elif key in STEPS:
+            self._select(self.selected + STEPS[key])
+
+    def _select(self, place: int) -> None:
+        if self._shown:
+            self._selected = self._shown[max(0, min(place, len(self._shown) - 1))].queue
+
+    def _type(self, key: str) -> None:
+        if key in ("enter", "escape"):
+            self.is_typing = False
+            self.filter = "" if key == "escape" else self.filter
+        elif key == "backspace":
+            self.filter = self.filter[:-1]
+        elif len(key) == 1 and key.isprintable():
+            self.filter += key
+
+
+FAR = 10**9
+STEPS = {
+    "up": -1,
+    "k": -1,
+    "down": 1,
+    "j": 1,
+    "pageup": -PAGE,
+    "pagedown": PAGE,
+    "home": -FAR,
+    "end": FAR,
+}

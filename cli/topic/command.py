@@ -1,0 +1,208 @@
+"""topic publish, cancel, trim, shrink: what goes into a topic, and out of it; and the group of commands."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from delayq.operations.topics import read as reading
+from delayq.topic import Topic
+
+from ..formats import show_moment
+from ..options import DURATION, MOMENT, PAIR, POSITION, ExampledCommand, example, json_option, one_of
+from ..output import note, plural, print_json, say
+from ..payloads import Kind, payload_of
+from ..send.command import read_stdin
+from .file import publish_file
+from .groups import claim, destroy, group, groups, unacked
+from .options import published_topic_argument, topic_argument
+from .read import read, tail
+
+PUBLISHES = """\
+delayq topic publish orders '{"order": 1}'
+"""
+
+
+@click.group(
+    epilog=example(PUBLISHES + "delayq topic group create orders billing --start 0\ndelayq topic groups orders"),
+    short_help="Topics: records that go to every group of readers.",
+)
+def topic() -> None:
+    """Publish records to topics and read them: a message goes to one consumer, a record to every group."""
+
+
+topic.command_class = ExampledCommand
+
+
+@topic.command(
+    epilog=example(
+        PUBLISHES
+        + "delayq topic publish orders '{\"order\": 2}' --delay 10m --id later-2\n"
+        + """echo '{"payload": {"order": 3}, "headers": {"country": "at"}}' > orders.jsonl\n"""
+        + "delayq topic publish orders --file orders.jsonl --max-length 100000"
+    ),
+    short_help="Publish a record, or a file of them.",
+)
+@published_topic_argument
+@click.argument("payload", metavar="[PAYLOAD|-]", required=False)
+@click.option("--delay", type=DURATION, metavar="TIME", help="Appended after this time: 500ms, 10s, 1h30m, 2d.")
+@click.option("--at", type=MOMENT, metavar="ISO8601", help="Appended then; with a time zone.")
+@click.option(
+    "--id", "id_", metavar="ID", help="Its own id, as in 1700000000000-0; with a delay, any that can be cancelled."
+)
+@click.option("--key", metavar="KEY", help="Records of one key keep their order, also in a topic with shards.")
+@click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["auto", "json", "text", "raw"]),
+    help="What PAYLOAD is, as in send.",
+)
+@click.option("--max-length", type=click.IntRange(0), metavar="N", help="Drop the oldest records beyond so many.")
+@click.option("--exact", is_flag=True, help="With --max-length: keep no more; else up to a hundred or so.")
+@click.option(
+    "--file",
+    "-f",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Publish the records of a JSON Lines file instead; - is stdin.",
+)
+@json_option
+def publish(
+    topic: Topic, payload: str | None, delay: float | None, at: dt.datetime | None, id_: str | None, key: str | None,
+    headers: Sequence[tuple[str, str]], kind: Kind | None, max_length: int | None, exact: bool, file: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Publish PAYLOAD, or what stdin holds (-), or each line of a file, to TOPIC.
+
+    PAYLOAD that is valid JSON is published as that JSON, anything else as a string.
+
+    A line of a --file is a JSON object: {"payload": …} and, if wanted, "delay" (seconds, or as in --delay), "at", "id",
+    "key", "headers". When a line is malformed, the lines before it are published, and the exit code is 2. Sent again,
+    a file is there twice, except for records with an id of their own.
+    """
+    if exact and max_length is None:
+        raise click.UsageError("--exact goes with --max-length")
+    options = {"delay": delay, "at": at, "id": id_, "key": key, "headers": dict(headers) or None}
+    if file is not None:
+        if payload is not None or kind is not None or any(each is not None for each in options.values()):
+            raise click.UsageError("PAYLOAD and its options do not go with --file: each line of the file has its own")
+        publish_file(topic, file, max_length, exact, as_json)
+        return
+    if payload is None:
+        raise click.UsageError("give PAYLOAD, or - for stdin, or --file")
+    one_of(delay, at)
+    body = read_stdin() if payload == "-" else payload.encode(errors="surrogateescape")
+    done: Any = topic.publish(payload_of(body, kind or "auto"), max_length=max_length, exact=exact or None, **options)  # type: ignore[arg-type]
+    if as_json:
+        print_json(done._asdict())
+    elif done.due_at is not None:
+        say(f"{done.id} waits for its time in {topic.name}, due {show_moment(done.due_at)}")
+    elif done.created:
+        say(f"published {done.id} to {topic.name}")
+    else:
+        say(f"{done.id} waits in {topic.name} already: left as it is")
+
+
+@topic.command(
+    epilog=example(
+        "delayq topic publish orders '{\"order\": 2}' --delay 10m --id later-2\ndelayq topic cancel orders later-2"
+    ),
+    short_help="Withdraw a record that waits for its time.",
+)
+@published_topic_argument
+@click.argument("record_id", metavar="ID")
+@json_option
+def cancel(topic: Topic, record_id: str, as_json: bool) -> int:
+    """Withdraw the record ID that waits for its time in TOPIC. Exit code 1 when none of this id waits (any more)."""
+    cancelled = topic.cancel(record_id)
+    if as_json:
+        print_json({"id": record_id, "cancelled": cancelled})
+    elif cancelled:
+        say(f"cancelled {record_id}")
+    else:
+        raise click.ClickException(f"no record {record_id!r} waits in topic {topic.name} (any more)")
+    return int(not cancelled)
+
+
+@topic.command(
+    epilog=example(PUBLISHES + "delayq topic trim orders --max-length 100000"), short_help="Drop the oldest records."
+)
+@topic_argument
+@click.option("--max-length", type=click.IntRange(0), metavar="N", help="Keep so many (of each shard).")
+@click.option("--from", "first", type=POSITION, metavar="ID|ISO8601", help="Keep this one, and what came after it.")
+@click.option("--acked", is_flag=True, help="Drop what every group has acked, and nothing else.")
+@click.option("--exact", is_flag=True, help="To the record; else up to a hundred or so more are kept, at less cost.")
+@json_option
+def trim(
+    topic: Topic, max_length: int | None, first: Any, acked: bool, exact: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Drop the oldest records of TOPIC. With --max-length and --from, also those that a group has not acked.
+
+    With --acked, the group that needs the oldest record left is named: it keeps the others from being dropped.
+    """
+    if (max_length is not None) + (first is not None) + acked != 1:
+        raise click.UsageError("give --max-length, or --from, or --acked: one of these")
+    if acked and exact:
+        raise click.UsageError("--exact goes with --max-length or --from: --acked is exact")
+    if not acked:
+        _print_dropped(topic, topic.trim(max_length=max_length, min_id=first, approximate=not exact), as_json)
+        return
+    trimmed = topic.trim_acked()
+    if as_json:
+        print_json(trimmed._asdict())
+        return
+    _print_dropped(topic, trimmed.dropped, as_json)
+    if trimmed.slowest is None and _length(topic):
+        note(f"topic {topic.name} has no group: nobody has acked anything")
+    elif trimmed.slowest is not None and _length(topic):
+        note(f"group {trimmed.slowest} needs what came from {trimmed.oldest} on")
+
+
+@topic.command(
+    epilog=example(
+        "delayq topic publish orders '{\"order\": 1}' --id 1700000000000-0\ndelayq topic delete orders 1700000000000-0"
+    ),
+    short_help="Delete single records.",
+)
+@topic_argument
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+def delete(topic: Topic, ids: Sequence[str], as_json: bool) -> None:
+    """Delete records of a TOPIC without shards by their IDs, acked or not. Exit code 1 when one was not there."""
+    deleted = topic.delete(ids)
+    if as_json:
+        print_json({"deleted": deleted})
+    else:
+        say(f"deleted {plural(deleted, 'record')}")
+    if left := len(set(ids)) - deleted:
+        raise click.ClickException(f"{left} of {len(set(ids))} are not in topic {topic.name} (any more)")
+
+
+@topic.command(
+    epilog=example(PUBLISHES + "delayq topic shrink orders"), short_help="Drop what was there at the last shrink."
+)
+@topic_argument
+@json_option
+def shrink(topic: Topic, as_json: bool) -> None:
+    """Drop what was in TOPIC at the last shrink already, acked or not: run daily, it keeps what came within a day."""
+    _print_dropped(topic, topic.shrink_by_last_size(), as_json)
+
+
+def _print_dropped(topic: Topic, count: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"dropped": count})
+    else:
+        say(f"dropped {count:,} of topic {topic.name}, {_length(topic):,} left")
+
+
+def _length(topic: Topic) -> int:
+    """Count the records as they are: who may only trim has no right to append what is due, as `length` does."""
+    return topic.execute(reading.length)
+
+
+for each in (read, tail, groups, group, unacked, claim, destroy):
+    topic.add_command(each)

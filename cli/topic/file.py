@@ -1,0 +1,131 @@
+"""topic publish --file: the records of a JSON Lines file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import msgspec
+
+from delayq.errors import InvalidInput, RecordOrder, ServerError
+from delayq.model.units import parse_moment
+from delayq.operations.topics.publish import NewRecord
+from delayq.topic import Topic
+
+from ..json_lines import BYTE_ORDER_MARK, JsonLine, read_lines, seconds_of
+from ..output import plural, print_json, say
+from ..payloads import checked_json
+from ..progress import progress
+
+BATCH = 500
+BATCH_BYTES = 4 * 1024 * 1024
+
+
+class RecordFields(msgspec.Struct, forbid_unknown_fields=True):
+    """What a line may say: the options of `delayq topic publish`."""
+
+    payload: msgspec.Raw
+    delay: float | str | None = None
+    at: str | None = None
+    id: str | None = None
+    key: str | None = None
+    headers: dict[str, str | int | float | bool | None] | None = None
+
+
+_decode = msgspec.json.Decoder(RecordFields).decode
+
+
+class FileRecord(NamedTuple):
+    """A record, and its line."""
+
+    line: JsonLine
+    record: NewRecord
+
+
+def publish_file(topic: Topic, path: Path, max_length: int | None, exact: bool, as_json: bool) -> None:
+    """Publish the records of a JSON Lines file, and say how many.
+
+    Raises:
+        InvalidInput, RecordOrder: of a line, which is named; the lines before it are published.
+        ServerError: the server failed; the error tells which lines are certainly published.
+    """
+    started = time.monotonic()
+    with click.open_file(str(path), "rb") as stream:
+        name = "stdin" if str(path) == "-" else path.name
+        size = path.stat().st_size if name != "stdin" and stream.seekable() else None
+        published = place = last = 0
+        with progress(f"publishing {name}", size) as bar:
+            for batch in _batches(_entries(read_lines(stream, name))):
+                try:
+                    _publish(topic, batch, max_length, exact)
+                except ServerError as error:
+                    told = f"lines 1 to {last:,} of {name} are published, of the next {len(batch)} perhaps some"
+                    raise type(error)(f"{error}; {told}") from error
+                published, last = published + len(batch), batch[-1].line.number
+                bar.advance(batch[-1].line.end - place)
+                place = batch[-1].line.end
+    if as_json:
+        print_json({"topic": topic.name, "file": str(path), "published": published})
+    else:
+        took = f"{time.monotonic() - started:.1f}s"
+        say(f"published {plural(published, 'record')} from {name} to {topic.name} in {took}")
+
+
+def _publish(topic: Topic, batch: Sequence[FileRecord], max_length: int | None, exact: bool) -> None:
+    first, last = batch[0].line, batch[-1].line
+    try:
+        topic.publish_many([entry.record for entry in batch], max_length=max_length, exact=exact or None)
+    except InvalidInput as error:  # of one of them, and nothing was stored: find it, and publish those before it
+        if len(batch) == 1:
+            raise last.wrong(error) from error
+        for entry in batch:
+            _publish(topic, [entry], max_length, exact)
+    except RecordOrder as error:
+        lines = f"line {first.number}" if first is last else f"lines {first.number} to {last.number}"
+        raise RecordOrder(f"{first.file}, {lines}: {error}") from error
+
+
+def _entries(lines: Iterator[JsonLine]) -> Iterator[FileRecord]:
+    for line in lines:
+        text = line.text.removeprefix(BYTE_ORDER_MARK) if line.number == 1 else line.text
+        if not text.strip():
+            continue
+        try:
+            yield FileRecord(line, _record(_decode(text)))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput) as error:
+            raise line.wrong(error) from error
+
+
+def _record(fields: RecordFields) -> NewRecord:
+    return NewRecord(
+        checked_json(bytes(fields.payload)),
+        delay=seconds_of(fields.delay),
+        at=None if fields.at is None else parse_moment(fields.at),
+        id=fields.id,
+        key=fields.key,
+        headers=fields.headers,
+    )
+
+
+def _batches(entries: Iterator[FileRecord]) -> Iterator[list[FileRecord]]:
+    """Group records for a call; an error of `entries` comes after the batch of what was before it."""
+    batch: list[FileRecord] = []
+    size = 0
+    error = None
+    try:
+        for entry in entries:
+            named = batch and (batch[-1].record.id is None) != (entry.record.id is None)  # a call takes no mixture
+            if batch and (named or len(batch) == BATCH or size + len(entry.line.text) > BATCH_BYTES):
+                yield batch
+                batch, size = [], 0
+            batch.append(entry)
+            size += len(entry.line.text)
+    except InvalidInput as raised:
+        error = raised
+    if batch:
+        yield batch
+    if error is not None:
+        raise error

@@ -1,0 +1,152 @@
+"""topic group create, move, ack, remove-consumer, dead and requeue: changing a group of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from delayq.model.outcome import cause
+from delayq.model.validation import check_group_name
+from delayq.operations.topics import group_admin
+from delayq.topic import Topic
+from delayq.topic_group import Group
+
+from ..formats import show_moment
+from ..options import POSITION, ExampledCommand, example, json_option, limit_option
+from ..output import PREVIEW, note, plural, print_json, print_table, say, shortened
+from .options import group_argument, record_document, record_text, topic_argument
+
+MADE = """\
+delayq topic publish orders '{"order": 1}' --id 1700000000000-0
+delayq topic group create orders billing --start 0
+"""
+POLLED = MADE + "delayq topic read orders --group billing --consumer billing-1\n"
+DIED = POLLED + "delayq topic claim orders billing billing-2 --idle 0 --max-deliveries 1\n"
+
+
+@click.group(
+    epilog=example(MADE + "delayq topic group move orders billing 0"), short_help="Make, move and change a group."
+)
+def group() -> None:
+    """Make a group, move it, ack for it, remove its consumers, and see to its dead letters."""
+
+
+group.command_class = ExampledCommand
+
+
+@group.command(epilog=example("delayq topic group create orders billing --start 0"), short_help="Make a group.")
+@topic_argument
+@click.argument("group_name", metavar="GROUP")
+@click.option(
+    "--start", type=POSITION, default="$", show_default=True, metavar="POSITION",
+    help="Behind this id, or 0 for all there is, a time with a zone, or $ for what comes from now on.",
+)  # fmt: skip
+@json_option
+def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
+    """Make GROUP of TOPIC, unless there is one: that goes on where it is."""
+    check_group_name(group_name)
+    created = topic.execute(group_admin.make, group_name, start)
+    if as_json:
+        print_json({"group": group_name, "created": created})
+    else:
+        say(f"made group {group_name} of topic {topic.name}" if created else f"{group_name} exists: left where it is")
+
+
+@group.command(epilog=example(MADE + "delayq topic group move orders billing 0"), short_help="Let it go on elsewhere.")
+@group_argument
+@click.argument("position", type=POSITION, metavar="POSITION")
+def move(group: Group, position: Any) -> None:
+    """Let GROUP of TOPIC go on from POSITION: behind an id, 0 for all, a time with a zone, or $ for what comes.
+
+    What is unacked stays so.
+    """
+    group.set_position(position)
+    say(f"group {group.name} goes on there, {group.lag():,} to come")
+
+
+@group.command(epilog=example(POLLED + "delayq topic group ack orders billing 1700000000000-0"), short_help="Ack ids.")
+@group_argument
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+def ack(group: Group, ids: Sequence[str], as_json: bool) -> None:
+    """Ack records of a TOPIC without shards by their IDs. Exit code 1 when one of them was not unacked."""
+    acked = group.ack(ids)
+    if as_json:
+        print_json({"acked": acked})
+    else:
+        say(f"acked {plural(acked, 'record')}")
+    if left := len(set(ids)) - acked:
+        raise click.ClickException(f"left alone {left} of {len(set(ids))}: group {group.name} has not got them unacked")
+
+
+@group.command(
+    "remove-consumer",
+    epilog=example(POLLED + "delayq topic group remove-consumer orders billing billing-1 --to billing-2"),
+    short_help="Remove a consumer.",
+)
+@group_argument
+@click.argument("consumer", metavar="CONSUMER")
+@click.option("--to", "heir", metavar="NAME", help="Who is to have what it holds.")
+@json_option
+def remove_consumer(group: Group, consumer: str, heir: str | None, as_json: bool) -> None:
+    """Remove CONSUMER of GROUP. Without --to, nothing is changed when it holds records, and the exit code is 1."""
+    moved = group.remove_consumer(consumer, heir)
+    if as_json:
+        print_json({"removed": consumer, "handed_over": moved})
+    else:
+        say(f"removed {consumer}" + (f", {plural(moved, 'record')} handed over to {heir}" if moved else ""))
+
+
+@group.command(epilog=example(DIED + "delayq topic group dead orders billing"), short_help="List its dead letters.")
+@group_argument
+@limit_option
+@json_option
+def dead(group: Group, limit: int, as_json: bool) -> None:
+    """List the dead letters of GROUP of TOPIC, the longest dead first."""
+    found = group.dead(limit)
+    if as_json:
+        for each in found:
+            print_json(each._asdict() | {"record": record_document(each.record), "died_at": each.died_at})
+    elif not found:
+        note(f"group {group.name} has no dead letter")
+    else:
+        rows = [
+            (
+                each.id,
+                each.record.id,
+                show_moment(each.died_at),
+                each.deliveries,
+                shortened(cause(each.reason, each.errors[-1] if each.errors else None), PREVIEW),
+                record_text(each.record, PREVIEW),
+            )
+            for each in found
+        ]
+        print_table(("id", "record", "died", "#deliveries", "reason", "payload"), rows)
+
+
+@group.command(
+    epilog=example(DIED + "delayq topic group requeue orders billing --all"), short_help="Bring dead letters back."
+)
+@group_argument
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All that is dead now, instead of IDs.")
+@json_option
+def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -> None:
+    """Bring dead letters of GROUP back, as if never delivered: the next claim, or rescue by a consumer, takes them.
+
+    Exit code 1 when one of the IDs is not dead, or its record was trimmed: that stays dead.
+    """
+    if bool(ids) == everything:
+        raise click.UsageError("give IDs of dead letters, or --all: one of these")
+    letters = group.dead(1_000_000)
+    chosen = [each for each in letters if everything or each.id in ids]
+    back = group.requeue_dead(chosen)
+    if as_json:
+        print_json({"requeued": back})
+    else:
+        say(f"requeued {plural(back, 'record')}")
+    wanted = len(chosen) if everything else len(set(ids))
+    if wanted > back:
+        raise click.ClickException(f"left alone {wanted - back} of {wanted}: not dead, or the record was trimmed")

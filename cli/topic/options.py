@@ -1,0 +1,124 @@
+"""What the commands of topics share: their arguments, and how records are printed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from delayq.errors import UnreadableEnvelope
+from delayq.model.event import read as read_event
+from delayq.model.record import Record
+
+from .. import candidates
+from ..connection import ServerOptions
+from ..formats import show_moment
+from ..history import event_text
+from ..options import Function, server_options
+from ..output import PREVIEW, note, print_json, print_table, printable, shortened
+
+
+def topic_argument(function: Function) -> Function:
+    """TOPIC, --ledger and the server's options; the function gets the `Topic` as `topic`."""
+
+    @click.argument("name", metavar="TOPIC", shell_complete=candidates.topics)
+    @ledger_option
+    @server_options
+    @functools.wraps(function)
+    def with_topic(*args: Any, server: ServerOptions, name: str, ledger: bool, **kwargs: Any) -> Any:
+        with server.topic(name, ledger) as topic:
+            return function(*args, topic=topic, **kwargs)
+
+    return with_topic
+
+
+def published_topic_argument(function: Function) -> Function:
+    """TOPIC and the server's options, for what is no use with a ledger: that is written by its queue."""
+
+    @click.argument("name", metavar="TOPIC", shell_complete=candidates.topics)
+    @server_options
+    @functools.wraps(function)
+    def with_topic(*args: Any, server: ServerOptions, name: str, **kwargs: Any) -> Any:
+        with server.topic(name) as topic:
+            return function(*args, topic=topic, **kwargs)
+
+    return with_topic
+
+
+ledger_option = click.option("--ledger", is_flag=True, help="TOPIC is the name of a queue: its ledger is meant.")
+
+
+def group_argument(function: Function) -> Function:
+    """TOPIC, GROUP and the server's options; the function gets the `Group`, which is not made, as `group`."""
+
+    @topic_argument
+    @click.argument("group_name", metavar="GROUP", shell_complete=candidates.groups)
+    @functools.wraps(function)
+    def with_group(*args: Any, topic: Any, group_name: str, **kwargs: Any) -> Any:
+        with existing(topic, group_name) as group:
+            return function(*args, group=group, **kwargs)
+
+    return with_group
+
+
+@contextlib.contextmanager
+def existing(topic: Any, name: str) -> Any:
+    """Yield a group of a topic without making it; its calls raise UnknownGroup when there is none."""
+    yield topic.group(name, create=False)
+
+
+records_option = click.option(
+    "--limit", default=10, show_default=True, type=click.IntRange(1, 10_000), help="The most records."
+)
+
+
+def record_document(record: Record) -> dict[str, Any]:
+    """Return all that is known of a record, to be printed as JSON.
+
+    What it holds stands under `payload` when it was published as JSON, under `payload_base64` when as bytes, and under
+    `fields` when another program has appended it.
+    """
+    known: dict[str, Any] = {"id": record.id, "published_at": record.published_at, "shard": record.shard}
+    if record.deliveries:
+        known["deliveries"] = record.deliveries
+    try:
+        payload, headers = record.payload, record.headers
+    except UnreadableEnvelope:
+        return known | {"fields": record.values}
+    known["headers"] = headers
+    if isinstance(payload, bytes):
+        return known | {"payload_base64": payload}
+    return known | ({"payload": msgspec.Raw(record.body)} if record.body else {"fields": payload})
+
+
+def record_text(record: Record, most: int | None = None) -> str:
+    """Return what a record holds in printable characters, at most `most` of them."""
+    document = record_document(record)
+    event = read_event(record.id, record.fields)
+    if event is not None:
+        text = event_text(event)
+    elif "fields" in document:
+        text = " ".join(f"{name}={value}" for name, value in document["fields"].items())
+    else:
+        body = record.body if most is None else record.body[: 4 * most]
+        text = body.decode(errors="backslashreplace")
+    return shortened(printable(text), most)
+
+
+def print_records(records: Sequence[Record], as_json: bool, nothing: str) -> None:
+    """Print records, a line each; without any, `nothing` as a note."""
+    if as_json:
+        for record in records:
+            print_json(record_document(record))
+    elif not records:
+        note(nothing)
+    else:
+        rows = [
+            (each.id, show_moment(each.published_at), each.deliveries or "", record_text(each, PREVIEW))
+            for each in records
+        ]
+        print_table(("id", "published", "#deliveries", "payload"), rows)

@@ -1,0 +1,256 @@
+"""Hydrating: the hours of a lake that fall due soon are brought into Redis, ahead of time, again and again.
+
+    open ── manifest: loading ── messages sent ── manifest: loaded
+     ↑                                                │
+     └────────────── a file is added ─────────────────┘
+
+It may be killed anywhere. What an earlier run has begun is begun again, and the messages that it has sent are not sent
+again: their marks are reserved, whatever became of them meanwhile.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from delayq.errors import InvalidInput, LakeMismatch
+from delayq.lake import layout
+from delayq.lake.deferred_messages import RESERVE_MS
+from delayq.lake.layout import HOUR_MS, Loaded, Loading, Manifest
+from delayq.lake.load import LEAST_RESERVE_MS, ChangeSnapshots, LoadTask, load
+from delayq.lake.queue_folder import Hour, QueueFolder
+from delayq.model.units import Seconds, milliseconds, timestamp_ms
+from delayq.operations.queue_context import QueueContext, server_ms
+from delayq.protocol.operation import computed
+from delayq.queue import Queue
+
+KEEP = dt.timedelta(days=30)
+FILES_AT_ONCE = 64  # between two manifests; of several hours, so that a cluster has enough to do
+
+T = TypeVar("T")
+Load = Callable[[Sequence[LoadTask]], Iterable[Loaded]]
+
+
+class HourLoaded(NamedTuple):
+    """A file that a run has loaded, with what became of its messages."""
+
+    queue: str
+    hour: str
+    file: Loaded
+
+
+def hydrate(
+    queue: Queue,
+    lake: str | os.PathLike[str],
+    horizon: Seconds,
+    *,
+    now: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+    keep: Seconds | None = KEEP,
+    load_files: Load | None = None,
+) -> list[HourLoaded]:
+    """Bring what a queue has in a lake, and what begins to fall due within the horizon, into Redis.
+
+    What was loaded is left; what was added to an hour since is loaded. Runs may overlap, and break off anywhere.
+
+    Args:
+        horizon: seconds or a timedelta, more than passes from one run to the next.
+        now: the time to go by; the server's when None.
+        until: hours that begin by then are loaded, instead of those that begin within the horizon.
+        keep: seconds or a timedelta for which files stay after their hour, when all in it was loaded; None for ever.
+        load_files: loads files, in any order, and returns what became of each, in theirs; here, when None.
+
+    Returns:
+        the files that were loaded, by their hours.
+
+    Raises:
+        LakeMismatch: a file is gone or was changed, a load that broke off can no longer be completed, a run was done
+            again too late, or this process stood still after a snapshot; everything else was loaded.
+    """
+    folder = QueueFolder(lake, queue.name)
+    now_ms = queue.execute(server_ms) if now is None else timestamp_ms(now, "now")
+    last_ms = now_ms + milliseconds(horizon, "horizon") if until is None else timestamp_ms(until, "until")
+    if now is not None and not queue.execute(_own_time):
+        raise InvalidInput(f"now={now!r} is another time than the scripts go by: give the queue that clock, too")
+    hydration = _Hydration(folder, now_ms, load_files or _here(queue, folder))
+    return hydration.run(last_ms, None if keep is None else milliseconds(keep, "keep"))
+
+
+@computed
+def _own_time(context: QueueContext) -> float | str:
+    return context.clock()
+
+
+def _here(queue: Queue, folder: QueueFolder) -> Load:
+    snapshots = ChangeSnapshots(queue, folder)
+    return lambda tasks: [load(queue, folder, task, snapshots) for task in tasks]
+
+
+class _Hydration:
+    def __init__(self, folder: QueueFolder, now_ms: int, load_files: Load) -> None:
+        self._folder = folder
+        self._now_ms = now_ms
+        self._load_files = load_files
+        self._troubles: dict[str, None] = {}
+        self._moved_on: set[str] = set()  # hours of which a file was replaced since they were looked at
+
+    def run(self, last_ms: int, keep_ms: int | None) -> list[HourLoaded]:
+        last = layout.hour_of(last_ms)  # the names of hours are in their order: to read a year of them takes longer
+        hours = [hour for hour in self._folder.hours() if hour.name <= last and hour.files]
+        done = self._bring(hours)
+        while self._moved_on:
+            names, self._moved_on = self._moved_on, set()
+            done += self._bring(self._folder.hours(*names))
+        if keep_ms is not None:
+            over = (hour for hour in hours if layout.start_ms(hour.name) + HOUR_MS + keep_ms <= self._now_ms)
+            for hour in over:
+                self._tried(self._prune, hour)
+        if self._troubles:
+            raise LakeMismatch("; ".join(self._troubles))
+        return done
+
+    def _bring(self, hours: Sequence[Hour]) -> list[HourLoaded]:
+        groups = _groups(self._tried(self._begin, hour) for hour in hours)
+        return [each for tasks in groups for each in self._load(tasks)]
+
+    def _tried(self, work: Callable[[Hour], list[T]], hour: Hour) -> list[T]:
+        """Work on an hour; trouble with it is no reason to leave the others."""
+        try:
+            return work(hour)
+        except LakeMismatch as error:
+            self._troubles[str(error)] = None
+            return []
+
+    def _begin(self, hour: Hour) -> list[LoadTask]:
+        """Note that the new files of an hour are being loaded, and return them."""
+        manifest = self._manifest(hour.name)
+        known = {each.file for each in manifest.loaded}
+        begun = {each.file: each for each in manifest.loading}
+        ends = max(self._now_ms, layout.start_ms(hour.name) + HOUR_MS) + RESERVE_MS
+        missing = begun.keys() - hour.files.keys() - known
+        gone = {name for name in missing if self._folder.was_replaced(hour.name, name)}
+        replaced = [*manifest.replaced, *(begun[name] for name in sorted(gone))]
+        names = sorted((hour.files.keys() | begun.keys()) - known - gone)  # one that is lost is to be missed
+        sent = _known_until(replaced)  # some of it, perhaps, before it was replaced
+        loading = [begun.get(name) or Loading(name, min(ends, sent.get(_source(name), ends))) for name in names]
+        until = _known_until([*manifest.loaded, *loading])
+        late, again = self._refused(hour.name, loading, until)
+        tasks = [each for each in loading if each.file not in late | again]
+        noted = [each for each in loading if each.file in begun or each.file not in again]
+        ended = _known_until([*manifest.loaded, *noted])
+        left = [each for each in replaced if each.reserved_until_ms < ended.get(_source(each.file), math.inf)]
+        if tasks or (noted, left) != (manifest.loading, manifest.replaced):
+            self._note(replace(manifest, replaced=left), noted)
+        return [
+            LoadTask(self._folder.queue, hour.name, each.file, each.reserved_until_ms, until[_source(each.file)])
+            for each in tasks
+        ]
+
+    def _refused(self, hour: str, loading: Sequence[Loading], until: Mapping[str, int]) -> tuple[set[str], set[str]]:
+        """Tell which files of an hour cannot be loaded, since Redis has forgotten what it was sent of them.
+
+        What it forgets after the start of this run, the loads themselves refuse.
+
+        Returns:
+            those whose own load broke off, or that of a file that they replace; and those of runs done again.
+        """
+        late = [each.file for each in loading if each.reserved_until_ms <= self._now_ms]
+        soon = self._now_ms + LEAST_RESERVE_MS
+        again = [each.file for each in loading if until[_source(each.file)] < soon <= each.reserved_until_ms]
+        for files, text in ((late, _too_late), (again, _done_again)):
+            if files:
+                self._troubles[text(self._folder.hour_folder(hour), files)] = None
+        return set(late), set(again)
+
+    def _manifest(self, hour: str) -> Manifest:
+        return self._folder.manifest(hour) or Manifest(self._folder.queue, hour)
+
+    def _load(self, tasks: Sequence[LoadTask]) -> list[HourLoaded]:
+        loaded = zip(tasks, self._load_files(tasks), strict=True)
+        done = [HourLoaded(task.queue, task.hour, each) for task, each in loaded]
+        for hour, group in groupby(done, key=lambda each: each.hour):
+            self._note_loaded(hour, [each.file for each in group])
+        for each in done:
+            if each.file.trouble:
+                self._note_trouble(each.hour, each.file)
+        return [each for each in done if not each.file.trouble]
+
+    def _note_trouble(self, hour: str, file: Loaded) -> None:
+        """Note that a file cannot be loaded; or, when it was replaced, that its hour is to be looked at again."""
+        troubles = {file.trouble: None}
+        try:
+            if self._folder.was_replaced(hour, file.file):
+                self._moved_on.add(hour)
+                return
+        except LakeMismatch as error:
+            troubles[str(error)] = None
+        self._troubles |= troubles
+
+    def _note_loaded(self, hour: str, files: Sequence[Loaded]) -> None:
+        """Note what was loaded; a file with trouble, or of which a message was held, is to be loaded again."""
+        manifest = self._manifest(hour)  # anew: another run may have loaded what we have not
+        known = {each.file for each in manifest.loaded}
+        done = [each for each in files if not (each.held or each.trouble or each.file in known)]
+        known |= {each.file for each in done}
+        loading = [each for each in manifest.loading if each.file not in known]
+        self._note(replace(manifest, loaded=[*manifest.loaded, *done]), loading)
+
+    def _note(self, manifest: Manifest, loading: list[Loading]) -> None:
+        self._folder.put_manifest(replace(manifest, state="loading" if loading else "loaded", loading=loading))
+
+    def _prune(self, hour: Hour) -> list[LoadTask]:
+        """Remove the files of an hour, when all of it was loaded; its changes stay, for what they have moved."""
+        manifest = self._manifest(hour.name)
+        if hour.files.keys() <= {each.file for each in manifest.loaded}:
+            pruned = [replace(each, pruned=True) for each in manifest.loaded]
+            self._folder.put_manifest(replace(manifest, loaded=pruned))  # first: what is missing is then no loss
+            for file in hour.files.values():
+                self._folder.remove(hour.name, file)
+        return []
+
+
+def _groups(of_hours: Iterable[list[LoadTask]]) -> Iterator[list[LoadTask]]:
+    group: list[LoadTask] = []
+    for tasks in of_hours:
+        group += tasks
+        if len(group) >= FILES_AT_ONCE:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _source(name: str) -> str:
+    file = layout.File.read(name)
+    return name if file is None else file.source
+
+
+def _known_until(loading: Iterable[Loading]) -> dict[str, int]:
+    """Return until when Redis knows all that it was sent of a run, or of a lone file, by their names."""
+    known: dict[str, int] = {}
+    for each in loading:
+        source = _source(each.file)
+        known[source] = min(each.reserved_until_ms, known.get(source, each.reserved_until_ms))
+    return known
+
+
+def _too_late(folder: str, files: Sequence[str]) -> str:
+    return (
+        f"a load of {folder} broke off so long ago that Redis no longer knows which messages it has sent: "
+        f"{', '.join(files)}. To send them all, remove these from `loading` in its {layout.MANIFEST}@….json: some may "
+        "come twice; to send none, delete these files, too"
+    )
+
+
+def _done_again(folder: str, files: Sequence[str]) -> str:
+    return (
+        f"{folder} has new files of runs of which it has loaded others so long ago that Redis no longer knows which "
+        f"messages these were: {', '.join(files)}. To send all of the new ones, let their names begin with the name of "
+        "another run: some may come twice; to send none, delete them"
+    )

@@ -1,0 +1,256 @@
+"""A queue's folder in a lake."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from delayq.errors import LakeMismatch
+from delayq.lake import layout
+from delayq.lake.layout import DeferredMessage, DeferredRow, DeferRun, File, Manifest, MessageChange
+from delayq.lake.object_store import LEVEL, names, place, read_bytes, read_json, remove, whole, write_json, write_once
+from delayq.lake.versioned_json import VersionedJson, name_of, read_all
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("due_ms", pa.int64()),
+        ("created_ms", pa.int64()),
+        ("envelope", pa.binary()),
+        ("origin", pa.string()),
+    ]
+)
+GROUP_ROWS = 20_000  # of which a look for an id reads one group a file
+
+
+@dataclass
+class Hour:
+    """What is in an hour's folder.
+
+    Attributes:
+        changes: the marks of the messages that were cancelled or moved; None when nobody has looked for them.
+    """
+
+    name: str
+    files: dict[str, File] = field(default_factory=dict)
+    changes: set[str] | None = None
+    has_manifest: bool = False
+
+    def note(self, name: str) -> None:
+        """Note a file of the folder."""
+        file = File.read(name)
+        if file is not None:
+            self.files[name] = file
+        elif name_of(name) == layout.MANIFEST:
+            self.has_manifest = True
+
+
+class QueueFolder:
+    """The messages of a queue that rest in a lake.
+
+    Args:
+        lake: a folder, or a URI that pyarrow knows.
+
+    Raises:
+        InvalidInput: there can be no such place.
+    """
+
+    def __init__(self, lake: str | os.PathLike[str], queue: str) -> None:
+        lake = os.fspath(lake)
+        self.queue = queue
+        self.path = f"{whole(lake)}/{layout.folder_name(queue)}"
+        place(self.path)
+
+    def hours(self, *names: str) -> list[Hour]:
+        """Return the hours that have a folder, earliest first: all, or those of these names without their changes."""
+        found: dict[str, Hour] = {}
+        changes: dict[str, set[str]] = {}
+        for path in self._listed(*names):
+            *_, above, parent, name = ["", *path.split("/")]
+            if layout.is_hour(parent):
+                hour = parent.removeprefix(layout.HOUR)
+                found.setdefault(hour, Hour(hour)).note(name)
+            elif parent == layout.CHANGES:
+                changes.setdefault(above.removeprefix(layout.HOUR), set()).update(_marks(name))
+        for hour in () if names else found:
+            found[hour].changes = changes.get(hour, set())
+        return sorted(found.values(), key=lambda each: each.name)
+
+    def _listed(self, *hours: str) -> Iterator[str]:
+        """Yield the paths of all files, or of those that are right in the folders of hours."""
+        for folder in map(self.hour_folder, hours) if hours else [self.path]:
+            system, inner = place(folder)
+            selector = fs.FileSelector(inner, allow_not_found=True, recursive=not hours)
+            yield from (info.path for info in system.get_file_info(selector) if info.is_file)
+
+    def hour_folder(self, hour: str) -> str:
+        """Return the folder of an hour."""
+        return f"{self.path}/{layout.HOUR}{hour}"
+
+    def write(self, hour: str, writer: str, rows: pa.Table | Sequence[DeferredRow]) -> File:
+        """Write messages of an hour as a file, by their ids; once this has returned, they outlive a loss of power."""
+        if not isinstance(rows, pa.Table):
+            columns = zip(*sorted(rows), strict=True)
+            rows = pa.table([list(column) for column in columns], schema=SCHEMA)
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink, compression="zstd", compression_level=LEVEL, row_group_size=GROUP_ROWS)
+        data = sink.getvalue()
+        file = File(writer, rows.num_rows, layout.checksum(memoryview(data)))
+        write_once(f"{self.hour_folder(hour)}/{file.name}", data)
+        return file
+
+    def read(self, hour: str, file: File) -> pa.Table:
+        """Return the messages of a file.
+
+        Raises:
+            LakeMismatch: it is gone, or not what was written.
+        """
+        path = f"{self.hour_folder(hour)}/{file.name}"
+        try:
+            data = read_bytes(path)
+        except FileNotFoundError as error:
+            raise LakeMismatch(f"{path} is gone: restore it from a backup") from error
+        if layout.checksum(data) != file.checksum:
+            raise LakeMismatch(f"{path} is not what was written, by its checksum: restore it from a backup")
+        table = pq.read_table(pa.BufferReader(data))
+        if table.num_rows != file.rows:
+            raise LakeMismatch(f"{path} holds {table.num_rows} messages, not {file.rows}: restore it from a backup")
+        return table
+
+    def remove(self, hour: str, file: File) -> None:
+        """Remove a file, which may be gone already."""
+        remove(f"{self.hour_folder(hour)}/{file.name}")
+
+    def manifest(self, hour: str) -> Manifest | None:
+        """Return the manifest of an hour, or None; raises LakeMismatch when it is unreadable."""
+        return self._manifest(hour).read()
+
+    def put_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest of an hour, in place of what is there."""
+        self._manifest(manifest.hour).write(manifest)
+
+    def _manifest(self, hour: str) -> VersionedJson[Manifest]:
+        return VersionedJson(self.hour_folder(hour), layout.MANIFEST, Manifest)
+
+    def change(self, hour: str, mark: str) -> MessageChange | None:
+        """Return what became of a message, or None."""
+        return read_json(self._change(hour, mark), MessageChange)
+
+    def changes(self, hour: str) -> set[str]:
+        """Return the marks of the messages of an hour that were cancelled or moved."""
+        return {mark for name in names(f"{self.hour_folder(hour)}/{layout.CHANGES}") for mark in _marks(name)}
+
+    def withdraw(self, deferred: DeferredMessage, to: str | None = None) -> None:
+        """Write that a message is no longer where it rested; `to` as in `Change`."""
+        write_json(self._change(deferred.hour, deferred.mark), MessageChange(deferred.row.id, deferred.source, to))
+
+    def _change(self, hour: str, mark: str) -> str:
+        return f"{self.hour_folder(hour)}/{layout.CHANGES}/{mark}.json"
+
+    def run(self, name: str) -> DeferRun | None:
+        """Return what a run has written, or None."""
+        return self._run(name).read()
+
+    def put_run(self, run: DeferRun) -> None:
+        """Note what a run has written."""
+        self._run(run.run).write(run)
+
+    def _run(self, name: str) -> VersionedJson[DeferRun]:
+        return VersionedJson(f"{self.path}/_runs", name, DeferRun)
+
+    def was_replaced(self, hour: str, name: str) -> bool:
+        """Whether a file of messages is gone because its run was done again, and has written others in its place."""
+        file = File.read(name)
+        if file is None or exists(f"{self.hour_folder(hour)}/{name}"):
+            return False
+        run = self.run(file.source)  # read last: it is noted before a file is removed
+        return run is not None and (run.files != [] or run.state == "written") and f"{hour}/{name}" not in run.files
+
+    def runs(self) -> list[DeferRun]:
+        """Return what all runs have written."""
+        return read_all(f"{self.path}/_runs", DeferRun)
+
+    def find(self, message_id: str) -> DeferredMessage | None:
+        """Find a message that rests here and was not loaded; None when there is none."""
+        hour = layout.hour_in_id(message_id)
+        found = self.find_all([message_id], hour) if hour else {}
+        return (found or self.find_all([message_id])).get(message_id)
+
+    def find_all(self, ids: Collection[str], *hours: str) -> dict[str, DeferredMessage]:
+        """Find messages by their ids; of several with one id, the earliest."""
+        found: dict[str, DeferredMessage] = {}
+        for hour in self.hours(*hours):
+            for deferred in self._matches(hour, pa.array(sorted(ids), pa.string())):
+                if not self._is_changed(hour, deferred.mark) and self.is_there(deferred):
+                    found.setdefault(deferred.row.id, deferred)
+        return found
+
+    def _is_changed(self, hour: Hour, mark: str) -> bool:
+        return self.change(hour.name, mark) is not None if hour.changes is None else mark in hour.changes
+
+    def _matches(self, hour: Hour, ids: pa.Array) -> Iterator[DeferredMessage]:
+        manifest = self.manifest(hour.name) if hour.has_manifest and hour.files else None
+        loaded = {each.file for each in manifest.loaded} if manifest else set()
+        for name, file in hour.files.items():
+            if name not in loaded:
+                for row in self._rows(f"{self.hour_folder(hour.name)}/{name}", ids):
+                    yield DeferredMessage(hour.name, file.source, row)
+
+    @staticmethod
+    def _rows(path: str, ids: pa.Array) -> Iterable[DeferredRow]:
+        system, inner = place(path)
+        low, high = ids[0].as_py(), ids[-1].as_py()
+        try:
+            with system.open_input_file(inner) as file:
+                parquet = pq.ParquetFile(file)
+                for number in range(parquet.num_row_groups):
+                    span = parquet.metadata.row_group(number).column(0).statistics
+                    if span is None or not span.has_min_max or (span.min <= high and span.max >= low):
+                        yield from _of_ids(parquet, number, ids)
+        except FileNotFoundError:  # loaded and pruned, meanwhile
+            return
+
+    def is_there(self, deferred: DeferredMessage) -> bool:
+        """Whether a message has come to rest here: a reschedule that brought it may have broken off."""
+        return deferred.row.origin is None or self._moved_to(deferred.row.origin) == deferred.source
+
+    def _moved_to(self, origin: str) -> str | None:
+        change = self.change(*origin.split("/"))
+        return None if change is None else change.to
+
+
+def _marks(name: str) -> Iterator[str]:
+    """Yield the mark of which a file tells a change, if it does."""
+    if name.endswith(".json") and not name.startswith("."):
+        yield name.removesuffix(".json")
+
+
+def _of_ids(parquet: pq.ParquetFile, number: int, ids: pa.Array) -> Iterator[DeferredRow]:
+    if pc.any(pc.is_in(parquet.read_row_group(number, columns=["id"])["id"], value_set=ids)).as_py():
+        table = parquet.read_row_group(number)
+        yield from rows_of(table.filter(pc.is_in(table["id"], value_set=ids)))
+
+
+def rows_of(table: pa.Table | pa.RecordBatch) -> Iterator[DeferredRow]:
+    """Yield the rows of a table of messages."""
+    yield from map(DeferredRow, *(column.to_pylist() for column in table.columns))
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file or folder."""
+    system, inner = place(path)
+    return bool(system.get_file_info(inner).type != fs.FileType.NotFound)
+
+
+def queues(lake: str) -> list[str]:
+    """Return the names of the queues that have something in a lake, in order."""
+    system, inner = place(lake)
+    infos = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+    folders = (info.base_name for info in infos if info.type == fs.FileType.Directory)
+    return sorted(layout.queue_of(folder) for folder in folders if folder.startswith(layout.QUEUE))

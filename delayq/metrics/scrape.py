@@ -1,0 +1,130 @@
+"""Reading what metrics tell: in bounded time, on a thread that all who ask at the same time share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from delayq.errors import DelayqError
+from delayq.log import log
+from delayq.model.queue_stats import QueueStats
+from delayq.model.record import GroupInfo
+
+
+class QueueReading(NamedTuple):
+    """What was read of a queue; `consumers` are those that live."""
+
+    stats: QueueStats
+    consumers: int
+
+
+class TopicReading(NamedTuple):
+    """What was read of a topic."""
+
+    groups: Sequence[GroupInfo]
+
+
+class MayLive(Protocol):
+    """A consumer that was seen."""
+
+    @property
+    def is_alive(self) -> bool: ...
+
+
+class ReadQueue(Protocol):
+    """What is read of a queue: `delayq.Queue` has it."""
+
+    @property
+    def name(self) -> str: ...
+    def stats(self) -> QueueStats: ...
+    def consumers(self) -> Sequence[MayLive]: ...
+
+
+class ReadTopic(Protocol):
+    """What is read of a topic: `delayq.Topic` has it."""
+
+    @property
+    def name(self) -> str: ...
+    def groups(self) -> Sequence[GroupInfo]: ...
+
+
+Subject: TypeAlias = ReadQueue | ReadTopic
+Reading: TypeAlias = QueueReading | TopicReading
+
+
+def read(subject: Subject) -> Reading:
+    """Read a queue, or a topic."""
+    if hasattr(subject, "groups"):
+        return TopicReading(subject.groups())
+    return QueueReading(subject.stats(), sum(each.is_alive for each in subject.consumers()))
+
+
+class Sweep:
+    """One pass over what is to be read; what cannot be is None in `found`, and what was not reached is not in it."""
+
+    def __init__(self) -> None:
+        self.found: dict[Subject, Reading | None] = {}
+        self.is_known = True  # whether it could be told what is to be read
+        self._done = threading.Event()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def run(self, subjects: Callable[[], Iterable[Subject]]) -> None:
+        """Read one after the other."""
+        try:
+            for subject in subjects():
+                self.found[subject] = _tried(subject)
+        except DelayqError as error:
+            self.is_known = False
+            log.debug("not known what to read for metrics", error=str(error))
+        finally:
+            self._done.set()
+
+    def wait(self, seconds: float) -> dict[Subject, Reading | None]:
+        """Return what was read, once all is or the time is over."""
+        self._done.wait(seconds)
+        return dict(self.found)
+
+
+class Reader:
+    """Reads on a thread of its own. Who asks while that is under way waits for it, and is told the same.
+
+    A server that does not answer thus has one thread wait for it, however often it is asked for.
+
+    Args:
+        subjects: returns what is to be read, in its order.
+    """
+
+    def __init__(self, subjects: Callable[[], Iterable[Subject]]) -> None:
+        self._subjects = subjects
+        self._lock = threading.Lock()
+        self._sweep: Sweep | None = None
+
+    def begin(self) -> Sweep:
+        """Return the sweep that is under way, or a new one."""
+        with self._lock:
+            if self._sweep is None or self._sweep.is_done:
+                self._sweep = Sweep()
+                arguments = (self._subjects,)
+                threading.Thread(target=self._sweep.run, args=arguments, name="delayq-metrics", daemon=True).start()
+            return self._sweep
+
+
+def left(deadline: float) -> float:
+    """Return the seconds until a deadline on the monotonic clock, 0 or more."""
+    return max(0.0, deadline - time.monotonic())
+
+
+def _tried(subject: Subject) -> Reading | None:
+    try:
+        return read(subject)
+    except DelayqError as error:
+        log.debug("not read for metrics", name=subject.name, error=str(error))
+        return None
+    except Exception as error:  # noqa: BLE001  # such as a count that is none: those behind it are read all the same
+        log.error("not read for metrics", name=subject.name, exc_info=error)
+        return None

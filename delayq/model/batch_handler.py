@@ -1,0 +1,203 @@
+"""Handlers of several messages at once: what they are given, and how what they return is read. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from delayq.errors import InvalidInput
+from delayq.model import outcome as oc
+from delayq.model.delivery import Delivery
+from delayq.model.middleware import Middleware, Within
+from delayq.model.typed_payload import adapt_batch
+from delayq.model.units import Seconds, milliseconds
+
+MOST_MESSAGES = 10_000
+LONGEST_WAIT_MS = 86_400_000
+
+D = TypeVar("D", bound=Delivery)
+Outcomes: TypeAlias = list[tuple[D, oc.Outcome]]
+Together: TypeAlias = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True)
+class BatchHandler:
+    """A function that handles several messages at once, as `Queue.batch_handler` registers it.
+
+    Attributes:
+        function: is called with a list of messages.
+        max_messages: the most that it is given.
+        max_wait: seconds that the first message of a batch waits for others.
+        read: reads a message's payload as the type that the function is annotated with.
+    """
+
+    function: Together
+    max_messages: int
+    max_wait: float
+    read: Callable[[Delivery[Any]], object] | None = None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], max_messages: int, max_wait: Seconds) -> BatchHandler:
+        """Return the handler that a function is; raises InvalidInput for what is out of range, or cannot be read."""
+        check_sizes(max_messages, max_wait)
+        called, read = adapt_batch(function)
+        return cls(called, max_messages, milliseconds(max_wait, "max_wait") / 1000, read)
+
+    def __call__(self, messages: list[Any]) -> Any:
+        return self.function(messages)
+
+    def around(self, wrap: Callable[[Together], Together]) -> BatchHandler:
+        """Return this handler with what `wrap` makes of its function."""
+        return replace(self, function=wrap(self.function))
+
+
+def check_sizes(max_messages: int, max_wait: Seconds) -> None:
+    """Raise InvalidInput for a size or a time that no batch can have."""
+    is_number = isinstance(max_messages, int) and not isinstance(max_messages, bool)
+    if not is_number or not 1 <= max_messages <= MOST_MESSAGES:
+        raise InvalidInput(f"max_messages {max_messages!r} is not a number from 1 to {MOST_MESSAGES:,}")
+    if milliseconds(max_wait, "max_wait") > LONGEST_WAIT_MS:
+        raise InvalidInput(f"max_wait {max_wait!r} is not between 0 and {LONGEST_WAIT_MS // 1000:,} seconds")
+
+
+def check_kind(registered: object, queue: str, is_batch: bool) -> None:
+    """Raise InvalidInput when a queue has a handler of the other kind: one of the two would never be called."""
+    if registered is None or isinstance(registered, BatchHandler) == is_batch:
+        return
+    there, other = ("handler", "batch_handler") if is_batch else ("batch_handler", "handler")
+    raise InvalidInput(f"queue {queue} has a function of @queue.{there} already, so it takes none of @queue.{other}")
+
+
+class Batching(Generic[D]):
+    """How a consumer handles messages together.
+
+    Args:
+        handler: what handles them.
+        middleware: what is done around each delivery.
+        is_alone: whether a message is to be handled by itself, by another function.
+
+    Attributes:
+        function: what is to be called, or awaited, with each list that `steps` yields.
+    """
+
+    def __init__(
+        self, handler: BatchHandler, middleware: Middleware, is_alone: Callable[[Delivery[Any]], bool]
+    ) -> None:
+        self.function = handler.function
+        self.max_messages = handler.max_messages
+        self.max_wait = handler.max_wait
+        self.is_alone = is_alone
+        self._read = handler.read
+        self._within = middleware.within()
+
+    def steps(self, messages: Sequence[D]) -> Generator[list[D], Any, Outcomes[D]]:
+        """Handle a batch: yield, once at most, the messages to call the function with; return what becomes of each.
+
+        It is sent what the function has returned, or thrown what that has raised. What middleware or a payload's type
+        keeps from the function has its outcome without it.
+        """
+        parts = [_Part(message, self._within(message) if self._within else None) for message in messages]
+        ready = [part for part in parts if part.begin(self._read)]
+        if ready:
+            given = [part.message for part in ready]
+            try:
+                verdicts = verdicts_of((yield given.copy()), given)
+            except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its worker
+                verdicts = [error] * len(given)
+            for part, verdict in zip(ready, verdicts, strict=True):
+                part.end(verdict)
+        return [(part.message, part.outcome) for part in parts]
+
+
+class _Part(Generic[D]):
+    """A message of a batch, on its way through what is done around its delivery.
+
+    That has a context of its own: what it sets there, such as the current span, is not that of another message.
+    """
+
+    outcome: oc.Outcome
+
+    def __init__(self, message: D, within: Within | None) -> None:
+        self.message = message
+        self._within = within
+        self._context = copy_context() if within is not None else None
+
+    def begin(self, read: Callable[[D], object] | None) -> bool:
+        """Return whether the message goes on to the handler; else it has an outcome."""
+        try:
+            if self._within is not None and self._context is not None:
+                self._context.run(next, self._within)
+        except StopIteration as swallowed:  # an error of one layer, by another one
+            self.outcome = _outcome(swallowed.value)
+            return False
+        except BaseException as error:  # noqa: BLE001  # as raised by the handler
+            self.outcome = _outcome(error)
+            return False
+        try:
+            if read is not None:
+                read(self.message)
+        except BaseException as error:  # noqa: BLE001
+            self.end(error)
+            return False
+        return True
+
+    def end(self, verdict: Any) -> None:
+        """Decide about the message, by what the handler has said of it, and what middleware makes of that."""
+        if self._within is not None and self._context is not None:
+            failed = isinstance(verdict, BaseException)
+            trace = verdict.__traceback__ if failed else None
+            try:
+                self._context.run(self._within.throw if failed else self._within.send, verdict)
+            except StopIteration as ended:
+                ended_with = ended.value
+            except BaseException as error:  # noqa: BLE001
+                ended_with = error
+            if failed:  # the same error may be that of all: its trace must not grow by each of them
+                verdict.__traceback__ = trace
+            verdict = ended_with
+        self.outcome = _outcome(verdict)
+
+
+def _outcome(verdict: Any) -> oc.Outcome:
+    if isinstance(verdict, BaseException):
+        return oc.of_error(verdict)
+    try:
+        return oc.of_return(verdict)
+    except BaseException as error:  # noqa: BLE001  # what is to follow may be a generator of the handler's
+        return oc.of_error(error)
+
+
+def verdicts_of(returned: object, messages: Sequence[Delivery[Any]]) -> list[Any]:
+    """Return the verdict on each message: None, a bool, an Ack or an error.
+
+    Args:
+        returned: by the handler: None or True for all, False for none, or a mapping from ids, or messages, to verdicts;
+            what is missing there is done.
+
+    Raises:
+        InvalidInput: it is, or holds, something else, or names what was not in the batch.
+    """
+    if returned is None or isinstance(returned, bool):
+        return [returned] * len(messages)
+    if not isinstance(returned, Mapping):
+        raise InvalidInput(
+            f"the batch handler returned a {type(returned).__name__}: return None when all is done, or a dict from ids "
+            "to verdicts"
+        )
+    known = {message.id for message in messages}
+    verdicts: dict[str, Any] = {}
+    for key, verdict in returned.items():
+        id = key.id if isinstance(key, Delivery) else key
+        if id not in known:
+            raise InvalidInput(f"the batch handler returned a verdict on {id!r}, which was not in its batch")
+        if id in verdicts:
+            raise InvalidInput(f"the batch handler returned two verdicts on {id!r}: by its id, and by the message")
+        if not (verdict is None or isinstance(verdict, bool | oc.Ack | BaseException)):
+            raise InvalidInput(
+                f"the batch handler returned {verdict!r} for {id!r}, which is no verdict: give True, False, Ack(…), or "
+                "an error such as Reject(…)"
+            )
+        verdicts[id] = verdict
+    return [verdicts.get(message.id) for message in messages]

@@ -1,0 +1,154 @@
+"""Who takes the messages of a queue: what each consumer tells of itself, every few seconds."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+import time
+from collections.abc import Iterable
+from functools import cache
+from importlib import metadata
+from itertools import islice
+
+import msgspec
+
+from delayq.model.delivery import Delivery
+from delayq.model.explanation import UNSEEN_MS
+from delayq.model.text import printable_id
+from delayq.model.units import from_ms
+
+MOST_HELD = 100
+MOST_ID_CHARACTERS = 8192  # of all ids that a note lists: it stays small, however long they are
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A delivery that a consumer has taken and not settled.
+
+    Attributes:
+        since: when it was handed out.
+    """
+
+    id: str
+    since: dt.datetime
+    attempt: int
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer, as it was when it last told of itself.
+
+    Attributes:
+        at: the server's clock when this was read.
+        seen_at: when it told this.
+        started_at: when its run began, by the server's clock.
+        concurrency: how many handlers, or batches, it runs at the same time; 0 for a program that calls `receive`, of
+            which nothing of the following is known.
+        handled: messages whose handling has ended, in this run.
+        failed: of these, deliveries that did not end in an ack.
+        holds: the deliveries that it had taken and not settled, the first 100 of them, earliest first.
+        holds_count: how many there were in all.
+    """
+
+    name: str
+    host: str
+    pid: int
+    version: str
+    at: dt.datetime
+    seen_at: dt.datetime
+    started_at: dt.datetime
+    concurrency: int
+    handled: int
+    failed: int
+    holds: tuple[Held, ...] = ()
+    holds_count: int = 0
+
+    @property
+    def receives(self) -> bool:
+        """Whether it is a program that calls `receive`: a consumer, of which it is not known what it does with them."""
+        return self.concurrency == 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it was seen within the last 30 seconds."""
+        return (self.at - self.seen_at).total_seconds() * 1000 <= UNSEEN_MS
+
+
+class _Document(msgspec.Struct, kw_only=True):
+    """What is stored: JSON. `age` and `holds` are in milliseconds, of the server's clock where it is a time."""
+
+    host: str
+    pid: int
+    version: str
+    age: int
+    concurrency: int
+    handled: int
+    failed: int
+    holds: list[tuple[str, int, int]]
+    count: int
+
+
+def describe(concurrency: int, began: float, handled: int = 0, failed: int = 0, held: Iterable[Delivery] = ()) -> bytes:
+    """Return what a consumer of this process tells of itself.
+
+    Args:
+        concurrency: 0 for one that receives.
+        began: when its run did, on the monotonic clock.
+        held: the deliveries that it has taken and not settled.
+    """
+    deliveries = list(held)
+    document = _Document(
+        host=platform.node(),
+        pid=os.getpid(),
+        version=_version(),
+        age=round((time.monotonic() - began) * 1000),
+        concurrency=concurrency,
+        handled=handled,
+        failed=failed,
+        holds=_listed(deliveries),
+        count=len(deliveries),
+    )
+    return msgspec.json.encode(document)
+
+
+def _listed(deliveries: Iterable[Delivery]) -> list[tuple[str, int, int]]:
+    listed, left = [], MOST_ID_CHARACTERS
+    for each in islice(deliveries, MOST_HELD):
+        name = printable_id(each.id)
+        left -= len(name)
+        if left < 0:
+            break
+        listed.append((name, int(each.handed_ms), each.attempt))
+    return listed
+
+
+def read(name: str, now_ms: int, seen_ms: int, document: bytes) -> ConsumerInfo | None:
+    """Return what a consumer told; None for a document that is none of ours."""
+    try:
+        told = _DECODER.decode(document)
+    except msgspec.DecodeError:
+        return None
+    return ConsumerInfo(
+        name=name,
+        host=told.host,
+        pid=told.pid,
+        version=told.version,
+        at=from_ms(now_ms),
+        seen_at=from_ms(seen_ms),
+        started_at=from_ms(seen_ms - told.age),
+        concurrency=told.concurrency,
+        handled=told.handled,
+        failed=told.failed,
+        holds=tuple(Held(message_id, from_ms(since), attempt) for message_id, since, attempt in told.holds),
+        holds_count=told.count,
+    )
+
+
+_DECODER = msgspec.json.Decoder(_Document)
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("delayq")
+    except metadata.PackageNotFoundError:  # it runs from a folder, not installed
+        return ""

@@ -1,0 +1,258 @@
+"""What a producer hands over, what it gets back, and a delivery as a consumer receives it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
+
+import msgspec
+
+from delayq.model.envelope import Envelope, Headers, open_body
+from delayq.model.units import Seconds, from_ms
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    P = TypeVar("P", default=Any)  # a Message is a Message[Any]
+else:
+    from typing import TypeVar
+
+    P = TypeVar("P")
+
+OnConflict = Literal["ignore", "replace", "error"]
+
+
+class _Payload(msgspec.Struct, frozen=True):
+    payload: Any
+
+
+class Outgoing(_Payload, frozen=True, kw_only=True):
+    """A message to send, with the options that `Queue.send` takes.
+
+    Args:
+        payload: bytes, which arrive as they are, or anything that JSON can hold. What JSON lacks takes its nearest
+            form: a tuple or a set is a list, bytes within are base64 text, names of fields are strings, datetimes,
+            UUIDs and Decimals are text, dataclasses and msgspec Structs are objects. NaN and infinity are refused.
+        delay: seconds (0 or more) or a timedelta until it is due; without `delay` and `at` it is due at once.
+        at: an aware datetime at which it is due, instead of `delay`.
+        id: 1 to 256 bytes; a random one when None.
+        on_conflict: when the id exists: "ignore" leaves that message, "replace" puts this one in its place with
+            its retries reset, "error" raises DuplicateMessage.
+        expires_in: seconds or a timedelta from now after which it is no longer to be started.
+        max_retries: deliveries after the first one; the queue's own number when None.
+        headers: names to strings, bytes, numbers, booleans or None.
+        unique_for: seconds or a timedelta, from the send, for which no other send with `unique_for` takes this `id`,
+            even when this message has been acked meanwhile; a send that finds it taken is treated as `on_conflict`
+            says, which is then "ignore" or "error".
+    """
+
+    delay: Seconds | None = None
+    at: dt.datetime | None = None
+    id: str | None = None
+    on_conflict: OnConflict = "ignore"
+    expires_in: Seconds | None = None
+    max_retries: int | None = None
+    headers: Headers | None = None
+    unique_for: Seconds | None = None
+
+
+class SentMessage(NamedTuple):
+    """What became of a send.
+
+    Attributes:
+        id: the message's id.
+        due_at: when it is due. Where an existing message was left as it is: its own due time while it waits,
+            else the time that was asked for.
+        created: False when a message with this id existed and was left, or replaced.
+    """
+
+    id: str
+    due_at: dt.datetime
+    created: bool
+
+
+class Deliveries(NamedTuple):
+    """What is known of a message's deliveries before the running one.
+
+    Attributes:
+        past: those that ended otherwise than by an ack and counted as attempts.
+        released: those that were handed back unstarted.
+        attempts_reset: of the past ones, those before the last requeue.
+        lost: of those since then, the ones whose lease ran out.
+    """
+
+    past: int = 0
+    released: int = 0
+    attempts_reset: int = 0
+    lost: int = 0
+
+    @classmethod
+    def read(cls, stored: str | None) -> Deliveries:
+        """Read ``past.released.attempts_reset.lost``; None stands for none."""
+        return cls(*map(int, stored.split("."))) if stored else cls()
+
+
+_NONE_BEFORE = Deliveries()
+
+
+def receipt_of(deliveries: str | None, micros: int) -> str:
+    """Return the receipt of a delivery: what is stored of the earlier ones, and the microsecond of the hand-out."""
+    return f"{deliveries or '0.0.0.0'}-{micros}"
+
+
+# The garbage collector does not look at deliveries, which is a tenth of what a receiver takes: nothing here leads back
+# to one, unless a handler puts it into its own payload.
+class Handed(msgspec.Struct, eq=False, gc=False):
+    """What a handler is called with: a message of a queue, or a record of a topic."""
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What log lines tell of it."""
+        raise NotImplementedError
+
+
+class Delivery(Handed, Generic[P], eq=False, gc=False):
+    """One delivery of a message, as data; `Message` adds what may be done with it.
+
+    Attributes:
+        id: the message's id.
+        body: the payload as bytes.
+        headers: what the sender added.
+        queue: the queue's name.
+        attempt: 1 for the first; it only rises, so that it can serve as a fencing token.
+        max_retries: deliveries after the first one that the message may have.
+        receipt: proves that this delivery is the running one.
+        lease_until: when the lease ends; a consumer renews it while the handler runs.
+        lateness: seconds from the due time to the hand-out.
+        held_until: until when the lease surely stands, on this process's monotonic clock; 0 once it is lost.
+        settled: True once this delivery was acked, nacked, released or rejected through this object.
+        concurrency_key: with which others it shares a limit; None where it is not limited.
+    """
+
+    _owner: Any
+    id: str
+    _created_ms: int
+    _envelope: Envelope
+    _due_ms: int
+    _earlier: str | None
+    _handed_ms: float
+    _lease_ms: int
+    receipt: str
+    held_until: float = 0.0
+    settled: bool = False
+    concurrency_key: str | None = None
+    _payload: Any = msgspec.UNSET
+
+    @property
+    def attempt(self) -> int:
+        return self._before.past + 1
+
+    @property
+    def _before(self) -> Deliveries:
+        return Deliveries.read(self._earlier) if self._earlier else _NONE_BEFORE
+
+    @property
+    def payload(self) -> P:
+        """The payload as it was sent: bytes, or what the JSON holds; in a typed handler, what it is annotated with.
+
+        Raises:
+            UnreadableEnvelope: the body is not the JSON that it says it is.
+        """
+        if self._payload is msgspec.UNSET:
+            self._payload = open_body(self._envelope)
+        return self._payload  # type: ignore[no-any-return]
+
+    def read(self, reader: Callable[[Envelope], P]) -> P:
+        """Read the payload by `reader`, and keep what it returns as `payload`."""
+        self._payload = reader(self._envelope)
+        return self._payload  # type: ignore[no-any-return]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        return {"queue": self.queue, "id": self.id, "attempt": self.attempt}
+
+    @property
+    def body(self) -> bytes:
+        return self._envelope.body
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return self._envelope.headers or {}
+
+    @property
+    def queue(self) -> str:
+        return str(self._owner.name)
+
+    @property
+    def created_at(self) -> dt.datetime:
+        return from_ms(self._created_ms)
+
+    @property
+    def due_at(self) -> dt.datetime:
+        return from_ms(self._due_ms)
+
+    @property
+    def lease_until(self) -> dt.datetime:
+        return from_ms(self._lease_ms)
+
+    @property
+    def max_retries(self) -> int:
+        return self._envelope.max_retries
+
+    @property
+    def expires_at(self) -> dt.datetime | None:
+        expires = self._envelope.expires_ms
+        return None if expires is None else from_ms(self._created_ms + expires)
+
+    @property
+    def lateness(self) -> float:
+        return max(0.0, (self._handed_ms - self._due_ms) / 1000)
+
+    @property
+    def due_ms(self) -> int:
+        """The due time as the scripts take it."""
+        return self._due_ms
+
+    @property
+    def retries_used(self) -> int:
+        """Attempts before this one, since the last requeue."""
+        return self._before.past - self._before.attempts_reset
+
+    @property
+    def handed_ms(self) -> float:
+        """When it was handed out, by the server's clock."""
+        return self._handed_ms
+
+    def leased_until(self, lease_ms: int) -> None:
+        """Note the end of the lease, ms, that the server has set."""
+        self._lease_ms = lease_ms
+
+    def admitted(self, key: str, due_ms: int) -> None:
+        """Note that it may begin, as one of its key, and when it was due, ms, before it had to wait for others."""
+        self.concurrency_key = key
+        self._due_ms = due_ms
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a failure of this delivery leaves no retry."""
+        return self.retries_used >= self.max_retries
+
+    @property
+    def is_past_its_limit(self) -> bool:
+        """Whether the message has had all its deliveries before this one: the last of them was lost."""
+        return self.retries_used > self.max_retries
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether earlier deliveries seem to have taken their consumers down, and this one had better run alone."""
+        return self._before.lost >= 2 or (self._before.lost == 1 and self.is_last)
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether this delivery was handed out after the message's expiry, by the server's clock."""
+        expires = self._envelope.expires_ms
+        return expires is not None and self._handed_ms >= self._created_ms + expires
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"

@@ -1,0 +1,188 @@
+"""What Redis stores of a message: 13 digits of server time at the send, then a MessagePack array.
+
+The send script writes the digits: the time of creation is the server's, and an expiry counts from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge, UnreadableEnvelope
+
+FORMAT = 1
+"""The version of the stored data, keys and envelopes. A newer one is refused."""
+
+MAX_PAYLOAD_BYTES = 1024 * 1024
+MAX_HEADERS_BYTES = 64 * 1024
+
+RAW, JSON = _KINDS = 0, 1
+STAMP = 13  # digits of the time of the send, which stand before an envelope
+_LARGE = 16 * 1024  # bytes
+_DIGITS = b"0123456789"
+_LONG_NUMBER = 4300  # signs: Python and msgspec write a number of so many digits, but read none of more signs
+
+Headers = Mapping[str, str | bytes | int | float | bool | None]
+_HEADER_TYPES = (str, bytes, int, float, bool, type(None))
+
+
+# What is decoded cannot lead back to itself: the garbage collector need not look at the thousands that are under way.
+class Envelope(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A message as it is stored.
+
+    Attributes:
+        version: of the format.
+        kind: RAW when the body is the bytes that were sent, JSON when it is their encoding.
+        body: the payload.
+        max_retries: deliveries after the first one.
+        expires_ms: milliseconds from the send after which no delivery is started, or None.
+        headers: what the sender added, or None.
+    """
+
+    version: int
+    kind: int
+    body: bytes
+    max_retries: int
+    expires_ms: int | None = None
+    headers: dict[str, Any] | None = None
+
+
+_encode_envelope = msgspec.msgpack.Encoder().encode
+_decode_envelope = msgspec.msgpack.Decoder(Envelope).decode
+_encode_json = msgspec.json.Encoder().encode
+_decode_json = msgspec.json.Decoder().decode
+
+
+def encode_envelope(
+    payload: Any,
+    max_retries: int,
+    expires_ms: int | None = None,
+    headers: Headers | None = None,
+    limit: int = MAX_PAYLOAD_BYTES,
+) -> bytes:
+    """Return the envelope of a payload, without its stamp.
+
+    Args:
+        payload: bytes are stored as they are; anything else as JSON. What JSON lacks takes its nearest form: a tuple
+            or a set is a list, bytes within are base64 text, names of fields are strings, datetimes, UUIDs and
+            Decimals are text, dataclasses and msgspec Structs are objects. NaN and infinity are refused.
+        limit: the most bytes that the payload may take.
+
+    Raises:
+        PayloadTooLarge, PayloadNotSerializable, InvalidInput
+    """
+    if isinstance(payload, bytes | bytearray | memoryview):
+        kind, body = RAW, bytes(payload)
+    else:
+        kind, body = JSON, _json(payload)
+    if len(body) > limit:
+        raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
+    return _encode_envelope(Envelope(FORMAT, kind, body, max_retries, expires_ms, _checked(headers)))
+
+
+def encode(envelope: Envelope) -> bytes:
+    """Return an envelope that was opened as `seal` made it, without its stamp."""
+    return _encode_envelope(envelope)
+
+
+def parse(stored: bytes) -> tuple[int, Envelope]:
+    """Return the time of the send, ms since 1970, and the envelope.
+
+    Raises:
+        UnreadableEnvelope: the bytes are no envelope, or one of a newer version.
+    """
+    try:
+        created_ms = int(stored[:STAMP])
+        # To copy a few bytes costs less than to look at them through a memoryview.
+        envelope = _decode_envelope(stored[STAMP:] if len(stored) < _LARGE else memoryview(stored)[STAMP:])
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise UnreadableEnvelope(f"these {len(stored)} bytes are no envelope: {error}") from error
+    if envelope.version > FORMAT or envelope.kind not in _KINDS:
+        raise UnreadableEnvelope(f"the envelope has version {envelope.version}: this delayq reads up to {FORMAT}")
+    if envelope.headers and not all(isinstance(value, _HEADER_TYPES) for value in envelope.headers.values()):
+        raise UnreadableEnvelope("the envelope has a header that is neither text, bytes, a number, a boolean nor None")
+    return created_ms, envelope
+
+
+def parse_unstamped(stored: bytes) -> Envelope:
+    """Return an envelope as `seal` made it; raises UnreadableEnvelope as `parse` does."""
+    try:
+        envelope = _decode_envelope(stored)
+    except (ValueError, msgspec.MsgspecError, RecursionError):
+        envelope = None
+    if envelope is None or envelope.headers or envelope.version > FORMAT or envelope.kind not in _KINDS:
+        return parse(b"0" * STAMP + stored)[1]  # looks closer, and says what is wrong
+    return envelope
+
+
+def open_body(envelope: Envelope) -> Any:
+    """Return the payload as it was sent: bytes, or what the JSON holds; raises UnreadableEnvelope."""
+    if envelope.kind == RAW:
+        return envelope.body
+    try:
+        return _decode_json(envelope.body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise UnreadableEnvelope(f"the payload is not the JSON that it says it is: {error}") from error
+
+
+def _json(payload: Any) -> bytes:
+    try:
+        body = _encode_json(payload)
+        null = b"null" in body and _holds_no_number(payload)
+        if len(body) > _LONG_NUMBER and _holds_many_digits(body):
+            _decode_json(body)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise PayloadNotSerializable(
+            f"a payload of type {type(payload).__name__} is neither bytes nor JSON: {error}"
+        ) from error
+    if null:
+        raise PayloadNotSerializable("the payload holds NaN or an infinity, which JSON lacks: send None, or a string")
+    return body
+
+
+def _holds_no_number(value: Any) -> bool:
+    """Whether a float somewhere within is NaN or infinite, which msgspec writes as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    elif dataclasses.is_dataclass(value):
+        value = [getattr(value, each.name) for each in dataclasses.fields(value)]
+    if isinstance(value, dict):
+        return any(map(_holds_no_number, value.values()))
+    return isinstance(value, list | tuple | set | frozenset) and any(map(_holds_no_number, value))
+
+
+def _holds_many_digits(body: bytes) -> bool:
+    """Whether so many digits follow each other somewhere that they may be a number which cannot be read back."""
+    for at in range(_LONG_NUMBER - 1, len(body), _LONG_NUMBER):  # a run that long covers one of these places
+        if body[at] in _DIGITS:
+            before, after = body[at - _LONG_NUMBER + 1 : at], body[at + 1 : at + _LONG_NUMBER]
+            count = len(before) - len(before.rstrip(_DIGITS)) + 1 + len(after) - len(after.lstrip(_DIGITS))
+            if count >= _LONG_NUMBER:
+                return True
+    return False
+
+
+def _checked(headers: Headers | None) -> dict[str, Any] | None:
+    if not headers:
+        return None
+    if not isinstance(headers, Mapping):
+        raise InvalidInput(f"headers {headers!r} are no mapping: give a dict of names and values")
+    for name, value in headers.items():
+        if not isinstance(name, str):
+            raise InvalidInput(f"header name {name!r} is not a string")
+        if not isinstance(value, _HEADER_TYPES):
+            raise InvalidInput(f"header {name!r} is a {type(value).__name__}: strings, bytes and numbers are allowed")
+    checked = dict(headers)
+    try:
+        size = len(_encode_envelope(Envelope(FORMAT, RAW, b"", 0, None, checked)))
+    except (OverflowError, ValueError, msgspec.MsgspecError) as error:
+        raise InvalidInput(f"the headers cannot be stored: {error}") from error
+    if size > MAX_HEADERS_BYTES:
+        raise InvalidInput(f"the headers take {size} bytes: at most {MAX_HEADERS_BYTES} are allowed")
+    return checked

@@ -1,0 +1,204 @@
+"""Why a message has not been delivered, or what became of it, in one sentence: decided from what was read of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from delayq.model.configuration import Configuration
+from delayq.model.event import Event
+from delayq.model.message_info import MessageInfo
+from delayq.model.occurrence import NAME, SLOT
+from delayq.model.outcome import cause
+from delayq.model.text import printable_id
+from delayq.model.units import from_ms, show_duration, show_moment
+
+UNSEEN_MS = 30_000
+"""A consumer that was not seen for so long is gone: one that lives appears three times as often."""
+
+MOST_ERROR = 200  # characters
+
+
+class Known(NamedTuple):
+    """What was read.
+
+    Attributes:
+        info: of the message; None when the queue does not hold it.
+        last_seen: which consumer appeared last, and when, ms; None when none ever did.
+        ledger: what it tells of the message, earliest first; None when it was not read.
+    """
+
+    queue: str
+    id: str
+    info: MessageInfo | None
+    standing: Standing
+    limits: Configuration = Configuration()
+    last_seen: tuple[str, int] | None = None
+    ledger: Sequence[Event] | None = None
+
+    @property
+    def now(self) -> dt.datetime:
+        return from_ms(self.standing.now_ms)
+
+    def at(self, moment: dt.datetime) -> str:
+        """Return a moment, and how far it is from the queue's now."""
+        return show_moment(moment, self.now)
+
+
+def why(known: Known) -> str:
+    """Return the sentence."""
+    info, subject = known.info, printable_id(known.id)
+    if info is None or info.state == "garbage":
+        return f"{subject} {_gone(known)}"
+    if info.headers and SLOT in info.headers:
+        subject += f", an occurrence of schedule {info.headers.get(NAME)},"
+    told = {"dead": _dead, "unack": _running}.get(info.state, _waiting)
+    return f"{subject} {told(known, info)}"
+
+
+def _gone(known: Known) -> str:
+    if known.ledger:
+        last = known.ledger[-1]
+        at, by = known.at(last.at), f" by attempt {last.attempt}" if last.event == "acked" and last.attempt else ""
+        if last.event not in _ENDS:
+            return f'is gone from queue {known.queue}: the last entry of the ledger about it is "{last.event}", at {at}'
+        return f"{_ENDS[last.event]} at {at}{by}" + (f", because {_short(last.reason)}" if last.reason else "")
+    if known.info is not None:
+        return f"is gone from queue {known.queue}: it was cancelled, or purged, or has expired"
+    never = f"is not in queue {known.queue}: it was never sent, or is gone"
+    if known.limits.events is None:
+        return f"{never}, and the ledger, which would tell how, is off"
+    if known.ledger is None:
+        return f"{never}, and the ledger, which would tell how, cannot be read"
+    return f"{never} for longer than the ledger reaches back"
+
+
+_ENDS = {"acked": "was acked", "cancelled": "was cancelled", "expired": "expired", "purged": "was purged"}
+
+
+def _dead(known: Known, info: MessageInfo) -> str:
+    since = known.at(info.died_at or known.now)
+    return f"is dead since {since} because of {_short(cause(info.reason, info.error)) or 'a reason that is not known'}"
+
+
+def _running(known: Known, info: MessageInfo) -> str:
+    ends = info.lease_until or known.now
+    attempt, holder = f"attempt {info.attempts}", _holder(known, info)
+    if ends > known.now:
+        holder = f"consumer {holder}" if holder else "a consumer whose name only the ledger would tell"
+        told = f"runs: {attempt} is held by {holder} until {known.at(ends)}"
+    else:
+        by = f" by consumer {holder}" if holder else ""
+        told = f"was lost{by}: the lease of {attempt} ended at {known.at(ends)}, and "
+        told += _absent(known) or "a consumer is about to take it back"
+    return f"{told}; it will not be retried because it was cancelled" if info.cancelled else told
+
+
+def _holder(known: Known, info: MessageInfo) -> str | None:
+    given = [each for each in known.ledger or () if each.event == "delivered"]
+    return given[-1].consumer if given and given[-1].attempt == info.attempts else None
+
+
+def _waiting(known: Known, info: MessageInfo) -> str:
+    due, parked = info.due_at or known.now, known.standing.parked
+    if parked and info.state == "pending" and from_ms(parked[0]) == due:
+        own = known.at(from_ms(parked[1]))
+        if due <= known.now:
+            return f"is due since {own}, {_obstacle(known, info)}"
+        return f"is due since {own}, but is held back by the limit per key{_of_its_key(known, due)}"
+    failed = ""
+    if info.state == "retry":
+        error = f", the last time with {_short(info.error)}" if info.error else ""
+        failed = f"has failed {_times(info.attempts)}{error}, and its next attempt "
+    if due > known.now:
+        return f"{failed}is not due until {known.at(due)}{_too_late(known, info)}"
+    return f"{failed}is due since {known.at(due)}, {_obstacle(known, info)}"
+
+
+def _too_late(known: Known, info: MessageInfo) -> str:
+    if info.expires_at is None or info.due_at is None or info.expires_at >= info.due_at:
+        return ""
+    return f", but expires before, at {known.at(info.expires_at)}"
+
+
+def _of_its_key(known: Known, until: dt.datetime) -> str:
+    most = known.limits.concurrency_per_key
+    if most is None:
+        return f", which is no more: it is looked at again at {known.at(until)} at the latest"
+    # How many do run, nobody knows before it is looked at again: a slot is also held by what a dead consumer ran.
+    many = "1 message" if most == 1 else f"{most:,} messages"
+    return f": {many} of its key may run at a time, and it is looked at again at {known.at(until)} at the latest"
+
+
+def _obstacle(known: Known, info: MessageInfo) -> str:
+    """Tell what a message that is due waits for: the first of these that would hold it back alone."""
+    standing, limits = known.standing, known.limits
+    behind = f"{_messages(standing.earlier)} due earlier" if standing.earlier else ""
+    if info.envelope is None:
+        return "but its payload is gone or unreadable: who takes it makes it a dead letter"
+    if info.expires_at is not None and info.expires_at <= known.now:
+        return f"but it expired at {known.at(info.expires_at)}: who takes it drops it"
+    if standing.paused_ms is not None:
+        return f"but the queue is paused since {known.at(from_ms(standing.paused_ms))}"
+    if absent := _absent(known):
+        return f"but {absent}"
+    if limits.concurrency and standing.running >= limits.concurrency:
+        many = f"{standing.running:,} of {limits.concurrency:,} messages run that may at a time"
+        return f"but is held back by the concurrency limit: {many}"
+    if standing.free == 0 and standing.opens_ms is not None:
+        goes = f"the next goes at {known.at(from_ms(standing.opens_ms))}"
+        return f"but is held back by the rate limit of {limits.rate}: {goes}" + (f", and {behind}" if behind else "")
+    if behind:
+        return f"but waits behind others: {behind}"
+    return f"and goes as soon as a consumer has room: {_seen(known)}"
+
+
+def _absent(known: Known) -> str:
+    """Tell that there is no consumer; nothing when there is one."""
+    if known.last_seen is None:
+        return f"no consumer of queue {known.queue} was ever seen"
+    name, seen_ms = known.last_seen
+    gone_ms = known.standing.now_ms - seen_ms
+    if gone_ms <= UNSEEN_MS:
+        return ""
+    ago = show_duration(gone_ms / 1000)
+    return f"no consumer of queue {known.queue} was seen for {ago} (the last was {printable_id(name)})"
+
+
+def _seen(known: Known) -> str:
+    name, seen_ms = known.last_seen or ("", 0)
+    return f"{printable_id(name)} was seen {show_duration(max(0, known.standing.now_ms - seen_ms) / 1000)} ago"
+
+
+def _messages(count: int) -> str:
+    return "1 message is" if count == 1 else f"{count:,} messages are"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _short(error: str) -> str:
+    line = " ".join(error.split())
+    return line if len(line) <= MOST_ERROR else line[: MOST_ERROR - 1] + "…"
+
+
+class Standing(NamedTuple):
+    """What why knows of a message that waits: what may keep it from being handed out.
+
+    Attributes:
+        earlier: how many messages that wait are due earlier.
+        running: how many are handed out and not settled.
+        free: how many may go now by the limits, None without any and while it is paused.
+        opens_ms: when the rate lets the next one go behind those, None where it is not the rate.
+        parked: until when it waits for others of its key at the longest, ms, and its due time, ms.
+    """
+
+    now_ms: int
+    paused_ms: int | None
+    earlier: int
+    running: int
+    free: int | None
+    opens_ms: int | None
+    parked: tuple[int, int] | None

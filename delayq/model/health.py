@@ -1,0 +1,78 @@
+"""What is wrong with a queue, in words: decided from what was counted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from delayq.model.consumer_info import ConsumerInfo
+from delayq.model.queue_stats import QueueStats
+from delayq.model.rates import Rates
+from delayq.model.text import printable_id
+from delayq.model.units import show_duration, show_moment
+
+LATE_SECONDS = 1.024  # the end of a bucket of lateness
+OVERDUE_SECONDS = 5.0  # a consumer takes what is due within a second, even when its bell was lost
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Something that is wrong with a queue.
+
+    Attributes:
+        code: which trouble it is.
+        text: one sentence, with the numbers.
+    """
+
+    code: Literal["no-consumer", "late", "dead-growing", "paused", "unaccounted"]
+    text: str
+
+
+def troubles(stats: QueueStats, rates: Rates | None, consumers: Iterable[ConsumerInfo]) -> list[Trouble]:
+    """Return what is wrong with a queue; nothing when all is well.
+
+    Args:
+        rates: what happened of late; None where there is no earlier count.
+        consumers: of the queue, those that are gone included.
+    """
+    return list(_troubles(stats, rates, list(consumers)))
+
+
+def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[ConsumerInfo]) -> Iterator[Trouble]:
+    due = (stats.at - stats.oldest_due_at).total_seconds() if stats.oldest_due_at else None
+    if due is not None and not any(each.is_alive for each in consumers):
+        yield Trouble("no-consumer", f"A message has been due for {show_duration(due)}, and {_absent(consumers)}.")
+    if due is not None and due > OVERDUE_SECONDS and stats.paused_since is None:
+        yield Trouble("late", f"A message has been due for {show_duration(due)}, and nobody has taken it.")
+    elif rates and (late := rates.lateness_p99) and late > LATE_SECONDS:
+        span, least = show_duration(rates.seconds), show_duration(late / 2)
+        yield Trouble("late", f"Of the hand-outs within the last {span}, 1 % or more were over {least} late.")
+    if rates and rates.died:
+        more, span = _counted(rates.died, "message"), show_duration(rates.seconds)
+        yield Trouble("dead-growing", f"{more} died within the last {span}; {stats.dead:,} are dead now.")
+    if stats.paused_since is not None:
+        yield Trouble("paused", f"The queue is paused since {show_moment(stats.paused_since, stats.at)}.")
+    if stats.missing:
+        yield Trouble("unaccounted", f"{_unaccounted(stats.missing)}: delayq doctor tells more.")
+
+
+def _absent(consumers: Sequence[ConsumerInfo]) -> str:
+    if not consumers:
+        return "there is no consumer"
+    last = max(consumers, key=lambda each: each.seen_at)
+    ago = show_duration((last.at - last.seen_at).total_seconds())
+    return f"no consumer was seen for {ago} (the last was {printable_id(last.name)})"
+
+
+def _unaccounted(missing: int) -> str:
+    many, be, were = _counted(abs(missing), "message"), "are", "were"
+    if abs(missing) == 1:
+        be, were = "is", "was"
+    if missing > 0:
+        return f"{many} that {were} sent {be} accounted for nowhere"
+    return f"{many} {be} there that the books do not have"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

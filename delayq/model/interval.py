@@ -1,0 +1,39 @@
+"""When a recurring duty is due."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+FALLBACK_MS = 1000
+"""The longest that work can go unnoticed when a bell is lost."""
+
+
+class Interval:
+    """Says when a recurring duty is due.
+
+    Args:
+        seconds: between two turns; the first is due at once.
+        clock: a monotonic one, in seconds.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._next = clock()
+
+    def due(self) -> bool:
+        """Return whether the duty is due; if so, its next turn is `seconds` from now."""
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + self._seconds
+        return True
+
+    def now(self) -> None:
+        """Let the duty be due at once."""
+        self._next = self._clock()
+
+    def left(self) -> float:
+        """Return the seconds until it is due, 0 or more."""
+        return max(0.0, self._next - self._clock())

@@ -1,0 +1,273 @@
+"""What is done around every delivery and every send of a queue."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from delayq.errors import InvalidInput, ReturnedFalse
+from delayq.log import log, log_of
+from delayq.model.delivery import Delivery, Outgoing, SentMessage
+from delayq.model.outcome import check_takes, is_coroutine_function
+
+
+@dataclass(slots=True)
+class Sending:
+    """A send that is under way, as middleware sees it.
+
+    Attributes:
+        queue: the queue's name.
+        messages: what is sent. Until it is, each may be replaced by another one (`msgspec.structs.replace`).
+        is_batch: whether they were given to `send_many`.
+        sent: what became of them, in their order; empty until then.
+    """
+
+    queue: str
+    messages: list[Outgoing]
+    is_batch: bool = False
+    sent: list[SentMessage] = field(default_factory=list)
+
+
+T = TypeVar("T")
+Around: TypeAlias = Callable[[T], AbstractContextManager[Any]]
+Within: TypeAlias = Generator[None, Any, Any]
+"""What is around one delivery: it waits for what the handler returns or raises, and returns or raises what counts."""
+BeforeDelivery = TypeVar("BeforeDelivery", bound=Callable[[Any], object])
+AfterDelivery = TypeVar("AfterDelivery", bound=Callable[[Any, BaseException | None], object])
+AroundDelivery = TypeVar("AroundDelivery", bound=Callable[[Any], Iterator[None] | AbstractContextManager[Any]])
+BeforeSend = TypeVar("BeforeSend", bound=Callable[[Outgoing], Outgoing | None])
+AfterSend = TypeVar("AfterSend", bound=Callable[[Outgoing, SentMessage], object])
+AroundSend = TypeVar("AroundSend", bound=Callable[[Sending], Iterator[None] | AbstractContextManager[Any]])
+
+
+class Middleware:
+    """Functions that are called around the deliveries and the sends of a queue, or of several that share them.
+
+    Each method registers one, and may be used as a decorator. They nest in the order of their registration: the first
+    is the outermost, so its part before comes first, and its part after comes last. They are plain functions, on the
+    sync face and on the async one. Register them before a `Consumer` is made: it takes those that are there.
+
+    A delivery is the run of a consumer's handler; a message taken by `Queue.receive` has none.
+    """
+
+    def __init__(self) -> None:
+        self._deliveries: list[Around[Any]] = []
+        self._sends: list[Around[Sending]] = []
+
+    def before_delivery(self, function: BeforeDelivery) -> BeforeDelivery:
+        """Call ``function(message)`` before the handler. What it raises counts as raised by the handler."""
+        _check(function, "the message")
+
+        @contextmanager
+        def layer(message: Delivery[Any]) -> Iterator[None]:
+            function(message)
+            yield
+
+        self._deliveries.append(layer)
+        return function
+
+    def after_delivery(self, function: AfterDelivery) -> AfterDelivery:
+        """Call ``function(message, error)`` after the handler, with what it has raised, or None.
+
+        A handler that returned False has raised ReturnedFalse. What `function` raises is logged, and changes nothing:
+        the work is done, or has failed, whatever comes after it.
+        """
+        _check(function, "the message", "its error")
+
+        @contextmanager
+        def layer(message: Delivery[Any]) -> Iterator[None]:
+            try:
+                yield
+            except BaseException as error:
+                _observe(log_of(message), function, message, error)
+                raise
+            _observe(log_of(message), function, message, None)
+
+        self._deliveries.append(layer)
+        return function
+
+    def around_delivery(self, function: AroundDelivery) -> AroundDelivery:
+        """Run the handler within ``function(message)``: a generator function that yields once, or a context manager.
+
+        What the handler has raised is raised at the ``yield``: it may be replaced, or swallowed, which acks the
+        message. What the part behind the ``yield`` raises counts as raised by the handler.
+        """
+        self._deliveries.append(_around(function, "the message"))
+        return function
+
+    def before_send(self, function: BeforeSend) -> BeforeSend:
+        """Call ``function(outgoing)`` for each message before it is sent; it may return another one in its place.
+
+        What it raises is raised by the send, of which nothing was sent.
+        """
+        _check(function, "the message")
+
+        @contextmanager
+        def layer(sending: Sending) -> Iterator[None]:
+            sending.messages = [_chosen(message, function(message), function) for message in sending.messages]
+            yield
+
+        self._sends.append(layer)
+        return function
+
+    def after_send(self, function: AfterSend) -> AfterSend:
+        """Call ``function(outgoing, sent)`` for each message of a send that has raised nothing.
+
+        What `function` raises is logged, and changes nothing: the message is sent.
+        """
+        _check(function, "the message", "what became of it")
+
+        @contextmanager
+        def layer(sending: Sending) -> Iterator[None]:
+            yield
+            for message, sent in zip(sending.messages, sending.sent, strict=False):
+                _observe(log.bind(queue=sending.queue, id=sent.id), function, message, sent)
+
+        self._sends.append(layer)
+        return function
+
+    def around_send(self, function: AroundSend) -> AroundSend:
+        """Send within ``function(sending)``: a generator function that yields once, or a context manager.
+
+        What the send has raised is raised at the ``yield``; it may be replaced, but swallowed it is raised all the
+        same. What the part behind the ``yield`` raises is raised by the send, although the messages are sent.
+        """
+        self._sends.append(_around(function, "the send"))
+        return function
+
+    @classmethod
+    def of(cls, given: object) -> Middleware:
+        """Return the one that a queue is given, or a new one for None; raises InvalidInput for anything else."""
+        if given is None:
+            return cls()
+        if not isinstance(given, Middleware):
+            raise InvalidInput(f"middleware={given!r} is no Middleware: make one with delayq.Middleware()")
+        return given
+
+    @property
+    def count(self) -> int:
+        """How many functions are registered for deliveries."""
+        return len(self._deliveries)
+
+    @property
+    def has_sends(self) -> bool:
+        """Whether a send is to be run within anything."""
+        return bool(self._sends)
+
+    @contextmanager
+    def sending(self, sending: Sending) -> Iterator[None]:
+        """Be within all that a send is to be run within."""
+        with ExitStack() as stack:
+            failed: BaseException | None = None
+            try:
+                _enter(stack, self._sends, sending)
+                yield
+            except BaseException as error:
+                failed = error
+                raise
+        if failed is not None:  # swallowed: but there is nothing that the send could return
+            raise failed
+
+    def within(self) -> Callable[[Delivery[Any]], Within] | None:
+        """Return what makes, of a message, all that its delivery runs within; None if nothing is registered."""
+        layers = tuple(self._deliveries)
+
+        def within(message: Delivery[Any]) -> Within:
+            try:
+                with ExitStack() as stack:
+                    _enter(stack, layers, message)
+                    return _not_false((yield))
+            except ReturnedFalse:
+                return False
+
+        return within if layers else None
+
+    def wrap(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a handler that runs within all that is registered: the handler itself, if nothing is."""
+        layers = tuple(self._deliveries)
+        if not layers:
+            return handler
+        if is_coroutine_function(handler):
+
+            async def handle_async(message: Delivery[Any]) -> Any:
+                try:
+                    with ExitStack() as stack:
+                        _enter(stack, layers, message)
+                        return _not_false(await handler(message))
+                except ReturnedFalse:
+                    return False
+
+            return handle_async
+
+        def handle(message: Delivery[Any]) -> Any:
+            try:
+                with ExitStack() as stack:
+                    _enter(stack, layers, message)
+                    return _not_false(handler(message))
+            except ReturnedFalse:
+                return False
+
+        return handle
+
+
+def _enter(stack: ExitStack, layers: Iterable[Around[T]], subject: T) -> None:
+    for layer in layers:
+        stack.enter_context(layer(subject))
+
+
+def _not_false(value: Any) -> Any:
+    if value is False:
+        raise ReturnedFalse("the handler returned False")
+    return value
+
+
+def _observe(line: Any, function: Callable[..., object], *arguments: Any) -> None:
+    try:
+        function(*arguments)
+    except Exception:  # noqa: BLE001  # it is the user's function
+        line.exception("middleware failed, which changes nothing", function=_name(function))
+
+
+def _chosen(message: Outgoing, returned: object, function: object) -> Outgoing:
+    if returned is None:
+        return message
+    if not isinstance(returned, Outgoing):
+        raise InvalidInput(f"middleware {_name(function)} returned {returned!r}: return an Outgoing, or None")
+    return returned
+
+
+def _around(function: Any, argument: str) -> Around[Any]:
+    if inspect.isgeneratorfunction(function):
+        check_takes(function, f"middleware {_name(function)}", argument)
+        return contextmanager(function)
+    _check(function, argument)
+
+    def layer(subject: Any) -> AbstractContextManager[Any]:
+        manager = function(subject)
+        if not isinstance(manager, AbstractContextManager):
+            raise InvalidInput(
+                f"middleware {_name(function)} returned {manager!r}, which is no context manager: write a generator "
+                "function with one yield"
+            )
+        return manager
+
+    return layer
+
+
+def _check(function: Any, *arguments: str) -> None:
+    if not callable(function):
+        raise InvalidInput(f"middleware {function!r} is not callable")
+    if is_coroutine_function(function) or inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        kind = "generator" if inspect.isgeneratorfunction(function) else "coroutine"
+        raise InvalidInput(
+            f"middleware {_name(function)} is a {kind} function, which a call does not run: give a plain one, "
+            "or a generator function to around_…"
+        )
+    check_takes(function, f"middleware {_name(function)}", *arguments)
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)

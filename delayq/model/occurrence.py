@@ -1,0 +1,128 @@
+"""The plan of a schedule, as its occurrences carry it: whoever is handed one knows what comes next, without a look."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from delayq.errors import InvalidInput
+from delayq.model.cron_expression import Recurrence, recurrence
+from delayq.model.envelope import Envelope, Headers, encode, encode_envelope
+from delayq.model.placement import shard_of
+from delayq.model.units import Seconds, milliseconds
+
+Missed = Literal["once", "skip", "all"]
+
+NAME, SLOT, PLAN = "delayq-schedule", "delayq-slot", "delayq-plan"  # headers of an occurrence
+DEFAULT_GRACE = 60
+HOME = 0  # the shard on which the schedules of a queue live
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When a schedule fires.
+
+    Attributes:
+        when: the expression.
+        timezone: in which it is meant.
+        missed: what becomes of slots that no consumer was there for: "once" runs one late, then goes on with the next
+            one to come; "skip" runs none that is later than the grace; "all" runs each, in order.
+        grace_ms: of "skip".
+        own: its occurrences are for the handler registered under its name, and for no other.
+    """
+
+    when: str
+    timezone: str = "UTC"
+    missed: Missed = "once"
+    grace_ms: int | None = None
+    own: bool = False
+
+    @property
+    def recurrence(self) -> Recurrence:
+        return recurrence(self.when, self.timezone)
+
+    def following(self, slot_ms: int, now_ms: int) -> int | None:
+        """Return the slot to arm when that of `slot_ms` is handed out at `now_ms`; None when there is none."""
+        last_missed = {"once": now_ms, "skip": now_ms - (self.grace_ms or 0) - 1, "all": slot_ms}[self.missed]
+        return self.recurrence.after(max(slot_ms, last_missed))
+
+    def skips(self, slot_ms: int, now_ms: int) -> bool:
+        """Whether a slot comes too late to be handled."""
+        return self.missed == "skip" and now_ms - slot_ms > (self.grace_ms or 0)
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """A slot of a schedule, as the headers of its message tell."""
+
+    name: str
+    slot_ms: int
+    plan: Plan
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Plan).decode
+
+
+def make_plan(when: str, timezone: str, missed: Missed, grace: Seconds | None, own: bool) -> Plan:
+    """Check what a schedule is to do; raises InvalidInput."""
+    for what, value in (("schedule", when), ("timezone", timezone)):
+        if not isinstance(value, str):
+            raise InvalidInput(f"{what} {value!r} is not a string: write '*/5 * * * *' and 'Europe/Berlin'")
+    recurrence(when, timezone)
+    if missed not in get_args(Missed):
+        raise InvalidInput(f"missed {missed!r} is none of {', '.join(get_args(Missed))}")
+    if grace is not None and missed != "skip":
+        raise InvalidInput(f"grace={grace!r} says nothing with missed={missed!r}: leave it out, or give missed='skip'")
+    if missed == "skip":
+        grace = DEFAULT_GRACE if grace is None else grace
+    return Plan(when.strip(), timezone, missed, None if grace is None else milliseconds(grace, "grace"), own)
+
+
+def seal_record(name: str, plan: Plan, payload: Any, max_retries: int, headers: Headers | None, limit: int) -> bytes:
+    """Return what is stored of a schedule: the envelope of its occurrences, without a slot."""
+    own = {NAME: name, PLAN: _encode(plan).decode()}
+    return encode_envelope(payload, max_retries, headers={**(headers or {}), **own}, limit=limit)
+
+
+def with_slot(record: Envelope, slot_ms: int | None) -> bytes:
+    """Return the envelope of an occurrence; without a slot, of one that was asked for out of turn."""
+    headers = {name: value for name, value in (record.headers or {}).items() if name != SLOT}
+    if slot_ms is not None:
+        headers[SLOT] = slot_ms
+    return encode(msgspec.structs.replace(record, headers=headers))
+
+
+def plan_of(headers: dict[str, Any]) -> Plan | None:
+    """Return the plan in a message's headers; None when it has none that can be read."""
+    try:
+        plan = _decode(headers[PLAN])
+        recurrence(plan.when, plan.timezone)
+    except (KeyError, TypeError, msgspec.MsgspecError, InvalidInput):
+        return None
+    return plan
+
+
+def is_own(headers: dict[str, Any]) -> bool:
+    """Whether a message is for the function of its schedule alone; also where its time zone is unknown."""
+    try:
+        return _decode(headers[PLAN]).own
+    except (KeyError, TypeError, msgspec.MsgspecError):
+        return False
+
+
+def occurrence(headers: dict[str, Any]) -> Occurrence | None:
+    """Return of which slot a message is; None when it is of none, or nothing is known of it here."""
+    name, slot = headers.get(NAME), headers.get(SLOT)
+    if not isinstance(name, str) or not isinstance(slot, int) or (plan := plan_of(headers)) is None:
+        return None
+    return Occurrence(name, slot, plan)
+
+
+def occurrence_id(name: str, slot_ms: int, shards: int) -> str:
+    """Return the id of a slot's message: it belongs to the shard on which the schedules live."""
+    found = base = f"{name}@{slot_ms}"
+    number = 0
+    while shard_of(found, shards) != HOME:
+        number += 1
+        found = f"{base}~{number}"
+    return found

@@ -1,0 +1,35 @@
+"""Where a message is: in which state, in which shard of its queue, and under which key."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Final, Literal, get_args
+
+from delayq.errors import InvalidInput
+from delayq.model.validation import check_prefix, check_queue_name
+
+State = Literal["pending", "ready", "unack", "retry", "dead", "garbage"]
+"""Where a message is. Each is a sorted set, and a message is in exactly one."""
+
+
+MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes, and of reserved ids
+
+STATES: Final[tuple[State, ...]] = get_args(State)
+
+
+def shard_of(message_id: str, shards: int) -> int:
+    """Return the number of the shard, 0 to ``shards - 1``, that holds a message."""
+    return zlib.crc32(message_id.encode(errors="surrogateescape")) % shards if shards > 1 else 0
+
+
+def check_state(state: str, allowed: Iterable[str] = get_args(State)) -> None:
+    """Raise InvalidInput when `state` is none of the allowed ones."""
+    if state not in (names := tuple(allowed)):
+        raise InvalidInput(f"state {state!r} is none of {', '.join(names)}")
+
+
+def key_base(prefix: str, queue: str, shard: int = 0) -> str:
+    """Return what the keys of a shard of a queue begin with: ``prefix:{queue}:``, or ``prefix:{queue#1}:``."""
+    tag = check_queue_name(queue) + (f"#{shard}" if shard else "")
+    return f"{check_prefix(prefix)}:{{{tag}}}:"

@@ -1,0 +1,139 @@
+"""A queue's counts, and what can be read off them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from delayq.model.placement import State
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+"""When what was never counted was counted."""
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a queue at one instant (with several shards: of each at one instant).
+
+    The first six are messages that are there now, the others have been counted since the queue was made.
+
+    Attributes:
+        at: the server's clock when this was counted.
+        sent: new messages; one that replaced another is counted as `replaced` instead.
+        promoted: moves from pending to ready.
+        delivered: hand-outs, repeated ones included.
+        released: hand-outs that came back unstarted.
+        held_back: of these, the ones that had to wait for others of their key to end.
+        lease_lost: hand-outs whose lease ran out.
+        died: moves to dead.
+        collected: payload keys deleted by the garbage collector.
+        adjusted: what the doctor's repairs have struck off the books (or added to them, when negative).
+        paused_since: or None.
+        next_due_at: the earliest due time in pending, or None.
+        oldest_due_at: the earliest due time of a message that is due and not handed out, or None.
+        lateness: milliseconds (the upper end, exclusive, of a bucket) to the number of hand-outs in it.
+        handler_time: likewise, to the number of handlers, or batches, that ran so long. Consumers tell it every 10 s.
+    """
+
+    queue: str
+    at: dt.datetime = EPOCH
+    pending: int = 0
+    ready: int = 0
+    unack: int = 0
+    retry: int = 0
+    dead: int = 0
+    garbage: int = 0
+    sent: int = 0
+    replaced: int = 0
+    promoted: int = 0
+    delivered: int = 0
+    acked: int = 0
+    nacked: int = 0
+    released: int = 0
+    held_back: int = 0
+    lease_lost: int = 0
+    died: int = 0
+    requeued: int = 0
+    rescheduled: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    purged: int = 0
+    collected: int = 0
+    adjusted: int = 0
+    paused_since: dt.datetime | None = None
+    next_due_at: dt.datetime | None = None
+    oldest_due_at: dt.datetime | None = None
+    lateness: dict[int, int] = {}
+    handler_time: dict[int, int] = {}
+
+    COUNTERS: ClassVar[tuple[str, ...]] = (
+        *("sent", "replaced", "promoted", "delivered", "acked", "nacked", "released", "lease_lost", "died"),
+        *("requeued", "rescheduled", "expired", "cancelled", "purged", "collected", "adjusted", "held_back"),
+    )
+
+    @property
+    def inside(self) -> int:
+        """Messages that wait, run or are dead."""
+        return self.pending + self.ready + self.unack + self.retry + self.dead
+
+    @property
+    def missing(self) -> int:
+        """Messages that the books do not account for: 0, or something is wrong."""
+        return self.sent - self.acked - self.cancelled - self.expired - self.purged - self.adjusted - self.inside
+
+    def lateness_quantile(self, share: float) -> float | None:
+        """Return an upper bound, in seconds, on the lateness of `share` (0 to 1) of all hand-outs; None without any."""
+        return quantile(self.lateness, share)
+
+    def handler_time_quantile(self, share: float) -> float | None:
+        """Return an upper bound, in seconds, on how long `share` (0 to 1) of all handlers ran; None without any."""
+        return quantile(self.handler_time, share)
+
+
+class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages fall due in a span of time.
+
+    Attributes:
+        starts_at: the beginning, inclusive.
+        ends_at: the end, exclusive.
+        pending: due for their first delivery, or sent back to wait.
+        retry: due for their next attempt.
+    """
+
+    starts_at: dt.datetime
+    ends_at: dt.datetime
+    pending: int
+    retry: int
+
+    @property
+    def count(self) -> int:
+        """Both together."""
+        return self.pending + self.retry
+
+
+def buckets(counters: Mapping[str, int], kind: str) -> dict[int, int]:
+    """Read a histogram that is kept among the counters, "late" or "took": bucket b holds 2^(b-1) up to 2^b ms."""
+    start = f"{kind}:"
+    return {2 ** int(name[len(start) :]): count for name, count in counters.items() if name.startswith(start)}
+
+
+def quantile(histogram: Mapping[int, int], share: float) -> float | None:
+    """Return an upper bound, in seconds, on `share` (0 to 1) of what a histogram in milliseconds counts."""
+    left = share * sum(histogram.values())
+    for upper, count in sorted(histogram.items()):
+        left -= count
+        if left <= 0:
+            return upper / 1000
+    return None
+
+
+class Counts(NamedTuple):
+    """What stats read."""
+
+    now_ms: int
+    paused_ms: int | None
+    counts: dict[State, int]
+    heads_ms: dict[State, float]
+    counters: dict[str, int]

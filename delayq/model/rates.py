@@ -1,0 +1,92 @@
+"""What happened in a queue between two instants at which it was counted."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+import msgspec
+
+from delayq.model.queue_stats import QueueStats, quantile
+
+FAILED = ("nacked", "died", "lease_lost")
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in a span of time.
+
+    Attributes:
+        since: its beginning.
+        until: its end.
+        sent, delivered, acked: messages a second.
+        failed: deliveries a second that did not end in an ack: nacked, rejected, or lost with their consumers.
+        died: messages that became dead letters, in all.
+        lateness: the hand-outs of the span: see `QueueStats.lateness`.
+        handler_time: the handlers of which the span has brought word, likewise.
+    """
+
+    since: dt.datetime
+    until: dt.datetime
+    sent: float
+    delivered: float
+    acked: float
+    failed: float
+    died: int
+    lateness: dict[int, int] = {}
+    handler_time: dict[int, int] = {}
+
+    @property
+    def seconds(self) -> float:
+        """How long the span was."""
+        return (self.until - self.since).total_seconds()
+
+    @property
+    def lateness_p50(self) -> float | None:
+        """Under how many seconds half of the hand-outs were late; None without any."""
+        return quantile(self.lateness, 0.5)
+
+    @property
+    def lateness_p99(self) -> float | None:
+        """Likewise, 99 % of them."""
+        return quantile(self.lateness, 0.99)
+
+    @property
+    def handler_time_p50(self) -> float | None:
+        """Under how many seconds half of the handlers ran; None without any."""
+        return quantile(self.handler_time, 0.5)
+
+    @property
+    def handler_time_p99(self) -> float | None:
+        """Likewise, 99 % of them."""
+        return quantile(self.handler_time, 0.99)
+
+
+def between(before: QueueStats, now: QueueStats) -> Rates | None:
+    """Return what happened from one count to a later one; None when it is none.
+
+    Counters that have gone back are those of a queue that was made anew: nothing is known of them.
+    """
+    seconds = (now.at - before.at).total_seconds()
+    if seconds <= 0:
+        return None
+
+    def more(*names: str) -> int:
+        change: int = sum(getattr(now, name) - getattr(before, name) for name in names)
+        return max(0, change)
+
+    return Rates(
+        since=before.at,
+        until=now.at,
+        sent=round(more("sent") / seconds, 3),
+        delivered=round(more("delivered") / seconds, 3),
+        acked=round(more("acked") / seconds, 3),
+        failed=round(more(*FAILED) / seconds, 3),
+        died=more("died"),
+        lateness=_added(before.lateness, now.lateness),
+        handler_time=_added(before.handler_time, now.handler_time),
+    )
+
+
+def _added(before: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
+    added = {upper: count - before.get(upper, 0) for upper, count in now.items()}
+    return {upper: count for upper, count in added.items() if count > 0}

@@ -1,0 +1,47 @@
+"""What was counted of a queue, minute by minute, as it is kept in Redis.
+
+A sample is a text of six parts between semicolons, the parts' own words between blanks: when it was counted, and since
+when the queue was paused; the sizes of the structures; their lowest scores; the counters, in the order of
+`QueueStats.COUNTERS`, behind which new ones may come; the buckets of lateness and handler times, as in ``l3:12 t5:1``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from delayq.model.placement import STATES
+from delayq.model.queue_stats import Counts, QueueStats
+
+MINUTE_MS, TEN_MS = 60_000, 600_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+
+_KINDS = {"l": "late", "t": "took"}
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The counts of a queue in one of the last minutes.
+
+    Attributes:
+        at: the beginning of the minute, or of the ten minutes, that it is the first sample of.
+        stats: what was counted then, at `stats.at`.
+    """
+
+    at: dt.datetime
+    stats: QueueStats
+
+
+def parse(text: str) -> Counts | None:
+    """Read a sample; None for a text that is none of ours."""
+    try:
+        now, paused, sizes, heads, counters, times = text.split(";")[:6]
+        counts = dict(zip(STATES, map(int, sizes.split(" ")), strict=True))
+        lowest = {state: float(score) for state, score in zip(STATES, heads.split(" "), strict=True) if score}
+        values = dict(zip(QueueStats.COUNTERS, map(int, counters.split(" ")), strict=False))
+        for word in times.split():
+            bucket, _, count = word.partition(":")
+            values[f"{_KINDS[bucket[0]]}:{int(bucket[1:])}"] = int(count)
+        return Counts(int(now), int(paused) if paused else None, counts, lowest, values)
+    except (ValueError, KeyError):
+        return None

@@ -1,0 +1,173 @@
+"""Seconds, timedeltas and datetimes on the public face; whole milliseconds inside."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import time
+from decimal import Decimal, Overflow
+from typing import TypeAlias
+
+from delayq.errors import InvalidTime
+
+Seconds: TypeAlias = float | dt.timedelta
+"""A length of time: a number of seconds, or a timedelta."""
+
+MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of the year 9999, the last that a datetime can hold
+MAX_LEASE_MS = 86_400_000  # a day: a longer lease would leave a crash unnoticed for longer
+
+
+def milliseconds(seconds: Seconds, what: str = "delay") -> int:
+    """Return `seconds` (0 or more) as whole milliseconds, rounded up: a delay is never cut short.
+
+    Raises:
+        InvalidTime: negative, NaN, not a number, or past the year 9999.
+    """
+    if type(seconds) is int and 0 <= seconds <= _PLAIN_SECONDS:  # most delays are so simple
+        return seconds * 1000
+    value = seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidTime(f"{what} {seconds!r} is not a time: give seconds as a number, or a timedelta")
+    if not value >= 0:
+        raise InvalidTime(f"{what} {seconds!r} is not 0 or more seconds")
+    if value * 1000 > MAX_TIME_MS:
+        raise InvalidTime(f"{what} {seconds!r} leads past the year 9999")
+    # A float such as 0.07 is 70.00000000000001 ms: a nanosecond, or the last digit of a float, is no part of one.
+    ms = value * 1000
+    return round(ms) if abs(ms - round(ms)) <= max(1e-6, math.ulp(ms)) else math.ceil(ms)
+
+
+def delay_ms(delay: Seconds, what: str = "delay") -> int:
+    """Return a delay from now as milliseconds; raises InvalidTime as `milliseconds` does."""
+    ms = milliseconds(delay, what)
+    if ms > _PLAIN_SECONDS * 1000 and ms + time.time() * 1000 > MAX_TIME_MS:
+        raise InvalidTime(f"{what} {delay!r} leads past the year 9999")
+    return ms
+
+
+def lease_ms(lease: Seconds, what: str = "lease") -> int:
+    """Return the length of a lease, 1 ms to a day, as milliseconds.
+
+    Raises:
+        InvalidTime: outside that range.
+    """
+    ms = milliseconds(lease, what)
+    if not 1 <= ms <= MAX_LEASE_MS:
+        raise InvalidTime(f"{what} {lease!r} is not between 0.001 and {MAX_LEASE_MS // 1000} seconds")
+    return ms
+
+
+def timestamp_ms(at: dt.datetime, what: str = "at") -> int:
+    """Return an aware datetime as milliseconds since 1970, rounded up; a time in the past is due at once.
+
+    Raises:
+        InvalidTime: not a datetime, naive, or before 1970.
+    """
+    if not isinstance(at, dt.datetime):
+        raise InvalidTime(f"{what}={at!r} is not a datetime")
+    if at.utcoffset() is None:
+        raise InvalidTime(f"{what}={at.isoformat()} is naive: add a time zone, as in at.replace(tzinfo=timezone.utc)")
+    ms = -((_EPOCH - at) // _MILLISECOND)
+    if not 0 <= ms <= MAX_TIME_MS:
+        raise InvalidTime(f"{what}={at.isoformat()} is not between 1970 and the year 9999")
+    return ms
+
+
+def from_ms(ms: float) -> dt.datetime:
+    """Return milliseconds since 1970 as an aware datetime, in UTC; what is outside of the calendar, as its end."""
+    if 0 <= ms < _EXACT_MS:
+        return dt.datetime.fromtimestamp(int(ms) / 1000, dt.UTC)
+    return _EPOCH + dt.timedelta(milliseconds=math.floor(min(max(ms, 0), MAX_TIME_MS)))
+
+
+def show_duration(seconds: float) -> str:
+    """Return a length of time in its two longest units: ``1h 30m``, ``9.8s``, ``120ms``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 60:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    left = round(seconds)
+    parts: list[str] = []
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or parts:
+            parts.append(f"{count}{unit}")
+    return " ".join(part for part in parts[:2] if not part.startswith("0"))
+
+
+def show_moment(moment: dt.datetime, now: dt.datetime | None = None) -> str:
+    """Return a moment in local time and, where `now` is given, how far it is from then."""
+    try:
+        shown = moment.astimezone().isoformat(sep=" ", timespec="milliseconds")
+    except OverflowError:  # the last hours of the year 9999, in a zone east of UTC
+        shown = moment.isoformat(sep=" ", timespec="milliseconds")
+    if now is None:
+        return shown
+    away = (moment - now).total_seconds()
+    return f"{shown} ({f'in {show_duration(away)}' if away > 0 else f'{show_duration(abs(away))} ago'})"
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_PLAIN_SECONDS = 10**9  # surely before the year 9999, also from now
+_EXACT_MS = 2**32 * 1000  # until 2106, a float of seconds is exact to less than half a microsecond
+_MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+"""Milliseconds, longest first."""
+
+
+_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
+
+
+_DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in UNITS), re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds that ``500ms``, ``10s``, ``1h30m``, ``2d`` or ``1.5`` (seconds) stand for.
+
+    Units are w, d, h, m, s and ms, each at most once, longest first.
+
+    Raises:
+        InvalidTime: anything else, or past the year 9999.
+    """
+    written = text.strip()
+    match = _DURATION.fullmatch(written)
+    try:
+        if _NUMBER.fullmatch(written):
+            ms = Decimal(written) * 1000
+        elif written and match:
+            ms = sum((Decimal(count) * UNITS[unit] for unit, count in match.groupdict().items() if count), Decimal())
+        else:
+            raise InvalidTime(f"{text!r} is not a length of time, 0 or more: write it as in 500ms, 10s, 1h30m or 2d")
+    except Overflow:  # a million digits
+        ms = Decimal("Infinity")
+    if ms > MAX_TIME_MS:
+        raise InvalidTime(f"{text!r} leads past the year 9999")
+    return float(ms / 1000)
+
+
+def parse_moment(text: str) -> dt.datetime:
+    """Return the moment that an ISO 8601 date and time with a zone stands for.
+
+    Raises:
+        InvalidTime: not in that form, or without a zone.
+    """
+    try:
+        moment = dt.datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise InvalidTime(f"{text!r} is not a date and time: write it as in 2026-12-24T18:00+01:00") from error
+    if moment.utcoffset() is None:
+        raise InvalidTime(f"{text!r} names no time zone: add an offset, as in 2026-12-24T18:00+01:00, or Z for UTC")
+    return moment
+
+
+def parse_age(text: str) -> float | dt.datetime:
+    """Return the seconds, or the moment, that a text stands for; raises InvalidTime for others."""
+    for parse in (parse_duration, parse_moment):
+        try:
+            return parse(text)
+        except InvalidTime:
+            continue
+    raise InvalidTime(f"{text!r} is neither a length of time, as in 1h30m, nor a moment, as in 2026-12-24T18:00+01:00")

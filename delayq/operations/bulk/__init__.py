@@ -1,0 +1,1 @@
+"""Actions on many messages at once: select, search, requeue, delete."""

@@ -1,0 +1,126 @@
+"""Causes: of what the dead letters died, grouped."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
+from delayq.model.outcome import cause
+from delayq.model.text import decode_text, encode_id
+from delayq.model.units import from_ms
+from delayq.model.validation import check_limit
+from delayq.operations.bulk.selection import Choice
+from delayq.operations.bulk.sweep import count
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, execute, gather, unwrap
+from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+
+MAX_KIND = 200  # characters
+
+_NUMBER = re.compile(r"\d+")
+_Died: TypeAlias = tuple[str, float, str | None, str | None]  # id, time of death (ms), reason, last error
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters that died of the same.
+
+    Attributes:
+        reason: why they died, or None.
+        error: the first line of their last errors, at most 200 characters, each number as ``#``; None where none is.
+        count: how many.
+        first_at, last_at: when the first and the last of them died.
+        example: the id of the last one.
+    """
+
+    reason: str | None
+    error: str | None
+    count: int
+    first_at: dt.datetime
+    last_at: dt.datetime
+    example: str
+
+    @property
+    def text(self) -> str:
+        """Both in one text."""
+        return cause(self.reason, self.error)
+
+
+class Causes(msgspec.Struct, frozen=True, kw_only=True):
+    """Of what the dead letters died.
+
+    Attributes:
+        total: how many dead letters there are.
+        looked_at: how many of them were looked at, those that died last.
+        causes: the most frequent first.
+    """
+
+    total: int
+    looked_at: int
+    causes: list[Cause]
+
+
+def causes(context: QueueContext, most: int) -> Operation[Causes]:
+    """Group up to `most` dead letters, those that died last."""
+    check_limit(most, "most")
+    total = yield from count(context, ["dead"])
+    shards = yield from context.opened()
+    share = -(-most // len(shards))
+    found = yield from gather(*(_died(scripts, share) for scripts in shards))
+    latest = sorted((died for each in found for died in unwrap(each)), key=lambda died: -died[1])[:most]
+    groups: dict[tuple[str | None, str | None], list[_Died]] = {}
+    for died in latest:
+        groups.setdefault((died[2], kind_of(died[3])), []).append(died)
+    return Causes(total=total, looked_at=len(latest), causes=list(_counted(groups)))
+
+
+def kind_of(error: str | None) -> str | None:
+    """Return the first line of an error without what differs from one message to the next: each number is a ``#``."""
+    if not error:
+        return None
+    line = error.partition("\n")[0]
+    return _NUMBER.sub("#", line)[:MAX_KIND]
+
+
+def like(reason: str | None, kind: str | None) -> Choice:
+    """Return what chooses the messages of a cause."""
+    if kind is None:
+        return Choice(reason=reason, bare=True)
+    # A number is matched whole or not at all: else many a # in a row would be tried in as many ways as it has digits.
+    pattern = r"(?:\d++|#)".join(map(re.escape, kind.split("#")))
+    end = "" if len(kind) >= MAX_KIND else r"(?:\n|\Z)"
+    return Choice(reason=reason, error=re.compile(rf"\A{pattern}{end}"))
+
+
+def _counted(groups: dict[tuple[str | None, str | None], list[_Died]]) -> Iterator[Cause]:
+    for (reason, kind), members in sorted(groups.items(), key=lambda item: -len(item[1])):
+        yield Cause(
+            reason=reason,
+            error=kind,
+            count=len(members),
+            first_at=from_ms(members[-1][1]),
+            last_at=from_ms(members[0][1]),
+            example=members[0][0],
+        )
+
+
+def _died(scripts: QueueCommands, most: int) -> Operation[list[_Died]]:
+    """Return the last dead letters of a shard."""
+    keys = scripts.keys
+    found: dict[str, _Died] = {}
+    for behind in range(0, most, MAX_IDS):
+        size = min(MAX_IDS, most - behind)
+        rows = yield from execute(scripts.ranked_page("dead", size, -behind - size))
+        if not rows:
+            break
+        words = [encode_id(message_id) for message_id, _ in rows]
+        fields: list[Any] = [Command(key, ("HMGET", key, *words), list) for key in (keys.reasons, keys.errors)]
+        reasons, errors = map(unwrap, (yield fields))
+        for (message_id, score), reason, error in zip(rows, reasons, errors, strict=True):
+            # Once, though others come and go.
+            found[message_id] = message_id, float(score), decode_text(reason), decode_text(error)
+    return list(found.values())

@@ -1,0 +1,63 @@
+"""Editing: a dead letter goes back with what it should have held."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+
+from delayq.errors import InvalidInput, UnreadableEnvelope
+from delayq.model.envelope import RAW, Headers, encode_envelope, parse
+from delayq.model.units import Seconds, from_ms
+from delayq.model.validation import check_id
+from delayq.operations.encode import due_word
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation, execute
+
+
+def edit(
+    context: QueueContext,
+    message_id: str,
+    payload: Any = msgspec.UNSET,
+    headers: Headers | None = None,
+    delay: Seconds = 0,
+    died_at: dt.datetime | None = None,
+) -> Operation[bool]:
+    """Bring a dead letter back with another payload (UNSET for its own), or other headers (None for its own).
+
+    Args:
+        died_at: of the dead letter that the caller has looked at; None for that which is there now.
+
+    Returns:
+        False when it is not dead (any more), or has died anew: nothing was changed.
+
+    Raises:
+        InvalidInput: neither is given, or an argument is out of range; or the payload is gone, and no other was given.
+    """
+    check_id(message_id)
+    if payload is msgspec.UNSET and headers is None:
+        raise InvalidInput("edit needs payload= or headers=: requeue brings a dead letter back as it is")
+    due, settings = due_word(delay, None), context.settings
+    kept = payload is msgspec.UNSET
+    envelope = encode_envelope(b"" if kept else payload, settings.max_retries, None, headers, settings.max_payload)
+    yield from context.opened()
+    scripts = context.shard(message_id)
+    found = yield from execute(scripts.get(message_id))
+    died_ms = found.scores.get("dead")
+    if died_ms is None or (died_at is not None and died_at != from_ms(died_ms)):
+        return False
+    try:
+        _, old = parse(found.stored or b"")
+    except UnreadableEnvelope as error:
+        if kept:
+            raise InvalidInput(f"the payload of message {message_id!r} is gone or unreadable: give payload=") from error
+    else:
+        if kept:
+            payload = old.body if old.kind == RAW else msgspec.Raw(old.body)
+        headers = old.headers if headers is None else headers
+        most = max(settings.max_payload, len(old.body))
+        envelope = encode_envelope(
+            payload, old.max_retries, old.expires_ms, headers, most if kept else settings.max_payload
+        )
+    return (yield from execute(scripts.edit(message_id, f"{died_ms:.17g}", due, envelope)))

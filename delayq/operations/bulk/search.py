@@ -1,0 +1,129 @@
+"""Searching: look through a state for what is meant, a step at a time, from where an earlier search has stopped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from delayq.errors import InvalidInput
+from delayq.model.placement import State, check_state
+from delayq.operations.bulk import selection
+from delayq.operations.bulk.selection import Choice
+from delayq.operations.doctor import scan
+from delayq.operations.paging import cursor, rank_of, read_cursor
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.walk import BEGINNING, Place, Row, Walk, place
+from delayq.protocol.operation import Operation, execute
+from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
+
+STEP_BYTES = 1024 * 1024  # of envelopes that a step reads: to open them takes some milliseconds
+
+
+class Search:
+    """A search, a step at a time: whoever runs it decides how long, and may go on in another one behind `cursor`.
+
+        while not search.done:
+            rows = queue.execute(search.step)
+
+    What comes and goes while it looks may be missed; what is there all the while is looked at once.
+
+    Args:
+        after: `cursor` of an earlier search; None for the beginning.
+        up_to: of each shard, the last place to look at; None for the end.
+
+    Attributes:
+        done: whether there is nothing left to look at.
+        looked_at: how many messages this search has looked at.
+        cursor: behind what it has looked at last; None at the beginning.
+        shard: the number of the shard that the next step looks at.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        choice: Choice,
+        after: str | None = None,
+        up_to: Sequence[Place] | None = None,
+    ) -> None:
+        check_state(state)
+        self._state: State = state
+        self._choice = choice
+        self._up_to = up_to
+        self.shard, self._behind = (0, BEGINNING) if after is None else _read(after)
+        self._walk: Walk | None = None
+        self._rows: list[Row] = []  # that are still to be looked at
+        self._sizes: dict[str, int] = {}
+        self._span: tuple[float, float] | None = None  # of the times of death that are meant
+        self.cursor = after
+        self.looked_at = 0
+        self.done = False
+
+    def step(self, context: QueueContext) -> Operation[list[Row]]:
+        """Look at a page or less, and return the rows of what is meant: ids and scores, lowest score first."""
+        shards = yield from context.opened()
+        if self.shard >= len(shards):
+            self.done = True
+            return []
+        scripts = shards[self.shard]
+        if not self._rows:
+            yield from self._read_on(scripts)
+        rows, sized = self._next()
+        meant = set((yield from selection.meant(scripts, self._choice, [row[0] for row in rows], sized)))
+        self.looked_at += len(rows)
+        if rows:
+            self.cursor = f"{self.shard} {cursor(place(rows[-1]))}"
+        if not self._rows and (self._walk is None or self._walk.ended):
+            self.shard, self._behind, self._walk = self.shard + 1, BEGINNING, None
+            self.cursor = f"{self.shard} {cursor(BEGINNING)}"
+            self.done = self.shard >= len(shards)
+        after, up_to = yield from self._died(scripts)
+        return [row for row in rows if row[0] in meant and after < float(row[1]) <= up_to]
+
+    def removed(self, count: int) -> None:
+        """Tell that so many of the rows that were returned have been taken away."""
+        if self._walk is not None:
+            self._walk.removed(count)
+
+    def _died(self, scripts: QueueCommands) -> Operation[tuple[float, float]]:
+        """Return after which time of death and up to which they are meant, ms; any where there is none."""
+        choice = self._choice
+        if self._span is None:
+            self._span = -math.inf, math.inf
+            if self._state == "dead" and (choice.older_than is not None or choice.newer_than is not None):
+                after, up_to = choice.bounds((yield from execute(scripts.stats())).now_ms)
+                self._span = -math.inf if after is None else after, up_to
+        return self._span
+
+    def _read_on(self, scripts: QueueCommands) -> Operation[None]:
+        if self._walk is None:
+            rank = 0
+            if self._behind != BEGINNING:
+                rank = yield from rank_of(scripts, self._state, self._behind)
+            self._walk = Walk(scripts, self._state, MAX_MOVED - 1, max(0, rank - 1), self._behind)
+        rows = yield from self._walk.page()
+        self._rows = [row for row in rows if self._up_to is None or place(row) <= self._up_to[self.shard]]
+        if len(self._rows) < len(rows):
+            self._walk.ended = True
+        if self._choice.is_of_envelopes:
+            self._sizes = yield from scan.sizes(scripts, [row[0] for row in self._rows])
+
+    def _next(self) -> tuple[list[Row], dict[str, int] | None]:
+        """Take the next rows, with the sizes of their envelopes where these are to be read."""
+        if not self._choice.is_of_envelopes:
+            rows, self._rows = self._rows, []
+            return rows, None
+        count = size = 0
+        for message_id, _ in self._rows:
+            size += self._sizes[message_id]
+            if count and size > STEP_BYTES:
+                break
+            count += 1
+        rows, self._rows = self._rows[:count], self._rows[count:]
+        return rows, {message_id: self._sizes[message_id] for message_id, _ in rows}
+
+
+def _read(after: str) -> tuple[int, Place]:
+    number, _, rest = after.partition(" ")
+    if not number.isdecimal():
+        raise InvalidInput(f"{after!r} is not where a search has stopped: give its `cursor` as it is")
+    return int(number), read_cursor(rest)

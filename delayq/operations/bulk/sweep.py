@@ -1,0 +1,95 @@
+"""Sweeping: do the same with all messages of a state that are meant, a step at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from delayq.model.placement import State, check_state
+from delayq.operations.bulk.actions import Act
+from delayq.operations.bulk.search import Search
+from delayq.operations.bulk.selection import Choice
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.walk import BEGINNING, place
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, unwrap
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a sweep has come, or what became of it.
+
+    Attributes:
+        total: how many messages the state held at the start.
+        looked_at: how many were held against the choice.
+        matched: how many of these are meant.
+        outcomes: what became of them, as the act tells it: a word to a number; empty in a dry run.
+    """
+
+    total: int = 0
+    looked_at: int = 0
+    matched: int = 0
+    outcomes: dict[str, int] = {}
+
+
+class Sweep:
+    """A sweep, a step at a time, so that whoever runs it can tell how far it is, and stop.
+
+        while not sweep.done:
+            told = queue.execute(sweep.step)
+
+    Nothing of it is kept anywhere: what it has not reached when it stops is as before. What comes behind all that was
+    there at the start is not touched.
+
+    Args:
+        act: what to do; None for a dry run, which counts those that are meant.
+        due_ms: where the act is to give them this due time: those that have it already are left out.
+
+    Attributes:
+        done: whether there is nothing left to do.
+        told: how far it is.
+    """
+
+    def __init__(self, state: State, choice: Choice, act: Act | None, due_ms: int | None = None) -> None:
+        check_state(state)
+        self._state: State = state
+        self._choice = choice
+        self._act = act
+        self._due_ms = due_ms
+        self._search: Search | None = None
+        self.told = Swept()
+        self.done = False
+
+    def step(self, context: QueueContext) -> Operation[Swept]:
+        """Go a step further, over a page or less, and return how far it is."""
+        if self._search is None:
+            self._search = yield from self._begun(context)
+        shards, shard = context.shards, self._search.shard
+        rows = yield from self._search.step(context)
+        ids = [message_id for message_id, score in rows if self._due_ms is None or float(score) != self._due_ms]
+        outcomes = Counter(self.told.outcomes)
+        if self._act is not None and ids:
+            outcomes.update((yield from self._act(shards[shard], ids)))
+        self.told = msgspec.structs.replace(
+            self.told,
+            looked_at=self._search.looked_at,
+            matched=self.told.matched + len(ids),
+            outcomes=dict(outcomes),
+        )
+        self.done = self._search.done
+        return self.told
+
+    def _begun(self, context: QueueContext) -> Operation[Search]:
+        shards = yield from context.opened()
+        lasts = yield [scripts.last(self._state) for scripts in shards]
+        up_to = [place(rows[0]) if rows else BEGINNING for rows in map(unwrap, lasts)]
+        self.told = Swept(total=(yield from count(context, [self._state])))
+        return Search(self._state, self._choice, up_to=up_to)
+
+
+def count(context: QueueContext, states: Sequence[State]) -> Operation[int]:
+    """Return how many messages these states hold."""
+    shards = yield from context.opened()
+    keys = [scripts.keys.state(state) for scripts in shards for state in states]
+    return sum(map(unwrap, (yield [Command(key, ("ZCARD", key), int) for key in keys])))

@@ -1,0 +1,55 @@
+"""Limiting: storing and reading the configuration that a queue has, whoever serves it."""
+
+from __future__ import annotations
+
+from delayq.errors import DelayqError
+from delayq.model.configuration import Changes, Configuration, check_shards
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation, execute, unwrap
+
+
+def configure(context: QueueContext, changes: Changes) -> Operation[None]:
+    """Set or remove limits and the ledger, a shard in one step; raises InvalidInput for limits of a queue with shards.
+
+    What this client was made with comes first: stored by its next claim, it would undo the change.
+    """
+    shards = yield from context.opened(create=True)
+    wanted = context.undeclared | changes
+    check_shards(len(shards), wanted, f"queue {context.name}")
+    for result in (yield [scripts.configure(wanted) for scripts in shards]):
+        unwrap(result)
+    _settle(context)
+
+
+def declare(context: QueueContext) -> Operation[None]:
+    """Store the configuration that this client was made with, once: what an operator changes later is not undone.
+
+    A shard that refuses does not keep the others from being served: it is asked again the next time.
+    """
+    if not context.undeclared:
+        return
+    shards = yield from context.opened(create=True)
+    check_shards(len(shards), context.undeclared, f"queue {context.name}")
+    missing = [scripts for scripts in shards if scripts.keys.meta not in context.declared]
+    results = yield [scripts.configure(context.undeclared) for scripts in missing]
+    errors = [each for each in results if isinstance(each, DelayqError)]
+    if len(errors) == len(shards):
+        raise errors[0]
+    for scripts, result in zip(missing, results, strict=True):
+        if isinstance(result, DelayqError):
+            context.outages.met(scripts.keys.meta, result)
+        else:
+            context.declared.add(scripts.keys.meta)
+    if not errors:
+        _settle(context)
+
+
+def _settle(context: QueueContext) -> None:
+    context.undeclared, context.unlimited_until = {}, 0.0
+    context.declared.clear()
+
+
+def configuration(context: QueueContext) -> Operation[Configuration]:
+    """Read the configuration."""
+    shards = yield from context.opened()
+    return (yield from execute(shards[0].configuration()))

@@ -1,0 +1,96 @@
+"""Examining: whether a queue, live, keeps its promises; and repairing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from delayq.errors import QueueMismatch, ServerError
+from delayq.model.envelope import FORMAT
+from delayq.operations.doctor.finding import Finding, Step
+from delayq.operations.doctor.report import Report
+from delayq.operations.doctor.server import ask, dangers
+from delayq.operations.doctor.shard import ShardExamination
+from delayq.operations.queue_context import MAX_SHARDS, QueueContext
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import QueueCommands
+
+
+def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]) -> Operation[Report]:
+    """Look at everything that a queue holds, and at its servers; repair what can be, when asked to."""
+    report = Report(context.name, on_step)
+    (meta,) = yield [_meta(context)]
+    trouble = _meta_trouble(meta)
+    if trouble is None:
+        try:
+            shards = yield from context.opened()
+        except QueueMismatch as error:
+            trouble = Finding("meta", None, str(error), "open it as it was made")
+    if trouble is not None:
+        report.tell(trouble)
+        return report
+    yield from _look_at_servers(shards, report)
+    report.total = yield from _count(shards)
+    if report.total and "shards" not in (
+        yield from execute(_meta(context))
+    ):  # once more: it is recorded before a first send
+        yield from _look_at_missing_record(shards, report, repair)
+    for number, scripts in enumerate(shards):
+        where = f"shard {number}: " if len(shards) > 1 else ""
+        yield from ShardExamination(context, scripts, report, repair, where).run()
+        report.shards += 1
+    return report
+
+
+def _look_at_servers(shards: list[QueueCommands], report: Report) -> Operation[None]:
+    report.say("looking at the server")
+    run_ids = set()
+    for scripts in shards:
+        server = yield from ask(scripts)
+        if server.run_id is None or server.run_id not in run_ids:
+            run_ids.add(server.run_id)
+            report.servers.append(server)
+            for danger in dangers(server):
+                report.tell(danger)
+
+
+def _count(shards: list[QueueCommands]) -> Operation[int]:
+    results = yield [scripts.stats() for scripts in shards]
+    return sum(sum(result.counts.values()) for result in results if not isinstance(result, ServerError))
+
+
+def _look_at_missing_record(shards: list[QueueCommands], report: Report, repair: bool) -> Operation[None]:
+    text = (
+        "the queue holds messages, but its number of shards is not recorded: a client with another one is not refused"
+    )
+    remedy = f"repair records {len(shards)}"
+    if repair:
+        unwrap((yield from execute(shards[0].open_queue(len(shards), create=True))))
+        remedy = f"{len(shards)} recorded"
+    report.tell(Finding("meta", None, text, remedy, repaired=repair))
+
+
+def _meta(context: QueueContext) -> Command[dict[str, str]]:
+    key = context.shards[0].keys.meta
+    return Command(key, ("HGETALL", key), _read_meta)
+
+
+def _read_meta(reply: Any) -> dict[str, str]:
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in reply.items()}
+
+
+def _meta_trouble(meta: dict[str, str] | ServerError) -> Finding | None:
+    """What in the queue's record keeps it from being opened."""
+    if isinstance(meta, ServerError):
+        return Finding("meta", None, f"the queue's record cannot be read: {meta}", "remove what stands in its place")
+    form, shards = meta.get("format", "1"), meta.get("shards", "1")
+    if not (form.isdecimal() and 1 <= int(form) <= FORMAT):
+        text = f"the queue's data has the format {form!r}, and this delayq reads 1 to {FORMAT}"
+        return Finding("meta", None, text, "use the delayq that wrote it")
+    if not (shards.isdecimal() and 1 <= int(shards) <= MAX_SHARDS):
+        text = f"the queue is recorded with {shards!r} shards, which is no number from 1 to {MAX_SHARDS}"
+        return Finding(
+            "meta", None, text, "set the field `shards` of its key `meta` to the number that it was made with"
+        )
+    return None

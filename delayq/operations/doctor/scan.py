@@ -1,0 +1,94 @@
+"""Scanning: structures and payload keys, page by page. What is there all the while is seen; it may be seen twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from delayq.model.placement import State
+from delayq.model.text import encode_id
+from delayq.protocol.command import Command, Raw
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+
+MAX_READ_BYTES = 4 * 1024 * 1024  # of envelopes in a trip: 500 of the largest would take half a gigabyte
+
+
+class ScanPage(NamedTuple):
+    """Members with their scores or values (None where they have none), and where the next page begins: 0 is the end."""
+
+    cursor: int
+    items: dict[bytes, Any]
+
+
+Look: TypeAlias = Callable[[dict[bytes, Any]], Operation[None]]
+
+
+def structure(command: str, key: str, look: Look) -> Operation[None]:
+    """Show each page of a structure to `look`; the command is ZSCAN, HSCAN or SSCAN."""
+    yield from _pages(key, lambda cursor: (command, key, cursor, "COUNT", MAX_IDS), look)
+
+
+def keys_of_ids(prefix: str, look: Look) -> Operation[None]:
+    """Show each page of the ids that have a key which begins with `prefix` to `look`."""
+    literal = "".join(f"\\{char}" if char in "\\*?[]" else char for char in prefix)
+    start = len(prefix.encode())
+
+    def look_at_ids(keys: dict[bytes, Any]) -> Operation[None]:
+        yield from look({key[start:]: None for key in keys})
+
+    yield from _pages(prefix, lambda cursor: ("SCAN", cursor, "MATCH", f"{literal}*", "COUNT", MAX_IDS), look_at_ids)
+
+
+def _pages(key: str, words: Callable[[int], tuple[Raw, ...]], look: Look) -> Operation[None]:
+    cursor = 0
+    while True:
+        page = yield from execute(Command(key, words(cursor), _read_page))
+        if page.items:
+            yield from look(page.items)
+        cursor = page.cursor
+        if not cursor:
+            return
+
+
+def _read_page(reply: Any) -> ScanPage:
+    cursor, items = reply
+    if isinstance(items, dict):
+        return ScanPage(int(cursor), items)
+    in_pairs = bool(items) and isinstance(items[0], tuple | list)
+    return ScanPage(int(cursor), dict(items) if in_pairs else dict.fromkeys(items))
+
+
+def in_any(scripts: QueueCommands, ids: Sequence[str], states: Iterable[State]) -> Operation[set[str]]:
+    """Return those of `ids` that are in one of the states at least."""
+    keys = [scripts.keys.state(state) for state in states] if ids else []
+    found: set[str] = set()
+    if not keys:
+        return found
+    words = list(map(encode_id, ids))
+    for reply in (yield [Command(key, ("ZMSCORE", key, *words), list) for key in keys]):
+        found.update(each for each, score in zip(ids, unwrap(reply), strict=True) if score is not None)
+    return found
+
+
+def sizes(scripts: QueueCommands, ids: Iterable[str]) -> Operation[dict[str, int]]:
+    """Return the sizes of the stored envelopes, in bytes; 0 where there is none."""
+    keys = {message_id: scripts.keys.message(message_id) for message_id in ids}
+    prefix = scripts.keys.message_prefix
+    results = (yield [Command(prefix, ("STRLEN", encode_id(key)), int) for key in keys.values()]) if keys else []
+    return {message_id: unwrap(size) for message_id, size in zip(keys, results, strict=True)}
+
+
+def envelopes(scripts: QueueCommands, sized: dict[str, int]) -> Operation[dict[str, bytes]]:
+    """Return the first of the stored envelopes, as many as may be read at once, and take them out of `sized`."""
+    ids: list[str] = []
+    size = 0
+    for message_id, length in sized.items():
+        if ids and size + length > MAX_READ_BYTES:
+            break
+        ids.append(message_id)
+        size += length
+    for message_id in ids:
+        del sized[message_id]
+    stored: list[bytes | None] = yield from execute(scripts.envelopes(ids))
+    return {message_id: envelope for message_id, envelope in zip(ids, stored, strict=True) if envelope is not None}

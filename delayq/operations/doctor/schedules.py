@@ -1,0 +1,59 @@
+"""The examination of a queue's schedules: will each of them go on?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from delayq.model.occurrence import plan_of
+from delayq.model.text import decode_id
+from delayq.operations import schedule_chain, schedules
+from delayq.operations.doctor.finding import Finding, Severity
+from delayq.operations.doctor.report import Report
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, unwrap
+
+Mend = Callable[[QueueContext, str], Operation[Any]]
+
+
+def look_at_schedules(context: QueueContext, report: Report, repair: bool) -> Operation[None]:
+    """Report what is wrong with schedules: what is so at two instants."""
+    report.say("looking at schedules")
+    first = yield from _wrong(context)
+    second = (yield from _wrong(context)) if first else {}
+    for name, (text, remedy, mend) in second.items():
+        if first.get(name, ("",))[0] != text:
+            continue
+        repaired = repair and mend is not None
+        if repaired and mend is not None:
+            yield from mend(context, name)
+        severity: Severity = "error" if mend is not _revive else "warning"
+        about = f"schedule {name!r} {text}"
+        report.tell(Finding("schedule", None, about, "mended" if repaired else remedy, severity, repaired))
+
+
+def _wrong(context: QueueContext) -> Operation[dict[str, tuple[str, str, Mend | None]]]:
+    scripts, key = schedule_chain.home(context), schedule_chain.home(context).keys.schedules
+    counts, records, slots = yield [scripts.stats(), Command(key, ("HGETALL", key), dict), scripts.armed(10**9, 0)]
+    armed, now = dict(unwrap(slots)), unwrap(counts).now_ms
+    found: dict[str, tuple[str, str, Mend | None]] = {}
+    for name in sorted(armed.keys() - {decode_id(raw) for raw in unwrap(records)}):
+        found[name] = ("is armed, but nothing is known of it", "repair forgets it", schedules.remove)
+    for raw, record in unwrap(records).items():
+        name = decode_id(raw)
+        envelope = schedule_chain.opened(record)
+        if envelope is None or plan_of(envelope.headers or {}) is None:
+            text = "cannot be read: another program has written it, or a newer delayq"
+            found[name] = (text, "add it again, or remove it", None)
+        elif name not in armed:
+            found[name] = ("is not armed: it would never fire", "repair arms its next slot", schedules.resume)
+    overdue = {name: slot for name, slot in armed.items() if 0 < slot <= now and name not in found}
+    for name in (yield from schedule_chain.gone(context, overdue)):
+        text = "has lost its occurrence: it was cancelled, purged, or deleted by another program"
+        found[name] = (text, "a consumer arms the next slot within a minute", _revive)
+    return found
+
+
+def _revive(context: QueueContext, _: str) -> Operation[int]:
+    return (yield from schedule_chain.revive(context))

@@ -1,0 +1,123 @@
+"""Servers: what one tells of itself, and what of it endangers a queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from delayq.operations.doctor.finding import Finding
+from delayq.protocol.command import Command, identity
+from delayq.protocol.operation import Operation
+from delayq.protocol.queue_commands import QueueCommands
+
+OLDEST = (6, 2)
+MAX_CLOCK_OFFSET = 1.0  # seconds: what people see of due times, and `at=`, goes by this machine's clock
+NEARLY_FULL = 0.9
+LEAST_SCRIPT_LIMIT_MS = 100  # a script takes a few; on a machine that pauses, it must not make the server answer BUSY
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHealth:
+    """A server as it tells of itself; None where it does not.
+
+    Attributes:
+        clock_offset: seconds by which its clock is ahead of this machine's, at the least; behind, when negative. 0 when
+            it told a time between the question and the answer, however long that took.
+        save_points: when snapshots are taken; empty for never.
+        disk_ok: whether its last attempts to write to its disk succeeded.
+        used_memory, maxmemory: bytes; a maxmemory of 0 is none.
+        script_limit_ms: after which a script makes it answer BUSY; 0 for never.
+    """
+
+    run_id: str | None = None
+    version: str | None = None
+    clock_offset: float | None = None
+    maxmemory_policy: str | None = None
+    append_only: bool | None = None
+    save_points: str | None = None
+    disk_ok: bool | None = None
+    used_memory: int | None = None
+    maxmemory: int | None = None
+    script_limit_ms: int | None = None
+
+
+def ask(scripts: QueueCommands) -> Operation[ServerHealth]:
+    """Ask the server that holds a shard; what it refuses to tell stays None."""
+    key = scripts.keys.meta
+    words = (("INFO",), ("TIME",), ("CONFIG", "GET", "save"), ("CONFIG", "GET", "lua-time-limit"))
+    started = time.time()
+    replies = yield [Command(key, each, identity) for each in words]
+    ended = time.time()
+    info, (save, limit) = _words(replies[0]), map(_words, replies[2:])
+    there = None if isinstance(replies[1], Exception) else replies[1]
+    outcomes = [info[name] for name in ("aof_last_write_status", "rdb_last_bgsave_status") if name in info]
+    return ServerHealth(
+        run_id=info.get("run_id"),
+        version=info.get("redis_version"),
+        clock_offset=None if there is None else _offset(int(there[0]) + int(there[1]) / 1_000_000, started, ended),
+        maxmemory_policy=info.get("maxmemory_policy"),
+        append_only=_is_one(info.get("aof_enabled")),
+        save_points=save.get("save"),
+        disk_ok=all(outcome == "ok" for outcome in outcomes) if outcomes else None,
+        used_memory=_number(info.get("used_memory")),
+        maxmemory=_number(info.get("maxmemory")),
+        script_limit_ms=_number(limit.get("lua-time-limit")),
+    )
+
+
+def _offset(there: float, started: float, ended: float) -> float:
+    """Return by how much a clock is ahead that showed `there` at an unknown moment between two times."""
+    return there - min(max(there, started), ended)
+
+
+def dangers(server: ServerHealth) -> Iterator[Finding]:
+    """What about a server endangers the queue."""
+    numbers = (server.version or "").split(".")
+    if numbers[0].isdecimal() and tuple(int(each) for each in numbers[:2] if each.isdecimal()) < OLDEST:
+        yield Finding("version", None, f"the server is Redis {server.version}", "upgrade it to 6.2 or newer")
+    if server.clock_offset is not None and abs(server.clock_offset) > MAX_CLOCK_OFFSET:
+        which = "ahead of" if server.clock_offset > 0 else "behind"
+        text = f"the server's clock is {abs(server.clock_offset):.1f} s {which} this machine's"
+        yield _warning("clock", text, "set both by NTP: messages go by the server's, `at=` goes by this machine's")
+    if server.maxmemory_policy not in (None, "noeviction"):
+        text = f"the server's maxmemory-policy is {server.maxmemory_policy}: it may evict messages"
+        yield _warning("policy", text, "set maxmemory-policy to noeviction")
+    if server.append_only is False and server.save_points == "":
+        text = "the server keeps nothing on disk: a restart loses every message"
+        yield _warning("persistence", text, "set appendonly to yes")
+    if server.disk_ok is False:
+        yield _warning(
+            "disk", "the server's last write to its disk failed", "look into its log, and at the disk's space"
+        )
+    if server.used_memory and server.maxmemory and server.used_memory > NEARLY_FULL * server.maxmemory:
+        text = f"the server uses {server.used_memory:,} of {server.maxmemory:,} bytes: soon it will refuse messages"
+        yield _warning("memory", text, "raise maxmemory, or let consumers drain the queues")
+    if server.script_limit_ms is not None and 0 < server.script_limit_ms < LEAST_SCRIPT_LIMIT_MS:
+        text = f"the server answers BUSY to others after {server.script_limit_ms} ms of a script"
+        yield _warning("script-limit", text, "set lua-time-limit (busy-reply-threshold) to 5000, the default")
+
+
+def _warning(kind: str, text: str, remedy: str) -> Finding:
+    return Finding(kind, None, text, remedy, "warning")
+
+
+def _words(reply: Any) -> dict[str, str]:
+    """Read what may be a refusal, or pairs of bytes, strings or numbers: as a dict, or one behind the other."""
+    if isinstance(reply, list):
+        reply = dict(zip(reply[::2], reply[1::2], strict=False))
+    pairs = reply.items() if isinstance(reply, dict) else ()
+    return {_word(name): _word(value) for name, value in pairs}
+
+
+def _word(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _number(word: str | None) -> int | None:
+    return int(word) if word is not None and word.isdecimal() else None
+
+
+def _is_one(word: str | None) -> bool | None:
+    return None if word is None else word == "1"

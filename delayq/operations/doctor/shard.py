@@ -1,0 +1,254 @@
+"""The examination of one shard.
+
+Messages move while it looks. So a page only tells which ones look odd; each of those is looked at again by `get`, at
+one instant, and twice, before it is called wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from delayq.errors import UnreadableEnvelope
+from delayq.model.envelope import parse
+from delayq.model.placement import STATES, State
+from delayq.model.queue_stats import Counts, QueueStats
+from delayq.model.text import decode_id, decode_text, encode_id, is_foreign_id, printable_id
+from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
+from delayq.operations.doctor import scan
+from delayq.operations.doctor.finding import ATTEMPTS, CLOCK_STEP_MS, WAITING, Finding, ailments, is_time
+from delayq.operations.doctor.report import Report
+from delayq.operations.doctor.schedules import look_at_schedules
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.schedule_chain import home
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
+
+OVERDUE_MS = 5000  # a consumer takes what is due within a second, even when its bell was lost
+FINDS = 50  # a trip: each may bring a payload of a mebibyte
+
+HOLDING: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
+# What is kept beside the structures, how it is read, and of messages of which states it may be.
+KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
+    ("attempts", "HSCAN", HOLDING),
+    ("errors", "HSCAN", HOLDING),
+    ("reasons", "HSCAN", ("dead",)),
+    ("cancelled", "SSCAN", ("unack",)),
+)
+TYPES: dict[str, str] = {
+    **dict.fromkeys(STATES, "zset"),
+    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "crew"), "hash"),
+    **dict.fromkeys(("armed", "rate", "slots", "waiting", "consumers"), "zset"),
+    "cancelled": "set",
+    "bell": "list",
+    "timer": "string",
+    **dict.fromkeys(("events", "samples_minute", "samples_ten"), "stream"),
+}
+
+
+class ShardExamination:
+    """Looks at one shard, and adds to the report.
+
+    Args:
+        where: what its steps begin with.
+    """
+
+    def __init__(self, context: QueueContext, scripts: QueueCommands, report: Report, repair: bool, where: str) -> None:
+        self.context = context
+        self.scripts = scripts
+        self.report = report
+        self.repair = repair
+        self.where = where
+        self.now_ms = 0
+        self.judged: set[object] = set()
+
+    def run(self) -> Operation[None]:
+        """Look at everything."""
+        if not (yield from self.types_fit()):
+            return
+        self.now_ms = (yield from execute(self.scripts.stats())).now_ms
+        for state in STATES:
+            self.report.say(f"{self.where}looking at {state}")
+            key = self.scripts.keys.state(state)
+            yield from scan.structure("ZSCAN", key, partial(self.look_at_messages, state))
+        for name, command, states in KNOWLEDGE:
+            self.report.say(f"{self.where}looking at {name}")
+            key = getattr(self.scripts.keys, name)
+            yield from scan.structure(command, key, partial(self.look_at_knowledge, name, states))
+        self.report.say(f"{self.where}looking for payloads of no message")
+        yield from scan.keys_of_ids(self.scripts.keys.message_prefix, self.look_at_payloads)
+        self.report.say(f"{self.where}looking at reserved ids")
+        yield from scan.keys_of_ids(self.scripts.keys.unique_prefix, self.look_at_reservations)
+        self.report.say(f"{self.where}looking at times and books")
+        yield from self.look_at_times()
+        yield from self.look_at_books()
+        if self.scripts is home(self.context):
+            yield from look_at_schedules(self.context, self.report, self.repair)
+
+    def types_fit(self) -> Operation[bool]:
+        """Return whether each key is what it should be: no script could run on it otherwise."""
+        keys = {name: str(getattr(self.scripts.keys, name)) for name in TYPES}
+        found = yield [Command(key, ("TYPE", key), decode_text) for key in keys.values()]
+        fit = True
+        for (name, key), kind in zip(keys.items(), found, strict=True):
+            if kind not in (TYPES[name], "none"):
+                fit = False
+                what = f"{key} is a {kind}, not a {TYPES[name]}: no script can use it"
+                self.report.tell(Finding("type", None, what, "move it away: another program has put it there"))
+        return fit
+
+    def look_at_messages(self, state: State, items: dict[bytes, Any]) -> Operation[None]:
+        """Look at a page of a state: ids and scores."""
+        scores = {decode_id(raw): score for raw, score in items.items()}
+        self.report.messages += len(scores)
+        self.report.say(f"{self.where}looking at {state}")
+        odd = [message_id for message_id, score in scores.items() if not is_time(state, float(score), self.now_ms)]
+        odd += filter(is_foreign_id, scores)
+        if others := STATES[STATES.index(state) + 1 :]:
+            odd += yield from scan.in_any(self.scripts, list(scores), others)
+        if state != "garbage":
+            odd += yield from self.without_payload(state, scores)
+        self.look_at_shards(state, scores)
+        yield from self.judge(odd)
+
+    def without_payload(self, state: State, ids: Iterable[str]) -> Operation[list[str]]:
+        """Return the ids whose payload is gone, or cannot be read."""
+        sizes = yield from scan.sizes(self.scripts, ids)
+        odd = [message_id for message_id, size in sizes.items() if not size]
+        while state in WAITING and sizes:
+            stored = yield from scan.envelopes(self.scripts, sizes)
+            odd += [message_id for message_id, envelope in stored.items() if not _is_readable(envelope)]
+        return odd
+
+    def look_at_shards(self, state: State, ids: Iterable[str]) -> None:
+        for message_id in ids:
+            if is_foreign_id(message_id):  # a claim buries it where it is
+                continue
+            if self.context.shard(message_id) is not self.scripts and ("shard", message_id) not in self.judged:
+                self.judged.add(("shard", message_id))
+                what = f"is in {state} of a shard that is not its own: no client can settle it"
+                remedy = "send it anew, and remove it there; is the recorded number of shards the right one?"
+                self.report.tell(Finding("shard", message_id, what, remedy))
+
+    def look_at_knowledge(self, name: str, states: tuple[State, ...], items: dict[bytes, Any]) -> Operation[None]:
+        """Look at a page of attempts, errors, reasons or cancellations: is each of a message that may have it?"""
+        values = {decode_id(raw): value for raw, value in items.items()}
+        there = yield from scan.in_any(self.scripts, list(values), states)
+        odd = self.own(name, [message_id for message_id in values if message_id not in there])
+        if name == "attempts":
+            odd += [each for each, value in values.items() if not ATTEMPTS.fullmatch(value.decode(errors="replace"))]
+        yield from self.judge(odd)
+
+    def look_at_payloads(self, items: dict[bytes, Any]) -> Operation[None]:
+        """Look at a page of the ids that have a payload: is each in a structure?"""
+        ids = list(map(decode_id, items))
+        there = yield from scan.in_any(self.scripts, ids, STATES)
+        yield from self.judge(self.own("msg", [message_id for message_id in ids if message_id not in there]))
+
+    def look_at_reservations(self, items: dict[bytes, Any]) -> Operation[None]:
+        """Look at a page of the ids that are reserved: can each be? Their messages may be long gone."""
+        keys = [self.scripts.keys.unique(decode_id(raw)) for raw in items]
+        for key, kind in zip(
+            keys, (yield [Command(key, ("TYPE", encode_id(key)), decode_text) for key in keys]), strict=True
+        ):
+            if unwrap(kind) not in ("string", "none") and ("unique", key) not in self.judged:
+                self.judged.add(("unique", key))
+                what = f"{printable_id(key)} is a {kind}, not a string: no send can reserve this id"
+                self.report.tell(Finding("type", None, what, "move it away: another program has put it there"))
+
+    def own(self, name: str, strays: Iterable[str]) -> list[str]:
+        """Return those of what belongs to no message that may once have had one; report what never had."""
+        own = []
+        for message_id in strays:
+            if not is_foreign_id(message_id):
+                own.append(message_id)
+            elif (name, message_id) not in self.judged:
+                self.judged.add((name, message_id))
+                what = f"{self.scripts.keys.message_prefix[:-4]}{name} holds {encode_id(message_id)!r}, which is no id"
+                self.report.tell(Finding("id", None, what, "remove it: another program has put it there"))
+        return own
+
+    def judge(self, odd: Iterable[str]) -> Operation[None]:
+        """Report what is wrong with messages that looked odd: what is so at two instants."""
+        ids = [message_id for message_id in dict.fromkeys(odd) if message_id not in self.judged]
+        for start in range(0, len(ids), FINDS):
+            first = yield from self.wrong(ids[start : start + FINDS])
+            second = yield from self.wrong(first)
+            for message_id, findings in second.items():
+                kinds = {finding.kind for finding in first[message_id]}
+                yield from self.conclude(message_id, [finding for finding in findings if finding.kind in kinds])
+
+    def wrong(self, ids: Iterable[str]) -> Operation[dict[str, list[Finding]]]:
+        """Return what is wrong with messages, those without a finding left out."""
+        ids = list(ids)
+        if not ids:
+            return {}
+        results = yield [self.scripts.stats(), *map(self.scripts.get, ids)]
+        now, *found = map(unwrap, results)
+        all_findings = {each: list(ailments(each, known, now.now_ms)) for each, known in zip(ids, found, strict=True)}
+        return {message_id: findings for message_id, findings in all_findings.items() if findings}
+
+    def conclude(self, message_id: str, findings: list[Finding]) -> Operation[None]:
+        """Report findings about a message, repaired where that was asked for."""
+        self.judged.add(message_id)
+        if self.repair and findings:
+            call = self.scripts.repair(message_id, MAX_TIME_MS, MAX_LEASE_MS + CLOCK_STEP_MS)
+            done = "; ".join((yield from execute(call))) or "it is in order by now"
+            left = {finding.kind for finding in (yield from self.wrong([message_id])).get(message_id, [])}
+            findings = [
+                finding if finding.kind in left else replace(finding, remedy=done, repaired=True)
+                for finding in findings
+            ]
+        for finding in findings:
+            self.report.tell(finding)
+
+    def look_at_times(self) -> Operation[None]:
+        """Is there a consumer, where there is work?"""
+        found = yield from execute(self.scripts.stats())
+        lost, due = (found.now_ms - found.heads_ms.get(state, found.now_ms) for state in ("unack", "pending"))
+        if lost > OVERDUE_MS:
+            what = f"{self.where}a lease ran out {lost / 1000:.0f} s ago, and no consumer has taken the message back"
+            remedy = "start a consumer"
+            if self.repair:
+                remedy = f"{(yield from self.recover())} messages taken back"
+            self.report.tell(Finding("lease-overdue", None, what, remedy, "warning", self.repair))
+        if due > OVERDUE_MS and found.paused_ms is None:
+            what = f"{self.where}a message has been due for {due / 1000:.0f} s, and no consumer has looked"
+            self.report.tell(Finding("due-overdue", None, what, "start a consumer", "warning"))
+
+    def recover(self) -> Operation[int]:
+        count = 0
+        while taken := (yield from execute(self.scripts.unack_to_retry())):
+            count += taken
+            if taken < MAX_MOVED:
+                break
+        return count
+
+    def look_at_books(self) -> Operation[None]:
+        """Is every message accounted for?"""
+        missing = _missing((yield from execute(self.scripts.stats())))
+        if not missing or not _missing((yield from execute(self.scripts.stats()))):
+            return
+        how = "that were sent are accounted for nowhere" if missing > 0 else "are there that the books do not have"
+        what = f"{self.where}{abs(missing)} messages {how}"
+        remedy = "repair counts them as adjusted"
+        if self.repair:
+            remedy = f"{(yield from execute(self.scripts.reconcile_stats())):+d} counted as adjusted"
+        self.report.tell(Finding("books", None, what, remedy, repaired=self.repair))
+
+
+def _is_readable(envelope: bytes) -> bool:
+    try:
+        parse(envelope)
+    except UnreadableEnvelope:
+        return False
+    return True
+
+
+def _missing(found: Counts) -> int:
+    counted = {**found.counters, **{str(state): count for state, count in found.counts.items()}}
+    known: dict[str, Any] = {name: counted.get(name, 0) for name in (*STATES, *QueueStats.COUNTERS)}
+    return QueueStats(queue="", **known).missing

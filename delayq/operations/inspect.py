@@ -1,0 +1,151 @@
+"""Inspecting: what a queue holds; nothing here changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from delayq.errors import UnreadableEnvelope
+from delayq.model.delivery import Deliveries
+from delayq.model.envelope import parse
+from delayq.model.message_info import MessageInfo
+from delayq.model.placement import STATES, State, check_state
+from delayq.model.queue_stats import Counts, QueueStats, buckets
+from delayq.model.units import from_ms
+from delayq.model.validation import check_id, check_limit
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.walk import Walk
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+from delayq.protocol.replies import StoredMessage
+
+WAITING: tuple[State, ...] = ("pending", "ready", "retry")
+FIND_AT_ONCE = 50
+GONE_PAGES = 10
+
+
+def stats(context: QueueContext) -> Operation[QueueStats]:
+    """Count everything."""
+    shards = yield from context.opened()
+    return summed(context.name, [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])])
+
+
+def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
+    """Put together what was counted of each shard of a queue."""
+    counters: dict[str, int] = shards[0].counters | shards[0].counts
+    for shard in shards[1:]:
+        for counter, value in [*shard.counts.items(), *shard.counters.items()]:
+            counters[counter] = counters.get(counter, 0) + value
+    paused = [shard.paused_ms for shard in shards if shard.paused_ms is not None]
+    heads = [shard.heads_ms["pending"] for shard in shards if "pending" in shard.heads_ms]
+    due = [score for shard in shards for score in map(shard.heads_ms.get, WAITING) if score and score <= shard.now_ms]
+    return QueueStats(
+        queue=name,
+        at=from_ms(max(shard.now_ms for shard in shards)),
+        paused_since=from_ms(min(paused)) if paused else None,
+        next_due_at=from_ms(min(heads)) if heads else None,
+        oldest_due_at=from_ms(min(due)) if due else None,
+        lateness=buckets(counters, "late"),
+        handler_time=buckets(counters, "took"),
+        **{name: counters.get(name, 0) for name in (*STATES, *QueueStats.COUNTERS)},
+    )
+
+
+def get(context: QueueContext, message_id: str) -> Operation[MessageInfo | None]:
+    """Find a message; None when it is not there, or is garbage."""
+    check_id(message_id)
+    yield from context.opened()
+    found = yield from execute(context.shard(message_id).get(message_id))
+    info = describe(context, message_id, found)
+    return None if info is None or info.state == "garbage" else info
+
+
+def peek(context: QueueContext, state: State, limit: int) -> Operation[list[MessageInfo]]:
+    """Look at up to `limit` messages of a state, lowest score first."""
+    check_state(state)
+    check_limit(limit)
+    shards = yield from context.opened()
+    found: list[MessageInfo] = []
+    for scripts in shards:
+        found += yield from _page(context, scripts, state, limit)
+    return sorted(found, key=_when)[:limit]
+
+
+def _page(context: QueueContext, scripts: QueueCommands, state: State, limit: int) -> Operation[list[MessageInfo]]:
+    """Describe the first messages.
+
+    Those that have gone before they could be described are made up for, within reason: where all go so fast, there
+    would be no end.
+    """
+    infos: dict[str, MessageInfo] = {}  # by id: one that has moved meanwhile comes once
+    size = min(MAX_IDS, limit)
+    walk = Walk(scripts, state, size)
+    left = limit + GONE_PAGES * size
+    while (wanted := min(limit - len(infos), left)) > 0 and (rows := (yield from walk.page(wanted))):
+        described = yield from _describe_all(context, scripts, [message_id for message_id, _ in rows], state)
+        infos |= {info.id: info for info in described if info.id not in infos}
+        left -= len(rows)
+    return list(infos.values())
+
+
+def _describe_all(
+    context: QueueContext, scripts: QueueCommands, ids: list[str], state: State
+) -> Operation[list[MessageInfo]]:
+    """Describe the messages of `ids` that are still in `state`."""
+    results = yield from _find_all([scripts.get(message_id) for message_id in ids])
+    infos = (describe(context, message_id, found) for message_id, found in zip(ids, results, strict=True))
+    return [info for info in infos if info is not None and info.state == state]
+
+
+def find_all(context: QueueContext, ids: list[str]) -> Operation[list[StoredMessage]]:
+    """Find messages."""
+    return (yield from _find_all([context.shard(message_id).get(message_id) for message_id in ids]))
+
+
+def _find_all(calls: list[Command[StoredMessage]]) -> Operation[list[StoredMessage]]:
+    found: list[StoredMessage] = []
+    for start in range(0, len(calls), FIND_AT_ONCE):  # a few a round trip: each reply carries a whole payload
+        found += map(unwrap, (yield calls[start : start + FIND_AT_ONCE]))
+    return found
+
+
+def describe(context: QueueContext, message_id: str, found: StoredMessage) -> MessageInfo | None:
+    """Put together what find knows; None when the message is in no structure."""
+    if not found.scores:
+        return None
+    state, score = next(iter(found.scores.items()))
+    past = Deliveries.read(found.deliveries).past
+    at = from_ms(score)
+    return MessageInfo(
+        id=message_id,
+        queue=context.name,
+        state=state,
+        due_at=at if state in WAITING else None,
+        lease_until=at if state == "unack" else None,
+        died_at=at if state == "dead" else None,
+        attempts=past + (state == "unack"),
+        error=found.error or None,
+        reason=found.reason,
+        cancelled=found.cancelled,
+        **_unsealed(found.stored),
+    )
+
+
+def _unsealed(stored: bytes | None) -> dict[str, Any]:
+    try:
+        created_ms, envelope = parse(stored or b"")
+    except UnreadableEnvelope:
+        return {}
+    return {
+        "created_at": from_ms(created_ms),
+        "expires_at": None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
+        "max_retries": envelope.max_retries,
+        "headers": envelope.headers or {},
+        "envelope": envelope,
+    }
+
+
+def _when(info: MessageInfo) -> float:
+    at = info.due_at or info.lease_until or info.died_at
+    return at.timestamp() if at else 0.0

@@ -1,0 +1,92 @@
+"""Admitting: whether what was handed out may begin, or waits in the queue for others of its key to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from delayq.errors import DelayqError, InvalidInput, ServerUnreachable
+from delayq.log import log, log_of
+from delayq.model import outcome as oc
+from delayq.model.delivery import Delivery
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import MAX_MOVED
+from delayq.protocol.replies import KeyedDelivery
+
+MAX_KEY_BYTES = 256
+
+
+WAITING_AT_ONCE, SLOTS_AT_ONCE = 20, 5  # keys that are looked through a second, by each consumer
+
+
+def key_of(choose: Callable[[Any], Any], message: Delivery) -> str | None:
+    """Return the key of a message, None where it is not limited; raises what `choose` does, or InvalidInput."""
+    key = choose(message)
+    if key is None:
+        return None
+    if not isinstance(key, str) or not key or "\0" in key:
+        raise InvalidInput(f"concurrency_key returned {key!r}: it takes a text that is not empty, without \\0, or None")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"concurrency_key returned {key!r}, which has no encoding: return other text") from error
+    if size > MAX_KEY_BYTES:
+        raise InvalidInput(f"concurrency_key returned a text of {size} bytes: it takes up to {MAX_KEY_BYTES}")
+    return key
+
+
+def freed(context: QueueContext, ended: Iterable[tuple[Delivery, oc.Outcome]], chained: bool) -> Iterator[Command[int]]:
+    """Yield the calls that give back the slots of deliveries.
+
+    Args:
+        chained: of those that others follow from, whose ack may yet be refused; or of the others, which have ended.
+    """
+    if context.settings.concurrency_key is None:
+        return
+    keyed = [
+        KeyedDelivery(message.concurrency_key, message.id, message.receipt)
+        for message, outcome in ended
+        if message.concurrency_key is not None and isinstance(outcome, oc.AckAndSend) == chained
+    ]
+    for start in range(0, len(keyed), MAX_MOVED):
+        yield context.shards[0].release_slot(keyed[start : start + MAX_MOVED])
+
+
+def unused(context: QueueContext, message: Delivery) -> Iterator[Command[int]]:
+    """Yield the call that gives back the slot that may have been kept for a message that will not begin."""
+    choose = context.settings.concurrency_key
+    if choose is None:
+        return
+    try:
+        key = key_of(choose, message)
+    except BaseException as error:  # noqa: BLE001  # it would not have been admitted
+        log_of(message).debug("concurrency_key failed", error=oc.error_text(error))
+    else:
+        if key is not None:
+            yield context.shards[0].release_slot([KeyedDelivery(key, message.id, "")])
+
+
+def look_through(context: QueueContext) -> Operation[None]:
+    """Strike off slots that are held in vain, and let go what waits although there is room.
+
+    Slots are lost with their consumers, and those that are kept for a message with what was cancelled. A few keys a
+    call: the next one goes on behind them.
+    """
+    if context.settings.concurrency_key is None:
+        return
+    scripts, found = context.shards[0], set()
+    try:
+        indices = ((scripts.keys.waiting, WAITING_AT_ONCE), (scripts.keys.slots, SLOTS_AT_ONCE))
+        replies = yield [scripts.held_keys(index, context.scan_cursors.get(index, ""), most) for index, most in indices]
+        for (index, most), reply in zip(indices, replies, strict=True):
+            keys: list[str] = unwrap(reply)
+            context.scan_cursors[index] = keys[-1] if len(keys) == most else ""
+            found.update(keys)
+        if found:
+            yield from execute(scripts.release_slot([KeyedDelivery(key, "", "") for key in sorted(found)]))
+    except ServerUnreachable:
+        raise
+    except DelayqError as error:
+        log.error("messages that wait for others of their key are not let go", queue=context.name, error=str(error))

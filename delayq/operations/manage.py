@@ -1,0 +1,110 @@
+"""Managing: cancel, reschedule, pause, requeue, purge, and the garbage collector."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from delayq.errors import InvalidInput
+from delayq.model.placement import State, check_state
+from delayq.model.units import Seconds, milliseconds
+from delayq.model.validation import check_id
+from delayq.operations.bulk.redrive import Redrive
+from delayq.operations.bulk.selection import Choice
+from delayq.operations.encode import due_word
+from delayq.operations.garbage import collect
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED, QueueCommands
+
+Cancelled = Literal["cancelled", "in_flight", "unknown"]
+Rescheduled = Literal["rescheduled", "in_flight", "dead", "unknown"]
+
+PURGEABLE: tuple[State, ...] = ("pending", "ready", "retry", "dead")
+
+
+def cancel(context: QueueContext, message_id: str) -> Operation[Any]:
+    """Withdraw a message."""
+    check_id(message_id)
+    yield from context.opened()
+    return (yield from execute(context.shard(message_id).cancel(message_id)))
+
+
+def reschedule(context: QueueContext, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Operation[Any]:
+    """Give a waiting message another due time."""
+    check_id(message_id)
+    if delay is None and at is None:
+        raise InvalidInput("reschedule needs delay= or at=: give one of them")
+    due = due_word(delay, at)
+    yield from context.opened()
+    return (yield from execute(context.shard(message_id).reschedule(message_id, due)))
+
+
+def pause(context: QueueContext) -> Operation[None]:
+    """Hand out nothing until resume."""
+    shards = yield from context.opened(create=True)
+    for result in (yield [scripts.pause() for scripts in shards]):
+        unwrap(result)
+
+
+def resume(context: QueueContext) -> Operation[None]:
+    """Hand out messages again."""
+    shards = yield from context.opened()
+    for result in (yield [scripts.resume() for scripts in shards]):
+        unwrap(result)
+
+
+def requeue_chosen(context: QueueContext, ids: str | Iterable[str], delay: Seconds) -> Operation[int]:
+    """Bring back what `ids` names: one id, several, or "all"."""
+    if ids == "all":
+        return (yield from requeue_all(context, delay))
+    if not isinstance(ids, Iterable):
+        raise InvalidInput(f"ids {ids!r} are neither an id, nor several, nor 'all'")
+    return (yield from requeue(context, [ids] if isinstance(ids, str) else list(ids), delay))
+
+
+def requeue(context: QueueContext, ids: Sequence[str], delay: Seconds = 0) -> Operation[int]:
+    """Bring dead letters back by their ids; return how many there were."""
+    for message_id in ids:
+        check_id(message_id)  # all of them, before anything is changed
+    due = due_word(delay, None)
+    yield from context.opened()
+    count = 0
+    for start in range(0, len(ids), MAX_MOVED):
+        by_shard: dict[int, tuple[QueueCommands, list[str]]] = {}
+        for message_id in ids[start : start + MAX_MOVED]:
+            scripts = context.shard(message_id)
+            by_shard.setdefault(id(scripts), (scripts, []))[1].append(message_id)
+        replies = yield [scripts.requeue(part, due) for scripts, part in by_shard.values()]
+        count += sum(sum(unwrap(reply)) for reply in replies)
+    return count
+
+
+def requeue_all(context: QueueContext, delay: Seconds = 0) -> Operation[int]:
+    """Bring back all that is dead now, but for those without a payload; return how many there were."""
+    redrive = Redrive(Choice(), delay)
+    while not redrive.done:
+        yield from redrive.step(context)
+    return redrive.told.moved
+
+
+def purge(context: QueueContext, states: Iterable[State], older_than: Seconds | None = None) -> Operation[int]:
+    """Discard what is in these states now, at most as many as there are at the start; return how many."""
+    chosen = list(states)
+    for state in chosen:
+        check_state(state, PURGEABLE)
+    age = None if older_than is None else milliseconds(older_than, "older_than")
+    shards = yield from context.opened()
+    count = 0
+    for scripts in shards:
+        now = yield from execute(scripts.stats())
+        for state in chosen:
+            up_to = "+inf" if age is None else now.now_ms - age
+            left = now.counts[state]
+            while left > 0:
+                purged = yield from execute(scripts.purge(state, up_to, min(left, MAX_IDS)))
+                count += purged
+                left = left - purged if purged else 0
+    yield from collect(context)
+    return count

@@ -1,0 +1,89 @@
+"""Where the messages of a queue rest: in Redis or, what is due beyond a horizon, in a lake."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import os
+from typing import Any, Protocol
+
+from delayq.errors import InvalidInput
+from delayq.model.delivery import Outgoing, SentMessage
+from delayq.model.message_info import MessageInfo
+from delayq.model.units import Seconds, milliseconds
+from delayq.operations import explain, inspect, manage, send
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation, Program
+
+LAKE = "delayq.lake.deferred_messages"  # loaded for a queue with a horizon only: it needs pyarrow
+
+
+class MessageStore(Protocol):
+    """What depends on where a message rests."""
+
+    def may_defer(self, message: Outgoing) -> bool:
+        """Whether a send may concern what lies beyond the horizon."""
+
+    def send_many(self, outgoing: Any, wait_replicas: int, is_batch: bool = True) -> Program[list[SentMessage]]:
+        """Send messages; see `send.send_many`."""
+
+    def cancel(self, message_id: str) -> Program[Any]:
+        """Withdraw a message."""
+
+    def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Program[Any]:
+        """Give a message another due time."""
+
+    def get(self, message_id: str) -> Program[MessageInfo | None]:
+        """Find a message."""
+
+    def why(self, message_id: str) -> Program[str]:
+        """Say why a message has not been delivered."""
+
+
+class RedisStore:
+    """All messages rest in Redis."""
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+
+    def may_defer(self, message: Outgoing) -> bool:  # noqa: ARG002  # as that of a lake
+        """Never."""
+        return False
+
+    def send_many(self, outgoing: Any, wait_replicas: int, is_batch: bool = True) -> Operation[list[SentMessage]]:
+        """Send messages."""
+        return send.send_many(self._context, outgoing, wait_replicas, is_batch)
+
+    def cancel(self, message_id: str) -> Operation[Any]:
+        """Withdraw a message."""
+        return manage.cancel(self._context, message_id)
+
+    def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Operation[Any]:
+        """Give a message another due time."""
+        return manage.reschedule(self._context, message_id, delay, at)
+
+    def get(self, message_id: str) -> Operation[MessageInfo | None]:
+        """Find a message."""
+        return inspect.get(self._context, message_id)
+
+    def why(self, message_id: str) -> Operation[str]:
+        """Say why a message has not been delivered."""
+        return explain.why(self._context, message_id)
+
+
+def message_store(context: QueueContext, horizon: Seconds | None, lake: str | os.PathLike[str] | None) -> MessageStore:
+    """Return what the arguments of a queue ask for.
+
+    Raises:
+        InvalidInput: one of them is missing or out of range, or pyarrow is not installed.
+    """
+    if horizon is None and lake is None:
+        return RedisStore(context)
+    if horizon is None or lake is None:
+        raise InvalidInput(f"horizon={horizon!r} and lake={lake!r} go together: give both, or neither")
+    try:
+        module = importlib.import_module(LAKE)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(f"lake={lake!r} needs {error.name}: pip install 'delayq[lake]'") from error
+    store: MessageStore = module.DeferredMessages(context, milliseconds(horizon, "horizon"), lake)
+    return store

@@ -1,0 +1,172 @@
+"""From what was handed out to messages: envelopes are fetched and opened, and what no handler may see is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from delayq.errors import StaleReceipt, UnreadableEnvelope
+from delayq.log import log, log_of
+from delayq.model import outcome as oc
+from delayq.model.delivery import Deliveries, Delivery, receipt_of
+from delayq.model.envelope import Envelope, parse
+from delayq.model.occurrence import SLOT, Occurrence, occurrence
+from delayq.model.text import is_foreign_id, printable_id
+from delayq.operations import acquire_slots, key_slots, schedule_chain
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+from delayq.protocol.replies import Claimed
+
+D = TypeVar("D", bound=Delivery)
+
+
+TRIP_BYTES = 4 * 1024 * 1024  # of envelopes in a round trip
+
+
+PARTS, LEAST_PART = 4, 50  # a part is opened while the server copies the next one
+
+
+def open_messages(
+    context: QueueContext,
+    make: Callable[..., D],
+    scripts: QueueCommands,
+    found: Claimed,
+    lease: int,
+    asked: float,
+    envelopes: list[bytes | None] | None,
+) -> Operation[acquire_slots.Admitted]:
+    """Open what was claimed; fetch it first, if it is not there, a bounded number of bytes at a time."""
+    opening = _Opening(context, scripts, make, found, lease, asked)
+    opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(context, scripts, found.ids, opening))
+    settlements = [call for each in opened for call in each.settlements]
+    occurrences = [each for each_opened in opened for each in each_opened.occurrences]
+    if settlements or occurrences:  # a stale receipt here means that the message has moved on already
+        replies = yield [*(call for _, call in occurrences), *settlements]  # armed before it is settled as skipped
+        schedule_chain.note(context, [each for each, _ in occurrences], replies[: len(occurrences)])
+    messages = [message for each in opened for message in each.messages]
+    if doubtful := [message for each in opened for message in each.doubtful]:
+        replies = yield [scripts.extend(message.id, message.receipt, lease) for message in doubtful]
+        kept = [not isinstance(reply, StaleReceipt) and unwrap(reply) for reply in replies]
+        gone = {message.id for message, ours in zip(doubtful, kept, strict=True) if not ours}
+        messages = [message for message in messages if message.id not in gone]
+    return (yield from acquire_slots.acquire_slots(context, scripts, messages))
+
+
+def _fetch(
+    context: QueueContext, scripts: QueueCommands, ids: list[str], opening: _Opening[D]
+) -> Operation[list[_Opened[D]]]:
+    """Fetch and open envelopes: a bounded number of bytes a trip, as far as earlier ones tell how large they are."""
+    opened: list[_Opened[D]] = []
+    done, count = 0, len(ids)
+    while done < count:
+        trip = min(count - done, MAX_IDS, max(1, int(TRIP_BYTES / context.mean_bytes)))
+        part = max(LEAST_PART, -(-trip // PARTS))
+        calls = [
+            scripts.envelopes(ids[start : min(start + part, done + trip)], partial(opening.read, start))
+            for start in range(done, done + trip, part)
+        ]
+        parts = list(map(unwrap, (yield calls)))
+        context.mean_bytes = max(1.0, (context.mean_bytes + sum(each.size for each in parts) / trip) / 2)
+        opened += parts
+        done += trip
+    return opened
+
+
+class _Opened(Generic[D]):
+    """Messages to handle, the calls that settle those that must not reach a handler, and the bytes of them all.
+
+    Doubtful are those whose envelope was stored after the hand-out: they were replaced, and the new one may not be due
+    (or the server's clock was set back).
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[D] = []
+        self.doubtful: list[D] = []
+        self.settlements: list[Command[Any]] = []
+        self.occurrences: list[tuple[Occurrence, Command[int]]] = []  # of schedules, and what sends the next one
+        self.size = 0
+
+
+class _Opening(Generic[D]):
+    """Makes messages of what a claim and the envelopes tell."""
+
+    def __init__(
+        self,
+        context: QueueContext,
+        scripts: QueueCommands,
+        make: Callable[..., D],
+        found: Claimed,
+        lease: int,
+        asked: float,
+    ) -> None:
+        self._context = context
+        self._scripts = scripts
+        self._make = make
+        self._found = found
+        self._until = found.now_ms + lease
+        self._held_until = asked + lease / 1000
+
+    def read(self, start: int, stored: list[bytes | None]) -> _Opened[D]:
+        """Open the envelopes from the number `start` on."""
+        result: _Opened[D] = _Opened()
+        found, owner, end = self._found, self._context.queue, start + len(stored)
+        make, until, held_until, messages = self._make, self._until, self._held_until, result.messages
+        handed, fresh = found.now_ms + found.micros / 1000, receipt_of(None, found.micros)
+        rows = zip(found.ids[start:end], found.dues_ms[start:end], found.deliveries[start:end], stored, strict=True)
+        for message_id, due, deliveries, envelope in rows:
+            if envelope is None:
+                error = "the payload key is gone: evicted, or deleted by another program"
+                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_PAYLOAD_MISSING, error))
+                continue
+            result.size += len(envelope)
+            if not message_id.isascii() and is_foreign_id(message_id):
+                error = "the id is no UTF-8: another program has put it there"
+                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, error))
+                continue
+            try:
+                created, opened = parse(envelope)
+            except UnreadableEnvelope as unreadable:
+                text = oc.error_text(unreadable)
+                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, text))
+                continue
+            receipt = receipt_of(deliveries, found.micros) if deliveries else fresh
+            message = make(owner, message_id, created, opened, due, deliveries, handed, until, receipt, held_until)
+            if opened.headers and SLOT in opened.headers and self._is_skipped(message, opened, result):
+                result.settlements.append(self._scripts.expire(message_id, receipt))
+                result.settlements += key_slots.unused(self._context, message)
+                continue
+            if opened.expires_ms is not None and message.is_expired:
+                log_of(message).warning("message expired before it was started", expires_at=str(message.expires_at))
+                result.settlements.append(self._scripts.expire(message_id, receipt))
+                result.settlements += key_slots.unused(self._context, message)
+            elif deliveries and message.is_past_its_limit:
+                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST))
+                result.settlements += key_slots.unused(self._context, message)
+            else:
+                messages.append(message)
+                if created > found.now_ms:
+                    result.doubtful.append(message)
+        return result
+
+    def _is_skipped(self, message: D, envelope: Envelope, result: _Opened[D]) -> bool:
+        """Let the next occurrence follow this one; return whether it comes too late to be handled."""
+        of, now = occurrence(envelope.headers or {}), self._found.now_ms
+        if of is None:
+            log_of(message).error("schedule cannot be read here, nor go on: is its time zone known to this machine?")
+            return False
+        is_skipped = message.attempt == 1 and of.plan.skips(of.slot_ms, now)  # a retry has begun in time
+        if call := schedule_chain.next_of(self._context, of, envelope, now, is_skipped):
+            result.occurrences.append((of, call))
+        return is_skipped
+
+    def _buried(self, message_id: str, deliveries: str | None, reason: str, error: str = "") -> Command[int]:
+        said = log.bind(
+            queue=self._context.name, id=printable_id(message_id), attempt=Deliveries.read(deliveries).past + 1
+        )
+        said.warning("message died before a handler saw it", next="dead", reason=reason, error=error)
+        return self._scripts.reject(
+            message_id, receipt_of(deliveries, self._found.micros), reason, error, counted=False
+        )

@@ -1,0 +1,200 @@
+"""A queue as the operations see it: its settings and its shards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from delayq.errors import InvalidInput
+from delayq.model.backoff import Backoff, exponential
+from delayq.model.configuration import Changes, changes, check_shards
+from delayq.model.envelope import MAX_PAYLOAD_BYTES
+from delayq.model.middleware import Middleware
+from delayq.model.outcome import is_coroutine_function
+from delayq.model.placement import shard_of
+from delayq.model.units import Seconds, lease_ms, milliseconds
+from delayq.operations.shard_outages import Outages
+from delayq.protocol.command import Command, identity
+from delayq.protocol.operation import Operation, execute
+from delayq.protocol.queue_commands import QueueCommands
+from delayq.protocol.queue_keys import QueueKeys
+
+MAX_SHARDS = 1024
+MAX_RETRIES = 1_000_000
+WAS_RECORDED = 1
+LOOK_SECONDS = 60.0  # a server that lost its data has lost the record, too
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a client of a queue may choose for itself.
+
+    Attributes:
+        lease: how long a delivery may go without a sign of life.
+        max_retries: deliveries after the first one, for messages that don't say.
+        backoff: the waits before them.
+        max_payload: bytes.
+        dead_retention: how long dead letters are kept, or None for ever.
+        wishes: configuration that it stores when it begins to use the queue.
+        concurrency_key: tells of a message with which others it shares a limit, or None.
+    """
+
+    lease: Seconds = 30
+    max_retries: int = 3
+    backoff: Backoff = field(default_factory=exponential)
+    max_payload: int = MAX_PAYLOAD_BYTES
+    dead_retention: Seconds | None = 90 * 86400
+    wishes: Changes = field(default_factory=dict)
+    concurrency_key: Callable[[Any], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        lease_ms(self.lease)
+        check_retries(self.max_retries)
+        if not callable(self.backoff):
+            raise InvalidInput(f"backoff {self.backoff!r} is not callable: see delayq.backoff")
+        if not is_whole(self.max_payload) or self.max_payload < 1:
+            raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
+        if self.dead_retention is not None:
+            milliseconds(self.dead_retention, "dead_retention")
+        if self.concurrency_key is not None and (
+            not callable(self.concurrency_key) or is_coroutine_function(self.concurrency_key)
+        ):
+            raise InvalidInput(f"concurrency_key {self.concurrency_key!r} is no plain function of a message")
+
+
+class QueueContext:
+    """One queue: its shards, and the check that they are what this client believes.
+
+    Args:
+        shards: 1 to 1,024, or None to take what Redis has recorded.
+        clock: the time, ms, that scripts are to go by, or '' for the server's own.
+
+    Attributes:
+        queue: the queue to which its messages turn.
+        middleware: what its sends run within.
+        id_factory: makes ids for messages that are sent without one, instead of random ones; for tests.
+        next_shard: the shard that the last claim began with.
+        claimed_unfetched: what was handed out and could not be fetched.
+        outages: of its shards, as far as claims have met them.
+        mean_bytes: of late, of an envelope; a careful guess at first.
+        is_limited: whether the queue has limits, as far as claims have met them.
+        undeclared: configuration of this client's that it has not stored yet, in all shards.
+        declared: the shards, by the names of a key, that have it nevertheless.
+        unlimited_until: when to ask again whether there is a limit per key, on the monotonic clock.
+        scan_cursors: of slots and of what waits for them, the last key that was looked at.
+    """
+
+    def __init__(
+        self, name: str, prefix: str, shards: int | None, settings: Settings, clock: Callable[[], float | str] = str
+    ) -> None:
+        if shards is not None and not (is_whole(shards) and 1 <= shards <= MAX_SHARDS):
+            raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
+        check_shards(shards, settings.wishes, f"queue {name}")
+        self.name = name
+        self.prefix = prefix
+        self.settings = settings
+        self._check_shards(shards or 1, settings)
+        self._expected = shards
+        self.queue: Any = None
+        self.middleware = Middleware()
+        self.begin(clock)
+
+    def begin(self, clock: Callable[[], float | str]) -> None:
+        """Know nothing of Redis yet, and go by this clock."""
+        self.clock = clock
+        self.id_factory: Callable[[], str] | None = None
+        self._recorded = False
+        self._look_at = 0.0
+        self.next_shard = 0
+        self.mean_bytes = 128 * 1024.0
+        self.claimed_unfetched: list[Any] = []
+        self.is_limited = False
+        self.undeclared = self._wishes = self.settings.wishes
+        self.declared: set[str] = set()
+        self.unlimited_until = 0.0
+        self.scan_cursors: dict[str, str] = {}
+        self.outages = Outages(self.name)
+        self.shards = [QueueCommands(QueueKeys(self.prefix, self.name), clock)]
+
+    def wish(self, events: bool) -> None:
+        """Store this, too, when it is first used, unless the client was made with another wish."""
+        self._wishes = changes(events=events) | self._wishes
+        self.undeclared = self._wishes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether Redis has recorded the queue, and that was looked at within the last minute."""
+        return self._recorded and time.monotonic() <= self._look_at
+
+    @property
+    def limits_keys(self) -> bool:
+        """Whether there may be a limit per key."""
+        return self.settings.concurrency_key is not None and time.monotonic() >= self.unlimited_until
+
+    def opened(self, create: bool = False) -> Operation[list[QueueCommands]]:
+        """Return the shards, after a look at what Redis has recorded of the queue: until it has, and once a minute.
+
+        Args:
+            create: record a queue that is new.
+
+        Raises:
+            FormatTooNew, ShardsMismatch
+        """
+        if not self.is_open:
+            count, recorded = yield from execute(self.shards[0].open_queue(self._expected, create))
+            self._check_shards(count, self.settings)
+            if count != len(self.shards):
+                self.shards = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
+            if recorded != WAS_RECORDED:  # it is new, or the server has lost its data
+                self.undeclared = self._wishes
+                self.declared.clear()
+            self._recorded = bool(recorded)
+            self._look_at = time.monotonic() + LOOK_SECONDS
+        return self.shards
+
+    def _check_shards(self, count: int, settings: Settings) -> None:
+        if count > 1 and settings.concurrency_key is not None:
+            raise InvalidInput(
+                f"queue {self.name} has {count} shards, each of which would count the messages of a key for itself: "
+                "use concurrency_key with shards=1"
+            )
+
+    def shard(self, message_id: str) -> QueueCommands:
+        """Return the shard that holds a message."""
+        shards = self.shards
+        return shards[0] if len(shards) == 1 else shards[shard_of(message_id, len(shards))]
+
+    def by_shard(
+        self, positions: Sequence[int], id_of: Callable[[int], str]
+    ) -> Iterable[tuple[QueueCommands, Sequence[int]]]:
+        """Sort the positions of messages, of which `id_of` tells the ids, by the shards that hold these."""
+        if len(self.shards) == 1:
+            return [(self.shards[0], positions)]
+        found: dict[QueueCommands, list[int]] = {}
+        for position in positions:
+            found.setdefault(self.shard(id_of(position)), []).append(position)
+        return found.items()
+
+
+def check_retries(max_retries: int) -> int:
+    """Return a number of retries, 0 to 1,000,000, or raise InvalidInput."""
+    if not is_whole(max_retries) or not 0 <= max_retries <= MAX_RETRIES:
+        raise InvalidInput(f"max_retries {max_retries!r} is not a whole number from 0 to {MAX_RETRIES}")
+    return max_retries
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a value is an int, and not True or False."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def server_ms(context: QueueContext) -> Operation[int]:
+    """Return the time, ms, that the scripts go by."""
+    now = context.clock()
+    if now:
+        return int(now)
+    key = context.shards[0].keys.meta
+    seconds, micros = yield from execute(Command(key, ("TIME",), identity))
+    return int(seconds) * 1000 + int(micros) // 1000

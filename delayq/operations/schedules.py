@@ -1,0 +1,293 @@
+"""Scheduling: what the keepers of schedules do. How a schedule goes on by itself is in `arming`."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from delayq.errors import InvalidInput, ServerOutOfMemory, UnreadableEnvelope
+from delayq.log import log
+from delayq.model.delivery import SentMessage
+from delayq.model.envelope import Envelope, Headers, open_body
+from delayq.model.occurrence import NAME, PLAN, SLOT, Plan, occurrence_id, plan_of, seal_record, with_slot
+from delayq.model.schedule import Schedule, Slot
+from delayq.model.text import decode_id, is_foreign_id
+from delayq.model.units import MAX_TIME_MS, from_ms, timestamp_ms
+from delayq.model.validation import check_limit, check_schedule_name, new_id
+from delayq.operations import configure
+from delayq.operations.encode import EncodedMessage
+from delayq.operations.queue_context import QueueContext, check_retries
+from delayq.operations.schedule_chain import home, opened
+from delayq.operations.send import send_sealed
+from delayq.protocol.command import Command, identity
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import QueueCommands
+
+OWN_HEADERS = (NAME, SLOT, PLAN)
+PAUSED = 0
+MOST_SLOTS = 100_000
+
+
+class Prepared(NamedTuple):
+    """A schedule that was checked."""
+
+    name: str
+    plan: Plan
+    record: bytes
+
+
+class Stored(NamedTuple):
+    """What Redis holds of a schedule, at an instant.
+
+    Attributes:
+        slot_ms: that is armed; None when there is none, or what stands there is no time.
+        armed: what stands there, as it is; "" for nothing.
+    """
+
+    now_ms: int
+    record: bytes | None
+    slot_ms: int | None
+    armed: str
+
+
+def prepare(
+    context: QueueContext,
+    name: str,
+    plan: Plan,
+    payload: Any = None,
+    max_retries: int | None = None,
+    headers: Headers | None = None,
+) -> Prepared:
+    """Check a schedule and make it ready to be stored; raises InvalidInput."""
+    check_schedule_name(name)
+    for reserved in OWN_HEADERS:
+        if headers and reserved in headers:
+            raise InvalidInput(f"header {reserved!r} is the schedule's own: choose another name")
+    settings = context.settings
+    retries = settings.max_retries if max_retries is None else check_retries(max_retries)
+    return Prepared(name, plan, seal_record(name, plan, payload, retries, headers, settings.max_payload))
+
+
+def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:
+    """Store a schedule, new or changed, and arm its next slot; one that is the same is left as it is."""
+    yield from context.opened(create=True)
+    yield from configure.declare(context)
+    name, plan, record = prepared
+
+    def next_slot(stored: Stored) -> int | None:
+        if stored.slot_ms == PAUSED:
+            return PAUSED
+        same = stored.record == record and stored.slot_ms is not None
+        return stored.slot_ms if same else plan.recurrence.after(stored.now_ms)
+
+    while True:
+        yield from _move(context, name, next_slot, record)
+        found = yield from get(context, name)
+        if found is not None:  # else another program has removed it meanwhile
+            return found
+
+
+def add_all(context: QueueContext, prepared: Iterable[Prepared]) -> Operation[list[Prepared]]:
+    """Make sure that a queue can be served; store its client's limits, and the schedules that have functions here.
+
+    Returns:
+        those for which the server has no memory; to be tried again.
+    """
+    yield from context.opened(create=True)
+    yield from configure.declare(context)
+    refused = []
+    for each in prepared:
+        try:
+            yield from add(context, each)
+        except ServerOutOfMemory as error:  # a consumer is what frees memory: it must start
+            line = log.bind(queue=context.name, schedule=each.name)
+            line.error("schedule is not stored: tried again each minute", error=str(error))
+            refused.append(each)
+    return refused
+
+
+def pause(context: QueueContext, name: str) -> Operation[bool]:
+    """Withdraw the waiting occurrence, and arm none until `resume`; return whether there is such a schedule."""
+    return (yield from _keep(context, name, lambda _: PAUSED))
+
+
+def resume(context: QueueContext, name: str) -> Operation[bool]:
+    """Arm the next slot from now on, if it is paused or none is armed; return whether there is such a schedule."""
+
+    def next_slot(stored: Stored) -> int | None:
+        if stored.slot_ms:
+            return stored.slot_ms
+        plan = _plan(opened(stored.record))
+        return None if plan is None else plan.recurrence.after(stored.now_ms)
+
+    return (yield from _keep(context, name, next_slot))
+
+
+def remove(context: QueueContext, name: str) -> Operation[bool]:
+    """Forget a schedule, and withdraw its waiting occurrence; return whether there was one."""
+    check_schedule_name(name)
+    yield from context.opened()
+    tried = False  # a call whose reply was lost has removed it all the same
+    while True:
+        stored = yield from _read(context, name)
+        if stored.record is None and not stored.armed:
+            return tried
+        tried = True
+        if (yield from execute(_arm(context, name, stored, b"", ""))):
+            return True
+
+
+def run_now(context: QueueContext, name: str) -> Operation[SentMessage]:
+    """Send an occurrence out of turn, due at once; the slots stay as they are. Raises InvalidInput."""
+    check_schedule_name(name)
+    yield from context.opened()
+    envelope = opened((yield from _read(context, name)).record)
+    if envelope is None:
+        raise InvalidInput(f"schedule {name!r} is not in queue {context.name}: add it first")
+    sealed = EncodedMessage(new_id(), "+0", with_slot(envelope, None), "ignore", False)
+    (sent,) = yield from send_sealed(context, [sealed])
+    return sent
+
+
+def get(context: QueueContext, name: str) -> Operation[Schedule | None]:
+    """Return what is known of a schedule; None when there is none."""
+    check_schedule_name(name)
+    yield from context.opened()
+    stored = yield from _read(context, name)
+    return describe(context, name, stored.record, stored.slot_ms)
+
+
+def list_all(context: QueueContext) -> Operation[list[Schedule]]:
+    """Return all schedules, by name."""
+    return (yield from _list(context))[1]
+
+
+def _list(context: QueueContext) -> Operation[tuple[int, list[Schedule]]]:
+    yield from context.opened()
+    scripts, key = home(context), home(context).keys.schedules
+    counts, records, slots = yield [scripts.stats(), Command(key, ("HGETALL", key), dict), scripts.armed(10**9, 0)]
+    armed = dict(unwrap(slots))
+    found = {decode_id(name): record for name, record in unwrap(records).items()}
+    names = sorted(name for name in found if not is_foreign_id(name))
+    schedules = (describe(context, name, found[name], armed.get(name)) for name in names)
+    return unwrap(counts).now_ms, [each for each in schedules if each is not None]
+
+
+def unreadable(context: QueueContext) -> Operation[list[str]]:
+    """Return the names under which something is stored that is no schedule: by another program, or a newer delayq."""
+    yield from context.opened()
+    key = home(context).keys.schedules
+    records: dict[bytes, bytes] = yield from execute(Command(key, ("HGETALL", key), dict))
+    found = {decode_id(name): record for name, record in records.items()}
+    return sorted(name for name, record in found.items() if describe(context, name, record, None) is None)
+
+
+def upcoming(context: QueueContext, count: int, name: str | None) -> Operation[list[Slot]]:
+    """Return the next `count` slots, of one schedule or of all, earliest first."""
+    check_limit(count, "n", most=MOST_SLOTS)
+    now, schedules = yield from _list(context)
+    if name is not None:
+        schedules = [each for each in schedules if each.name == check_schedule_name(name)]
+        if not schedules:
+            raise InvalidInput(f"schedule {name!r} is not in queue {context.name}: add it first")
+    heap: list[tuple[int, str, Plan]] = []
+    for each in schedules:
+        if each.next_at is not None:
+            plan = Plan(each.when, each.timezone, each.missed, None if each.grace is None else round(each.grace * 1000))
+            heap.append((timestamp_ms(each.next_at), each.name, plan))
+    heapq.heapify(heap)
+    slots: list[Slot] = []
+    while heap and len(slots) < count:
+        slot, of, plan = heapq.heappop(heap)
+        if not plan.skips(slot, now):
+            slots.append(Slot(of, from_ms(slot)))
+        following = plan.following(slot, now)
+        if following is not None:
+            heapq.heappush(heap, (following, of, plan))
+    return slots
+
+
+def _keep(context: QueueContext, name: str, next_slot: Callable[[Stored], int | None]) -> Operation[bool]:
+    check_schedule_name(name)
+    yield from context.opened()
+    return (yield from _move(context, name, next_slot))
+
+
+def _move(
+    context: QueueContext, name: str, next_slot: Callable[[Stored], int | None], record: bytes = b""
+) -> Operation[bool]:
+    """Arm what `next_slot` says, again until nobody else has meanwhile; False when there is no such schedule."""
+    while True:
+        stored = yield from _read(context, name)
+        if not record and stored.record is None:
+            return False
+        slot = next_slot(stored)
+        if slot is None:
+            raise InvalidInput(f"schedule {name!r} has no further slot: add it with another expression")
+        unchanged = slot == stored.slot_ms and record in (b"", stored.record)
+        if unchanged or (yield from execute(_arm(context, name, stored, record, slot))):
+            return True
+
+
+def _arm(context: QueueContext, name: str, stored: Stored, record: bytes, slot: int | str) -> Command[int]:
+    shards, withdrawn = len(context.shards), ""
+    if stored.slot_ms:
+        withdrawn = occurrence_id(name, stored.slot_ms, shards)
+    envelope = opened(record or stored.record)
+    if not slot or envelope is None:
+        return home(context).enqueue_occurrence(name, stored.armed, withdrawn, record, slot)
+    assert isinstance(slot, int)
+    new_id = occurrence_id(name, slot, shards)
+    return home(context).enqueue_occurrence(
+        name, stored.armed, withdrawn, record, slot, new_id, with_slot(envelope, slot)
+    )
+
+
+def _read(context: QueueContext, name: str) -> Operation[Stored]:
+    scripts: QueueCommands = home(context)
+    keys = scripts.keys
+    counts, record, slot = yield [
+        scripts.stats(),
+        Command(keys.schedules, ("HGET", keys.schedules, name), identity),
+        Command(keys.armed, ("ZSCORE", keys.armed, name), identity),
+    ]
+    score = unwrap(slot)
+    armed = f"{score:.17g}" if isinstance(score, float) else (score or b"").decode()  # a float: RESP3
+    return Stored(unwrap(counts).now_ms, unwrap(record), int(armed) if _is_slot(armed) else None, armed)
+
+
+def _is_slot(armed: str) -> bool:
+    """Whether a score is one that delayq writes; another program may have put anything there."""
+    return armed.isdecimal() and int(armed) <= MAX_TIME_MS
+
+
+def _plan(envelope: Envelope | None) -> Plan | None:
+    return None if envelope is None else plan_of(envelope.headers or {})
+
+
+def describe(context: QueueContext, name: str, record: bytes | None, slot: int | None) -> Schedule | None:
+    """Put together what is stored of a schedule; None when it cannot be read."""
+    envelope = opened(record)
+    plan = _plan(envelope)
+    if envelope is None or plan is None:
+        return None
+    try:
+        payload = open_body(envelope)
+    except UnreadableEnvelope:
+        return None
+    return Schedule(
+        name=name,
+        queue=context.name,
+        when=plan.when,
+        timezone=plan.timezone,
+        missed=plan.missed,
+        grace=None if plan.grace_ms is None else plan.grace_ms / 1000,
+        own=plan.own,
+        paused=slot == PAUSED,
+        next_at=from_ms(slot) if slot else None,
+        next_id=occurrence_id(name, slot, len(context.shards)) if slot else None,
+        payload=payload,
+        headers={key: value for key, value in (envelope.headers or {}).items() if key not in OWN_HEADERS},
+        max_retries=envelope.max_retries,
+    )

@@ -1,0 +1,256 @@
+"""Sending: from a sealed message to pending."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplicated
+from delayq.model.delivery import Outgoing, SentMessage
+from delayq.model.middleware import Sending
+from delayq.model.units import from_ms
+from delayq.operations import configure
+from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing
+from delayq.operations.inspect import find_all
+from delayq.operations.queue_context import QueueContext, is_whole
+from delayq.protocol.command import Command, Raw, identity
+from delayq.protocol.operation import Operation, gather, unwrap
+from delayq.protocol.queue_commands import QueueCommands
+
+MAX_CALL_BYTES = 4 * 1024 * 1024  # of envelopes in a call: Redis does nothing else while it copies them
+MAX_SENT = 100  # messages of a call: with ten million that wait, a new key and a place among them take up to 50 µs
+CALLS_A_TRIP = 32  # the server works on the first while the last are packed
+REPLICA_TIMEOUT_MS = 3000  # less than the client's socket timeout, which would end the wait as a lost connection
+EXISTED = -1
+MAX_REPLICAS = 1000
+SendSealed: TypeAlias = Callable[[QueueContext, Sequence[EncodedMessage], int], Operation[list[SentMessage]]]
+Sent: TypeAlias = list[SentMessage | None]  # None where the id existed
+
+
+def send_many(
+    context: QueueContext,
+    outgoing: Iterable[Outgoing],
+    wait_replicas: int = 0,
+    is_batch: bool = True,
+    send: SendSealed | None = None,
+) -> Operation[list[SentMessage]]:
+    """Send messages, within the queue's middleware; the results stand in their order.
+
+    Everything is checked before anything is sent. Each message is wholly in or not at all; a failure of the server
+    in the middle leaves some of them in.
+
+    Args:
+        is_batch: what middleware is told of it.
+        send: sends what was checked; `send_sealed` when None.
+
+    Raises:
+        InvalidInput: for any of the messages; none was sent.
+        DuplicateMessage: on_conflict="error" and an id existed; all others were sent.
+        NotReplicated
+    """
+    check_replicas(wait_replicas)
+    send = send or send_sealed
+    if context.middleware.has_sends:
+        sending = Sending(context.name, listed(outgoing), is_batch)
+        for message in sending.messages:
+            if not isinstance(message, Outgoing):
+                raise no_outgoing(message)
+        count = len(sending.messages)
+        with context.middleware.sending(sending):
+            if len(sending.messages) != count:
+                raise InvalidInput(f"middleware made {len(sending.messages)} messages of {count}: replace each by one")
+            sent = yield from send(context, encode_all(context, sending.messages), wait_replicas)
+            sending.sent = list(sent)
+        return sent
+    return (yield from send(context, encode_all(context, outgoing), wait_replicas))
+
+
+def send_sealed(
+    context: QueueContext, sealed: Sequence[EncodedMessage], wait_replicas: int = 0
+) -> Operation[list[SentMessage]]:
+    """Send messages that have been checked; otherwise as `send_many`."""
+    if not sealed:
+        return []
+    yield from _prepared(context)
+    results: Sent = [None] * len(sealed)
+    if len(sealed) == 1 and not wait_replicas:  # a lone message is worth a short way
+        (reply,) = yield [_call(context.shard(sealed[0].id), sealed, whole=False)]
+        results = unwrap(reply)
+    elif wait_replicas:
+        for call, positions in _calls(context, sealed, whole=True):
+            yield from _send_confirmed(context, sealed, call, positions, wait_replicas, results)
+        raise_duplicates(sealed, results)
+    else:
+        yield from _send_in_trips(context, sealed, results)
+    if None in results:
+        yield from _find_existing(context, sealed, range(len(sealed)), results)
+        raise_duplicates(sealed, results)
+    return results  # type: ignore[return-value]  # none of them is None any more
+
+
+def send_new(context: QueueContext, sealed: Sequence[EncodedMessage]) -> Operation[list[bool]]:
+    """Send messages that have been checked; return which were new. Those whose id exists are not looked at."""
+    results: Sent = [None] * len(sealed)
+    if sealed:
+        yield from _prepared(context)
+        yield from _send_in_trips(context, sealed, results)
+    return [result is not None for result in results]
+
+
+def _prepared(context: QueueContext) -> Operation[None]:
+    if not context.is_open:
+        yield from context.opened(create=True)
+    if context.undeclared:
+        yield from configure.declare(context)
+
+
+def _send_in_trips(context: QueueContext, sealed: Sequence[EncodedMessage], results: Sent) -> Operation[None]:
+    calls = _calls(context, sealed, whole=False)
+    for start in range(0, len(calls), CALLS_A_TRIP):
+        group = calls[start : start + CALLS_A_TRIP]
+        for (_, positions), reply in zip(group, (yield [call for call, _ in group]), strict=True):
+            _note(positions, unwrap(reply), results)
+
+
+def send_shared(
+    context: QueueContext, sealed: Sequence[EncodedMessage]
+) -> Operation[Sequence[SentMessage | DelayqError]]:
+    """Send messages of several senders: an error of one call is no concern of those whose messages are in another."""
+    if len(sealed) == 1:
+        return (yield from send_sealed(context, sealed))
+    groups = [group for _, group in _groups(context, sealed)]
+    sents = yield from gather(*[send_sealed(context, [sealed[i] for i in group]) for group in groups])
+    results: list[Any] = [None] * len(sealed)
+    for group, sent in zip(groups, sents, strict=True):
+        for i, position in enumerate(group):
+            results[position] = sent if isinstance(sent, DelayqError) else sent[i]
+    return results
+
+
+def _send_confirmed(
+    context: QueueContext,
+    sealed: Sequence[EncodedMessage],
+    call: Command[Sent],
+    positions: Sequence[int],
+    replicas: int,
+    results: Sent,
+) -> Operation[None]:
+    confirm = context.shard(sealed[positions[0]].id).confirm()
+    reply, _, confirmed = yield [call, confirm, Command(call.key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), identity)]
+    _note(positions, unwrap(reply), results)
+    yield from _find_existing(context, sealed, positions, results)
+    if unwrap(confirmed) < replicas:
+        ids = ", ".join(sealed[position].id for position in positions[:3])
+        raise NotReplicated(
+            f"{confirmed} of {replicas} replicas confirmed {ids} within {REPLICA_TIMEOUT_MS // 1000} s; "
+            "the message is stored on the master: send again under the same id (see `sent`) once replicas are back",
+            [result for result in results if result is not None],
+        )
+
+
+def _note(positions: Sequence[int], sent: Sent, results: Sent) -> None:
+    for position, result in zip(positions, sent, strict=True):
+        results[position] = result
+
+
+def check_replicas(wait_replicas: int) -> None:
+    """Raise InvalidInput unless it is a whole number from 0 to 1,000."""
+    if not is_whole(wait_replicas) or not 0 <= wait_replicas <= MAX_REPLICAS:
+        raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a whole number from 0 to {MAX_REPLICAS}")
+
+
+def _calls(
+    context: QueueContext, sealed: Sequence[EncodedMessage], whole: bool
+) -> list[tuple[Command[Sent], Sequence[int]]]:
+    """Group messages, of which the positions are told, into calls: of one shard, ids all different, bounded."""
+    return [(_call(scripts, [sealed[i] for i in group], whole), group) for scripts, group in _groups(context, sealed)]
+
+
+def _call(scripts: QueueCommands, messages: Sequence[EncodedMessage], whole: bool) -> Command[Sent]:
+    first = messages[0]
+    if first.on_conflict == "replace":
+        return scripts.replace(first.id, first.due, first.envelope, partial(_replaced, first.id), whole)
+    # Sent again unasked, a message would be told to be a duplicate of itself.
+    repeats = not first.named or all(message.on_conflict != "error" for message in messages)
+    read = partial(_created, messages)
+    if first.unique_ms:
+        reserving = [(message.id, message.due, message.envelope, message.unique_ms) for message in messages]
+        marks = [message.mark or message.id for message in messages] if first.mark else ()
+        return scripts.send_unique(reserving, whole, repeats, read, marks)
+    triples = [(message.id, message.due, message.envelope) for message in messages]
+    return scripts.send(triples, first.named, whole, repeats, read)
+
+
+def _replaced(message_id: str, reply: list[int]) -> Sent:
+    due, created = reply
+    return [SentMessage(message_id, from_ms(due), bool(created))]
+
+
+def _created(messages: Sequence[EncodedMessage], dues: list[int]) -> Sent:
+    sent: Sent = []
+    last, due_at = EXISTED, from_ms(0)
+    for message, due in zip(messages, dues, strict=True):
+        if due == EXISTED:
+            sent.append(None)
+            continue
+        if due != last:  # often the same for all
+            last, due_at = due, from_ms(due)
+        sent.append(tuple.__new__(SentMessage, (message.id, due_at, True)))  # half the price of SentMessage(…)
+    return sent
+
+
+def _groups(context: QueueContext, sealed: Sequence[EncodedMessage]) -> Iterator[tuple[QueueCommands, Sequence[int]]]:
+    """Cut messages, those of a shard in their order, into what goes into one call; some go alone."""
+    for scripts, positions in context.by_shard(range(len(sealed)), lambda position: sealed[position].id):
+        start = size = 0
+        first = sealed[positions[0]]
+        lone, unique = first.goes_alone, first.unique_ms > 0
+        ids: set[str] = set()
+        for i, position in enumerate(positions):
+            message = sealed[position]
+            size += len(message.envelope)
+            alone = lone or message.on_conflict == "replace" or (message.unique_ms > 0) != unique
+            full = i - start >= MAX_SENT or size > MAX_CALL_BYTES
+            if i > start and (full or alone or message.named != first.named or message.id in ids):
+                yield scripts, positions[start:i]
+                start, size, first, lone = i, len(message.envelope), message, message.goes_alone
+                unique = message.unique_ms > 0
+                ids.clear()
+            if message.named:
+                ids.add(message.id)
+        yield scripts, positions[start:]
+
+
+def _find_existing(
+    context: QueueContext, sealed: Sequence[EncodedMessage], positions: Sequence[int], results: Sent
+) -> Operation[None]:
+    existing = [position for position in positions if results[position] is None]
+    found = yield from find_all(context, [sealed[position].id for position in existing])
+    for position, result in zip(existing, found, strict=True):
+        message, scores = sealed[position], result.scores
+        due = next((scores[state] for state in ("pending", "ready", "retry") if state in scores), None)
+        # A random id that exists can only be our own: the connection broke after an earlier try had gone through.
+        results[position] = SentMessage(message.id, from_ms(due or _asked(context, message.due)), not message.named)
+
+
+def _asked(context: QueueContext, due: Raw) -> float:
+    now = context.clock() or time.time() * 1000
+    return float(now) + int(due) if isinstance(due, str) else float(due)
+
+
+def raise_duplicates(sealed: Sequence[EncodedMessage], results: Sent) -> None:
+    """Raise DuplicateMessage when one of them existed, and should not have."""
+    duplicates = [
+        message.id
+        for message, result in zip(sealed, results, strict=True)
+        if message.on_conflict == "error" and result is not None and not result.created
+    ]
+    if duplicates:
+        names = f"{', '.join(map(repr, duplicates[:5]))}{'…' if len(duplicates) > 5 else ''}"
+        others = "nothing was changed" if len(sealed) == 1 else "it was left as it is, and all others were sent"
+        raise DuplicateMessage(
+            f'message id {names} exists already: {others}; use on_conflict="ignore" or "replace", or another id',
+            [result for result in results if result is not None],
+        )

@@ -1,0 +1,156 @@
+"""Settling: from handed out to what the handler decided; and the leases until then."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from delayq.errors import DelayqError, InvalidInput, ServerError, StaleReceipt
+from delayq.log import log_of
+from delayq.model import outcome as oc
+from delayq.model.backoff import exponential
+from delayq.model.delivery import Delivery
+from delayq.model.units import Seconds, delay_ms, lease_ms
+from delayq.operations import key_slots
+from delayq.operations.encode import encode_then
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+
+DEFAULT_BACKOFF = exponential()
+
+D = TypeVar("D", bound=Delivery)
+
+
+def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Operation[list[bool | DelayqError]]:
+    """Settle deliveries in one round trip; acks share calls.
+
+    Returns:
+        for each, whether it was ours (else its receipt was stale), or the error that kept the server from saying; or
+        InvalidInput or DuplicateMessage, for what was to follow from it: nothing was changed.
+    """
+    results: list[bool | DelayqError] = [False] * len(settled)
+    calls: list[Command[Any]] = []
+    targets: list[Sequence[int]] = []
+    for call, positions in _settlements(context, settled, results):
+        calls.append(call)
+        targets.append(positions)
+    replies = (yield [*calls, *key_slots.freed(context, settled, chained=False)]) if calls else []
+    for positions, reply in zip(targets, replies[: len(calls)], strict=True):
+        if isinstance(reply, StaleReceipt):
+            continue
+        if isinstance(reply, DelayqError):
+            for position in positions:
+                results[position] = reply
+            continue
+        for position, ours in zip(positions, reply if isinstance(reply, list) else (1,), strict=True):
+            results[position] = settled[position][0].settled = ours == 1
+    ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
+    if frees := list(key_slots.freed(context, ended, chained=True)):
+        with contextlib.suppress(ServerError):  # they are settled: a slot that is kept in vain is found out
+            yield frees
+    return results
+
+
+def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) -> Operation[None]:
+    """Settle one delivery; raises StaleReceipt when it is no longer ours."""
+    (ours,) = yield from settle(context, [(message, outcome)])
+    if not unwrap(ours):
+        raise StaleReceipt(
+            f"message {message.id} is no longer ours: it was settled, or its lease ran out; nothing was changed"
+        )
+
+
+def ack(context: QueueContext, messages: D | Sequence[D], kind: type[D]) -> Operation[list[bool]]:
+    """Settle messages of a `kind` as done; False where the receipt was stale."""
+    batch = [messages] if isinstance(messages, kind) else messages
+    if not isinstance(batch, Sequence) or not all(issubclass(each, kind) for each in set(map(type, batch))):
+        raise InvalidInput("ack takes messages as receive returned them, not their ids")
+    results = yield from settle(context, [(message, oc.DONE) for message in batch])
+    return [each if isinstance(each, bool) else unwrap(each) for each in results]
+
+
+def _settlements(
+    context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], results: list[bool | DelayqError]
+) -> Iterator[tuple[Command[Any], Sequence[int]]]:
+    """Yield calls, each with the positions that it settles; note in `results` what cannot be called."""
+    done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
+    if len(done) < len(settled):
+        for position, (message, outcome) in enumerate(settled):
+            if not isinstance(outcome, oc.Done):
+                try:
+                    call = _settlement(context, context.shard(message.id), message, outcome)
+                except InvalidInput as error:
+                    results[position] = error
+                except Exception as error:  # noqa: BLE001  # what follows is made of the handler's objects
+                    results[position] = InvalidInput(f"what was to follow cannot be sent: {oc.error_text(error)}")
+                else:
+                    yield call, [position]
+    for scripts, positions in context.by_shard(done, lambda position: settled[position][0].id):
+        for start in range(0, len(positions), MAX_IDS):
+            chunk = positions[start : start + MAX_IDS]
+            messages = [settled[position][0] for position in chunk]
+            yield scripts.ack([(message.id, message.receipt) for message in messages]), chunk
+
+
+def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.Outcome) -> Command[Any]:
+    match outcome:
+        case oc.Failed(delay_ms, error) if not message.is_last:
+            wait = _backoff_ms(context, message) if delay_ms is None else delay_ms
+            return scripts.nack(message.id, message.receipt, wait, error)
+        case oc.Failed(_, error):
+            return scripts.reject(message.id, message.receipt, oc.REASON_EXHAUSTED, error)
+        case oc.AckAndSend():
+            return _chain(context, scripts, message, outcome)
+        case oc.Dead(reason, error, counted):
+            return scripts.reject(message.id, message.receipt, reason, error, counted)
+        case oc.Released(behind):
+            due = int(message.handed_ms) if behind else message.due_ms
+            handed_us = round(message.handed_ms * 1000) if context.is_limited else ""
+            return scripts.release(message.id, message.receipt, due, handed_us)
+        case _:
+            return scripts.expire(message.id, message.receipt)
+
+
+def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.AckAndSend) -> Command[Any]:
+    """Return the call that acks and sends; raises InvalidInput for what is to be sent.
+
+    Sent again unasked, it has the same ids: one that is random and there tells that the first copy has gone through.
+    """
+    if outcome.sealed is None:
+        outcome.sealed = encode_then(context, message.id, outcome.then)
+    follow = [(each.id, each.due, each.envelope, each.on_conflict if each.named else "new") for each in outcome.sealed]
+    return scripts.ack_then(message.id, message.receipt, follow)
+
+
+def _backoff_ms(context: QueueContext, message: Delivery) -> int:
+    try:
+        return delay_ms(context.settings.backoff(message.retries_used + 1), "backoff")
+    except Exception as error:  # noqa: BLE001  # it is the user's function: the message must not hang on it
+        log_of(message).warning("the backoff failed: the default one is used", error=oc.error_text(error))
+        return delay_ms(DEFAULT_BACKOFF(message.retries_used + 1))
+
+
+def extend(context: QueueContext, message: Delivery, seconds: Seconds) -> Operation[None]:
+    """Let the lease end `seconds` from now; raises StaleReceipt."""
+    lease, asked = lease_ms(seconds), time.monotonic()
+    message.leased_until((yield from execute(context.shard(message.id).extend(message.id, message.receipt, lease))))
+    message.held_until = asked + lease / 1000
+
+
+def renew(context: QueueContext, messages: Sequence[D], lease: int) -> Operation[list[D]]:
+    """Let each lease end `lease` ms from now; return the messages that are no longer ours."""
+    asked = time.monotonic()
+    calls = [context.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]
+    lost = []
+    for message, result in zip(messages, (yield calls), strict=True):
+        if isinstance(result, StaleReceipt):
+            message.held_until = 0.0
+            lost.append(message)
+        elif not isinstance(result, DelayqError):  # a shard that does not serve is asked again at the next heartbeat
+            message.leased_until(result)
+            message.held_until = asked + lease / 1000
+    return lost

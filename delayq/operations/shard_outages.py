@@ -1,0 +1,46 @@
+"""Outages: what is told of the shards that do not serve, while the others go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from delayq.log import log
+from delayq.model.interval import Interval
+
+TELL_SECONDS = 10.0  # a consumer that finds work elsewhere would meet the same outage at each claim
+
+
+@dataclass
+class _Outage:
+    """One shard's; `untold` is how often it was met since it was last told."""
+
+    tell: Interval = field(default_factory=lambda: Interval(TELL_SECONDS))
+    untold: int = 0
+
+
+class Outages:
+    """Tells of each shard's outage when it begins, every ten seconds while it lasts, and when it is over.
+
+    Args:
+        queue: the name that the log lines carry.
+    """
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._outages: dict[str, _Outage] = {}
+
+    def met(self, shard: str, error: Exception) -> None:
+        """Note that a shard, known by the name of a key, has not served."""
+        outage = self._outages.setdefault(shard, _Outage())
+        if outage.tell.due():
+            untold, outage.untold = outage.untold, 0
+            since = {"untold": untold} if untold else {}
+            line = "a shard does not serve: the others go on"
+            log.error(line, queue=self._queue, shard=shard, error=str(error), **since)
+        else:
+            outage.untold += 1
+
+    def over(self, shard: str) -> None:
+        """Note that a shard has served."""
+        if self._outages.pop(shard, None) is not None:
+            log.info("the shard serves again", queue=self._queue, shard=shard)

@@ -1,0 +1,1 @@
+"""What a topic and its groups do, as generators that yield commands."""

@@ -1,0 +1,130 @@
+"""Groups of a topic: made, moved, removed, and told of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delayq.errors import InvalidInput, UnknownConsumer
+from delayq.model.positions import Position, beginning, order
+from delayq.model.record import GroupConsumer, GroupInfo, table, text_of
+from delayq.model.validation import check_group_name
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.topic_commands import TopicCommands
+
+
+def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
+    """Let a topic have a group; return whether it is new."""
+    first = beginning(start)
+    shards = yield from context.opened(create=True)
+    return any(list(map(unwrap, (yield [scripts.make_group(group, first) for scripts in shards]))))
+
+
+def move(context: TopicContext, group: str, position: Position) -> Operation[None]:
+    """Let a group go on from elsewhere; what it has unacked stays so."""
+    first = beginning(position, "position")
+    shards = yield from context.opened()
+    for each in (yield [scripts.make_group(group, first, move=True) for scripts in shards]):
+        unwrap(each)
+
+
+def destroy(context: TopicContext, group: str) -> Operation[bool]:
+    """Take a group away, with its unacked list and dead letters; return whether there was one."""
+    shards = yield from context.opened()
+    return any(list(map(unwrap, (yield [scripts.destroy(group) for scripts in shards]))))
+
+
+def remove_consumer(context: TopicContext, group: str, consumer: str, to: str | None) -> Operation[int]:
+    """Remove a consumer, after what it holds was handed over; return how many records that were."""
+    if to is not None:
+        check_group_name(to, "consumer name")
+    if to == consumer:
+        raise InvalidInput(f"to={to!r} is the consumer that is to be removed: name another one")
+    shards, moved = (yield from context.opened()), 0
+    unknown: list[UnknownConsumer] = []
+    if to is None and len(shards) > 1:  # where it holds records comes first: it is refused before it has left a shard
+        rows = yield [scripts.unacked(group, consumer, 0, "", 1) for scripts in shards]
+        shards = [shards[place] for place in sorted(range(len(shards)), key=lambda place: not unwrap(rows[place]))]
+    for scripts in shards:
+        done = 0
+        try:
+            while not done:
+                count, done = yield from execute(scripts.remove_consumer(group, consumer, to or ""))
+                moved += count
+        except UnknownConsumer as error:  # a shard knows it that has served it, and that it has not left before
+            unknown.append(error)
+    if len(unknown) == len(shards):
+        raise unknown[0]
+    return moved
+
+
+def clear_ghosts(context: TopicContext, group: str) -> Operation[int]:
+    """Clear unacked entries whose record is gone; return how many."""
+    count = 0
+    for scripts in (yield from context.opened()):
+        after: Any = b"-"
+        last = ""
+        while after:
+            after, ghosts = yield from execute(scripts.clear_ghosts(group, last))
+            last = text_of(after)
+            count += ghosts
+    return count
+
+
+def groups(context: TopicContext) -> Operation[list[GroupInfo]]:
+    """List a topic's groups, by name."""
+    found: dict[str, GroupInfo] = {}
+    for scripts in (yield from context.opened()):
+        rows, length = map(unwrap, (yield [scripts.groups(), scripts.length()]))
+        for row in rows:
+            told = table(row)
+            name, position = text_of(told["name"]), text_of(told["last-delivered-id"])
+            lag = told.get("lag")
+            if lag is None:  # an older server, or one that has lost count by deletions
+                lag = yield from _behind(scripts, position)
+            lag = min(lag, length)  # Redis 7.0 counts what was trimmed before the group was handed it
+            info = GroupInfo(name, told["consumers"], told["pending"], lag, position)
+            before = found.get(name)
+            found[name] = info if before is None else _merged(before, info)
+    return [found[name] for name in sorted(found)]
+
+
+def _merged(first: GroupInfo, second: GroupInfo) -> GroupInfo:
+    return GroupInfo(
+        first.name,
+        max(first.consumers, second.consumers),
+        first.unacked + second.unacked,
+        first.lag + second.lag,
+        min(first.position, second.position, key=order),
+    )
+
+
+def _behind(scripts: TopicCommands, after: str) -> Operation[int]:
+    total, last = 0, after
+    while last:
+        count, found = yield from execute(scripts.lag(last))
+        total += count
+        last = text_of(found)
+    return total
+
+
+def info(context: TopicContext, group: str) -> Operation[GroupInfo]:
+    """Return what is known of a group; raises UnknownGroup."""
+    for each in (yield from groups(context)):
+        if each.name == group:
+            return each
+    yield from consumers(context, group)  # raises what the server says of it
+    raise InvalidInput(f"topic {context.name} has no group {group!r}")
+
+
+def consumers(context: TopicContext, group: str) -> Operation[list[GroupConsumer]]:
+    """List a group's consumers, by name."""
+    found: dict[str, GroupConsumer] = {}
+    for scripts in (yield from context.opened()):
+        for row in (yield from execute(scripts.groups(group))):
+            told = table(row)
+            name = text_of(told["name"])
+            before = found.get(name, GroupConsumer(name, 0, float("inf")))
+            idle = min(before.idle, told["idle"] / 1000)
+            found[name] = GroupConsumer(name, before.unacked + told["pending"], idle)
+    return [found[name] for name in sorted(found)]

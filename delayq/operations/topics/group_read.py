@@ -1,0 +1,166 @@
+"""Groups of a topic: each is handed every record, one consumer of it each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from delayq.errors import DelayqError, InvalidInput, UnknownConsumer
+from delayq.model.positions import known_id
+from delayq.model.record import Record, Unacked, text_of
+from delayq.model.units import Seconds, milliseconds
+from delayq.model.validation import check_limit
+from delayq.operations.topics.group_admin import consumers
+from delayq.operations.topics.publish import append_due
+from delayq.operations.topics.read import records
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
+
+MAX_POLLED = 10_000
+
+
+class PolledRecords(NamedTuple):
+    """What a poll has brought: records and, of each shard, the id behind which the next record comes."""
+
+    records: list[Record]
+    lasts: list[str]
+
+
+def poll(context: TopicContext, group: str, consumer: str, count: int) -> Operation[PolledRecords]:
+    """Hand up to `count` records that nobody of the group was handed yet to a consumer; append first what is due."""
+    check_limit(count, "count", most=MAX_POLLED)
+    found: list[Record] = []
+    shards = yield from context.opened()
+    lasts = ["$"] * len(shards)
+    context.next_shard += 1  # begin with another shard each time, so that none is served last for ever
+    for number in range(len(shards)):
+        place = (context.next_shard + number) % len(shards)
+        try:
+            while len(found) < count:
+                limit = min(MAX_RECORDS, count - len(found))
+                entries, next_ms, lasts[place] = yield from execute(shards[place].poll(group, consumer, limit))
+                found += records(context, shards[place], entries, deliveries=1)
+                if next_ms == 0:
+                    yield from append_due(context)
+                elif len(entries) < limit:
+                    break
+        except DelayqError:  # of another shard, or without memory: what was handed out must not be forgotten
+            if not found:
+                raise
+            break
+    return PolledRecords(found, lasts)
+
+
+def own_unacked(context: TopicContext, group: str, consumer: str, count: int) -> Operation[list[Record]]:
+    """Read again what a consumer holds, as after a restart under the same name; ghosts are left out."""
+    check_limit(count, "count", most=MAX_POLLED)
+    found: list[Record] = []
+    for scripts in (yield from context.opened()):
+        after = "0"
+        while len(found) < count:
+            limit = min(MAX_RECORDS, count - len(found))
+            calls = [scripts.poll(group, consumer, limit, after)]
+            entries = unwrap((yield calls)[0]).entries
+            rows = yield from execute(scripts.unacked(group, consumer, 0, "" if after == "0" else after, limit))
+            times = {text_of(row[0]): row[3] for row in rows}
+            for record in records(context, scripts, entries):
+                record.deliveries = times.get(record.id, 1)
+                found.append(record)
+            if len(entries) < limit:
+                break
+            after = entries[-1][0]
+    return found
+
+
+def ack(context: TopicContext, group: str, given: Record | str | Iterable[Record | str]) -> Operation[int]:
+    """Let records leave a group's unacked list; return how many were on it; raises UnknownGroup."""
+    yield from context.opened()
+    calls = [
+        scripts.ack(group, part) for scripts, ids in by_shard(context, given).items() for part in cut(ids, MAX_RECORDS)
+    ]
+    count = sum(map(unwrap, (yield calls))) if calls else 0
+    if not count:
+        yield from consumers(context, group)  # which raises, as XACK does not, when there is no such group
+    return count
+
+
+def by_shard(context: TopicContext, given: Record | str | Iterable[Record | str]) -> dict[TopicCommands, list[str]]:
+    """Sort the ids of records by their shards; raises InvalidInput for what is no record of this topic."""
+    if not isinstance(given, Record | str | Iterable):
+        raise no_record(given)
+    found: dict[TopicCommands, list[str]] = {}
+    for each in [given] if isinstance(given, Record | str) else given:
+        if isinstance(each, str) and len(context.shards) == 1:
+            found.setdefault(context.shards[0], []).append(known_id(each))
+        elif isinstance(each, str):
+            raise InvalidInput(
+                f"topic {context.name} has {len(context.shards)} shards, and id {each[:64]!r} does not tell which: "
+                "give records as they were read"
+            )
+        else:
+            checked = check_record(context, each)
+            found.setdefault(context.shards[checked.shard], []).append(checked.id)
+    return found
+
+
+def check_record(context: TopicContext, record: object) -> Record:
+    """Return a record of this topic, or raise InvalidInput."""
+    if not isinstance(record, Record) or record.topic != context.name or record.shard >= len(context.shards):
+        raise no_record(record)
+    return record
+
+
+def no_record(given: object) -> InvalidInput:
+    """Return the error for what is no record of a topic."""
+    return InvalidInput(f"{given!r} is no record of this topic: give records as poll returned them")
+
+
+def cut(ids: Sequence[str], most: int) -> list[Sequence[str]]:
+    """Cut ids into what a call may take."""
+    return [ids[start : start + most] for start in range(0, len(ids), most)]
+
+
+def renew(context: TopicContext, group: str, consumer: str, given: Iterable[Record]) -> Operation[list[Record]]:
+    """Let records count as handed out just now; return those that the consumer does not hold any more."""
+    lost: list[Record] = []
+    shards = yield from context.opened()
+    listed = list(given)
+    for scripts in shards:
+        ours = [each for each in listed if shards[each.shard] is scripts]
+        for start in range(0, len(ours), MAX_RECORDS):
+            part = ours[start : start + MAX_RECORDS]
+            results = yield from execute(scripts.renew(group, consumer, [each.id for each in part]))
+            lost += [each for each, held in zip(part, results, strict=True) if not held]
+    return lost
+
+
+def unacked(
+    context: TopicContext, group: str, consumer: str | None, idle: Seconds, count: int
+) -> Operation[list[Unacked]]:
+    """List up to `count` records that a group, or one of its consumers, was handed and has not acked.
+
+    Raises:
+        UnknownConsumer: nothing was found, and there is no such consumer.
+    """
+    check_limit(count, "count")
+    found = yield from held(context, group, consumer or "", milliseconds(idle, "idle"), count)
+    if consumer and not found and consumer not in {each.name for each in (yield from consumers(context, group))}:
+        text = f"group {group} of topic {context.name} has no consumer {consumer!r}: see group.consumers()"
+        raise UnknownConsumer(text)
+    return found
+
+
+def held(context: TopicContext, group: str, consumer: str, idle_ms: int, count: int) -> Operation[list[Unacked]]:
+    """List the same, `consumer` "" for all; of one that there is not, nothing."""
+    found: list[Unacked] = []
+    for number, scripts in enumerate((yield from context.opened())):
+        after = ""
+        while len(found) < count:
+            limit = min(MAX_RECORDS, count - len(found))
+            rows = yield from execute(scripts.unacked(group, consumer, idle_ms, after, limit))
+            found += [Unacked(text_of(row[0]), text_of(row[1]), row[2] / 1000, row[3], number) for row in rows]
+            if len(rows) < limit:
+                break
+            after = found[-1].id
+    return found

@@ -1,0 +1,39 @@
+"""The ledger of a queue as a topic sees it: its shards are those of the queue, whose scripts write it."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from delayq.errors import InvalidInput
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.topics.topic_context import TopicContext, TopicSettings
+from delayq.protocol.operation import Operation
+from delayq.protocol.topic_commands import TopicCommands
+from delayq.protocol.topic_keys import TopicKeys
+
+
+class LedgerContext(TopicContext):
+    """The ledger of one queue.
+
+    Args:
+        queue: it is opened as the queue is.
+    """
+
+    def __init__(self, queue: QueueContext) -> None:
+        self._queue = queue
+        super().__init__(f"{queue.name}:events", lambda shard: self._shards()[shard], None, TopicSettings())
+
+    def opened(self, create: bool = False) -> Operation[list[TopicCommands]]:
+        """Return the shards, after the queue has made sure of its own."""
+        yield from self._queue.opened(create)
+        if len(self.shards) != len(self._queue.shards):
+            self.shards = [TopicCommands(keys) for keys in self._shards()]
+        return self.shards
+
+    def _shards(self) -> list[TopicKeys]:
+        return [TopicKeys(scripts.keys.events) for scripts in self._queue.shards]
+
+
+def refuse_to_publish(queue: str) -> NoReturn:
+    """Raise InvalidInput: a queue itself writes its ledger."""
+    raise InvalidInput(f"the ledger of queue {queue} is written by the queue itself: publish to a Topic of your own")

@@ -1,0 +1,197 @@
+"""Publishing: records into a topic, now or when their time comes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+
+from delayq.errors import InvalidInput
+from delayq.log import log
+from delayq.model.envelope import Headers, encode_envelope
+from delayq.model.positions import order, own_id
+from delayq.model.record import Published
+from delayq.model.text import printable_id
+from delayq.model.units import Seconds, from_ms
+from delayq.model.validation import check_id, new_id
+from delayq.operations.encode import due_word
+from delayq.operations.topics.topic_context import TopicContext, check_length
+from delayq.protocol.command import Command, Raw
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
+
+TRIP_CALLS = 4
+CALL_BYTES = 4 * 1024 * 1024  # of envelopes: Redis does nothing else while it copies them
+
+
+class _RecordPayload(msgspec.Struct, frozen=True):
+    payload: Any
+
+
+class NewRecord(_RecordPayload, frozen=True, kw_only=True):
+    """A record to publish, with the options that `Topic.publish` takes.
+
+    Args:
+        payload: bytes, which arrive as they are, or anything that JSON can hold, as in a message of a queue.
+        delay: seconds (0 or more) or a timedelta until it is appended; without `delay` and `at` that is at once.
+        at: an aware datetime at which it is appended, instead of `delay`.
+        id: of a record that is appended at once: its own id, greater than that of the last record, as in
+            "1700000000000-0"; of one that waits: 1 to 256 bytes, by which it can be cancelled, and which is left as it
+            is when it is published again. The server's, or a random one, when None.
+        key: records of one key keep their order in a topic of several shards; no matter in one of a single shard. It
+            decides the shard, in which `id` is looked for: give a record that waits its id with the same key each time.
+        headers: names to strings, bytes, numbers, booleans or None.
+    """
+
+    delay: Seconds | None = None
+    at: dt.datetime | None = None
+    id: str | None = None
+    key: str | None = None
+    headers: Headers | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to wait for its time."""
+        return self.at is not None or bool(self.delay)
+
+
+class _Sealed(NamedTuple):
+    position: int  # among the records of the call
+    words: tuple[Raw, ...]
+
+
+def publish(
+    context: TopicContext, records: Iterable[NewRecord], max_length: int | None, exact: bool | None
+) -> Operation[list[Published]]:
+    """Publish records, in batches; all are checked before the first is stored.
+
+    Raises:
+        InvalidInput: for any of them; RecordOrder: an own id does not come after that of the last record.
+    """
+    if isinstance(records, str | bytes) or not isinstance(records, Iterable):
+        raise InvalidInput(f"{records!r} is not a list: give publish_many a list of NewRecord(payload, …)")
+    chosen = list(records)
+    most = context.settings.max_length if max_length is None else check_length(max_length)
+    exactly = context.settings.exact if exact is None else exact
+    yield from context.opened(create=True)
+    now, later = _sealed(context, chosen)
+    results: list[Any] = [None] * len(chosen)
+    calls: list[tuple[Command[Any], Sequence[_Sealed]]] = []
+    for scripts, sealed in now.items():
+        calls += [(scripts.publish([each.words for each in part], most, exactly), part) for part in _parts(sealed)]  # type: ignore[misc]
+    for scripts, sealed in later.items():
+        calls += [(scripts.publish_later([each.words for each in part]), part) for part in _parts(sealed)]  # type: ignore[misc]
+    owned = any(each.id is not None and not each.waits for each in chosen)
+    size = 1 if owned else TRIP_CALLS  # one that is refused must keep the greater ids behind it from being stored
+    for trip in range(0, len(calls), size):
+        replies = yield [call for call, _ in calls[trip : trip + size]]
+        for (_, part), reply in zip(calls[trip : trip + size], replies, strict=True):
+            for each, told in zip(part, unwrap(reply), strict=True):
+                results[each.position] = _published(each, told)
+    return results
+
+
+def _sealed(
+    context: TopicContext, records: Sequence[NewRecord]
+) -> tuple[dict[TopicCommands, list[_Sealed]], dict[TopicCommands, list[_Sealed]]]:
+    """Check records; return those to be appended at once, and those that wait, by their shards."""
+    now: dict[TopicCommands, list[_Sealed]] = defaultdict(list)
+    later: dict[TopicCommands, list[_Sealed]] = defaultdict(list)
+    places: dict[str, TopicCommands] = {}  # of those that wait, by their ids
+    for position, record in enumerate(records):
+        if not isinstance(record, NewRecord):
+            raise InvalidInput(f"{record!r} is not a NewRecord: give publish_many a list of NewRecord(payload, …)")
+        if record.key is not None and not isinstance(record.key, str):
+            raise InvalidInput(f"key {record.key!r} is not a string")
+        envelope = encode_envelope(record.payload, 0, None, record.headers, context.settings.max_payload)
+        due = due_word(record.delay, record.at)
+        if record.waits:
+            named = new_id() if record.id is None else check_id(record.id)
+            scripts = context.shard_for(record.key or named)
+            if places.setdefault(named, scripts) is not scripts:
+                raise InvalidInput(f"id {named!r} comes with keys of several shards: give it the same key each time")
+            later[scripts].append(_Sealed(position, (named, due, envelope)))
+        else:
+            own = "*" if record.id is None else own_id(record.id)
+            now[context.shard_for(record.key)].append(_Sealed(position, (own, envelope)))
+    for sealed in now.values():
+        _check_order([str(each.words[0]) for each in sealed])
+    return now, later
+
+
+def _check_order(ids: Sequence[str]) -> None:
+    own = [each for each in ids if each != "*"]
+    if own and len(own) < len(ids):
+        raise InvalidInput("some records have an id of their own and some have none: give all of them one, or none")
+    for first, second in pairwise(own):
+        if order(second) <= order(first):
+            raise InvalidInput(f"record id {second!r} does not come after {first!r}: own ids must strictly rise")
+
+
+def _parts(sealed: Sequence[_Sealed]) -> list[Sequence[_Sealed]]:
+    """Cut records into what a call may take: so many, and so many bytes."""
+    parts: list[Sequence[_Sealed]] = []
+    part: list[_Sealed] = []
+    size = 0
+    for each in sealed:
+        if part and (len(part) == MAX_RECORDS or size + len(each.words[-1]) > CALL_BYTES):  # type: ignore[arg-type]
+            parts.append(part)
+            part, size = [], 0
+        part.append(each)
+        size += len(each.words[-1])  # type: ignore[arg-type]
+    return [*parts, part] if part else parts
+
+
+def _published(sealed: _Sealed, told: Any) -> Published:
+    if isinstance(told, str):
+        return Published(told)
+    return Published(str(sealed.words[0]), None if told < 0 else from_ms(told), told >= 0)
+
+
+class Waiting(NamedTuple):
+    """What there is to wait for.
+
+    Attributes:
+        next_ms: until the next record is to be appended; None when none waits.
+        seen: the id, a shard, behind which the key is to be read that tells of an earlier one.
+    """
+
+    next_ms: int | None
+    seen: list[str]
+
+
+def append_due(context: TopicContext) -> Operation[Waiting]:
+    """Append the records whose time has come; return what there is to wait for."""
+    nearest: int | None = None
+    seen: list[str] = []
+    for scripts in (yield from context.opened()):
+        ripe = yield from execute(scripts.due())
+        while ripe.ids:
+            lost = yield from execute(scripts.append(ripe.ids, context.settings.max_length, context.settings.exact))
+            if lost:
+                log.error(
+                    "records lost: their envelopes are gone, or overwritten by another program",
+                    topic=context.name,
+                    count=len(lost),
+                    ids=list(map(printable_id, lost[:10])),
+                )
+            ripe = yield from execute(scripts.due())
+        nearest = soonest(nearest, ripe.next_ms)
+        seen.append(ripe.seen)
+    return Waiting(nearest, seen)
+
+
+def soonest(first: int | None, second: int | None) -> int | None:
+    """Return the shorter of two waits; None is no wait at all."""
+    return second if first is None else first if second is None else min(first, second)
+
+
+def cancel(context: TopicContext, record_id: str) -> Operation[bool]:
+    """Let a record that waits not be appended; return whether it waited."""
+    check_id(record_id)
+    shards = yield from context.opened()
+    return any(map(unwrap, (yield [scripts.cancel(record_id) for scripts in shards])))

@@ -1,0 +1,107 @@
+"""Reading a topic without a group: nothing is acked, and nobody is kept from anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from delayq.model.positions import Position, beginning, bound, order
+from delayq.model.record import Record
+from delayq.model.validation import check_limit
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
+
+
+def records_range(
+    context: TopicContext, start: Position, end: Position, count: int, reverse: bool
+) -> Operation[list[Record]]:
+    """Read up to `count` records between two ids or times, of several shards in the order of their ids."""
+    check_limit(count, "count")
+    first, last = bound(start, "start"), bound(end, "end")
+    shards = yield from context.opened()
+    found: list[Record] = []
+    for scripts in shards:
+        found += yield from _pages(context, scripts, first, last, count, reverse)
+    if len(shards) > 1:
+        found.sort(key=lambda record: order(record.id), reverse=reverse)
+    return found[:count]
+
+
+def _pages(
+    context: TopicContext, scripts: TopicCommands, first: str, last: str, count: int, reverse: bool
+) -> Operation[list[Record]]:
+    found: list[Record] = []
+    while len(found) < count:
+        limit = min(MAX_RECORDS, count - len(found))
+        (page,) = yield [scripts.entries(first, last, limit, reverse)]
+        found += records(context, scripts, unwrap(page))
+        if len(page) < limit:
+            break
+        if reverse:
+            last = f"({found[-1].id}"
+        else:
+            first = f"({found[-1].id}"
+    return found
+
+
+def records(
+    context: TopicContext, scripts: TopicCommands, entries: Sequence[Entry], deliveries: int = 0
+) -> list[Record]:
+    """Make records of entries, but for those that are gone."""
+    shard = context.number(scripts) if len(context.shards) > 1 else 0
+    return [
+        Record(context.name, record_id, fields, deliveries, shard)
+        for record_id, fields in entries
+        if fields is not None
+    ]
+
+
+def length(context: TopicContext) -> Operation[int]:
+    """Count the records."""
+    shards = yield from context.opened()
+    return sum(map(unwrap, (yield [scripts.length() for scripts in shards])))
+
+
+class Tail:
+    """A reader's place in a topic: what it has seen, shard by shard.
+
+    Args:
+        start: "$" for what comes from now on, "0" for all, an id or a time.
+    """
+
+    def __init__(self, context: TopicContext, start: Position) -> None:
+        self._context = context
+        self._start = beginning(start)
+        self._seen: list[str] = []
+
+    @property
+    def seen(self) -> list[str]:
+        """The id behind which each shard is to be read."""
+        return self._seen
+
+    def begin(self) -> Operation[None]:
+        """Find the place."""
+        shards = yield from self._context.opened()
+        self._seen = [self._start] * len(shards)
+        if self._start == "$":
+            lasts = yield [scripts.entries("-", "+", 1, reverse=True) for scripts in shards]
+            self._seen = [unwrap(last)[0][0] if unwrap(last) else "0-0" for last in lasts]
+
+    def more(self) -> Operation[list[Record]]:
+        """Read what has come since the last time, up to 500 records a shard, in the order of their ids."""
+        found: list[Record] = []
+        shards = yield from self._context.opened()
+        # All is new in what was made since the place was found, with more shards than were known of.
+        self._seen += ["0-0" if self._start == "$" else self._start] * (len(shards) - len(self._seen))
+        del self._seen[len(shards) :]
+        pages = yield [
+            scripts.entries(f"({seen}", "+", MAX_RECORDS) for scripts, seen in zip(shards, self._seen, strict=True)
+        ]
+        for number, (scripts, page) in enumerate(zip(shards, pages, strict=True)):
+            entries = unwrap(page)
+            if entries:
+                self._seen[number] = entries[-1][0]
+            found += records(self._context, scripts, entries)
+        if len(shards) > 1:
+            found.sort(key=lambda record: order(record.id))
+        return found

@@ -1,0 +1,117 @@
+"""What becomes of the records that a group's consumer was handed, once it has handled them, or will not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from delayq.errors import DelayqError, TopicError
+from delayq.model import outcome as oc
+from delayq.model.record import Record
+from delayq.operations.topics.dead_letters import one_line
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, TopicCommands
+
+Settled = Sequence[tuple[Record, oc.Outcome]]
+
+
+def settle(context: TopicContext, group: str, consumer: str, settled: Settled) -> Operation[list[bool | DelayqError]]:
+    """Ack what is done, keep what a failure has said, bury what is dead, all in one round trip.
+
+    Returns:
+        a record, in their order: whether it was still the consumer's (an ack does not tell, and counts all the same),
+        or the error of its call.
+    """
+    results: list[bool | DelayqError] = [True] * len(settled)
+    calls: list[Command[int]] = []
+    targets: list[Sequence[int]] = []
+    for number, scripts in enumerate((yield from context.opened())):
+        ours = [position for position, (record, _) in enumerate(settled) if record.shard == number]
+        done = [position for position in ours if isinstance(settled[position][1], oc.Done)]
+        for start in range(0, len(done), MAX_RECORDS):
+            targets.append(done[start : start + MAX_RECORDS])
+            calls.append(scripts.ack(group, [settled[position][0].id for position in targets[-1]]))
+        for position in ours:
+            record, outcome = settled[position]
+            if not isinstance(outcome, oc.Done):
+                calls.append(_settlement(scripts, group, consumer, record, outcome))
+                targets.append([position])
+    for positions, reply in zip(targets, (yield calls) if calls else (), strict=True):
+        for position in positions:
+            if isinstance(reply, DelayqError):
+                results[position] = reply
+            elif not isinstance(settled[position][1], oc.Done):
+                results[position] = bool(reply)
+    return results
+
+
+def _settlement(scripts: TopicCommands, group: str, consumer: str, record: Record, outcome: oc.Outcome) -> Command[int]:
+    match outcome:
+        case oc.Failed(_, error):
+            return scripts.fail(group, consumer, record.id, one_line(error))
+        case oc.Dead(reason, error):
+            return scripts.dead_letter(group, consumer, record.id, reason, one_line(error) if error else "")
+        case _:
+            raise AssertionError(f"{outcome!r} is no outcome that a record can have")
+
+
+def redeliver(
+    context: TopicContext, group: str, consumer: str, records: Sequence[Record], counts: bool
+) -> Operation[list[Record]]:
+    """Hand records to the consumer that holds them once more; return those that it does hold, as they are now.
+
+    One that was trimmed or deleted meanwhile leaves the unacked list.
+
+    Args:
+        counts: whether this is another delivery.
+    """
+    ours: list[Record] = []
+    for number, scripts in enumerate((yield from context.opened())):
+        known = {each.id: each for each in records if each.shard == number}
+        ids = list(known)
+        parts = [ids[start : start + MAX_LOOKED_AFTER] for start in range(0, len(ids), MAX_LOOKED_AFTER)]
+        for reply in (yield [scripts.redeliver(group, consumer, part, counts) for part in parts]) if parts else ():
+            for (record_id, fields), deliveries in unwrap(reply):
+                record = known[record_id]
+                record.fields, record.deliveries = fields or (), deliveries
+                ours.append(record)
+    return ours
+
+
+def hand_back(
+    context: TopicContext, group: str, consumer: str, keeper: str, records: Sequence[tuple[Record, bool]]
+) -> Operation[None]:
+    """Let whoever rescues next have the records of a consumer that ends; a delivery that was not begun does not count.
+
+    Args:
+        records: each with whether its last delivery was begun.
+    """
+    calls: list[Command[list[int]]] = []
+    for number, scripts in enumerate((yield from context.opened())):
+        pairs = [(record.id, begun) for record, begun in records if record.shard == number]
+        parts = [pairs[start : start + MAX_LOOKED_AFTER] for start in range(0, len(pairs), MAX_LOOKED_AFTER)]
+        calls += [scripts.hand_back(group, consumer, keeper, part) for part in parts]
+    for reply in (yield calls) if calls else ():
+        unwrap(reply)
+
+
+def leave(context: TopicContext, group: str, consumer: str) -> Operation[None]:
+    """Remove a consumer from a group, if it holds nothing."""
+    for reply in (yield [scripts.remove_consumer(group, consumer, "") for scripts in (yield from context.opened())]):
+        if not isinstance(reply, TopicError):  # it holds something, or has gone before
+            unwrap(reply)
+
+
+# Before 7.2, Redis hears of a consumer only when there is something for it: one that lives is made anew, at no loss.
+FORGOTTEN_MS = 3_600_000
+NAMELESS = r"-%d+-%x%x%x%x%x%x$"  # what `Running` puts behind the name of the host
+
+
+def drop_idle_consumers(context: TopicContext, group: str) -> Operation[int]:
+    """Remove the consumers without a name of their own that were killed, once nothing is left of them to be taken over.
+
+    One that left its group in good order has removed itself.
+    """
+    shards = yield from context.opened()
+    return sum(map(unwrap, (yield [scripts.drop_idle_consumers(group, FORGOTTEN_MS, NAMELESS) for scripts in shards])))

@@ -1,0 +1,111 @@
+"""A topic as its operations see it: its settings and its shards."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from delayq.errors import InvalidInput
+from delayq.model.envelope import MAX_PAYLOAD_BYTES
+from delayq.operations.queue_context import LOOK_SECONDS, MAX_SHARDS, is_whole
+from delayq.protocol.operation import Operation, execute
+from delayq.protocol.topic_commands import TopicCommands
+from delayq.protocol.topic_keys import TopicKeys
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What a client of a topic may choose for itself.
+
+    Attributes:
+        max_length: records of a shard that `publish` keeps, or None for all.
+        exact: keep no more than that; else up to about a hundred more, at much less cost.
+        max_payload: bytes.
+    """
+
+    max_length: int | None = None
+    exact: bool = False
+    max_payload: int = MAX_PAYLOAD_BYTES
+
+    def __post_init__(self) -> None:
+        check_length(self.max_length)
+        if not is_whole(self.max_payload) or self.max_payload < 1:
+            raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
+
+
+class TopicContext:
+    """One topic: its shards, and the check that they are what this client believes.
+
+    Args:
+        keys: makes the keys of a shard.
+        shards: 1 to 1,024, or None to take what Redis has recorded.
+        clock: the time, ms, that delayed records are to go by, or '' for the server's own.
+
+    Attributes:
+        next_shard: counts records without a key: each goes to the next shard.
+        rescues: counts looks at what others have left: each begins with the next shard.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        keys: Callable[[int], TopicKeys],
+        shards: int | None,
+        settings: TopicSettings,
+        clock: Callable[[], float | str] = str,
+    ) -> None:
+        if shards is not None and not (is_whole(shards) and 1 <= shards <= MAX_SHARDS):
+            raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
+        self.name = name
+        self.settings = settings
+        self.next_shard = self.rescues = 0
+        self._keys = keys
+        self._expected = shards
+        self._clock = clock
+        self._recorded = False
+        self._look_at = 0.0
+        self.shards = [TopicCommands(keys(0), clock)]
+
+    def opened(self, create: bool = False) -> Operation[list[TopicCommands]]:
+        """Return the shards, after a look at what Redis has recorded of the topic: until it has, and once a minute.
+
+        Args:
+            create: record a topic that is new.
+
+        Raises:
+            FormatTooNew, ShardsMismatch
+        """
+        if not self._recorded or time.monotonic() > self._look_at:
+            count, recorded = yield from execute(self.shards[0].open_queue(self._expected, create))
+            if count != len(self.shards):
+                self.shards = [TopicCommands(self._keys(number), self._clock) for number in range(count)]
+            self._recorded = bool(recorded)
+            self._look_at = time.monotonic() + LOOK_SECONDS
+        return self.shards
+
+    def shard_for(self, key: str | None) -> TopicCommands:
+        """Return the shard for a record: by its key, so that records of one key keep their order; else in turn."""
+        if len(self.shards) == 1:
+            return self.shards[0]
+        if key is not None:
+            return self.shards[zlib.crc32(key.encode()) % len(self.shards)]
+        self.next_shard += 1
+        return self.shards[self.next_shard % len(self.shards)]
+
+    def number(self, scripts: TopicCommands) -> int:
+        """Return the number of a shard."""
+        return self.shards.index(scripts)
+
+
+def check_length(max_length: int | None) -> int | None:
+    """Return a greatest length, 0 or more, or None; or raise InvalidInput."""
+    if max_length is not None and (not is_whole(max_length) or max_length < 0):
+        raise InvalidInput(f"max_length {max_length!r} is not a number of records, 0 or more")
+    return max_length
+
+
+def opened(context: TopicContext) -> Operation[list[TopicCommands]]:
+    """Return the shards of a topic, or of a ledger, for `Topic.execute`."""
+    return (yield from context.opened())

@@ -1,0 +1,90 @@
+"""Trimming: dropping what a topic no longer needs, a bounded number of records a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from delayq.errors import InvalidInput
+from delayq.model.positions import Position, bound
+from delayq.model.record import Record, Trimmed, text_of
+from delayq.operations.topics.group_read import by_shard
+from delayq.operations.topics.topic_context import TopicContext, check_length
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
+
+LIMIT = 10_000  # records that a call drops
+
+
+def trim(context: TopicContext, max_length: int | None, min_id: Position | None, approximate: bool) -> Operation[int]:
+    """Keep the newest `max_length` records (of each shard), or those from `min_id` on; return how many were dropped."""
+    if (max_length is None) == (min_id is None):
+        raise InvalidInput(f"max_length={max_length!r} and min_id={min_id!r}: give one of them")
+    least = None if min_id is None else bound(min_id, "min_id")
+    if least is not None and not least[0].isdigit():
+        raise InvalidInput(f"min_id {min_id!r} is no id of a record: give the id of the oldest one to keep, or a time")
+    check_length(max_length)
+    dropped = 0
+    for scripts in (yield from context.opened()):
+        if max_length is not None:
+            dropped += yield from _by_length(scripts, max_length, approximate)
+        else:
+            dropped += yield from _to(scripts, "MINID", str(least), approximate)
+    return dropped
+
+
+def _by_length(scripts: TopicCommands, most: int, approximate: bool) -> Operation[int]:
+    """Cut in steps: an exact cut is made once there is only a little left to drop."""
+    dropped = 0
+    while (yield from execute(scripts.length())) > most + LIMIT:
+        cut = yield from execute(scripts.trim("MAXLEN", "~", most, "LIMIT", LIMIT))
+        dropped += cut
+        if not cut:
+            break
+    return dropped + (yield from _to(scripts, "MAXLEN", str(most), approximate))
+
+
+def _to(scripts: TopicCommands, how: str, bound_: str, approximate: bool) -> Operation[int]:
+    dropped = 0
+    while True:
+        cut = yield from execute(scripts.trim(how, "~", bound_, "LIMIT", LIMIT))
+        dropped += cut
+        if cut <= LIMIT // 2:  # whole nodes: a step may drop a bit less than its limit
+            break
+    if not approximate:
+        dropped += yield from execute(scripts.trim(how, "=", bound_))
+    return dropped
+
+
+def delete(context: TopicContext, given: Record | str | Iterable[Record | str]) -> Operation[int]:
+    """Delete single records; return how many were there."""
+    yield from context.opened()
+    calls = [
+        scripts.delete(ids[start : start + MAX_RECORDS])
+        for scripts, ids in by_shard(context, given).items()
+        for start in range(0, len(ids), MAX_RECORDS)
+    ]
+    return sum(map(unwrap, (yield calls))) if calls else 0
+
+
+def trim_acked(context: TopicContext) -> Operation[Trimmed]:
+    """Drop what every group has acknowledged."""
+    count, slowest, oldest = 0, None, None
+    for scripts in (yield from context.opened()):
+        more = 1
+        while more:
+            dropped, group, needs, more = yield from execute(scripts.trim_acked(LIMIT))
+            count += dropped
+        if group and (slowest is None or (yield from execute(scripts.length()))):
+            slowest, oldest = text_of(group), text_of(needs)
+    return Trimmed(count, slowest, oldest)
+
+
+def shrink(context: TopicContext) -> Operation[int]:
+    """Keep what came since the last call; return how many records were dropped."""
+    count = 0
+    for scripts in (yield from context.opened()):
+        more = 1
+        while more:
+            dropped, more = yield from execute(scripts.shrink(context.name, LIMIT))
+            count += dropped
+    return count

@@ -1,0 +1,1 @@
+"""What delayq says to Redis: keys, commands and replies, one typed method a script. No I/O."""

@@ -1,0 +1,106 @@
+"""An operation: a generator that yields commands, and how several share round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
+
+from delayq.errors import DelayqError
+from delayq.protocol.command import Command
+
+C = TypeVar("C")
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R", bound=NamedTuple)
+
+Operation: TypeAlias = Generator[list[Command[Any]], list[Any], T]
+"""An operation: it yields commands that go out in one round trip, is sent their results, and returns its own.
+
+A result is what the command reads, or the DelayqError that the server answered with.
+"""
+
+Work: TypeAlias = Callable[[], Any]
+"""Work on files: it may take long, so the async face does it on a thread."""
+
+Program: TypeAlias = Generator[Any, Any, T]
+"""What reaches beyond Redis: beside commands, it yields other effects, such as `Work`, and is sent their results."""
+
+
+def execute(call: Command[T]) -> Operation[T]:
+    """Run one call: return its result, or raise its error."""
+    (reply,) = yield [call]
+    result: T = unwrap(reply)
+    return result
+
+
+def round_trip(_: object, commands: list[Command[Any]]) -> Operation[list[Any]]:
+    """Run commands in one round trip, for `Queue.execute`; return their results, or the errors in place of them."""
+    return (yield commands)
+
+
+def run_one(_: object, command: Command[T]) -> Operation[T]:
+    """Run one command, for `Queue.execute`: return its result, or raise its error."""
+    return (yield from execute(command))
+
+
+def unwrap(result: T | Exception) -> T:
+    """Return a result that is no error; raise one that is."""
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def gather(*operations: Operation[Any]) -> Operation[list[Any]]:
+    """Run several operations side by side, their calls sharing round trips; return their results.
+
+    The result of one that fails is its DelayqError: what the others have done must not be forgotten. So a trip that
+    fails as a whole is an error of each of its calls, too.
+    """
+    results: list[Any] = [None] * len(operations)
+    waiting: dict[int, list[Command[Any]]] = {}
+
+    def advance(number: int, replies: list[Any] | None) -> None:
+        try:
+            waiting[number] = operations[number].send(replies)  # type: ignore[arg-type]  # None starts a generator
+        except StopIteration as stop:
+            waiting.pop(number, None)
+            results[number] = stop.value
+        except DelayqError as error:
+            waiting.pop(number, None)
+            results[number] = error
+
+    for number in range(len(operations)):
+        advance(number, None)
+    while waiting:
+        groups = list(waiting.items())
+        trip = [call for _, calls in groups for call in calls]
+        try:
+            replies = yield trip
+        except DelayqError as error:
+            replies = [error] * len(trip)
+        for number, calls in groups:
+            advance(number, replies[: len(calls)])
+            replies = replies[len(calls) :]
+    return results
+
+
+def gather_named(operations: R) -> Operation[R]:
+    """Run the operations of a named tuple side by side; return it with their results, or errors, in their places."""
+    named = {name: each for name, each in zip(operations._fields, operations, strict=True) if each is not None}
+    results = yield from gather(*named.values())
+    return operations._replace(**dict(zip(named, results, strict=True)))
+
+
+def noop() -> Operation[None]:
+    """Do nothing: an operation that takes no round trip."""
+    yield from ()
+
+
+def computed(function: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, P], Operation[T]]:
+    """Return a function as an operation that takes no round trip: for `Queue.execute`."""
+
+    def operation(context: C, /, *args: P.args, **kwargs: P.kwargs) -> Operation[T]:
+        yield from ()
+        return function(context, *args, **kwargs)
+
+    return operation

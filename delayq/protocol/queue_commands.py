@@ -1,0 +1,408 @@
+"""One typed method a script: which keys it touches, what it is told, and how its reply reads.
+
+The scripts' own headers, in ``lua/``, say what each does, its units, its errors and its cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from delayq.model.configuration import FIELDS, Changes, Configuration, configured
+from delayq.model.envelope import FORMAT
+from delayq.model.explanation import Standing
+from delayq.model.placement import STATES, State
+from delayq.model.queue_stats import Counts
+from delayq.model.text import decode_id, encode_id
+from delayq.protocol.command import Command, Raw, identity, script
+from delayq.protocol.queue_keys import QueueKeys
+from delayq.protocol.replies import (
+    Claimed,
+    ConsumersReply,
+    DueCounts,
+    ExpectedMessage,
+    KeptMessage,
+    KeyedDelivery,
+    LedgerPage,
+    SleepReply,
+    StoredMessage,
+    _read_armed,
+    _read_claimed,
+    _read_consumers,
+    _read_counts,
+    _read_due_counts,
+    _read_last_seen,
+    _read_ledger_page,
+    _read_samples,
+    _read_scored,
+    _read_sleep,
+    _read_standing,
+    _read_stored,
+)
+
+T = TypeVar("T")
+
+MAX_IDS = 500
+"""The most messages that one call touches: no call holds the server for more than a few milliseconds."""
+
+MAX_MOVED = MAX_IDS // 2
+"""The most of a call that changes five structures for each message, which takes twice the time of others."""
+
+
+class QueueCommands:
+    """The calls of one shard of a queue.
+
+    Args:
+        keys: of the shard.
+        clock: returns the time, ms, that the scripts are to go by, or '' for the server's own.
+    """
+
+    def __init__(self, keys: QueueKeys, clock: Callable[[], float | str] = str) -> None:
+        self.keys = keys
+        self._clock = clock
+        self._ledger = (keys.meta, keys.events)  # for the scripts that move messages
+
+    def open_queue(self, shards: int | None, create: bool) -> Command[list[int]]:
+        k = self.keys
+        return self._call("open_queue", [k.meta], [FORMAT, shards or "", 1 if create else ""], identity)
+
+    def send(
+        self,
+        messages: Sequence[tuple[str, Raw, bytes]],
+        named: bool = True,
+        whole: bool = False,
+        repeats: bool = True,
+        read: Callable[[list[int]], T] = identity,
+    ) -> Command[T]:
+        """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
+        k = self.keys
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, *self._ledger]
+        args: list[Raw] = [self._clock(), 1 if named else ""]
+        for message in messages:
+            keys.append(k.message_prefix + message[0])
+            args += message
+        return self._call("send", keys, args, read, whole, repeats)
+
+    def send_unique(
+        self,
+        messages: Sequence[tuple[str, Raw, bytes, int]],
+        whole: bool = False,
+        repeats: bool = True,
+        read: Callable[[list[int]], T] = identity,
+        marks: Sequence[str] = (),
+    ) -> Command[T]:
+        """Take messages as quadruples: id, due time ('+delay_ms' or ms), envelope, ms for which the id is reserved.
+
+        Where there are `marks`, these are reserved in place of the ids.
+        """
+        k = self.keys
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, *self._ledger]
+        args: list[Raw] = [self._clock()]
+        for i, (message_id, due, envelope, unique_ms) in enumerate(messages):
+            keys += k.message(message_id), k.unique(marks[i] if marks else message_id)
+            args += message_id, due, envelope, f"+{unique_ms}"
+        return self._call("send_unique", keys, args, read, whole, repeats)
+
+    def replace(
+        self,
+        message_id: str,
+        due: Raw,
+        envelope: bytes,
+        read: Callable[[list[int]], T] = identity,
+        whole: bool = False,
+    ) -> Command[T]:
+        k = self.keys
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
+        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger]
+        return self._call("replace", keys, [self._clock(), message_id, due, envelope], read, whole)
+
+    def pending_to_ready(self, limit: int = MAX_IDS) -> Command[int]:
+        k = self.keys
+        keys = [k.pending, k.ready, k.stats, *self._ledger]
+        return self._call("pending_to_ready", keys, [self._clock(), limit], int)
+
+    def ready_to_unack(self, limit: int, lease_ms: int, consumer: str = "") -> Command[Claimed]:
+        k = self.keys
+        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events]
+        args = [self._clock(), limit, lease_ms, consumer]
+        return self._call("ready_to_unack", keys, args, _read_claimed, repeats=False)
+
+    def unack_to_retry(self, limit: int = MAX_MOVED) -> Command[int]:
+        k = self.keys
+        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, *self._ledger]
+        return self._call("unack_to_retry", keys, [self._clock(), limit], int)
+
+    def ack(self, receipts: Sequence[tuple[str, str]]) -> Command[list[int]]:
+        """Take deliveries as pairs: id, receipt."""
+        k = self.keys
+        ids = [message_id for message_id, _ in receipts]
+        prefix = k.message_prefix
+        keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats, *self._ledger]
+        keys += [prefix + message_id for message_id in ids]
+        return self._call("ack", keys, [self._clock(), *ids, *[receipt for _, receipt in receipts]], identity)
+
+    def ack_then(self, message_id: str, receipt: str, messages: Sequence[tuple[str, Raw, bytes, str]]) -> Command[int]:
+        """Take messages as quadruples: id, due time, envelope, and "ignore", "replace", "error" or "new"."""
+        k = self.keys
+        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
+        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger]
+        args: list[Raw] = [self._clock(), message_id, receipt]
+        for message in messages:
+            keys.append(k.message_prefix + message[0])
+            args += message
+        return self._call("ack_then", keys, args, int)
+
+    def nack(self, message_id: str, receipt: str, delay_ms: int, error: str = "") -> Command[int]:
+        k = self.keys
+        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, *self._ledger]
+        return self._call("nack", keys, [self._clock(), message_id, receipt, f"+{delay_ms}", error], int)
+
+    def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
+        k = self.keys
+        return self._call("extend", [k.unack, k.attempts], [self._clock(), message_id, receipt, lease_ms], int)
+
+    def release(self, message_id: str, receipt: str, due_ms: int, handed_us: Raw = "") -> Command[int]:
+        k = self.keys
+        keys = [k.unack, k.ready, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, k.rate, *self._ledger]
+        return self._call("release", keys, [self._clock(), message_id, receipt, due_ms, handed_us], int)
+
+    def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Command[int]:
+        k = self.keys
+        keys = [k.unack, k.dead, k.garbage, k.attempts, k.errors, k.reasons, k.cancelled, k.stats, *self._ledger]
+        args = [self._clock(), encode_id(message_id), receipt, reason, error, int(counted)]
+        return self._call("reject", keys, args, int)
+
+    def expire(self, message_id: str, receipt: str) -> Command[int]:
+        k = self.keys
+        keys = [k.unack, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, *self._ledger]
+        return self._call("expire", keys, [self._clock(), message_id, receipt], int)
+
+    def acquire_slot(self, deliveries: Sequence[KeyedDelivery], net_ms: int, handed_us: Raw = "") -> Command[list[int]]:
+        k = self.keys
+        keys = [k.unack, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.ready, k.garbage]
+        keys += [k.errors, k.cancelled, k.rate, k.events]
+        args: list[Raw] = [self._clock(), net_ms, handed_us]
+        for each in deliveries:
+            args += (encode_id(each.key), each.message_id, each.receipt, each.due_ms)
+        return self._call("acquire_slot", keys, args, identity)
+
+    def release_slot(self, deliveries: Sequence[KeyedDelivery]) -> Command[int]:
+        k = self.keys
+        keys = [k.unack, k.ready, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.bell]
+        keys.append(k.events)
+        args: list[Raw] = [self._clock()]
+        for each in deliveries:
+            args += (encode_id(each.key), each.message_id, each.receipt)
+        return self._call("release_slot", keys, args, int)
+
+    def held_keys(self, index: str, after: str, limit: int) -> Command[list[str]]:
+        """List keys in `index`: that of slots, or of waiting."""
+        return self._call("held_keys", [index], [encode_id(after), limit], lambda reply: list(map(decode_id, reply)))
+
+    def cancel(self, message_id: str) -> Command[str]:
+        k = self.keys
+        keys = [k.pending, k.ready, k.retry, k.dead, k.unack, k.garbage, k.attempts, k.errors, k.reasons]
+        keys += [k.cancelled, k.stats, *self._ledger]
+        return self._call("cancel", keys, [self._clock(), encode_id(message_id)], bytes.decode, repeats=False)
+
+    def reschedule(self, message_id: str, due: Raw) -> Command[str]:
+        k = self.keys
+        keys = [k.pending, k.ready, k.retry, k.unack, k.dead, k.stats, k.bell, *self._ledger]
+        return self._call("reschedule", keys, [self._clock(), encode_id(message_id), due], bytes.decode)
+
+    def requeue(self, ids: Sequence[str], due: Raw = "+0", up_to: Raw = "") -> Command[list[int]]:
+        k = self.keys
+        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, *self._ledger, *map(self._message_key, ids)]
+        return self._call("requeue", keys, [self._clock(), due, up_to, *map(encode_id, ids)], identity, repeats=False)
+
+    def edit(self, message_id: str, died_ms: Raw, due: Raw, envelope: bytes) -> Command[bool]:
+        k = self.keys
+        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, k.message(message_id), *self._ledger]
+        return self._call("edit", keys, [self._clock(), message_id, died_ms, due, envelope], bool, repeats=False)
+
+    def purge(self, source: State, up_to: Raw = "+inf", limit: int = MAX_IDS) -> Command[int]:
+        k = self.keys
+        keys = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]
+        return self._call("purge", keys, [self._clock(), up_to, limit], int, repeats=False)
+
+    def remove_if_unchanged(self, source: State, messages: Sequence[ExpectedMessage]) -> Command[list[int]]:
+        k = self.keys
+        keys: list[Any] = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]
+        args: list[Raw] = [self._clock()]
+        for each in messages:
+            keys.append(self._message_key(each.message_id))
+            args += (encode_id(each.message_id), each.score, each.stamp)
+        return self._call("remove_if_unchanged", keys, args, identity, repeats=False)
+
+    def restore(self, target: State, messages: Sequence[KeptMessage]) -> Command[list[int]]:
+        k = self.keys
+        keys: list[Any] = [k.state(target), k.garbage, k.stats, k.bell, k.pending, k.ready, k.unack, k.retry, k.dead]
+        keys += [k.attempts, k.errors, k.reasons, *self._ledger]
+        args: list[Raw] = [self._clock()]
+        for each in messages:
+            keys.append(self._message_key(each.message_id))
+            args += (encode_id(each.message_id), *each[1:])
+        return self._call("restore", keys, args, identity)
+
+    def delete_payloads(self, ids: Sequence[str]) -> Command[int]:
+        k = self.keys
+        keys = [k.garbage, k.stats, *map(self._message_key, ids)]
+        return self._call("delete_payloads", keys, list(map(encode_id, ids)), int, repeats=False)
+
+    def pause(self) -> Command[int]:
+        return self._call("pause", [self.keys.meta], [self._clock()], int)
+
+    def resume(self) -> Command[int]:
+        return self._call("resume", [self.keys.meta, self.keys.bell], [], int)
+
+    def configure(self, changes: Changes) -> Command[int]:
+        args: list[Raw] = []
+        for name, value in changes.items():
+            args += [name, "" if value is None else value]
+        return self._call("configure", [self.keys.meta, self.keys.bell], args, int)
+
+    def ring(self) -> Command[int]:
+        return self._call("ring", [self.keys.bell], [], int)
+
+    def plan_sleep(self, name: str, most_ms: int, held: bool | None = False) -> Command[SleepReply]:
+        k = self.keys
+        keys = [k.pending, k.retry, k.unack, k.timer, *([k.ready, k.meta, k.rate] if held else [])]
+        return self._call("plan_sleep", keys, [self._clock(), name, most_ms], _read_sleep)
+
+    def poll_idle(self, name: str, most_ms: int) -> Command[SleepReply]:
+        k = self.keys
+        keys = [k.pending, k.retry, k.unack, k.timer, k.ready, k.garbage, k.meta, k.rate]
+        return self._call("poll_idle", keys, [self._clock(), name, most_ms], _read_sleep)
+
+    def get(self, message_id: str) -> Command[StoredMessage]:
+        k = self.keys
+        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, self._message_key(message_id)]
+        return self._call("get", keys, [encode_id(message_id)], _read_stored)
+
+    def why(self, message_id: str) -> Command[Standing]:
+        k = self.keys
+        keys = [k.pending, k.ready, k.retry, k.unack, k.meta, k.rate, k.parked]
+        return self._call("why", keys, [self._clock(), encode_id(message_id)], _read_standing)
+
+    def heartbeat(self, name: str, document: Raw, times: Mapping[int, int] | None = None) -> Command[int]:
+        """Take how many handlers ran for how long as buckets and counts, as does `deregister`."""
+        k = self.keys
+        args = [self._clock(), name, document, *_flat(times)]
+        return self._call("heartbeat", [k.consumers, k.crew, k.stats], args, int)
+
+    def deregister(self, name: str, times: Mapping[int, int] | None = None) -> Command[int]:
+        return self._call("deregister", [self.keys.crew, self.keys.stats], [name, *_flat(times)], int, repeats=False)
+
+    def consumers(self) -> Command[ConsumersReply]:
+        return self._call("consumers", [self.keys.consumers, self.keys.crew], [self._clock()], _read_consumers)
+
+    def sample(self, counters: Sequence[str]) -> Command[int]:
+        k = self.keys
+        keys = [*map(k.state, STATES), k.stats, k.meta, k.samples_minute, k.samples_ten]
+        return self._call("sample", keys, [self._clock(), *counters], int)
+
+    def samples(self, key: str, since_ms: int = 0) -> Command[list[tuple[int, str]]]:
+        """Read what is kept under one of the two keys: the time of each, ms, and its text; a plain command."""
+        return Command(key, (b"XRANGE", key, since_ms, "+"), _read_samples)
+
+    def stats(self) -> Command[Counts]:
+        k = self.keys
+        return self._call("stats", [*map(k.state, STATES), k.stats, k.meta], [self._clock()], _read_counts)
+
+    def upcoming(self, bucket_ms: int, count: int) -> Command[DueCounts]:
+        k = self.keys
+        return self._call("upcoming", [k.pending, k.retry], [self._clock(), bucket_ms, count], _read_due_counts)
+
+    def history(self, message_id: str, start: str = "+", limit: int = MAX_IDS) -> Command[LedgerPage]:
+        return self._call("history", [self.keys.events], [encode_id(message_id), start, limit], _read_ledger_page)
+
+    def repair(self, message_id: str, latest_ms: int, lease_ms: int) -> Command[list[str]]:
+        k = self.keys
+        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, self._message_key(message_id)]
+        keys += [k.stats, *self._ledger]
+        args = [self._clock(), encode_id(message_id), latest_ms, lease_ms]
+        return self._call("repair", keys, args, lambda reply: [words.decode() for words in reply])
+
+    def reconcile_stats(self) -> Command[int]:
+        k = self.keys
+        return self._call("reconcile_stats", [k.pending, k.ready, k.unack, k.retry, k.dead, k.stats], [], int)
+
+    def enqueue_occurrence(
+        self, name: str, slot: Raw, slot_id: str, record: bytes, to: Raw, to_id: str = "", envelope: bytes = b""
+    ) -> Command[int]:
+        """Take slots as ms, "" where there is none; an empty `record` keeps what is stored."""
+        k = self.keys
+        keys = [k.schedules, k.armed, k.pending, k.ready, k.garbage, k.unack, k.retry, k.dead, k.attempts, k.errors]
+        keys += [k.stats, k.bell, k.message(to_id), *self._ledger]
+        return self._call(
+            "enqueue_occurrence", keys, [self._clock(), name, slot, slot_id, record, to, to_id, envelope], int
+        )
+
+    def confirm(self) -> Command[int]:
+        """Write something, so that a WAIT that follows speaks of all that was written before; a plain command."""
+        return Command(self.keys.stats, ("HINCRBY", self.keys.stats, "confirmed", 1), int)
+
+    def configuration(self) -> Command[Configuration]:
+        """Read the limits; a plain command."""
+        return Command(self.keys.meta, ("HMGET", self.keys.meta, *FIELDS), configured)
+
+    def last_seen(self) -> Command[tuple[str, int] | None]:
+        """Read which consumer appeared last, and when, ms; a plain command."""
+        key = self.keys.consumers
+        return Command(key, ("ZRANGE", key, -1, -1, "WITHSCORES"), _read_last_seen)
+
+    def envelopes(self, ids: Sequence[str], read: Callable[[list[bytes | None]], T] = identity) -> Command[T]:
+        """Read the stored envelopes, None where one is gone; a plain command, as are those below."""
+        prefix = self.keys.message_prefix
+        keys: list[Any] = [prefix + message_id for message_id in ids]
+        try:
+            "".join(ids).encode()
+        except UnicodeEncodeError:
+            keys = list(map(encode_id, keys))
+        return Command(prefix, ("MGET", *keys), read)
+
+    def page(self, state: State, limit: int, after_ms: Raw = "-inf", up_to: Raw = "+inf") -> Command[list[str]]:
+        """Read up to `limit` ids of a state with scores between the bounds, lowest first."""
+        key = self.keys.state(state)
+        words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", 0, limit)
+        return Command(key, words, lambda reply: list(map(decode_id, reply)))
+
+    def ranked_page(self, state: State, limit: int, skip: int) -> Command[list[tuple[str, bytes]]]:
+        """Read up to `limit` ids and scores of a state, lowest first, but for the first `skip`, which costs nothing."""
+        key = self.keys.state(state)
+        return Command(key, ("ZRANGE", key, skip, skip + limit - 1, "WITHSCORES"), _read_scored)
+
+    def last(self, state: State, up_to: Raw = "+inf") -> Command[list[tuple[str, bytes]]]:
+        """Read the id and score of a state that are the highest up to a bound; none when there are none."""
+        key = self.keys.state(state)
+        return Command(key, ("ZRANGE", key, up_to, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"), _read_scored)
+
+    def armed(self, limit: int, after_ms: Raw = 1, up_to: Raw = "+inf") -> Command[list[tuple[str, int]]]:
+        """Read up to `limit` schedules with the slots that are armed, ms, earliest first; 0 is one that is paused."""
+        key = self.keys.armed
+        words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES")
+        return Command(key, words, _read_armed)
+
+    def armed_page(self, limit: int, skip: int) -> Command[list[tuple[str, int]] | None]:
+        """Read the same of those that are not paused, but for the first `skip`; None when there are no more."""
+        key = self.keys.armed
+        words = ("ZRANGE", key, 1, "+inf", "BYSCORE", "LIMIT", skip, limit, "WITHSCORES")
+        return Command(key, words, lambda reply: _read_armed(reply) if reply else None)
+
+    def _message_key(self, message_id: str) -> Any:
+        return encode_id(self.keys.message(message_id))
+
+    def _call(
+        self,
+        name: str,
+        keys: Sequence[Any],
+        args: Sequence[Raw],
+        read: Callable[[Any], T],
+        whole: bool = False,
+        repeats: bool = True,
+    ) -> Command[T]:
+        return Command(keys[0], (len(keys), *keys, *args), read, script(name), whole, repeats)
+
+
+def _flat(times: Mapping[int, int] | None) -> list[Raw]:
+    return [each for pair in (times or {}).items() for each in pair]

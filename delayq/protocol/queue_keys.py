@@ -1,0 +1,57 @@
+"""The names of a queue's keys in Redis.
+
+All keys of a queue carry one hash tag, so that a Redis Cluster keeps them on one server:
+
+    delayq:{emails}:pending       the first shard, and where the queue itself is recorded
+    delayq:{emails#1}:pending     the second shard, where there is more than one
+"""
+
+from __future__ import annotations
+
+from delayq.model.placement import MESSAGE, UNIQUE, State, key_base
+
+
+class QueueKeys:
+    """The keys of one shard of a queue."""
+
+    def __init__(self, prefix: str, name: str, shard: int = 0) -> None:
+        base = key_base(prefix, name, shard)
+        self.pending = base + "pending"
+        self.ready = base + "ready"
+        self.unack = base + "unack"
+        self.retry = base + "retry"
+        self.dead = base + "dead"
+        self.garbage = base + "garbage"
+        self.attempts = base + "attempts"
+        self.errors = base + "errors"
+        self.reasons = base + "reasons"
+        self.cancelled = base + "cancelled"
+        self.bell = base + "bell"
+        self.timer = base + "timer"
+        self.stats = base + "stats"
+        self.meta = base + "meta"
+        self.rate = base + "rate"
+        self.schedules = base + "schedules"
+        self.armed = base + "armed"
+        self.slots = base + "slots"
+        self.waiting = base + "waiting"
+        self.parked = base + "parked"
+        self.consumers = base + "consumers"
+        self.crew = base + "crew"
+        self.samples_minute = base + "samples:minute"
+        self.samples_ten = base + "samples:ten"
+        self.events = base + "events"
+        self.message_prefix = base + MESSAGE
+        self.unique_prefix = base + UNIQUE
+
+    def message(self, message_id: str) -> str:
+        """Return the key of a message's envelope."""
+        return self.message_prefix + message_id
+
+    def unique(self, message_id: str) -> str:
+        """Return the key that reserves an id."""
+        return self.unique_prefix + message_id
+
+    def state(self, state: State) -> str:
+        """Return the key of a state's sorted set."""
+        return str(getattr(self, state))

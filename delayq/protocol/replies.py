@@ -1,0 +1,171 @@
+"""What the scripts of a queue reply, and how it is read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from delayq.model.explanation import Standing
+from delayq.model.placement import STATES, State
+from delayq.model.queue_stats import Counts
+from delayq.model.text import decode_id, decode_text, is_foreign_id
+from delayq.model.units import MAX_TIME_MS
+from delayq.protocol.command import Raw
+
+
+class Claimed(NamedTuple):
+    """What ready_to_unack handed out; `held` is whether a limit has left messages behind, None without limits."""
+
+    now_ms: int
+    micros: int
+    ids: list[str]
+    dues_ms: list[int]
+    deliveries: list[str | None]
+    held: bool | None = None
+
+
+class SleepReply(NamedTuple):
+    """What rest and watch say: how long to sleep, and which message is due then, "" when there is none."""
+
+    micros: int
+    message_id: str
+
+
+class KeyedDelivery(NamedTuple):
+    """A delivery that takes part in the limit per key."""
+
+    key: str
+    message_id: str
+    receipt: str
+    due_ms: int = 0
+
+
+class KeptMessage(NamedTuple):
+    """A message as restore puts it back: its score, ms, its envelope with the stamp; empty is what there is none of."""
+
+    message_id: str
+    score: Raw
+    stored: bytes
+    deliveries: str = ""
+    error: str = ""
+    reason: str = ""
+
+
+class ExpectedMessage(NamedTuple):
+    """A message as discard is to find it: its score, ms, and the stamp of its envelope, "" where that is gone."""
+
+    message_id: str
+    score: Raw
+    stamp: str
+
+
+class StoredMessage(NamedTuple):
+    """What find knows of a message."""
+
+    scores: dict[State, float]
+    deliveries: str | None
+    error: str | None
+    reason: str | None
+    cancelled: bool
+    stored: bytes | None
+
+
+class ConsumersReply(NamedTuple):
+    """What consumers told of themselves: name, when it was last seen, ms, and document of each."""
+
+    now_ms: int
+    told: list[tuple[str, int, bytes]]
+
+
+class DueCounts(NamedTuple):
+    """What upcoming counted: of each bucket, those in pending and those in retry."""
+
+    now_ms: int
+    pending: list[int]
+    retry: list[int]
+
+
+class LedgerPage(NamedTuple):
+    """What history found: the last entry that was looked at, "" at the end; ids and fields of a message's entries."""
+
+    last: str
+    entries: list[tuple[str, list[bytes]]]
+
+
+def _read_claimed(reply: list[Any]) -> Claimed:
+    now_ms, micros, flat, deliveries, *limited = reply
+    try:
+        ids = [message_id.decode() for message_id in flat[::2]]
+    except UnicodeDecodeError:
+        ids = list(map(decode_id, flat[::2]))
+    try:
+        dues = list(map(int, flat[1::2]))
+    except ValueError:  # a score with a fraction, which only another program writes
+        dues = [int(float(due)) for due in flat[1::2]]
+    earlier: list[str | None] = [decode_text(each) for each in deliveries] if deliveries else [None] * len(ids)
+    return Claimed(now_ms, micros, ids, dues, earlier, bool(limited[0]) if limited else None)
+
+
+def _read_sleep(reply: list[Any]) -> SleepReply:
+    micros, message_id = reply
+    return SleepReply(micros, decode_id(message_id))
+
+
+def _read_scored(reply: list[Any]) -> list[tuple[str, bytes]]:
+    if reply and isinstance(reply[0], list):  # RESP3
+        return [(decode_id(message_id), b"%.17g" % score) for message_id, score in reply]
+    return [(decode_id(message_id), score) for message_id, score in zip(reply[::2], reply[1::2], strict=True)]
+
+
+def _read_armed(reply: list[Any]) -> list[tuple[str, int]]:
+    rows = [(name, float(slot)) for name, slot in _read_scored(reply)]
+    return [(name, int(slot)) for name, slot in rows if 0 <= slot <= MAX_TIME_MS and not is_foreign_id(name)]
+
+
+def _read_stored(reply: list[Any]) -> StoredMessage:
+    scores, deliveries, error, reason, cancelled, stored = reply
+    where = {state: float(score) for state, score in zip(STATES, scores, strict=False) if score is not None}
+    return StoredMessage(
+        where, decode_text(deliveries), decode_text(error), decode_text(reason), bool(cancelled), stored
+    )
+
+
+def _read_standing(reply: list[Any]) -> Standing:
+    now_ms, paused, earlier, running, free, opens, parked = reply
+    paused_ms = None if paused is None else int(paused)
+    return Standing(now_ms, paused_ms, earlier, running, free, opens, None if parked is None else tuple(parked))
+
+
+def _read_last_seen(reply: list[Any]) -> tuple[str, int] | None:
+    return next(((name, int(float(seen))) for name, seen in _read_scored(reply)), None)
+
+
+def _read_consumers(reply: list[Any]) -> ConsumersReply:
+    now_ms, flat = reply
+    rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    return ConsumersReply(now_ms, [(decode_id(name), int(float(seen)), document) for name, seen, document in rows])
+
+
+def _read_samples(reply: list[Any]) -> list[tuple[int, str]]:
+    return [(int(entry.partition(b"-")[0]), fields[1].decode(errors="replace")) for entry, fields in reply]
+
+
+def _read_due_counts(reply: list[Any]) -> DueCounts:
+    now_ms, counts = reply
+    return DueCounts(now_ms, counts[::2], counts[1::2])
+
+
+def _read_ledger_page(reply: list[Any]) -> LedgerPage:
+    last, entries = reply
+    return LedgerPage(last.decode(), [(entry.decode(), fields) for entry, fields in entries])
+
+
+def _read_counts(reply: list[Any]) -> Counts:
+    now_ms, paused, counts, heads, flat = reply
+    values = (int(value) for value in flat[1::2])
+    return Counts(
+        now_ms,
+        None if paused is None else int(paused),
+        dict(zip(STATES, counts, strict=True)),
+        {state: float(score) for state, score in zip(STATES, heads, strict=False) if score is not None},
+        dict(zip((name.decode() for name in flat[::2]), values, strict=True)),
+    )

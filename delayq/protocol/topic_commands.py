@@ -1,0 +1,289 @@
+"""One typed method a script of topics: which keys it touches, what it is told, and how its reply reads.
+
+The scripts' own headers, in ``lua/topics/``, say what each does, its units, its errors and its cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from delayq.model.envelope import FORMAT
+from delayq.model.text import decode_id
+from delayq.protocol.command import Command, Raw, identity, script
+from delayq.protocol.topic_keys import TopicKeys
+
+T = TypeVar("T")
+
+MAX_RECORDS = 500
+"""The most records that one call touches."""
+
+MAX_LOOKED_AFTER = MAX_RECORDS // 2
+"""The most of a call that looks each record up by itself."""
+
+Entry = tuple[str, Sequence[bytes] | None]
+"""A record's id and fields; None where the record is gone."""
+
+
+class DueRecords(NamedTuple):
+    """What ripe tells.
+
+    Attributes:
+        ids: of the records that are due.
+        next_ms: until the next one is; None when no other waits.
+        seen: the id behind which the key is to be read that tells of an earlier one.
+    """
+
+    ids: list[str]
+    next_ms: int | None
+    seen: str
+
+
+class Polled(NamedTuple):
+    """What poll tells.
+
+    Attributes:
+        entries: that were handed out.
+        next_ms: until a record that waits is to be appended; None when none waits.
+        last: the id behind which the next record comes; "" when some were handed out.
+    """
+
+    entries: list[Entry]
+    next_ms: int | None
+    last: str
+
+
+class Extent(NamedTuple):
+    """From where to where a topic reaches.
+
+    Attributes:
+        length: the number of records.
+        first: the id of the first one, "" when there is none.
+        last: the last id that was given out; "0-0" before the first.
+        added: how many records were ever appended; None where the server does not count them (Redis 6.2).
+    """
+
+    length: int
+    first: str
+    last: str
+    added: int | None
+
+
+class ReclaimReply(NamedTuple):
+    """What rescue has done: where it has stopped, '' at the end; the records, and the deliveries of each."""
+
+    after: str
+    records: list[Entry]
+    deliveries: list[int]
+    buried: int
+    ghosts: int
+
+
+class TopicCommands:
+    """The calls of one shard of a topic.
+
+    Args:
+        keys: of the shard.
+        clock: returns the time, ms, that delayed records are to go by, or '' for the server's own.
+    """
+
+    def __init__(self, keys: TopicKeys, clock: Callable[[], float | str] = str) -> None:
+        self.keys = keys
+        self._clock = clock
+
+    def open_queue(self, shards: int | None, create: bool) -> Command[list[int]]:
+        return Command(
+            self.keys.meta,
+            (1, self.keys.meta, FORMAT, shards or "", 1 if create else ""),
+            identity,
+            script("open_queue"),
+        )
+
+    def publish(self, records: Sequence[tuple[str, bytes]], max_length: int | None, exact: bool) -> Command[list[str]]:
+        """Take records as pairs: id or "*", envelope."""
+        words: list[Raw] = ["" if max_length is None else max_length, 1 if exact else ""]
+        for record in records:
+            words += record
+        # Sent again, a record with an id of the server's would be there twice, and an own id be refused as too low.
+        return self._call("publish", [self.keys.stream], words, _read_ids, repeats=False)
+
+    def publish_later(self, records: Sequence[tuple[str, Raw, bytes]]) -> Command[list[int]]:
+        """Take records as triples: id, due time ('+delay_ms' or ms), envelope."""
+        keys = [self.keys.pending, self.keys.waking, *(self.keys.record(each[0]) for each in records)]
+        words: list[Raw] = [self._clock()]
+        for record in records:
+            words += record
+        # Sent again, one that was appended meanwhile would come once more.
+        return self._call("publish_later", keys, words, identity, repeats=False)
+
+    def due(self, limit: int = MAX_RECORDS) -> Command[DueRecords]:
+        return self._call("due", [self.keys.pending, self.keys.waking], [self._clock(), limit], _read_due)
+
+    def append(self, ids: Sequence[str], max_length: int | None = None, exact: bool = False) -> Command[list[str]]:
+        keys = [self.keys.stream, self.keys.pending, *map(self.keys.record, ids)]
+        cut: list[Raw] = ["" if max_length is None else max_length, 1 if exact else ""]
+        return self._call("append", keys, [self._clock(), *cut, *ids], _read_named)
+
+    def cancel(self, record_id: str) -> Command[int]:
+        keys = [self.keys.pending, self.keys.record(record_id)]
+        return self._call("cancel", keys, [record_id], int, repeats=False)
+
+    def poll(self, group: str, consumer: str, limit: int, after: str = ">") -> Command[Polled]:
+        words: list[Raw] = [self._clock(), group, consumer, limit, after]
+        return self._call("poll", [self.keys.stream, self.keys.pending], words, _read_polled, repeats=after != ">")
+
+    def ack(self, group: str, ids: Sequence[str]) -> Command[int]:
+        return self._call("ack", [self.keys.stream, self.keys.failures(group)], [group, *ids], int)
+
+    def reclaim(
+        self, group: str, consumer: str, idle_ms: int, after: str, limit: int, most: int | None
+    ) -> Command[ReclaimReply]:
+        k = self.keys
+        words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit, "" if most is None else most]
+        keys = [k.stream, k.buried(group), k.failures(group)]
+        return self._call("reclaim", keys, words, _read_reclaimed, repeats=False)
+
+    def dead_letter(self, group: str, consumer: str, record_id: str, reason: str, error: str = "") -> Command[int]:
+        k = self.keys
+        keys = [k.stream, k.buried(group), k.failures(group)]
+        return self._call("dead_letter", keys, [group, consumer, record_id, reason, error], int)
+
+    def fail(self, group: str, consumer: str, record_id: str, error: str) -> Command[int]:
+        keys = [self.keys.stream, self.keys.failures(group)]
+        return self._call("fail", keys, [group, consumer, record_id, error], int, repeats=False)
+
+    def redeliver(
+        self, group: str, consumer: str, ids: Sequence[str], counts: bool
+    ) -> Command[list[tuple[Entry, int]]]:
+        keys = [self.keys.stream, self.keys.failures(group)]
+        words: list[Raw] = [group, consumer, "1" if counts else "", *ids]
+        return self._call("redeliver", keys, words, _read_redelivered, repeats=not counts)
+
+    def hand_back(
+        self, group: str, consumer: str, keeper: str, records: Sequence[tuple[str, bool]]
+    ) -> Command[list[int]]:
+        """Take records as pairs: id, whether the last delivery was begun."""
+        words: list[Raw] = [group, consumer, keeper]
+        for record_id, begun in records:
+            words += (record_id, "1" if begun else "")
+        return self._call("hand_back", [self.keys.stream], words, identity, repeats=False)
+
+    def renew(self, group: str, consumer: str, ids: Sequence[str]) -> Command[list[int]]:
+        return self._call("renew", [self.keys.stream], [group, consumer, *ids], identity)
+
+    def unacked(self, group: str, consumer: str, idle_ms: int, after: str, limit: int) -> Command[list[Any]]:
+        words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit]
+        return self._call("unacked", [self.keys.stream], words, identity)
+
+    def remove_consumer(self, group: str, consumer: str, heir: str, limit: int = MAX_RECORDS) -> Command[list[int]]:
+        return self._call(
+            "remove_consumer", [self.keys.stream], [group, consumer, heir, limit], identity, repeats=False
+        )
+
+    def drop_idle_consumers(self, group: str, idle_ms: int, names: str, limit: int = MAX_RECORDS) -> Command[int]:
+        return self._call("drop_idle_consumers", [self.keys.stream], [group, idle_ms, names, limit], int)
+
+    def clear_ghosts(self, group: str, after: str, limit: int = MAX_RECORDS) -> Command[list[Any]]:
+        keys = [self.keys.stream, self.keys.failures(group)]
+        return self._call("clear_ghosts", keys, [group, _behind(after), limit], identity)
+
+    def make_group(self, group: str, start: str, move: bool = False) -> Command[int]:
+        return self._call("make_group", [self.keys.stream], [group, start, 1 if move else ""], int)
+
+    def destroy(self, group: str) -> Command[int]:
+        k = self.keys
+        return self._call("destroy", [k.stream, k.buried(group), k.failures(group)], [group], int, repeats=False)
+
+    def groups(self, group: str = "") -> Command[list[Any]]:
+        return self._call("groups", [self.keys.stream], [group], identity)
+
+    def lag(self, after: str, limit: int = 1000) -> Command[list[Any]]:
+        return self._call("lag", [self.keys.stream], [after, limit], identity)
+
+    def extent(self) -> Command[Extent]:
+        return self._call("extent", [self.keys.stream], [], _read_extent)
+
+    def requeue_dead(self, group: str, consumer: str, ids: Sequence[str]) -> Command[list[int]]:
+        keys = [self.keys.stream, self.keys.buried(group)]
+        return self._call("requeue_dead", keys, [group, consumer, *ids], identity, repeats=False)
+
+    def trim(self, *words: Raw) -> Command[int]:
+        """Drop records as the words of XTRIM behind the key say, a bounded number when they say ``~``."""
+        return self._call("trim", [self.keys.stream], words, int)
+
+    def trim_acked(self, limit: int = 10_000) -> Command[list[Any]]:
+        return self._call("trim_acked", [self.keys.stream], [limit], identity)
+
+    def shrink(self, name: str, limit: int = 10_000) -> Command[list[int]]:
+        return self._call("shrink", [self.keys.stream, self.keys.sizes], [name, limit], identity, repeats=False)
+
+    def length(self) -> Command[int]:
+        """Count the records; a plain command, as are those below."""
+        return Command(self.keys.stream, (b"XLEN", self.keys.stream), int)
+
+    def delete(self, ids: Sequence[str]) -> Command[int]:
+        """Delete single records; return how many were there."""
+        return Command(self.keys.stream, (b"XDEL", self.keys.stream, *ids), int, repeats=False)
+
+    def entries(
+        self, start: str, end: str, limit: int, reverse: bool = False, stream: str = ""
+    ) -> Command[list[Entry]]:
+        """Read up to `limit` records between two ids, of the topic or of another of its streams."""
+        key = stream or self.keys.stream
+        bounds = (end, start) if reverse else (start, end)
+        return Command(key, (b"XREVRANGE" if reverse else b"XRANGE", key, *bounds, "COUNT", limit), _read_entries)
+
+    def _call(
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Sequence[Raw],
+        read: Callable[[Any], T],
+        repeats: bool = True,
+    ) -> Command[T]:
+        return Command(keys[0], (len(keys), *keys, *args), read, script(f"topics/{name}"), False, repeats)
+
+
+def _behind(after: str) -> str:
+    """Return the bound that leaves out all up to an id; without one, that of the beginning."""
+    return f"({after}" if after else "-"
+
+
+def _read_ids(reply: list[bytes]) -> list[str]:
+    return [each.decode() for each in reply]
+
+
+def _read_named(reply: list[bytes]) -> list[str]:
+    return list(map(decode_id, reply))
+
+
+def _read_entries(reply: list[Any] | None) -> list[Entry]:
+    return [(record_id.decode(), fields or None) for record_id, fields in reply or ()]
+
+
+def _read_due(reply: list[Any]) -> DueRecords:
+    ids, next_ms, seen = reply
+    return DueRecords(list(map(decode_id, ids)), _ms_or_none(next_ms), seen.decode())
+
+
+def _read_polled(reply: list[Any]) -> Polled:
+    entries, next_ms, last = reply
+    return Polled(_read_entries(entries), _ms_or_none(next_ms), last.decode())
+
+
+def _read_extent(reply: list[Any]) -> Extent:
+    length, first, last, added = reply
+    return Extent(length, first.decode(), last.decode(), _ms_or_none(added))
+
+
+def _ms_or_none(ms: int) -> int | None:
+    return None if ms < 0 else ms
+
+
+def _read_reclaimed(reply: list[Any]) -> ReclaimReply:
+    after, records, deliveries, buried, ghosts = reply
+    return ReclaimReply(after.decode(), _read_entries(records), deliveries, buried, ghosts)
+
+
+def _read_redelivered(reply: list[Any]) -> list[tuple[Entry, int]]:
+    return list(zip(_read_entries(reply[0]), reply[1], strict=True))

@@ -1,0 +1,45 @@
+"""The names of a topic's keys in Redis.
+
+All keys of a topic carry one hash tag, so that a Redis Cluster keeps them on one server:
+
+    delayq:{orders}:topic                     the stream; of the second shard, delayq:{orders#1}:topic
+    delayq:{orders}:topic:group:billing:dead  the dead letters of a group
+    delayq:{emails}:events                    the ledger of a queue, which is a topic, too
+"""
+
+from __future__ import annotations
+
+from delayq.model.validation import check_group_name, check_prefix, check_queue_name
+
+
+class TopicKeys:
+    """The keys of one shard of a topic.
+
+    Args:
+        stream: the stream's own key, which the others begin with.
+    """
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.meta = stream + ":meta"
+        self.pending = stream + ":pending"
+        self.waking = stream + ":waking"
+        self.sizes = stream + ":sizes"
+
+    @classmethod
+    def of_topic(cls, prefix: str, name: str, shard: int = 0) -> TopicKeys:
+        """Return the keys of a topic that a user has named; raises InvalidName."""
+        tag = check_queue_name(name, "topic name") + (f"#{shard}" if shard else "")
+        return cls(f"{check_prefix(prefix)}:{{{tag}}}:topic")
+
+    def record(self, record_id: str) -> str:
+        """Return the key of the envelope of a record that is yet to be appended."""
+        return f"{self.stream}:msg:{record_id}"
+
+    def buried(self, group: str) -> str:
+        """Return the key of a group's dead letters."""
+        return f"{self.stream}:group:{check_group_name(group)}:dead"
+
+    def failures(self, group: str) -> str:
+        """Return the key of what the failed deliveries of a group said."""
+        return f"{self.stream}:group:{check_group_name(group)}:failures"

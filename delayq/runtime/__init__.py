@@ -1,0 +1,1 @@
+"""The consumer at work: the engine decides, its driver acts; pools run the handlers."""

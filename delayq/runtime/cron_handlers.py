@@ -1,0 +1,108 @@
+"""Handlers of schedules: which function a message is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, TypeVar
+
+from delayq.errors import HandlerMissing, InvalidInput
+from delayq.model.delivery import Delivery
+from delayq.model.envelope import Headers
+from delayq.model.occurrence import NAME, Missed, is_own, make_plan
+from delayq.model.typed_payload import adapt
+from delayq.model.units import Seconds
+from delayq.operations import schedules
+from delayq.operations.queue_context import QueueContext
+
+Handler: TypeAlias = Callable[[Any], Any]
+Around: TypeAlias = Callable[[Handler], Handler]
+Given = TypeVar("Given", bound=Handler)
+
+
+class CronHandlers:
+    """The functions that were registered with `Queue.cron`, and the schedules that they ask for."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self.prepared: list[schedules.Prepared] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._handlers)
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers.values())
+
+    def registering(
+        self,
+        context: QueueContext,
+        check: Callable[[object], None],
+        when: str,
+        name: str | None,
+        timezone: str,
+        missed: Missed,
+        grace: Seconds | None,
+        payload: Any,
+        max_retries: int | None,
+        headers: Headers | None,
+    ) -> Callable[[Given], Given]:
+        """Return the decorator that `Queue.cron` is to be.
+
+        Args:
+            check: raises InvalidInput for a function that the queue's consumers could not run.
+
+        Raises:
+            InvalidInput: for what is wrong whatever the function is.
+        """
+        plan = make_plan(when, timezone, missed, grace, own=True)
+
+        def register(function: Given) -> Given:
+            check(function)
+            chosen = getattr(function, "__name__", "") if name is None else name
+            prepared = schedules.prepare(context, chosen, plan, payload, max_retries, headers)
+            self.register(prepared, adapt(function))
+            return function
+
+        return register
+
+    def register(self, prepared: schedules.Prepared, handler: Handler) -> None:
+        """Take a function for the occurrences of a schedule; raises InvalidInput when there is one already."""
+        if prepared.name in self._handlers:
+            raise InvalidInput(f"schedule {prepared.name!r} has a handler already: give one of them another name=")
+        self._handlers[prepared.name] = handler
+        self.prepared.append(prepared)
+
+    def takes(self, message: Delivery[Any]) -> bool:
+        """Whether a message is one for these functions, or would be for one that is not there."""
+        name = message.headers.get(NAME)
+        return name is not None and ((isinstance(name, str) and name in self._handlers) or is_own(message.headers))
+
+    def wrap(self, around: Around) -> None:
+        """Put another function in the place of each: what `around` makes of it."""
+        self._handlers = {name: around(handler) for name, handler in self._handlers.items()}
+
+    def route(self, handler: Handler | None, queue: str, around: Around) -> Callable[[Delivery[Any]], Handler]:
+        """Return a function that says which one a message is for: `handler`, if it is of no schedule.
+
+        Args:
+            around: makes of each function the one that is told; also of that which raises HandlerMissing.
+        """
+        own = {name: around(function) for name, function in self._handlers.items()}
+
+        def refuse(message: Delivery[Any]) -> None:
+            name = message.headers.get(NAME)
+            if name is None:
+                raise HandlerMissing(f"queue {queue} has no handler here but those of schedules: see @queue.handler")
+            raise HandlerMissing(f"schedule {name!r} has no handler here: this consumer lacks its @queue.cron function")
+
+        missing = around(refuse)
+        others = missing if handler is None else around(handler)
+
+        def choose(message: Delivery[Any]) -> Handler:
+            name = message.headers.get(NAME)
+            if name is None:
+                return others
+            if isinstance(name, str) and name in own:
+                return own[name]
+            return missing if is_own(message.headers) else others
+
+        return choose

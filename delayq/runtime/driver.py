@@ -1,0 +1,205 @@
+"""Runs an engine on blocking connections: does what it asks for, while a pool runs the handlers."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from delayq.runtime.effects import (
+    BellSource,
+    CloseListeners,
+    Effects,
+    Listen,
+    Sleep,
+    StopListening,
+    StreamSource,
+    WaitForWork,
+    WakeReason,
+    done_by,
+)
+from delayq.runtime.handler_pool import HandlerPool
+from delayq.runtime.process_pool.pool import ProcessPool
+from delayq.runtime.shutdown import Shutdown
+from delayq.runtime.thread_pool import ThreadPool
+from delayq.transport import listener, trampoline
+from delayq.transport.clients import HURRIES
+from delayq.transport.executor import Executor
+from delayq.transport.self_pipe import SelfPipe
+
+HASTEN_SECONDS = 0.002  # without an outcome, while messages wait and threads sleep
+
+
+class Engine(Protocol):
+    """Decides what a consumer does next; see `ConsumerEngine` and `TopicEngine`."""
+
+    shutdown: Shutdown
+    handled: int
+    failed: int
+
+    @property
+    def pool(self) -> HandlerPool[Any]: ...
+    def connect(self) -> Effects[None]: ...
+    def run(self, grace: Callable[[], float]) -> Effects[None]: ...
+
+
+class WakeSignal:
+    """Ends the wait of a driver, from any thread and from a signal handler.
+
+    Attributes:
+        is_awaited: a driver waits, or is about to.
+    """
+
+    def __init__(self) -> None:
+        self.pipe = SelfPipe()
+        self.is_awaited = False
+
+    def wake(self) -> None:
+        """End the wait, now or when it begins."""
+        self.pipe.ring()
+
+    def wake_waiting(self) -> None:
+        """End the wait if there is one: for outcomes, which a driver that works finds by itself."""
+        if self.is_awaited:
+            self.pipe.ring()
+
+
+class Driver:
+    """One run of an engine.
+
+    Args:
+        pool: that runs the handlers.
+        signal: that ends waits.
+
+    Attributes:
+        turns_by: on the monotonic clock, when its present effect should be done; infinite while it does not run.
+    """
+
+    def __init__(
+        self, engine: Engine, pool: ThreadPool[Any] | ProcessPool[Any], executor: Executor, signal: WakeSignal
+    ) -> None:
+        self._engine = engine
+        self._pool = pool
+        self._executor = executor
+        self._signal = signal
+        self.turns_by = math.inf
+        self._thread: threading.Thread | None = None
+        self._listeners: list[listener.BellListener] = []
+
+    @property
+    def handled(self) -> int:
+        return self._engine.handled
+
+    @property
+    def failed(self) -> int:
+        return self._engine.failed
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._engine.shutdown.is_requested
+
+    def connect(self) -> None:
+        """Make sure that there is something to serve.
+
+        Raises:
+            ServerError, QueueMismatch, UnknownGroup
+        """
+        try:
+            trampoline.run(self._engine.connect(), self._execute)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give up what `run` would have closed."""
+        self._signal.pipe.close()
+
+    def run(self, grace: Callable[[], float]) -> int:
+        """Run the engine until it is stopped; return the number of messages handled.
+
+        Args:
+            grace: how many seconds running handlers are given in the end.
+        """
+        self._thread = threading.current_thread()
+        try:
+            self._pool.start()
+            trampoline.run(self._engine.run(grace), self._perform)
+        finally:
+            self.turns_by = math.inf
+            self._engine.pool.unstarted()
+            self._pool.stop()
+            for each in self._listeners:
+                each.close()
+                self._executor.leave(each.client)
+            self.close()
+        return self.handled
+
+    def runs_on(self, thread: threading.Thread) -> bool:
+        """Whether a thread is this run's or one of its pool: it must not wait for the run's end."""
+        return thread is self._thread or thread in self._pool.threads
+
+    def stop(self, at_once: bool = False) -> None:
+        """End the run soon; may be called from any thread, and from a signal handler."""
+        self._engine.shutdown.request(at_once)
+        self._signal.wake()
+
+    def _perform(self, effect: Any) -> Any:
+        self.turns_by = done_by(effect)
+        match effect:
+            case WaitForWork():
+                return self._wait(effect)
+            case Sleep(seconds):
+                return time.sleep(seconds)
+            case Listen(sources):
+                return self._listen(sources)
+            case StopListening():
+                tokens = [each.stop_listening() for each in self._listeners]  # all, whatever the first one says
+                return any(tokens)
+            case CloseListeners():
+                for each in self._listeners:
+                    each.close()
+                return None
+            case _:
+                return self._execute(effect)
+
+    def _execute(self, effect: Any) -> Any:
+        # At the end, whoever waits for this consumer is not made to wait for a server that is away.
+        stopping = self._engine.shutdown
+        token = HURRIES.set(lambda: stopping.is_requested)  # also for a call that is out when it is told to stop
+        try:
+            return self._executor.perform(effect, repeat=not stopping.is_requested)
+        finally:
+            HURRIES.reset(token)
+
+    def _wait(self, wait: WaitForWork) -> WakeReason:
+        signal, pool = self._signal, self._engine.pool
+        listeners = self._listeners if wait.listening else ()
+        signal.is_awaited = True
+        if not pool.has_outcomes:
+            behind = pool.is_behind
+            seconds = min(wait.seconds, HASTEN_SECONDS) if behind else wait.seconds
+            listener.wait(listeners, seconds, signal.pipe.fileno())
+            if behind and not pool.has_outcomes:
+                pool.hasten()
+        signal.is_awaited = False
+        disturbed = signal.pipe.clear()
+        tokens = [each.take_token() for each in listeners]
+        return WakeReason(disturbed, any(tokens))
+
+    def _listen(self, sources: Sequence[BellSource | StreamSource]) -> None:
+        if len(sources) != len(self._listeners):
+            for each in self._listeners:
+                each.close()
+            self._listeners = [self._listener(source) for source in sources]
+        for each, source in zip(self._listeners, sources, strict=True):
+            if isinstance(each, listener.StreamListener) and isinstance(source, StreamSource):
+                each.seen = source.seen
+            each.listen()
+
+    def _listener(self, source: BellSource | StreamSource) -> listener.BellListener:
+        client = self._executor.client
+        if isinstance(source, BellSource):
+            return listener.BellListener(client, source.key)
+        return listener.StreamListener(client, source.stream, source.waking)

@@ -1,0 +1,222 @@
+"""Runs an engine on an event loop: does what it asks for, while a pool runs the handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from delayq.errors import ServerUnreachable
+from delayq.runtime.driver import HASTEN_SECONDS, Engine
+from delayq.runtime.effects import (
+    BellSource,
+    CloseListeners,
+    Listen,
+    Sleep,
+    StopListening,
+    StreamSource,
+    WaitForWork,
+    WakeReason,
+    done_by,
+)
+from delayq.runtime.process_pool.pool import ProcessPool
+from delayq.runtime.task_pool import TaskPool
+from delayq.runtime.thread_pool import ThreadPool
+from delayq.transport import listener_async, trampoline
+from delayq.transport.clients import HURRIES
+from delayq.transport.executor_async import Executor
+
+
+class WakeSignal:
+    """Ends the wait of a driver, from any thread.
+
+    Attributes:
+        is_awaited: a driver waits, or is about to.
+        woken: is done when the wait is to end.
+    """
+
+    def __init__(self) -> None:
+        self._events = asyncio.get_running_loop()
+        self.is_awaited = False
+        self.woken: asyncio.Future[None] = self._events.create_future()
+
+    def wake(self) -> None:
+        """End the wait, now or when it begins; called on the event loop."""
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+    def wake_from_anywhere(self) -> None:
+        """End the wait, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
+            self._events.call_soon_threadsafe(self.wake)
+
+    def wake_waiting(self) -> None:
+        """End the wait if there is one: for outcomes, which a driver that works finds by itself."""
+        if self.is_awaited:
+            self.is_awaited = False  # once is enough
+            self.wake_from_anywhere()
+
+    def clear(self) -> bool:
+        """Return whether the wait was to end, and forget it."""
+        disturbed = self.woken.done()
+        if disturbed:
+            self.woken = self._events.create_future()
+        return disturbed
+
+
+class Driver:
+    """One run of an engine.
+
+    Args:
+        pool: that runs the handlers.
+        signal: that ends waits.
+
+    Attributes:
+        turns_by: on the monotonic clock, when its present effect should be done; infinite while it does not run.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        pool: TaskPool[Any] | ThreadPool[Any] | ProcessPool[Any],
+        executor: Executor,
+        signal: WakeSignal,
+    ) -> None:
+        self._engine = engine
+        self._pool = pool
+        self._executor = executor
+        self._signal = signal
+        self.turns_by = math.inf
+        self._is_hurried = False
+        self._cancelled: asyncio.CancelledError | None = None
+        self._listeners: list[listener_async.BellListener] = []
+
+    @property
+    def handled(self) -> int:
+        return self._engine.handled
+
+    @property
+    def failed(self) -> int:
+        return self._engine.failed
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._engine.shutdown.is_requested
+
+    async def connect(self) -> None:
+        """Make sure that there is something to serve.
+
+        Raises:
+            ServerError, QueueMismatch, UnknownGroup
+        """
+        await trampoline.run_async(self._engine.connect(), self._execute)
+
+    async def run(self, grace: Callable[[], float]) -> int:
+        """Run the engine until it is stopped; return the number of messages handled.
+
+        A task that is cancelled within it, as all are when an event loop ends, still brings the run to a good end.
+
+        Args:
+            grace: how many seconds running handlers are given in the end.
+        """
+        try:
+            self._pool.start()
+            program = self._engine.run(lambda: 0.0 if self._is_hurried else grace())
+            await trampoline.run_async(program, self._perform)
+        finally:
+            self.turns_by = math.inf
+            self._engine.pool.unstarted()
+            if isinstance(self._pool, TaskPool):
+                await self._pool.stop()
+            elif isinstance(self._pool, ProcessPool):
+                await asyncio.to_thread(self._pool.stop)  # which waits for them
+            else:
+                self._pool.stop()
+            for each in self._listeners:
+                await each.close()
+                await self._executor.leave(each.client)
+        if self._cancelled is not None:
+            raise self._cancelled
+        return self.handled
+
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task is one of a handler: it must not wait for the run's end."""
+        return isinstance(self._pool, TaskPool) and self._pool.runs(task)
+
+    def stop(self, at_once: bool = False, hurry: bool = False) -> None:
+        """End the run soon.
+
+        Args:
+            at_once: leave what runs to its lease.
+            hurry: give what runs no more time.
+        """
+        self._engine.shutdown.request(at_once)
+        if hurry:
+            self._is_hurried, self._engine.shutdown.deadline = True, 0.0
+        self._signal.wake()
+
+    async def _perform(self, effect: Any) -> Any:
+        self.turns_by = done_by(effect)
+        try:
+            match effect:
+                case WaitForWork():
+                    return await self._wait(effect)
+                case Sleep(seconds):
+                    return await asyncio.sleep(0 if self._is_hurried else seconds)
+                case Listen(sources):
+                    return await self._listen(sources)
+                case StopListening():
+                    tokens = [await each.stop_listening() for each in self._listeners]
+                    return any(tokens)
+                case CloseListeners():
+                    for each in self._listeners:
+                        await each.close()
+                    return None
+                case _:
+                    return await self._execute(effect)
+        except asyncio.CancelledError as error:
+            self.stop(at_once=self._cancelled is not None, hurry=True)
+            self._cancelled = error
+            raise ServerUnreachable("the consumer was cancelled") from error
+
+    async def _execute(self, effect: Any) -> Any:
+        # At the end, whoever waits for this consumer is not made to wait for a server that is away.
+        stopping = self._engine.shutdown
+        token = HURRIES.set(lambda: stopping.is_requested)  # also for a call that is out when it is told to stop
+        try:
+            return await self._executor.perform(effect, repeat=not stopping.is_requested)
+        finally:
+            HURRIES.reset(token)
+
+    async def _wait(self, wait: WaitForWork) -> WakeReason:
+        signal, pool = self._signal, self._engine.pool
+        listeners = self._listeners if wait.listening else ()
+        signal.is_awaited = True
+        if not pool.has_outcomes:
+            behind = pool.is_behind
+            seconds = min(wait.seconds, HASTEN_SECONDS) if behind else wait.seconds
+            await listener_async.wait(listeners, seconds, signal.woken)
+            if behind and not pool.has_outcomes:
+                pool.hasten()
+        signal.is_awaited = False
+        disturbed = signal.clear()
+        tokens = [await each.take_token() for each in listeners]
+        return WakeReason(disturbed, any(tokens))
+
+    async def _listen(self, sources: Sequence[BellSource | StreamSource]) -> None:
+        if len(sources) != len(self._listeners):
+            for each in self._listeners:
+                await each.close()
+            self._listeners = [await self._listener(source) for source in sources]
+        for each, source in zip(self._listeners, sources, strict=True):
+            if isinstance(each, listener_async.StreamListener) and isinstance(source, StreamSource):
+                each.seen = source.seen
+            await each.listen()
+
+    async def _listener(self, source: BellSource | StreamSource) -> listener_async.BellListener:
+        client = await self._executor.connected()
+        if isinstance(source, BellSource):
+            return listener_async.BellListener(client, source.key)
+        return listener_async.StreamListener(client, source.stream, source.waking)

@@ -1,0 +1,396 @@
+"""The consumer of a queue, as decisions without I/O. Both faces run it: see `driver` and `driver_async`.
+
+The life of a message here, in the order of the methods:
+
+    _turn               look after what is due, and find room
+    _exchange           settle what is done, and claim: `claim` decodes what it is handed
+    _take, _submit      hold the leases, and give the messages to the pool, which runs the handler
+    collect_outcomes    fetch what became of them
+    _exchange           settle, in the round trip that claims the next ones
+    _note               let the leases go, and log what failed
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from delayq.errors import DelayqError, ServerError
+from delayq.log import log, log_of
+from delayq.model import consumer_info
+from delayq.model import outcome as oc
+from delayq.model.delivery import Delivery
+from delayq.model.interval import FALLBACK_MS, Interval
+from delayq.operations import garbage, idle, presence, schedule_chain, schedules
+from delayq.operations.claim import Batch, claim, recover
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.settle import settle
+from delayq.protocol.operation import gather, gather_named, unwrap
+from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED
+from delayq.runtime import shutdown
+from delayq.runtime.effects import BellSource, Effects, Listen, StopListening, WaitForWork
+from delayq.runtime.fair_dispatch import Share
+from delayq.runtime.handler_pool import HandlerPool
+from delayq.runtime.lease_keeper import LeaseKeeper
+from delayq.runtime.outage_backoff import OutageBackoff
+from delayq.runtime.poison_isolation import PoisonIsolation
+
+BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only for the others
+
+D = TypeVar("D", bound=Delivery)
+
+
+class Exchange(NamedTuple):
+    """The operations of one exchange with the server, and then their results, or the errors in place of them.
+
+    Attributes:
+        settled: whether each outcome was accepted.
+        recovered: the number of leases that had ended; None when that was refused.
+        garbage: payload keys to be deleted.
+        sleep: for how long to sleep if the claim brings nothing.
+        batch: what was claimed.
+    """
+
+    settled: Any
+    recovered: Any = None
+    garbage: Any = None
+    sleep: Any = None
+    batch: Any = None
+
+
+class ConsumerEngine(Generic[D]):
+    """One run of a consumer on one queue.
+
+    Args:
+        make_message: makes a message of a delivery.
+        leases: of the messages that it is handed.
+        pool: that runs the handlers.
+        name: of the consumer.
+        share: of the handlers, when other queues are served beside this one; it says whether this is a burst.
+        most: return after so many messages, or None.
+        declared: schedules that have functions here.
+
+    Attributes:
+        handled: messages whose handling has ended.
+        failed: of these, deliveries that did not end in an ack.
+    """
+
+    def __init__(
+        self,
+        context: QueueContext,
+        make_message: Callable[..., D],
+        leases: LeaseKeeper[D],
+        pool: HandlerPool[D],
+        name: str,
+        share: Share,
+        most: int | None,
+        declared: Iterable[schedules.Prepared],
+    ) -> None:
+        self.handled = self.failed = 0
+        self._keyless = 0  # of these, deliveries whose key could not be told: no worker has seen them
+        self._context = context
+        self._make_message = make_message
+        self._name = name
+        self._share = share
+        self._ends_idle = share.is_burst and share.is_alone
+        self._most = most
+        self._lease = leases.lease_ms
+        self._leases = leases
+        self.pool = pool
+        self.unsettled: list[tuple[D, oc.Outcome]] = []
+        self.unfinished = 0  # with the pool
+        self._isolation: PoisonIsolation[D] = PoisonIsolation(self._lease / 1000)
+        self._exhausted = True  # the last claim left nothing that is due
+        self._held = False  # but for what a limit of the queue holds back
+        self._next_sleep: idle.SleepPlan | None = None  # when the server was asked
+        self._expected: Sequence[str] = ()  # which message the last sleep has ended for, a shard
+        self._cannot_recover = False  # the last upkeep was refused
+        self._slept_in_peace = False  # nothing has ended the last sleep, and nothing is due as far as was known
+        self.outage = OutageBackoff(queue=context.name)
+        self.shutdown = shutdown.Shutdown()
+        self._is_cut_off = False  # the server did not answer at the end
+        self._trouble: DelayqError | None = None
+        self._upkeep = Interval(FALLBACK_MS / 1000)
+        self._cleaning = Interval(60)
+        self._began = time.monotonic()
+        self._presence = presence.Presence(context, self._describe, self._times)
+        self._unstored: Iterable[schedules.Prepared] = declared  # then those for which the server had no memory
+
+    def connect(self) -> Effects[None]:
+        """Make sure that the queue can be served.
+
+        Raises:
+            ServerError, QueueMismatch
+        """
+        self._unstored = yield from schedules.add_all(self._context, self._unstored)
+
+    def run(self, grace: Callable[[], float]) -> Effects[None]:
+        """Turn until stopped.
+
+        Args:
+            grace: how many seconds running handlers are given in the end.
+        """
+        while not self.shutdown.is_requested:
+            yield from self.outage.ride_out(self._turn(), self.on_outage)
+        self.shutdown.deadline = time.monotonic() + grace()
+        yield from self._finish()
+        yield from self._leave()
+
+    # -- the life of a message -------------------------------------------------------------------------------------
+
+    def _turn(self) -> Effects[None]:
+        self.collect_outcomes()
+        if self._slept_in_peace and (yield from self._sleeps_on()):
+            return
+        left = None if self._most is None else self._most - self.handled - len(self.unsettled) - self.unfinished
+        limit = self._room() if left is None else max(0, min(self._room(), left))
+        settled = len(self.unsettled)
+        yield from self._look_after()
+        claimed = yield from self._exchange(None if settled and not limit else limit)
+        self._tell_trouble()
+        if self._most is not None and self.handled >= self._most:
+            self.shutdown.is_requested = True
+        elif self._ends_idle and limit and not (claimed or self.unsettled or self.unfinished or self._held):
+            # Nothing is due; but what was settled just now may have sent something.
+            self.shutdown.is_requested = not settled
+        elif not self.unsettled and self._next_sleep is not None and (self._exhausted or not limit):
+            yield from self._sleep(self._next_sleep, has_room=limit > 0)
+
+    def _room(self) -> int:
+        room = self.pool.room(self.unfinished, ahead=not self._context.limits_keys)  # a slot is for what runs
+        limit = self._isolation.limit(min(room, MAX_IDS), self._leases.held())
+        if room and not limit:
+            self.pool.hasten()  # what waits for others, to be handled with them: none are fetched
+        return limit
+
+    def _exchange(self, limit: int | None) -> Effects[int]:
+        """Settle what is done and claim (unless `limit` is None) in the same round trips; return the number claimed."""
+        handled, keyless, had_outcomes = self.handled, self._keyless, bool(self.unsettled)
+        claimed, failed = 0, True
+        try:
+            claimed = yield from self._settle_and_claim(limit)
+            failed = False
+        finally:
+            self._share.answered(claimed, self.handled - handled, had_outcomes, failed, self._keyless - keyless)
+        return claimed
+
+    def _settle_and_claim(self, limit: int | None) -> Effects[int]:
+        context, settled = self._context, self.unsettled
+        exchange = Exchange(settled=settle(context, settled))
+        upkeep = limit is not None and self._upkeep.due()
+        if upkeep:
+            exchange = exchange._replace(recovered=recover(context), garbage=garbage.find(context))
+        if limit is not None:
+            if self._exhausted or not limit:  # else the next turn comes at once
+                exchange = exchange._replace(sleep=idle.plan_sleep(context, self._name, FALLBACK_MS, self._held))
+            expected, self._expected = self._expected if limit else (), ()
+            claiming = claim(context, self._make_message, limit, self._lease, expected=expected, consumer=self._name)
+            exchange = exchange._replace(batch=self._presence.beside(claiming, self._name))
+        replies: Exchange = yield from gather_named(exchange)
+        self.unsettled = []
+        self._trouble = None  # of an exchange that has raised an error of its own, and was told with it
+        outcomes = replies.settled
+        self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
+        self._next_sleep = None
+        if limit is None:
+            return 0
+        batch: Batch = unwrap(replies.batch)
+        self._keyless += batch.failed
+        self.handled += batch.failed
+        self.failed += batch.failed
+        self._exhausted = batch.claimed < max(limit, 1) and not (batch.held and batch.claimed > len(batch.messages))
+        yield from self._take(batch.messages)
+        self._next_sleep = unwrap(replies.sleep) if self._held or not batch.held else None  # asked without the limit
+        self._held = batch.held
+        if upkeep:
+            yield from self._keep_up(unwrap(replies.recovered), unwrap(replies.garbage))
+        return batch.claimed
+
+    def _take(self, messages: list[D]) -> Effects[None]:
+        if not messages:
+            return
+        admitted, refused = self._isolation.admit(messages, self._leases.held())
+        if any(message.is_suspect for message in admitted):
+            log_of(admitted[0]).warning("runs alone: earlier deliveries ended with their consumers")
+        self._leases.hold(messages)
+        try:
+            if refused:  # before one of the others takes this process down; behind what waits, else it is back at once
+                self.unsettled += [(message, oc.Released(behind=True)) for message in refused]
+                yield from self._exchange(None)
+        finally:
+            self._submit(admitted)
+
+    def _submit(self, messages: list[D]) -> None:
+        self.unfinished += len(messages)
+        self.pool.submit(messages)
+
+    def collect_outcomes(self) -> None:
+        """Fetch what became of the messages that the pool has handled."""
+        if self.pool.is_behind:
+            self.pool.adapt()
+        for message, outcome in self.pool.outcomes():
+            self.unfinished -= 1
+            if message.settled:  # the handler has done so itself
+                self._note([(message, oc.DONE)], [True])
+                if isinstance(outcome, oc.Failed | oc.Dead):
+                    log_of(message).warning("handler failed after it had settled its message", error=outcome.error)
+            else:
+                self.unsettled.append((message, outcome))
+
+    def settle(self) -> Effects[None]:
+        """Settle what is done, and claim nothing."""
+        yield from self._exchange(None)
+        self._tell_trouble()
+
+    def _note(self, settled: list[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]) -> None:
+        told: BaseException | None = None  # one that all messages of a batch have met is traced once
+        for (message, outcome), ours in zip(settled, results, strict=True):
+            if isinstance(ours, DelayqError):
+                again = oc.after(outcome, ours)
+                self.unsettled.append((message, again))  # once more, with the next ones
+                if again is outcome:
+                    self._trouble = ours
+                continue
+            self._leases.drop(message)
+            if isinstance(outcome, oc.Released):
+                continue
+            self.handled += 1
+            if not ours:
+                log_of(message).warning(
+                    "outcome refused: the delivery is no longer ours", outcome=type(outcome).__name__
+                )
+            elif isinstance(outcome, oc.Failed | oc.Dead):
+                self.failed += 1
+                dead = isinstance(outcome, oc.Dead) or message.is_last
+                cause = outcome.cause if isinstance(outcome, oc.Failed) else None
+                trace = {"exc_info": cause} if cause is not told and cause is not None else {}
+                told = cause
+                line = log_of(message)
+                line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
+
+    def _tell_trouble(self) -> None:
+        """Raise what kept outcomes from being settled, once everything else of the turn is done."""
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+
+    def on_outage(self) -> None:
+        """Take nothing of what was known for granted, once the server is back."""
+        self._exhausted = True
+
+    # -- duties ----------------------------------------------------------------------------------------------------
+
+    def _look_after(self) -> Effects[None]:
+        """Each duty when it is due: renew leases, purge old dead letters, revive schedules or store them."""
+        if self.renewal.due():
+            yield from self.renew()
+        if self._cleaning.due():
+            yield from self._context.opened(create=True)
+            for result in (yield from gather(garbage.purge_old(self._context), schedule_chain.revive(self._context))):
+                unwrap(result)
+            if self._unstored:
+                self._unstored = yield from schedules.add_all(self._context, self._unstored)
+
+    def _keep_up(self, recovered: int | None, found: garbage.Found) -> Effects[None]:
+        """Delete the payloads that were found to be garbage; be back soon when there is more."""
+        self._cannot_recover = recovered is None
+        more = (yield from garbage.delete(found)) if found else False
+        if more or (recovered or 0) >= MAX_MOVED:
+            self._upkeep.now()
+            self._exhausted = False
+
+    @property
+    def renewal(self) -> Interval:
+        """When leases are to be renewed."""
+        return self._leases.heartbeat
+
+    def renew(self) -> Effects[None]:
+        """Renew the leases."""
+        yield from self._leases.renew()
+
+    def _times(self) -> Sequence[int]:
+        return self.pool.times.counts()
+
+    def _describe(self) -> bytes:
+        """Return what the consumer tells of itself; what is being settled, it holds no longer."""
+        settling = {id(message) for message, _ in self.unsettled}
+        held = (each for each in self._leases.held() if id(each) not in settling and not each.settled)
+        return consumer_info.describe(self.pool.count, self._began, self.handled, self.failed, held)
+
+    # -- sleeping --------------------------------------------------------------------------------------------------
+
+    def _sleep(self, sleep: idle.SleepPlan, has_room: bool) -> Effects[None]:
+        """Wait for the bell, the timer, an outcome, or the next duty."""
+        if has_room and not (self._leases.held() or self._held):
+            self._share.rests()
+        if has_room:
+            yield Listen([BellSource(shard.keys.bell) for shard in self._context.shards])
+        seconds = sleep.until - time.monotonic()
+        if not has_room:
+            seconds = max(seconds, BUSY_KEEPER_SECONDS)
+        is_idle = has_room and not self._leases.held()
+        if is_idle:
+            seconds = min(seconds, self._cleaning.left())
+        else:
+            seconds = min(seconds, self.renewal.left(), self._upkeep.left() + 0.001)
+        for_lease = sleep.for_event and not sleep.for_message
+        if for_lease and self._cannot_recover:  # it has ended, and cannot be taken back: not to be tried all the time
+            seconds = max(seconds, min(self._upkeep.left(), self.renewal.left() if not is_idle else 1.0))
+        woken = yield WaitForWork(seconds, listening=True)
+        called = sleep.for_event or woken.disturbed or woken.token
+        waits_for_limit = self._held and self._share.is_burst  # whether others have taken the rest, a claim alone tells
+        self._slept_in_peace = is_idle and not (called or waits_for_limit)
+        if time.monotonic() >= sleep.until:
+            self._expected = sleep.expected
+            if for_lease and not self._cannot_recover:
+                self._upkeep.now()
+
+    def _sleeps_on(self) -> Effects[bool]:
+        """Sleep on if there is nothing to do for anybody, which costs much less than to try."""
+        self._slept_in_peace = False
+        if self.shutdown.is_requested or self._cleaning.left() == 0:
+            return False
+        watching = idle.poll_idle(self._context, self._name, FALLBACK_MS)
+        sleep = yield from self._presence.beside(watching, self._name)
+        if sleep.until <= time.monotonic():
+            self._upkeep.now()
+            return False
+        yield from self._sleep(sleep, has_room=True)
+        return True
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> Effects[None]:
+        """Hand back what has not started, wait for what runs, give up what does not end in time."""
+        if not (self.outage.is_tried or self.shutdown.at_once):
+            yield from self._pass_token_on()
+        unstarted = self.pool.unstarted()
+        self.unfinished -= len(unstarted)
+        self.unsettled += [(message, oc.RELEASED) for message in unstarted]
+        yield from shutdown.finish(self)
+        known = {id(message) for message, _ in self.unsettled}
+        running = [m for m in self._leases.held() if id(m) not in known and not m.settled]
+        if (running or self.unsettled) and not self.shutdown.at_once:
+            self.unsettled += [(message, oc.Failed(error=shutdown.TIMEOUT_ERROR)) for message in running]
+            yield from self.outage.ride_out(self.settle(), self.on_outage)
+        if self._context.is_limited and not (self.outage.is_tried or self.shutdown.at_once):
+            yield from self._pass_token_on()  # to whoever may take the places that are free now
+
+    def _pass_token_on(self) -> Effects[None]:
+        try:
+            token = yield StopListening()
+            if token or self._next_sleep is not None or self._context.is_limited:
+                yield from idle.pass_on(self._context, self._name)
+        except ServerError:  # the fallback poll of the others makes up for a lost token
+            self._is_cut_off = True
+            log.debug("bell not passed on", queue=self._context.name)
+
+    def _leave(self) -> Effects[None]:
+        """Be a consumer no longer, for all to see; a server that is away is not waited for once more."""
+        if self.outage.is_tried or self.shutdown.at_once or self._is_cut_off:
+            return
+        try:
+            yield from self._presence.leave(self._name)
+        except ServerError:  # it is told gone when it was not seen for half a minute
+            log.debug("consumer not struck off", queue=self._context.name)

@@ -1,0 +1,93 @@
+"""Several queues in one consumer: what each is worth, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from delayq.errors import InvalidInput
+
+MAX_WEIGHT = 1000
+
+Q = TypeVar("Q")
+
+
+def weighed(queues: object, strict: bool, kind: type[Q]) -> list[tuple[Q, int]]:
+    """Return the queues that a consumer is given, each with its weight: 1 to 1000, 1 where none is given.
+
+    Args:
+        queues: one, several in a sequence, or several with their weights in a mapping.
+        strict: their order is to be their priority.
+        kind: what each has to be.
+
+    Raises:
+        InvalidInput: naming what is wrong.
+    """
+    if isinstance(queues, kind):
+        return [(queues, 1)]
+    if isinstance(queues, Mapping):
+        if strict:
+            raise InvalidInput("strict=True goes by the order of the queues: give a list of them, without weights")
+        pairs = list(queues.items())
+    elif isinstance(queues, set | frozenset):
+        raise InvalidInput("a set of queues has no order: give them in a list, or as a dict with their weights")
+    elif isinstance(queues, Iterable) and not isinstance(queues, str | bytes):
+        pairs = [(queue, 1) for queue in queues]
+    else:
+        pairs = [(queues, 1)]
+    if not pairs:
+        raise InvalidInput("a consumer needs a queue: give one, or several in a list or as a dict with their weights")
+    known: list[Any] = []
+    for queue, weight in pairs:
+        if not isinstance(queue, kind):
+            raise InvalidInput(f"{queue!r} is no {kind.__module__.removesuffix('.queue')}.Queue")
+        if queue in known:
+            raise InvalidInput(f"{queue!r} is given twice: give it once, with a weight")
+        known.append(queue)
+        check_weight(weight, f"the weight of {queue!r}")
+    return pairs
+
+
+def check_weight(weight: object, what: str) -> None:
+    """Raise InvalidInput when `weight` is no whole number from 1 to 1000."""
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
+        raise InvalidInput(f"{what} is {weight!r}: give a whole number from 1 to {MAX_WEIGHT}")
+
+
+class WeightedFairScheduler:
+    """Whose turn it is, of several: by their weights, evenly spread, or by their order.
+
+    While the same ones take part, whoever has a share s of the weights has had s of the turns after any number of them,
+    to within less than one turn; and exactly s of any W of them from the first on, W being the sum of the weights. At
+    each turn everybody is credited his weight, and who has it pays W. It goes to the one who would fall a whole turn
+    behind first, of those who would not get a whole turn ahead by it: a fair schedule in the sense of Baruah, Cohen,
+    Plaxton and Varvel, Proportionate progress (1996), on one resource.
+
+    Args:
+        weights: of those who take part, who are known by their place in it.
+        strict: the first in the order always comes first; weights don't matter.
+    """
+
+    def __init__(self, weights: Sequence[int], strict: bool = False) -> None:
+        self._weights = weights
+        self._strict = strict
+        self._credits = [0] * len(weights)
+
+    def next(self, ready: Collection[int], absent: Collection[int] = ()) -> int:
+        """Return whose turn it is.
+
+        Args:
+            ready: who may have it, one or more.
+            absent: who takes part, but must miss this turn; it is made good later, up to a whole round.
+        """
+        if self._strict:
+            return min(ready)
+        present = {*ready, *absent}
+        total = sum(self._weights[each] for each in present)
+        for each, credit in enumerate(self._credits):  # who has nothing to do gets nothing for that later
+            most = total * self._weights[each] if each in absent else credit + total
+            self._credits[each] = min(credit + self._weights[each], most) if each in present else 0
+        owed, weights = self._credits, self._weights
+        chosen = min(ready, key=lambda each: (owed[each] <= 0, (total - owed[each]) / weights[each], each))
+        owed[chosen] = max(owed[chosen] - total, -total * weights[chosen])
+        return chosen

@@ -1,0 +1,59 @@
+"""A consumer as a member of a topic's group: whose records it takes, and what it makes of their outcomes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from delayq.log import log
+from delayq.model import outcome as oc
+from delayq.model.backoff import Backoff
+from delayq.model.backoff import exponential as default_backoff
+from delayq.model.record import Record
+from delayq.model.units import delay_ms
+
+EXHAUSTED = "deliveries-exhausted"  # as the script that rescues says it
+
+
+class GroupMember(NamedTuple):
+    """Whose records are taken, and how.
+
+    Attributes:
+        group: its name.
+        name: of the consumer.
+        lasts: the consumer comes back under this name; else it leaves the group when it ends.
+        max_deliveries: of a record; None for any number.
+        ack_timeout: seconds, after which what nobody renews is taken over.
+    """
+
+    group: str
+    name: str
+    lasts: bool
+    max_deliveries: int | None
+    ack_timeout: float
+    backoff: Backoff
+
+    def judged(self, record: Record, outcome: oc.Outcome) -> oc.Outcome:
+        """Return what becomes of a record that was handled."""
+        if isinstance(outcome, oc.AckAndSend):
+            outcome = (
+                oc.Failed(error="the handler returned Ack(then=…), which is for queues") if outcome.then else oc.DONE
+            )
+        most = self.max_deliveries
+        if isinstance(outcome, oc.Failed) and most is not None and record.deliveries >= most:
+            return oc.Dead(EXHAUSTED, outcome.error)
+        return outcome
+
+    def backoff_seconds(self, record: Record, outcome: oc.Failed) -> float:
+        """Return how long a record that has failed waits."""
+        if outcome.delay_ms is not None:
+            return outcome.delay_ms / 1000
+        try:
+            return delay_ms(self.backoff(record.deliveries), "backoff") / 1000
+        except Exception as error:  # noqa: BLE001  # it is the user's function: the record must not hang on it
+            log.warning(
+                "the backoff failed: the default one is used",
+                group=self.group,
+                id=record.id,
+                error=oc.error_text(error),
+            )
+            return default_backoff()(record.deliveries)

@@ -1,0 +1,146 @@
+"""How a queue's messages are handled: by which function, and in what it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from delayq.errors import HandlerMissing, InvalidInput
+from delayq.model.batch_handler import BatchHandler, Batching
+from delayq.model.middleware import Middleware
+from delayq.model.outcome import check_handler
+from delayq.model.typed_payload import adapt
+from delayq.runtime.batch_pool import BatchPool
+from delayq.runtime.fair_dispatch import QueueLane
+from delayq.runtime.handler_registry import HandlerRegistry
+from delayq.runtime.multi_queue import DispatchedPool
+from delayq.runtime.process_pool.handle import Request
+from delayq.runtime.process_pool.job import Pool, pack
+from delayq.runtime.process_pool.pool import ProcessPool
+from delayq.runtime.thread_pool import ThreadPool
+from delayq.runtime.time_limit import TimeLimit
+
+
+class HandledQueue(Protocol):
+    """A queue of either face, as far as its handlers need it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def handlers(self) -> HandlerRegistry: ...
+    def settle(self, message: Any, outcome: Any) -> Any: ...
+    def extend(self, message: Any, seconds: Any) -> Any: ...
+
+
+class HandlerStack:
+    """The handler of a queue, within its middleware, and watched.
+
+    Args:
+        handler: the one registered with the queue when None.
+        concurrency: handlers, or batches, that run at the same time.
+        overtime: how long each may run, or None.
+        pool: "thread" or "process".
+        initializer: is called in each process first, or None.
+
+    Attributes:
+        queue: whose messages are handled.
+        handler: is called with each message that is handled by itself.
+        batching: how the others are handled together; None without a batch handler.
+
+    Raises:
+        HandlerMissing: neither `handler` nor a registered one.
+    """
+
+    def __init__(
+        self,
+        queue: HandledQueue,
+        handler: Callable[[Any], Any] | None,
+        concurrency: int,
+        overtime: TimeLimit | None,
+        pool: Pool,
+        initializer: Callable[[], object] | None,
+    ) -> None:
+        handlers = queue.handlers
+        chosen = handlers.main if handler is None else handler
+        if chosen is None and not handlers.crons:
+            raise no_handler(queue.name)
+        batch, chosen = (chosen, None) if isinstance(chosen, BatchHandler) else (None, chosen)
+        if chosen is not None:
+            check_handler(chosen)
+        self.queue = queue
+        self._concurrency = concurrency
+        self._overtime = overtime
+        choose = handlers.crons.route(None if chosen is None else adapt(chosen), queue.name, self._around)
+        self.handler: Callable[[Any], Any] = lambda message: choose(message)(message)
+        self.batching: Batching[Any] | None = None
+        if batch is not None:
+            check_batch_pool(queue.name, pool)
+            timed = batch.around(overtime.wrap) if overtime else batch
+            self.batching = Batching(timed, handlers.middleware, handlers.crons.takes)
+        self._job = pack(queue, chosen, initializer) if pool == "process" else None
+
+    def make_pool(
+        self, burst: bool, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
+    ) -> ThreadPool[Any] | ProcessPool[Any]:
+        """Return what runs the handler.
+
+        Args:
+            burst: a batch waits no longer once nothing else is due.
+            may_start: whether a message's lease still stands.
+            on_outcome: is called, on any thread, after each outcome.
+        """
+        if self._job is not None:
+            return ProcessPool(self._job, self._concurrency, self._overtime, self._ask, may_start, on_outcome)
+        if self.batching is not None:
+            return BatchPool(self.batching, burst, self.handler, self._concurrency, may_start, on_outcome)
+        return ThreadPool(self.handler, self._concurrency, may_start, on_outcome)
+
+    def make_dispatched(
+        self, lane: QueueLane[Any], may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
+    ) -> tuple[ThreadPool[Any], DispatchedPool[Any]]:
+        """Return what runs the handler beside those of other queues, and the same behind the dispatcher."""
+        pool = make_single_pool(self.handler, self._concurrency, may_start, lane.ending(on_outcome))
+        return pool, DispatchedPool(lane, pool, pool.submit_one)
+
+    def _around(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return surrounded(handler, self.queue.handlers.middleware, self._overtime)
+
+    def _ask(self, request: Request, message: Any, argument: Any) -> None:
+        if request == "settle":
+            self.queue.settle(message, argument)
+        else:
+            self.queue.extend(message, argument)
+
+
+def surrounded(
+    handler: Callable[[Any], Any], middleware: Middleware, overtime: TimeLimit | None
+) -> Callable[[Any], Any]:
+    """Return a handler within its middleware, and watched."""
+    wrapped = middleware.wrap(handler)
+    return overtime.wrap(wrapped) if overtime else wrapped
+
+
+def no_handler(queue: str) -> HandlerMissing:
+    """Return the error for a queue that has nothing to be called with its messages."""
+    return HandlerMissing(f"queue {queue} has no handler: decorate a function with @queue.handler, or pass one")
+
+
+def check_batch_pool(queue: str, pool: Pool) -> None:
+    """Raise InvalidInput for batches in processes."""
+    if pool == "process":
+        raise InvalidInput(f'the batch handler of queue {queue} runs in threads: leave pool="process" out')
+
+
+def check_alone(queues: list[str], pool: Pool, batched: list[str]) -> None:
+    """Raise InvalidInput for what a consumer of several queues does not share out: processes, and batches."""
+    if len(queues) > 1 and pool == "process":
+        raise InvalidInput(f'pool="process" is for one queue: give each of {", ".join(queues)} a consumer of its own')
+    if len(queues) > 1 and batched:
+        raise InvalidInput(f"queue {batched[0]} has a batch handler: give it a consumer of its own")
+
+
+def make_single_pool(
+    handler: Callable[[Any], Any], concurrency: int, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
+) -> ThreadPool[Any]:
+    """Return what runs a handler on one message, or record, each."""
+    return ThreadPool(handler, concurrency, may_start, on_outcome)

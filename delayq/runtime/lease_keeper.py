@@ -1,0 +1,58 @@
+"""The deliveries that a consumer holds, and the heartbeat that renews their leases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from typing import Generic, TypeVar
+
+from delayq.log import log_of
+from delayq.model.delivery import Delivery
+from delayq.model.interval import Interval
+from delayq.model.units import lease_ms
+from delayq.operations import settle
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation
+
+D = TypeVar("D", bound=Delivery)
+
+
+class LeaseKeeper(Generic[D]):
+    """What was claimed and is not settled.
+
+    A lease is renewed when a third of it is over, so that two heartbeats may fail before it ends.
+
+    Attributes:
+        lease_ms: the length of each.
+        heartbeat: when they are to be renewed.
+    """
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+        self.lease_ms = lease_ms(context.settings.lease)
+        self._held: dict[int, D] = {}
+        self.heartbeat = Interval(self.lease_ms / 6000)
+
+    def hold(self, messages: Iterable[D]) -> None:
+        """Look after these deliveries from now on."""
+        self._held.update((id(message), message) for message in messages)
+
+    def drop(self, message: D) -> None:
+        """Look after a delivery no longer."""
+        self._held.pop(id(message), None)
+
+    def held(self) -> Collection[D]:
+        """Return what is looked after."""
+        return self._held.values()
+
+    def stands(self, message: D) -> bool:
+        """Whether a lease surely stands: this process may have been stopped for longer than that."""
+        return message.held_until > time.monotonic()
+
+    def renew(self) -> Operation[None]:
+        """Renew the leases that have less than two thirds left, but for those that are known to be lost."""
+        horizon = time.monotonic() + self.lease_ms / 1000 * 2 / 3
+        waning = [each for each in self._held.values() if 0 < each.held_until < horizon and not each.settled]
+        for message in (yield from settle.renew(self._context, waning, self.lease_ms)) if waning else []:
+            if not message.settled:  # by its handler, meanwhile
+                log_of(message).warning("lease lost: the message is delivered again")

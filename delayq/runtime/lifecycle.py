@@ -1,0 +1,180 @@
+"""How consumers run: in the caller's thread or in one of their own, until they are stopped, or a signal comes."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import FrameType
+from typing import Any, Protocol
+
+from delayq.errors import InvalidInput
+from delayq.log import log
+from delayq.model.units import Seconds, milliseconds
+
+
+def consumer_name(token: str) -> str:
+    """Return what a consumer of this process is called that has been given no name."""
+    return f"{socket.gethostname()}-{os.getpid()}-{token}"
+
+
+class Run(Protocol):
+    """A run of a consumer."""
+
+    @property
+    def handled(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def is_stopping(self) -> bool: ...
+    @property
+    def turns_by(self) -> float: ...
+    def connect(self) -> None: ...
+    def run(self, grace: Callable[[], float]) -> int: ...
+    def stop(self, at_once: bool = False) -> None: ...
+    def runs_on(self, thread: threading.Thread) -> bool: ...
+
+
+class Lifecycle:
+    """What consumers have in common; each makes its own runs.
+
+    Args:
+        name: host, process and a random part when None.
+    """
+
+    def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds) -> None:
+        # A topic's group forgets those with a name of this form that were killed: see `topics.settling.NAMELESS`.
+        self.name = name or consumer_name(secrets.token_hex(3))
+        self._concurrency = concurrency
+        self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
+        self._current: Run | None = None
+        self._this_grace: float | None = None  # of `stop`, for the current run
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._handled = self._failed = 0  # in earlier runs
+
+    @property
+    def handled(self) -> int:
+        return self._handled + (self._current.handled if self._current else 0)
+
+    @property
+    def failed(self) -> int:
+        return self._failed + (self._current.failed if self._current else 0)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it consumes, and was not told to stop."""
+        run = self._current
+        return run is not None and not run.is_stopping
+
+    @property
+    def stalled(self) -> float:
+        """For how many seconds its run is late with its next step: moments while it works; 0 while it does not run.
+
+        A server that is away keeps no run from its steps; a handler that blocks the event loop does.
+        """
+        run = self._current
+        return 0.0 if run is None else max(0.0, time.monotonic() - run.turns_by)
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        """What its log lines carry."""
+        raise NotImplementedError
+
+    def _new_run(self) -> Run:
+        """Return a run that is connected, and goes on until it is stopped."""
+        raise NotImplementedError
+
+    def _watching(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def start(self) -> None:
+        """Consume on a thread of its own until `stop`, or until the program ends.
+
+        Raises:
+            ServerError: there was no connection to begin with; a later loss is waited out.
+        """
+        run = self._new_run()
+        self._thread = threading.Thread(target=self._consume_apart, args=(run,), name="delayq-consumer", daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def stop(self, timeout: Seconds | None = None) -> None:
+        """End `start` or `run`: finish what runs, hand back what has not started; wait for the end of `start`.
+
+        Called by a handler, it does not wait: the handler is among what is to be finished.
+
+        Args:
+            timeout: what running handlers are given; the shutdown timeout when None.
+
+        Raises:
+            DelayqError: what ended the thread of `start` before.
+        """
+        run, thread = self._current, self._thread
+        if run is not None:
+            self._this_grace = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+            run.stop()
+            if run.runs_on(threading.current_thread()):
+                return
+        if thread is not None:
+            atexit.unregister(self.stop)
+            thread.join()
+            self._thread = None
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+
+    def _check_idle(self) -> None:
+        if self._current is not None:
+            raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
+
+    def _connect(self, run: Run) -> None:
+        run.connect()
+        self._current, self._this_grace = run, None
+
+    def _run(self, run: Run) -> int:
+        """Go through a run in this thread, which looks out for signals if it is the main one."""
+        previous: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            handler = self._signal_handler()
+            previous = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            return self._consume(run)
+        finally:
+            for number, old in previous.items():
+                signal.signal(number, signal.SIG_DFL if old is None else old)
+
+    def _consume(self, run: Run) -> int:
+        log.info("consumer started", **self._labels, concurrency=self._concurrency)
+        try:
+            with self._watching():
+                return run.run(lambda: self._grace if self._this_grace is None else self._this_grace)
+        finally:
+            self._handled, self._failed = self.handled, self.failed
+            self._current = None
+            log.info("consumer stopped", **self._labels, handled=run.handled)
+
+    def _consume_apart(self, run: Run) -> None:
+        try:
+            self._consume(run)
+        except Exception as error:  # noqa: BLE001  # it is for whoever calls stop
+            log.error("consumer ended by an error", **self._labels, error=repr(error))
+            self._error = error
+
+    def _signal_handler(self) -> Callable[[int, FrameType | None], None]:
+        process = os.getpid()
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            if os.getpid() != process:  # a child that a handler has forked: not its parent's consumer
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            elif self._current is not None:
+                self._current.stop(at_once=self._current.is_stopping)
+
+        return stop

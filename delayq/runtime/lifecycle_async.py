@@ -1,0 +1,168 @@
+"""How consumers of the async face run: in the caller's task or in one of their own, until they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from delayq.errors import InvalidInput
+from delayq.log import log
+from delayq.model.units import Seconds, milliseconds
+from delayq.runtime.signals_async import watched
+
+
+class Run(Protocol):
+    """A run of a consumer."""
+
+    @property
+    def handled(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def is_stopping(self) -> bool: ...
+    @property
+    def turns_by(self) -> float: ...
+    async def connect(self) -> None: ...
+    async def run(self, grace: Callable[[], float]) -> int: ...
+    def stop(self, at_once: bool = False, hurry: bool = False) -> None: ...
+    def runs(self, task: asyncio.Task[Any] | None) -> bool: ...
+
+
+class Lifecycle:
+    """What consumers have in common; each makes its own runs.
+
+    Args:
+        name: host, process and a random part when None.
+    """
+
+    def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds) -> None:
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._concurrency = concurrency
+        self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
+        self._current: Run | None = None
+        self._this_grace: float | None = None  # of `stop`, for the current run
+        self._task: asyncio.Task[int] | None = None
+        self._handled = self._failed = 0  # in earlier runs
+
+    @property
+    def handled(self) -> int:
+        return self._handled + (self._current.handled if self._current else 0)
+
+    @property
+    def failed(self) -> int:
+        return self._failed + (self._current.failed if self._current else 0)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it consumes, and was not told to stop."""
+        run = self._current
+        return run is not None and not run.is_stopping
+
+    @property
+    def stalled(self) -> float:
+        """For how many seconds its run is late with its next step: moments while it works; 0 while it does not run.
+
+        A server that is away keeps no run from its steps; a handler that blocks the event loop does.
+        """
+        run = self._current
+        return 0.0 if run is None else max(0.0, time.monotonic() - run.turns_by)
+
+    @property
+    def _labels(self) -> dict[str, str]:
+        """What its log lines carry."""
+        raise NotImplementedError
+
+    async def _new_run(self) -> Run:
+        """Return a run that is connected, and goes on until it is stopped."""
+        raise NotImplementedError
+
+    def _watching(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    async def start(self) -> None:
+        """Consume in a task of its own until `stop`, or until the event loop ends.
+
+        Raises:
+            ServerError: there was no connection to begin with; a later loss is waited out.
+        """
+        run = await self._new_run()
+        self._task = asyncio.create_task(self._consume(run), name="delayq-consumer")
+        self._task.add_done_callback(self._tell)
+
+    async def stop(self, timeout: Seconds | None = None) -> None:  # noqa: ASYNC109  # it ends well, not by a cancel
+        """End `start` or `run`: finish what runs, hand back what has not started; wait for the end of `start`.
+
+        Called by a handler, it does not wait: the handler is among what is to be finished.
+
+        Args:
+            timeout: what running handlers are given; the shutdown timeout when None.
+
+        Raises:
+            DelayqError: what ended the task of `start` before.
+        """
+        run, task = self._current, self._task
+        if run is not None:
+            self._this_grace = None if timeout is None else milliseconds(timeout, "timeout") / 1000
+            run.stop()
+            if run.runs(asyncio.current_task()):
+                return
+        if task is not None:
+            await asyncio.wait({task})
+            self._task = None
+            if not task.cancelled():
+                task.result()
+
+    def _check_idle(self) -> None:
+        if self._current is not None:
+            raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
+
+    async def _connect(self, run: Run) -> None:
+        self._current, self._this_grace = run, None
+        try:
+            await run.connect()
+        except BaseException:
+            self._current = None
+            raise
+
+    async def _run(self, run: Run) -> int:
+        """Go through a run in this task; if it is in the main thread, it looks out for signals."""
+        with watched(lambda: run.stop(at_once=run.is_stopping)):
+            return await self._consume(run)
+
+    async def _consume(self, run: Run) -> int:
+        log.info("consumer started", **self._labels, concurrency=self._concurrency)
+        task = asyncio.create_task(self._make(run), name="delayq-loop")
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            while not task.done():  # whoever cancels once more wants it to end at once
+                run.stop(hurry=True)
+                try:
+                    await asyncio.wait({task})
+                except asyncio.CancelledError:
+                    run.stop(at_once=True)
+            self._tell(task)
+            raise
+        finally:
+            self._handled, self._failed = self.handled, self.failed
+            self._current = None
+            log.info("consumer stopped", **self._labels, handled=run.handled)
+
+    def _tell(self, ended: asyncio.Task[int]) -> None:
+        """Log what ended a task that nobody may await."""
+        error = None if ended.cancelled() else ended.exception()
+        if error is not None:
+            log.error("consumer ended by an error", **self._labels, error=repr(error))
+
+    async def _make(self, run: Run) -> int:
+        with self._watching():
+            return await run.run(self._seconds_left)
+
+    def _seconds_left(self) -> float:
+        return self._grace if self._this_grace is None else self._this_grace

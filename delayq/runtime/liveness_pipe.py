@@ -1,0 +1,58 @@
+"""Signs of life that a process sends to its supervisor: a byte now and then, through a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+
+ENV = "DELAYQ_HEARTBEAT"
+"""In a child's environment: the file descriptor that it writes to."""
+
+MANY = 65_536  # bytes: more than a pipe holds
+
+
+class LivenessPipe:
+    """The supervisor's end.
+
+    Args:
+        clock: monotonic, in seconds.
+
+    Attributes:
+        child: the file descriptor for the child, to be closed here once that has it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._own, self.child = os.pipe()
+        os.set_blocking(self._own, False)
+        self._heard_at = clock()
+
+    def silence(self) -> float:
+        """Return for how many seconds nothing was heard."""
+        with contextlib.suppress(BlockingIOError):
+            if os.read(self._own, MANY):
+                self._heard_at = self._clock()
+        return self._clock() - self._heard_at
+
+    def close(self) -> None:
+        """Listen no more."""
+        os.close(self._own)
+
+
+class Beating:
+    """The child's end; where there is no supervisor that listens, nothing is sent."""
+
+    def __init__(self) -> None:
+        told = os.environ.pop(ENV, "")  # what this process starts has a life of its own
+        self._pipe = int(told) if told.isdigit() else None
+        if self._pipe is not None:
+            os.set_inheritable(self._pipe, False)
+            os.set_blocking(self._pipe, False)
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        if self._pipe is not None:
+            with contextlib.suppress(OSError):  # full, as nobody listens now; or the supervisor is gone
+                os.write(self._pipe, b".")

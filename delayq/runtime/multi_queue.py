@@ -1,0 +1,164 @@
+"""A run of a consumer of several queues: a driver for each, on a thread of its own; they share the handlers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from delayq.model import outcome as oc
+from delayq.model.delivery import Delivery
+from delayq.model.interval import FALLBACK_MS
+from delayq.runtime.driver import Driver, WakeSignal
+from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
+from delayq.runtime.handler_pool import HandlerPool
+
+D = TypeVar("D", bound=Delivery)
+
+
+class DispatchedPool(Generic[D]):
+    """The handlers of one queue of several: a message begins when the dispatcher lets it through.
+
+    Args:
+        pool: that runs what was let through.
+        start: submits one message to it, from any thread.
+    """
+
+    def __init__(self, lane: QueueLane[D], pool: HandlerPool[D], start: Callable[[D], object]) -> None:
+        self.count = pool.count
+        self.times = pool.times
+        self._lane = lane
+        self._pool = pool
+        lane.start = start
+
+    def room(self, unfinished: int, ahead: bool = True) -> int:  # noqa: ARG002  # the dispatcher knows
+        return self._lane.room(self.times.seconds if ahead else None)
+
+    def submit(self, messages: list[D]) -> None:
+        self._lane.bring(messages)
+
+    def adapt(self) -> None:
+        self._pool.adapt()
+
+    def hasten(self) -> None:
+        self._pool.hasten()
+
+    @property
+    def is_behind(self) -> bool:
+        return self._pool.is_behind
+
+    @property
+    def has_outcomes(self) -> bool:
+        return bool(self._lane.handed_back) or self._pool.has_outcomes
+
+    def outcomes(self) -> list[tuple[D, oc.Outcome]]:
+        outcomes = self._pool.outcomes()
+        unstarted = sum(isinstance(outcome, oc.Released) for _, outcome in outcomes)
+        return [*outcomes, *((message, oc.RELEASED) for message in self._lane.returned(unstarted))]
+
+    def unstarted(self) -> list[D]:
+        waiting = self._lane.withdraw()
+        return [*self._pool.unstarted(), *waiting]
+
+    def interrupt(self) -> bool:
+        return self._pool.interrupt()
+
+
+class MultiQueueRun:
+    """The drivers of several queues: to the consumer, they are one.
+
+    Args:
+        make_driver: makes the driver of a queue, by its number.
+        concurrency: handlers at a time, of all queues.
+        weights: of the queues.
+        strict: the order of the queues is their priority.
+        burst: return when nothing is due in any queue.
+        most: return after so many messages, or None.
+    """
+
+    def __init__(
+        self,
+        make_driver: Callable[[int, QueueLane[Any], WakeSignal], Driver],
+        concurrency: int,
+        weights: Sequence[int],
+        strict: bool,
+        burst: bool,
+        most: int | None,
+    ) -> None:
+        self.dispatcher = FairDispatcher(concurrency, weights, strict, burst, most, self.stop)
+        self._drivers: list[Driver] = []
+        for number, lane in enumerate(self.dispatcher.lanes):
+            signal = WakeSignal()
+            lane.wake = signal.wake
+            self._drivers.append(make_driver(number, lane, signal))
+        self._errors: list[BaseException] = []
+        self._caller: threading.Thread | None = None
+
+    @property
+    def handled(self) -> int:
+        return sum(driver.handled for driver in self._drivers)
+
+    @property
+    def failed(self) -> int:
+        return sum(driver.failed for driver in self._drivers)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.dispatcher.is_closed
+
+    @property
+    def turns_by(self) -> float:
+        return min(driver.turns_by for driver in self._drivers)
+
+    def connect(self) -> None:
+        """Make sure that the queues can be served.
+
+        Raises:
+            ServerError, QueueMismatch
+        """
+        for number, driver in enumerate(self._drivers):
+            try:
+                driver.connect()
+            except BaseException:  # that one is closed already
+                for other in (*self._drivers[:number], *self._drivers[number + 1 :]):
+                    other.close()
+                raise
+
+    def run(self, grace: Callable[[], float]) -> int:
+        """Run all until they are stopped; return the number of messages handled.
+
+        Args:
+            grace: how many seconds running handlers are given in the end.
+
+        Raises:
+            Exception: what has ended the run of one queue, and the others thereby.
+        """
+        self._caller = threading.current_thread()
+        threads = []
+        for driver in self._drivers:
+            work = threading.Thread(target=self._run, args=(driver, grace), name="delayq-consumer-queue", daemon=True)
+            work.start()
+            threads.append(work)
+        for work in threads:
+            while work.is_alive():  # a signal that came to another thread is heard when this one wakes
+                work.join(FALLBACK_MS / 1000)
+        for error in self._errors:
+            raise error
+        return self.handled
+
+    def runs_on(self, thread: threading.Thread) -> bool:
+        """Whether a thread is one of these runs' or pools': it must not wait for their end."""
+        return thread is self._caller or any(driver.runs_on(thread) for driver in self._drivers)
+
+    def stop(self, at_once: bool = False) -> None:
+        """End the run soon; may be called from any thread, and from a signal handler."""
+        self.dispatcher.is_closed = True
+        for driver in self._drivers:
+            driver.stop(at_once)
+
+    def _run(self, driver: Driver, grace: Callable[[], float]) -> None:
+        try:
+            driver.run(grace)
+        except BaseException as error:  # noqa: BLE001  # it is for whoever has called run
+            self._errors.append(error)
+            self.stop()

@@ -1,0 +1,131 @@
+"""A run of a consumer of several queues on an event loop: a driver for each, and the handlers that they share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from delayq.runtime.driver_async import Driver, WakeSignal
+from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
+from delayq.runtime.task_pool import TaskPool
+
+
+def submit_from_anywhere(pool: TaskPool[Any]) -> Callable[[Any], None]:
+    """Return what submits a message to tasks: the permit may come from another queue's plain handler, on its thread."""
+    events, thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def submit(message: Any) -> None:
+        if threading.get_ident() == thread:
+            pool.submit([message])
+        else:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                events.call_soon_threadsafe(pool.submit, [message])
+
+    return submit
+
+
+class MultiQueueRun:
+    """The drivers of several queues: to the consumer, they are one.
+
+    Args:
+        make_driver: makes the driver of a queue, by its number.
+        concurrency: handlers at a time, of all queues.
+        weights: of the queues.
+        strict: the order of the queues is their priority.
+        burst: return when nothing is due in any queue.
+        most: return after so many messages, or None.
+    """
+
+    def __init__(
+        self,
+        make_driver: Callable[[int, QueueLane[Any], WakeSignal], Driver],
+        concurrency: int,
+        weights: Sequence[int],
+        strict: bool,
+        burst: bool,
+        most: int | None,
+    ) -> None:
+        self._events = asyncio.get_running_loop()
+        self.dispatcher = FairDispatcher(concurrency, weights, strict, burst, most, self._end)
+        self._drivers: list[Driver] = []
+        for number, lane in enumerate(self.dispatcher.lanes):
+            signal = WakeSignal()
+            lane.wake = signal.wake_from_anywhere
+            self._drivers.append(make_driver(number, lane, signal))
+        self._cancelled: asyncio.CancelledError | None = None
+
+    @property
+    def handled(self) -> int:
+        return sum(driver.handled for driver in self._drivers)
+
+    @property
+    def failed(self) -> int:
+        return sum(driver.failed for driver in self._drivers)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.dispatcher.is_closed
+
+    @property
+    def turns_by(self) -> float:
+        return min(driver.turns_by for driver in self._drivers)
+
+    async def connect(self) -> None:
+        """Make sure that the queues can be served.
+
+        Raises:
+            ServerError, QueueMismatch
+        """
+        for driver in self._drivers:
+            await driver.connect()
+
+    async def run(self, grace: Callable[[], float]) -> int:
+        """Run all until they are stopped; return the number of messages handled.
+
+        Args:
+            grace: how many seconds running handlers are given in the end.
+
+        Raises:
+            Exception: what has ended the run of one queue, and the others thereby.
+        """
+        runs = [asyncio.create_task(driver.run(grace), name="delayq-queue-loop") for driver in self._drivers]
+        for run in runs:
+            run.add_done_callback(lambda _: self.stop())  # one that ends by itself has an error
+        await self._ended(runs)
+        for result in await asyncio.gather(*runs, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+        if self._cancelled is not None:
+            raise self._cancelled
+        return self.handled
+
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task is one of a handler: it must not wait for the end of the run."""
+        return any(driver.runs(task) for driver in self._drivers)
+
+    def stop(self, at_once: bool = False, hurry: bool = False) -> None:
+        """End the run soon.
+
+        Args:
+            at_once: leave what runs to its lease.
+            hurry: give what runs no more time.
+        """
+        self.dispatcher.is_closed = True
+        for driver in self._drivers:
+            driver.stop(at_once, hurry)
+
+    async def _ended(self, runs: Sequence[asyncio.Task[int]]) -> None:
+        """Wait for the end of all; a cancel hurries them, as with one queue."""
+        while not all(run.done() for run in runs):
+            try:
+                await asyncio.wait(runs)
+            except asyncio.CancelledError as error:
+                self.stop(at_once=self._cancelled is not None, hurry=True)
+                self._cancelled = error
+
+    def _end(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._events.call_soon_threadsafe(self.stop)

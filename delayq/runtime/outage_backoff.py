@@ -1,0 +1,64 @@
+"""How a consumer waits for a server that is away, or refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from delayq.errors import LoginRefused, ServerError, StoreError
+from delayq.log import log
+from delayq.runtime.effects import CloseListeners, Effects, Sleep
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds: a server that is back is noticed within the longest
+
+
+class OutageBackoff:
+    """Says for how long to wait when the server is away, longer each time. The outage is told once, and its end.
+
+    A right that lacks is waited for likewise, as somebody may yet grant it; but nobody is to look for an outage.
+
+    Args:
+        labels: what the log lines carry: which queue it is, or which topic.
+    """
+
+    def __init__(self, **labels: str) -> None:
+        self._labels = labels
+        self._pause = FIRST_PAUSE
+        self._is_refused = False
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether the last step failed."""
+        return self._pause != FIRST_PAUSE
+
+    def lost(self, error: Exception) -> float:
+        """Note that a step failed; return the seconds until the next try."""
+        was_refused, self._is_refused = self._is_refused, isinstance(error, LoginRefused)
+        if not self.is_tried or self._is_refused != was_refused:
+            if self._is_refused:
+                log.error("refused by the server: trying again until it allows this", **self._labels, error=str(error))
+            else:
+                log.warning("server away: trying again until it is back", **self._labels, error=str(error))
+        pause = self._pause
+        self._pause = min(LONGEST_PAUSE, pause * 2)
+        return pause
+
+    def served(self) -> None:
+        """Note that a step succeeded."""
+        if self.is_tried:
+            log.info("server allows it now" if self._is_refused else "server is back", **self._labels)
+        self._pause = FIRST_PAUSE
+
+    def ride_out(self, step: Effects[None], on_outage: Callable[[], None]) -> Effects[None]:
+        """Take a step; when the server is away, wait for a while instead of raising.
+
+        Args:
+            on_outage: is called when the step has failed and the wait is over.
+        """
+        try:
+            yield from step
+        except (ServerError, StoreError) as error:
+            yield Sleep(self.lost(error))
+            on_outage()
+            yield CloseListeners()
+        else:
+            self.served()

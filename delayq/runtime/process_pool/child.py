@@ -1,0 +1,145 @@
+"""What runs in a process of a pool: one message after the other, until the pool is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection
+from typing import Any
+
+import structlog
+
+from delayq.errors import InvalidInput, StaleReceipt
+from delayq.model import outcome as oc
+from delayq.model.delivery import Delivery
+from delayq.model.message import Message
+from delayq.model.units import Seconds
+from delayq.runtime.process_pool.job import ProcessJob
+
+READY, FAILED, ASKS, DONE = "ready", "failed", "asks", "done"
+"""The words with which a process begins what it says."""
+
+TERMINAL = (signal.SIGINT, signal.SIGTERM)
+MAX_TRACE = 20_000  # characters, of the end of a traceback
+
+
+def main(job: ProcessJob, pipe: Connection) -> None:
+    """Run the handler on what comes through the pipe, until that is closed."""
+    _settle_in()
+    try:
+        try:
+            handle = job.unpack()
+        except BaseException as error:  # noqa: BLE001  # SystemExit of a module, too
+            pipe.send_bytes(pickle.dumps((FAILED, oc.error_text(error), _trace(error))))
+            return
+        pipe.send_bytes(pickle.dumps((READY,)))
+        while True:
+            name, *fields = pickle.loads(pipe.recv_bytes())
+            owner = Owner(name, pipe)
+            answer = _run(handle, Message(owner, *fields))
+            _flush()
+            owner.end(answer)
+    except (EOFError, ConnectionError):  # the pool is at its end, or gone
+        return
+
+
+class Owner:
+    """Stands for the queue to which a message turns: what it is asked for is done where the pool is.
+
+    So a process needs no connection of its own, and the pool knows at once what has become of the message.
+    """
+
+    def __init__(self, name: str, pipe: Connection) -> None:
+        self.name = name
+        self._pipe = pipe
+        self._lock = threading.Lock()  # a handler may have threads
+        self._is_over = False
+
+    def settle(self, message: Delivery[Any], outcome: oc.Outcome) -> None:
+        """Settle a delivery; raises what `Queue.settle` does."""
+        self._ask("settle", outcome)
+        message.settled = True
+
+    def extend(self, message: Delivery[Any], seconds: Seconds) -> None:
+        """Let a delivery's lease end `seconds` from now; raises what `Queue.extend` does."""
+        lease_ms, message.held_until = self._ask("extend", seconds)
+        message.leased_until(lease_ms)
+
+    def end(self, answer: bytes) -> None:
+        """Tell what has become of the message, which a thread of its handler may ask for nothing any more."""
+        with self._lock:
+            self._is_over = True
+            self._pipe.send_bytes(answer)
+
+    def _ask(self, verb: str, argument: object) -> Any:
+        try:
+            asked = pickle.dumps((ASKS, verb, pickle.dumps(argument)))
+        except Exception as error:
+            raise InvalidInput(f"{argument!r} cannot leave its process: {error}") from error
+        with self._lock:
+            if self._is_over:
+                raise StaleReceipt("the message is no longer ours: its handler has ended; nothing was changed")
+            self._pipe.send_bytes(asked)
+            answer, refusal = pickle.loads(self._pipe.recv_bytes())
+        if refusal is not None:
+            raise refusal
+        return answer
+
+
+def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
+    with structlog.contextvars.bound_contextvars(queue=message.queue, id=message.id, attempt=message.attempt):
+        try:
+            outcome = oc.of_return(handle(message))
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its process
+            outcome = oc.of_error(error)
+    trace = None
+    if isinstance(outcome, oc.Failed) and outcome.cause is not None:
+        trace, outcome = _trace(outcome.cause), oc.Failed(outcome.delay_ms, outcome.error)
+    try:
+        return pickle.dumps((DONE, pickle.dumps(outcome), trace))
+    except Exception as error:  # noqa: BLE001  # what follows from the message is made of the handler's objects
+        text = f"what the handler returned cannot leave its process: {oc.error_text(error)}"
+        return pickle.dumps((DONE, pickle.dumps(oc.Failed(error=text)), None))
+
+
+def _settle_in() -> None:
+    """Leave it to the pool when this process ends, and end with it, whatever ends that."""
+    # A group of its own: Ctrl-C reaches the pool alone, and what a handler has started ends with its process.
+    os.setpgid(0, 0)
+    for number in TERMINAL:  # not SIG_IGN, which programs that a handler starts would inherit
+        signal.signal(number, _ignore)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL)
+    parent = parent_process()
+    assert parent is not None, "this runs in a process of a pool"
+    # The kernel tells the group when the pool's end of this pipe is closed, by a signal that ends whoever does not know
+    # it: a thread that waits for it would not get its turn while a handler keeps Python's lock.
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+    if not parent.is_alive():  # before that
+        os._exit(1)
+
+
+def _ignore(_number: int, _frame: object) -> None:
+    pass
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))[-MAX_TRACE:]
+    except Exception:  # noqa: BLE001  # an error whose __str__ raises
+        return oc.error_text(error)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or nobody reads it any more
+            stream.flush()

@@ -1,0 +1,265 @@
+"""The processes that run handlers, each looked after by a thread."""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from delayq.errors import InvalidInput
+from delayq.log import log
+from delayq.model import outcome as oc
+from delayq.model.delivery import Delivery
+from delayq.model.histogram import HandlerTimes
+from delayq.runtime import prefetch
+from delayq.runtime.process_pool.handle import CannotStart, Died, Request, TookTooLong, WorkerProcess, check_program
+from delayq.runtime.process_pool.job import ProcessJob
+from delayq.runtime.shutdown import TIMEOUT_ERROR
+from delayq.runtime.time_limit import TimeLimit
+
+D = TypeVar("D", bound=Delivery)
+
+FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds, before a process is started again that could not be started
+LOOK_SECONDS = 0.1  # between two looks, while a process starts, at whether it is still wanted
+
+
+_POOLS: WeakSet[ProcessPool[Any]] = WeakSet()
+
+
+@atexit.register  # before `Consumer.start` has its `stop` registered, which goes first; after multiprocessing's own
+def _kill_all() -> None:
+    """Let no process of a consumer that goes on keep this one from its end."""
+    for pool in list(_POOLS):
+        pool.kill()
+
+
+class ProcessPool(Generic[D]):
+    """Processes that run a handler on messages, and threads that hand them over and keep the outcomes.
+
+    A process that dies, or whose handler takes too long, fails the delivery that it runs, and no other; another one is
+    started in its place.
+
+    Args:
+        job: what they are to do.
+        count: of processes.
+        overtime: how long a handler may run, and how many have run longer; None for ever.
+        ask: is called, on any thread, for what a handler wants done about its message.
+        may_start: whether a message's lease still stands.
+        on_outcome: is called, on any thread, after each outcome, and when there is room for more.
+
+    Attributes:
+        count: of processes.
+        times: how long handlers have run, those included that were killed or died.
+
+    Raises:
+        InvalidInput: this is itself a process that still imports the program.
+    """
+
+    is_behind = False  # a message that waits goes to whoever is free first
+
+    def __init__(
+        self,
+        job: ProcessJob,
+        count: int,
+        overtime: TimeLimit | None,
+        ask: Callable[[Request, Any, Any], object],
+        may_start: Callable[[D], bool],
+        on_outcome: Callable[[], None],
+    ) -> None:
+        check_program()
+        self._job = job
+        self.count = count
+        self._overtime = overtime
+        self._ask = ask
+        self._may_start = may_start
+        self._on_outcome = on_outcome
+        self._inbox: queue.SimpleQueue[D | None] = queue.SimpleQueue()
+        self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
+        self._lock = threading.Lock()
+        self._ready: set[WorkerProcess] = set()
+        self._running: set[WorkerProcess] = set()
+        self._alive: set[WorkerProcess] = set()
+        self._over = threading.Event()
+        self._has_begun = self._is_interrupted = self._has_news = False
+        self._trouble: InvalidInput | None = None
+        self._failed: set[int] = set()  # threads that could start no process, before any was ready
+        self.threads: list[threading.Thread] = []
+        self.times = HandlerTimes()
+
+    def start(self) -> None:
+        """Start the processes; there is no room before the first of them is ready."""
+        _POOLS.add(self)
+        for number in range(self.count):
+            thread = threading.Thread(target=self._work, name=f"delayq-process-{number}", daemon=True)
+            thread.start()
+            self.threads.append(thread)
+
+    def room(self, unfinished: int, ahead: bool = True) -> int:
+        """Return how many messages to claim beside those that are with the processes; `ahead`: also for busy ones.
+
+        Raises:
+            InvalidInput: no process could be started with this handler.
+        """
+        if self._trouble is not None:
+            raise self._trouble
+        seconds = self.times.seconds if ahead else None
+        return prefetch.prefetch_limit(ready, unfinished, seconds) if (ready := len(self._ready)) else 0
+
+    def submit(self, messages: list[D]) -> None:
+        """Let the processes run the handler on messages, in their order."""
+        for message in messages:
+            self._inbox.put(message)
+
+    def adapt(self) -> None:
+        """Nothing: all processes are awake."""
+
+    def hasten(self) -> None:
+        """Nothing, likewise."""
+
+    @property
+    def has_outcomes(self) -> bool:
+        return self._has_news or bool(self._outcomes)
+
+    def outcomes(self) -> list[tuple[D, oc.Outcome]]:
+        """Fetch the outcomes since the last time."""
+        self._has_news = False
+        fetched = []
+        while self._outcomes:
+            fetched.append(self._outcomes.popleft())
+        return fetched
+
+    def unstarted(self) -> list[D]:
+        """Take back what no process has started."""
+        taken: list[D] = []
+        while True:
+            try:
+                message = self._inbox.get_nowait()
+            except queue.Empty:
+                return taken
+            if message is None:  # for a thread that is to end
+                self._inbox.put(None)
+                return taken
+            taken.append(message)
+
+    def interrupt(self) -> bool:
+        """Kill the processes whose handlers run; return whether there are any."""
+        with self._lock:
+            self._is_interrupted = True
+            running = list(self._running)
+            for process in running:
+                process.kill()
+        return bool(running)
+
+    def stop(self) -> None:
+        """End all processes, those that still run something by a kill, and wait for that."""
+        self._over.set()
+        self.interrupt()
+        for _ in self.threads:
+            self._inbox.put(None)
+        for thread in self.threads:
+            thread.join()
+
+    def kill(self) -> None:
+        """End all processes now, by a kill."""
+        self._over.set()
+        with self._lock:
+            for process in self._alive:
+                process.kill()
+
+    def _work(self) -> None:
+        wait, times = FIRST_WAIT, self.times.own()
+        while not self._over.is_set():
+            process = None
+            try:
+                process = WorkerProcess(self._job, self._ask)
+                with self._lock:
+                    self._alive.add(process)
+                while not process.is_ready(LOOK_SECONDS):
+                    if self._over.is_set():
+                        process.kill()
+                        return
+                wait = FIRST_WAIT
+                self._serve(process, times)
+            except (CannotStart, OSError) as error:
+                self._tell(error, wait)
+                self._over.wait(wait)
+                wait = min(LONGEST_WAIT, wait * 2)
+            except Exception as error:  # noqa: BLE001  # whatever it is: the run would wait for this thread for ever
+                self._end_run(oc.error_text(error), error)
+                return
+            finally:
+                if process is not None:
+                    process.end()
+                    with self._lock:
+                        self._alive.discard(process)
+
+    def _serve(self, process: WorkerProcess, times: list[int]) -> None:
+        """Hand over messages for as long as the process lives."""
+        self._ready.add(process)
+        self._has_begun = self._has_news = True
+        self._on_outcome()
+        lives = True
+        while lives and (message := self._inbox.get()) is not None:
+            outcome, lives = self._run(process, message, times)
+            if not lives:
+                self._ready.discard(process)
+            self._outcomes.append((message, outcome))
+            self._on_outcome()
+        self._ready.discard(process)
+
+    def _run(self, process: WorkerProcess, message: D, times: list[int]) -> tuple[oc.Outcome, bool]:
+        """Return the outcome of a message, and whether the process lives on."""
+        with self._lock:
+            if self._is_interrupted or not self._may_start(message):
+                return oc.RELEASED, True
+            self._running.add(process)
+        started, has_run = time.perf_counter(), True
+        try:
+            outcome = process.run(message, None if self._overtime is None else self._overtime.seconds)
+        except CannotStart as error:
+            has_run = False
+            log.warning("a process of the pool died: another one is started", how=str(error), pid=process.pid)
+            return oc.RELEASED, False
+        except Died as error:
+            return oc.Failed(error=TIMEOUT_ERROR if self._is_interrupted else f"ProcessDied: {error}"), False
+        except TookTooLong:
+            process.kill()
+            return self._overran(), False
+        finally:
+            with self._lock:
+                self._running.discard(process)
+            if has_run:
+                self.times.note(time.perf_counter() - started, times)
+        return outcome, True
+
+    def _overran(self) -> oc.Outcome:
+        assert self._overtime is not None, "only a handler that has a time takes too long"
+        with self._lock:
+            self._overtime.count += 1
+        seconds = self._overtime.seconds
+        return oc.Failed(error=f"TimeoutError: the handler took longer than {seconds:g} s: its process was killed")
+
+    def _tell(self, error: Exception, wait: float) -> None:
+        """Tell that a process could not be started: it is the consumer's end if none ever could."""
+        if self._has_begun:
+            log.error("a process of the pool cannot be started: tried again", error=str(error), wait=wait)
+            if not self._ready:  # others may have processes that start
+                self._outcomes.extend((message, oc.RELEASED) for message in self.unstarted())
+        else:
+            self._failed.add(threading.get_ident())
+            if len(self._failed) == self.count:
+                self._end_run(str(error), error.__cause__)
+        self._has_news = True
+        self._on_outcome()
+
+    def _end_run(self, text: str, cause: BaseException | None) -> None:
+        """Let the consumer end with an error, at its next look for room."""
+        self._trouble = InvalidInput(f"the handler cannot be run in a process: {text}")
+        self._trouble.__cause__ = cause
+        self._has_news = True
+        self._on_outcome()

@@ -1,0 +1,195 @@
+"""Pull-style receiving: the wait for a queue's next message, and for a topic's next record."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from delayq.errors import ServerError
+from delayq.model import consumer_info
+from delayq.model.delivery import Delivery
+from delayq.model.interval import FALLBACK_MS
+from delayq.operations import idle, presence
+from delayq.operations.claim import claim
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.topics.publish import append_due
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.protocol.operation import Operation
+from delayq.runtime.lifecycle import consumer_name
+from delayq.transport import listener
+from delayq.transport.executor import Client, Executor
+
+D = TypeVar("D", bound=Delivery[Any])
+T = TypeVar("T")
+
+
+class ReceiveWait:
+    """Waits for a queue's next message, as one of all that wait for it."""
+
+    def __init__(self, context: QueueContext, executor: Executor) -> None:
+        self._context = context
+        self._executor = executor
+        self._token = secrets.token_hex(4)
+        self._presence = presence.Presence(context, partial(consumer_info.describe, 0, time.monotonic()))
+        self._bells: list[listener.BellListener] = []
+        self._client: Client | None = None  # theirs
+        self._until = 0.0
+        self._promised = False
+
+    def taking(self, claim: Operation[T]) -> Operation[T]:
+        """Return a claim; when it is time, one that takes along the note that this receiver lives."""
+        return self._presence.beside(claim, self.name)
+
+    def begin(self, seconds: float, held: bool = False) -> None:
+        """Listen, and ask for the time of the next event within `seconds`; `held` is as in `resting.rest`."""
+        client = self._executor.client
+        if client is not self._client or len(self._bells) != len(self._context.shards):
+            self.close()
+            self._client = client
+            self._bells = [listener.BellListener(client, scripts.keys.bell) for scripts in self._context.shards]
+        for each in self._bells:
+            each.listen()
+        most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
+        self._until, self._promised, _ = self._executor.execute(idle.plan_sleep(self._context, self.name, most, held))
+
+    def wait(self, seconds: float) -> None:
+        """Return when there may be work, after at most `seconds` or the fallback time."""
+        listener.wait(self._bells, min(self._until - time.monotonic(), seconds))
+        for each in self._bells:
+            each.take_token()
+
+    def end(self) -> None:
+        """Stop listening, and let others know of what this receiver will not look after."""
+        tokens = [each.stop_listening() for each in self._bells]
+        if self._client is not None:
+            self._executor.leave(self._client)
+        promised, self._promised = self._promised and time.monotonic() < self._until, False
+        if any(tokens) or promised:
+            with contextlib.suppress(ServerError):  # the fallback poll of the others makes up for it
+                self._executor.execute(idle.pass_on(self._context, self.name))
+
+    @property
+    def name(self) -> str:
+        """What this receiver is called; a child that was forked has another one."""
+        return consumer_name(self._token)
+
+    def close(self) -> None:
+        """Give the blocked connections up."""
+        for each in self._bells:
+            each.close()
+
+
+class TopicWait:
+    """Waits for a topic's next record, and appends those whose time comes meanwhile; for one thread."""
+
+    def __init__(self, context: TopicContext, executor: Executor) -> None:
+        self._context = context
+        self._executor = executor
+        self._bells: list[listener.StreamListener] = []
+        self._client: Client | None = None  # theirs
+
+    def wait(self, lasts: Sequence[str], seconds: float) -> None:
+        """Return when there may be a record behind one of `lasts`, a shard; after at most `seconds`, or a second.
+
+        A time that has come is seen at once, whatever `seconds` says: the caller looks once more.
+        """
+        waiting = self._executor.execute(append_due(self._context))
+        shards = self._context.shards
+        if len(lasts) != len(shards):  # the topic was made meanwhile, with more of them: the caller looks once more
+            return
+        client = self._executor.client
+        if client is not self._client or len(self._bells) != len(shards):
+            self.close()
+            self._client = client
+            self._bells = [listener.StreamListener(client, each.keys.stream, each.keys.waking) for each in shards]
+        for each, last, seen in zip(self._bells, lasts, waiting.seen, strict=True):
+            each.seen = (last, seen)
+            each.listen()
+        end = time.monotonic() + min(seconds, FALLBACK_MS / 1000)
+        if waiting.next_ms is not None:
+            end = min(end, time.monotonic() + waiting.next_ms / 1000)
+        listener.wait(self._bells, end - time.monotonic())
+        for each in self._bells:
+            each.take_token()
+
+    def close(self) -> None:
+        """Give the blocked connections up."""
+        bells, self._bells = self._bells, []
+        for each in bells:
+            each.close()
+
+
+class Receiver(Generic[D]):
+    """Takes messages for those who call `Queue.receive`: a wait of its own for each thread.
+
+    Args:
+        make_message: makes a message of a delivery.
+    """
+
+    def __init__(self, context: QueueContext, executor: Executor, make_message: Callable[..., D]) -> None:
+        self._context = context
+        self._executor = executor
+        self._make_message = make_message
+        self._waits = threading.local()
+
+    def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
+        """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`."""
+        deadline = time.monotonic() + seconds
+        wait, asked = self._wait(), False
+        try:
+            while True:
+                claiming = claim(
+                    self._context, self._make_message, limit, lease_ms, recovering=True, consumer=wait.name
+                )
+                batch = self._executor.execute(wait.taking(claiming))
+                left = deadline - time.monotonic()
+                if batch.messages or (left <= 0 and not batch.claimed):
+                    return batch.messages
+                if batch.claimed:
+                    continue
+                if not asked:
+                    wait.begin(left, batch.held)  # and look once more: it counts what falls due from now on
+                else:
+                    wait.wait(left)
+                asked = not asked
+        finally:
+            wait.end()
+
+    def close(self) -> None:
+        """Give the blocked connection of this thread up."""
+        wait = self._waits.__dict__.pop("wait", None)
+        if wait is not None:
+            wait.close()
+
+    def _wait(self) -> ReceiveWait:
+        wait: ReceiveWait | None = getattr(self._waits, "wait", None)
+        if wait is None:
+            wait = self._waits.wait = ReceiveWait(self._context, self._executor)
+        return wait
+
+
+class TopicWaits:
+    """The waits of a topic's readers: one for each thread."""
+
+    def __init__(self, context: TopicContext, executor: Executor) -> None:
+        self._context = context
+        self._executor = executor
+        self._waits = threading.local()
+
+    def wait(self, lasts: Sequence[str], seconds: float) -> None:
+        """Return when there may be a record behind one of `lasts`, after `seconds` at the latest."""
+        wait: TopicWait | None = getattr(self._waits, "wait", None)
+        if wait is None:
+            wait = self._waits.wait = TopicWait(self._context, self._executor)
+        wait.wait(lasts, seconds)
+
+    def close(self) -> None:
+        """Give the blocked connection of this thread up."""
+        wait = self._waits.__dict__.pop("wait", None)
+        if wait is not None:
+            wait.close()

@@ -1,0 +1,243 @@
+"""Pull-style receiving: the wait for a queue's next message, and for a topic's next record."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from delayq.errors import DelayqError, ServerError
+from delayq.model import consumer_info
+from delayq.model.delivery import Delivery
+from delayq.model.interval import FALLBACK_MS
+from delayq.model.outcome import RELEASED
+from delayq.operations import idle, presence
+from delayq.operations.claim import Batch, claim
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.settle import settle
+from delayq.operations.topics.publish import append_due
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.protocol.operation import Operation
+from delayq.runtime.lifecycle import consumer_name
+from delayq.transport import listener_async
+from delayq.transport.executor_async import Client, Executor
+
+D = TypeVar("D", bound=Delivery[Any])
+T = TypeVar("T")
+
+
+class ReceiveWait:
+    """Waits for a queue's next message, as one of all that wait for it; for one task at a time."""
+
+    def __init__(self, context: QueueContext, executor: Executor) -> None:
+        self._context = context
+        self._executor = executor
+        self.name = consumer_name(secrets.token_hex(4))
+        self._presence = presence.Presence(context, partial(consumer_info.describe, 0, time.monotonic()))
+        self._bells: list[listener_async.BellListener] = []
+        self._client: Client | None = None  # theirs
+        self._events: asyncio.AbstractEventLoop | None = None  # likewise
+        self._until = 0.0
+        self._promised = False
+
+    def taking(self, claim: Operation[T]) -> Operation[T]:
+        """Return a claim; when it is time, one that takes along the note that this receiver lives."""
+        return self._presence.beside(claim, self.name)
+
+    async def begin(self, seconds: float, held: bool = False) -> None:
+        """Listen, and ask for the time of the next event within `seconds`; `held` is as in `resting.rest`."""
+        client = await self._executor.connected()
+        if client is not self._client or len(self._bells) != len(self._context.shards):
+            await self.close()
+            self._client, self._events = client, asyncio.get_running_loop()
+            self._bells = [listener_async.BellListener(client, scripts.keys.bell) for scripts in self._context.shards]
+        for each in self._bells:
+            await each.listen()
+        most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
+        self._promised = True  # should this be cancelled, the server may know of it all the same
+        self._until = time.monotonic() + most / 1000
+        self._until, self._promised, _ = await self._executor.execute(
+            idle.plan_sleep(self._context, self.name, most, held)
+        )
+
+    async def wait(self, seconds: float) -> None:
+        """Return when there may be work, after at most `seconds` or the fallback time."""
+        await listener_async.wait(self._bells, min(self._until - time.monotonic(), seconds))
+        for each in self._bells:
+            await each.take_token()
+
+    async def end(self) -> None:
+        """Stop listening, and let others know of what this receiver will not look after."""
+        tokens = [await each.stop_listening() for each in self._bells]
+        if self._client is not None:
+            await self._executor.leave(self._client)
+        promised, self._promised = self._promised and time.monotonic() < self._until, False
+        if any(tokens) or promised:
+            with contextlib.suppress(ServerError):  # the fallback poll of the others makes up for it
+                await self._executor.execute(idle.pass_on(self._context, self.name))
+
+    async def close(self) -> None:
+        """Give the blocked connections up."""
+        bells, self._bells = self._bells, []
+        if self._events is asyncio.get_running_loop():  # else they were closed with theirs
+            for each in bells:
+                await each.close()
+
+
+class TopicWait:
+    """Waits for a topic's next record, and appends those whose time comes meanwhile; for one task."""
+
+    def __init__(self, context: TopicContext, executor: Executor) -> None:
+        self._context = context
+        self._executor = executor
+        self._bells: list[listener_async.StreamListener] = []
+        self._client: Client | None = None  # theirs
+
+    async def wait(self, lasts: Sequence[str], seconds: float) -> None:
+        """Return when there may be a record behind one of `lasts`, a shard; after at most `seconds`, or a second.
+
+        A time that has come is seen at once, whatever `seconds` says: the caller looks once more.
+        """
+        waiting = await self._executor.execute(append_due(self._context))
+        shards = self._context.shards
+        if len(lasts) != len(shards):  # the topic was made meanwhile, with more of them: the caller looks once more
+            return
+        client = await self._executor.connected()
+        if client is not self._client or len(self._bells) != len(shards):
+            await self.close()
+            self._client = client
+            self._bells = [listener_async.StreamListener(client, each.keys.stream, each.keys.waking) for each in shards]
+        for each, last, seen in zip(self._bells, lasts, waiting.seen, strict=True):
+            each.seen = (last, seen)
+            await each.listen()
+        end = time.monotonic() + min(seconds, FALLBACK_MS / 1000)
+        if waiting.next_ms is not None:
+            end = min(end, time.monotonic() + waiting.next_ms / 1000)
+        await listener_async.wait(self._bells, end - time.monotonic())
+        for each in self._bells:
+            await each.take_token()
+
+    async def close(self) -> None:
+        """Give the blocked connections up."""
+        bells, self._bells = self._bells, []
+        for each in bells:
+            await each.close()
+
+
+class Receiver(Generic[D]):
+    """Takes messages for those who call `Queue.receive`; a call that is cancelled hands back what it has claimed.
+
+    Args:
+        make_message: makes a message of a delivery.
+    """
+
+    def __init__(self, context: QueueContext, executor: Executor, make_message: Callable[..., D]) -> None:
+        self._context = context
+        self._executor = executor
+        self._make_message = make_message
+        self._idle: list[ReceiveWait] = []  # with which nobody waits
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
+        """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`."""
+        deadline = time.monotonic() + seconds
+        wait = self._idle.pop() if self._idle else ReceiveWait(self._context, self._executor)
+        messages: list[D] = []
+        asked = listens = False
+        try:
+            while True:
+                batch = await self._claim(limit, lease_ms, wait)
+                messages = batch.messages
+                left = deadline - time.monotonic()
+                if messages or (left <= 0 and not batch.claimed):
+                    return messages
+                if batch.claimed:
+                    continue
+                if not asked:
+                    listens = True
+                    await wait.begin(left, batch.held)  # and look once more: it counts what falls due from now on
+                else:
+                    await wait.wait(left)
+                asked = not asked
+        finally:
+            if listens:
+                try:
+                    await asyncio.shield(self._kept(self._end(wait)))
+                except asyncio.CancelledError:
+                    await asyncio.shield(self._kept(self._release(messages)))
+                    raise
+            else:
+                self._idle.append(wait)
+
+    async def close(self) -> None:
+        """Wait for what calls that were cancelled have left to do, and give the blocked connections up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        waits, self._idle = self._idle, []
+        for wait in waits:
+            await wait.close()
+
+    async def _claim(self, limit: int, lease_ms: int, wait: ReceiveWait) -> Batch:
+        """Claim, and never be cancelled in the middle: nobody would know of the messages until their lease is over."""
+        claiming = claim(self._context, self._make_message, limit, lease_ms, recovering=True, consumer=wait.name)
+        claimed = self._kept(self._executor.execute(wait.taking(claiming)))
+        try:
+            return await asyncio.shield(claimed)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._kept(self._hand_back(claimed)))
+            raise
+
+    def _kept(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin some work that `close` waits for, should its caller not."""
+        task = asyncio.create_task(work, name="delayq-claim")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _hand_back(self, claimed: asyncio.Task[Batch]) -> None:
+        await asyncio.wait({claimed})
+        if not claimed.cancelled() and claimed.exception() is None:
+            await self._release(claimed.result().messages)
+
+    async def _release(self, messages: Sequence[D]) -> None:
+        if messages:
+            with contextlib.suppress(ServerError):  # the lease will end
+                await self._executor.execute(settle(self._context, [(message, RELEASED) for message in messages]))
+
+    async def _end(self, wait: ReceiveWait) -> None:
+        try:
+            with contextlib.suppress(DelayqError):  # what was claimed is not lost with it
+                await wait.end()
+        finally:
+            self._idle.append(wait)
+
+
+class TopicWaits:
+    """The waits of a topic's readers: one for each that waits at the same time."""
+
+    def __init__(self, context: TopicContext, executor: Executor) -> None:
+        self._context = context
+        self._executor = executor
+        self._idle: list[TopicWait] = []  # with which nobody waits
+
+    async def wait(self, lasts: Sequence[str], seconds: float) -> None:
+        """Return when there may be a record behind one of `lasts`, after `seconds` at the latest."""
+        idle = self._idle
+        wait = idle.pop() if idle else TopicWait(self._context, self._executor)
+        try:
+            await wait.wait(lasts, seconds)
+        finally:
+            if idle is self._idle:
+                idle.append(wait)
+            else:  # the topic was closed meanwhile
+                await wait.close()
+
+    async def close(self) -> None:
+        """Give the blocked connections up."""
+        waits, self._idle = self._idle, []
+        for wait in waits:
+            await wait.close()

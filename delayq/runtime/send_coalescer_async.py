@@ -1,0 +1,81 @@
+"""Group commit: messages that several tasks send at the same time share a call."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Sequence
+
+from delayq.errors import DelayqError
+from delayq.model.delivery import SentMessage
+from delayq.operations.encode import EncodedMessage
+from delayq.protocol.operation import unwrap
+
+Results = Sequence[SentMessage | DelayqError]
+
+
+class SendCoalescer:
+    """Sends messages of many tasks, one batch at a time.
+
+    Whoever finds nobody sending does so at once. The others wait, and go out together, from a task of the outbox: one
+    that is cancelled while it waits takes no others along.
+
+    Args:
+        send: sends messages that may be sent twice; for each, returns what became of it or the error that kept the
+            server from taking it. What it raises is raised for all of them.
+    """
+
+    def __init__(self, send: Callable[[Sequence[EncodedMessage]], Awaitable[Results]]) -> None:
+        self._send = send
+        self._is_busy = False
+        self._waiting: list[tuple[EncodedMessage, asyncio.Future[SentMessage]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def send(self, sealed: EncodedMessage) -> SentMessage:
+        """Send one message, with those that others send now; raises what kept the server from taking it."""
+        if self._is_busy:
+            future: asyncio.Future[SentMessage] = asyncio.get_running_loop().create_future()
+            self._waiting.append((sealed, future))
+            return await future
+        self._is_busy = True
+        try:
+            return unwrap((await self._send([sealed]))[0])
+        finally:
+            self._pass_on()
+
+    async def close(self) -> None:
+        """Wait until all that was given is sent."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def _pass_on(self) -> None:
+        self._is_busy = bool(self._waiting)
+        self._task = asyncio.create_task(self._send_all(), name="delayq-outbox") if self._is_busy else None
+
+    async def _send_all(self) -> None:
+        batch, self._waiting = [each for each in self._waiting if not each[1].done()], []
+        try:
+            results = await self._send([sealed for sealed, _ in batch]) if batch else []
+            for (_, future), result in zip(batch, results, strict=True):
+                _settle(future, result)
+        except DelayqError as error:
+            for _, future in batch:
+                again = copy.copy(error)  # each task raises one of its own
+                again.__cause__ = error.__cause__
+                _settle(future, again)
+        except Exception as error:  # noqa: BLE001  # it is for those who send
+            for _, future in batch:
+                _settle(future, error)
+        finally:
+            for _, future in batch:
+                future.cancel()  # in vain, unless this task was cancelled
+            self._pass_on()
+
+
+def _settle(future: asyncio.Future[SentMessage], result: SentMessage | Exception) -> None:
+    if future.done():  # cancelled
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -1,0 +1,78 @@
+"""The end of a run: what runs is waited for, and given up when its time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sized
+from typing import Any, Protocol
+
+from delayq.model.interval import Interval
+from delayq.runtime.effects import Effects, WaitForWork
+from delayq.runtime.handler_pool import HandlerPool
+from delayq.runtime.outage_backoff import OutageBackoff
+
+TIMEOUT_ERROR = "ShutdownTimeout: the consumer stopped before the handler was done"
+INTERRUPTED_SECONDS = 1.0  # that handlers which were interrupted are given to end
+
+
+class Shutdown:
+    """Whether a run is to end, and how fast; it may be asked for at any moment, by any thread or a signal handler.
+
+    Attributes:
+        is_requested: the run is to end soon.
+        at_once: what runs is left to its lease.
+        deadline: until then running handlers are waited for, on the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.is_requested = self.at_once = False
+        self.deadline = 0.0
+
+    def request(self, at_once: bool = False) -> None:
+        """End the run soon."""
+        self.is_requested = True
+        self.at_once = self.at_once or at_once
+
+    @property
+    def is_late(self) -> bool:
+        """Whether nothing is waited for any longer."""
+        return self.at_once or time.monotonic() >= self.deadline
+
+
+class Finishing(Protocol):
+    """An engine that is to finish what runs."""
+
+    shutdown: Shutdown
+    pool: HandlerPool[Any]
+    outage: OutageBackoff
+
+    @property
+    def unfinished(self) -> int: ...
+    @property
+    def unsettled(self) -> Sized: ...
+    @property
+    def renewal(self) -> Interval: ...
+    def collect_outcomes(self) -> None: ...
+    def on_outage(self) -> None: ...
+    def settle(self) -> Effects[None]: ...
+    def renew(self) -> Effects[None]: ...
+
+
+def finish(engine: Finishing) -> Effects[None]:
+    """Wait for what runs, settle it, and interrupt what does not end in time."""
+    shutdown = engine.shutdown
+    while True:
+        engine.collect_outcomes()
+        if engine.unsettled:
+            yield from engine.outage.ride_out(engine.settle(), engine.on_outage)
+        if shutdown.is_late or not (engine.unfinished or engine.unsettled):
+            break
+        if engine.renewal.due():
+            yield from engine.outage.ride_out(engine.renew(), engine.on_outage)
+        if not engine.unsettled:  # else a try was in vain, and was followed by a pause: the next one is due
+            yield WaitForWork(min(shutdown.deadline - time.monotonic(), engine.renewal.left()))
+    if engine.pool.interrupt() and not shutdown.at_once:
+        end = time.monotonic() + INTERRUPTED_SECONDS
+        while engine.unfinished and (left := end - time.monotonic()) > 0:
+            yield WaitForWork(left)
+            engine.collect_outcomes()

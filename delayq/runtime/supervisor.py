@@ -1,0 +1,207 @@
+"""Several consumer processes under one supervisor, which restarts those that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from delayq.errors import InvalidInput
+from delayq.log import log
+from delayq.runtime import liveness_pipe
+from delayq.runtime.liveness_pipe import LivenessPipe
+
+USAGE_ERROR = 2  # an exit code: the command line is wrong, and would be wrong again
+FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies young
+TRIES = 3  # early deaths in a row
+LONG_LIFE = 30.0  # seconds after which a child counts as having started well
+KILL_MARGIN = 15.0  # seconds beyond the shutdown timeout before a child that does not end is killed
+SUPERVISOR_ENV = "DELAYQ_SUPERVISOR"
+"""In a child's environment: the supervisor's process id. A child whose parent is another one is an orphan."""
+
+
+class Supervisor:
+    """Runs a command in several processes until SIGTERM or SIGINT; either ends them by SIGTERM.
+
+    SIGINT, to a Python that only just begins, is a traceback.
+
+    Args:
+        command: the program and its arguments.
+        processes: 1 to 1,000.
+        shutdown_timeout: seconds that the processes take at most to finish what they run.
+        ends: the command is to end by itself: a process that fails early three times in a row is given up.
+    """
+
+    def __init__(
+        self, command: Sequence[str], processes: int, shutdown_timeout: float = 30.0, ends: bool = False
+    ) -> None:
+        if not 1 <= processes <= 1000:
+            raise InvalidInput(f"processes {processes!r} is not a number from 1 to 1000")
+        self._command = list(command)
+        self._count = processes
+        self._tries = TRIES if ends else None
+        self._patience = shutdown_timeout + KILL_MARGIN
+        self._children: list[Child] = []
+        self._stopping = False
+
+    def run(self) -> int:
+        """Supervise until a signal, or until all children have ended by themselves with 0.
+
+        Returns:
+            an exit code: 0; 2 when a child reported a wrong command line; 1 when one was given up or had to be killed.
+        """
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self._children = self._new_children()
+            while not self._stopping:
+                code = self._look()
+                if code is not None:
+                    return max(code, self._end())
+                time.sleep(0.1)
+            return self._end()
+        finally:
+            for number, old in previous.items():
+                signal.signal(number, signal.SIG_DFL if old is None else old)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all its processes run, and it was not told to stop."""
+        children = self._children
+        return bool(children) and not self._stopping and all(child.is_running for child in children)
+
+    @property
+    def stalled(self) -> float:
+        """For how many seconds the quietest of its processes has given no sign that its consumers turn."""
+        return max((child.silence for child in self._children), default=0.0)
+
+    def _new_children(self) -> list[Child]:
+        return [Child(self._command, number, self._tries) for number in range(self._count)]
+
+    def _look(self) -> int | None:
+        """Start what is to be started; return an exit code when the whole is at its end."""
+        for child in self._children:
+            child.look()
+        if any(child.code == USAGE_ERROR for child in self._children):
+            return USAGE_ERROR
+        codes = [child.code for child in self._children if child.code is not None]
+        return max(codes) if len(codes) == len(self._children) else None
+
+    def _end(self) -> int:
+        deadline = time.monotonic() + self._patience
+        for child in self._children:
+            child.terminate()
+        ended = [child.end(deadline) for child in self._children]
+        return 0 if all(ended) else 1
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self._stopping:  # the second one: hand it on, and the children end at once
+            for child in self._children:
+                child.terminate()
+        self._stopping = True
+
+
+class Child:
+    """One process, and when to start it again. `code` is that of its last end, None while it is to run."""
+
+    def __init__(self, command: Sequence[str], number: int, tries: int | None) -> None:
+        self._command = command
+        self._tries = tries
+        self._early = 0
+        self._number = number
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._start_at = 0.0
+        self._wait = FIRST_WAIT
+        self._heartbeat: LivenessPipe | None = None
+        self.silence = 0.0
+        self.code: int | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    def look(self) -> None:
+        """Start the process when it is time, and note its end."""
+        if self._process is None:
+            if self.code is None and time.monotonic() >= self._start_at:
+                self._start()
+            return
+        code = self._process.poll()
+        if code is not None:
+            self._process = None
+            self._listen_no_more()
+            self._note(code)
+        elif self._heartbeat is not None:
+            self.silence = self._heartbeat.silence()
+
+    def terminate(self) -> None:
+        """Ask the process to end; asked again, it does so at once."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+    def end(self, deadline: float) -> bool:
+        """Wait for the end until `deadline` (monotonic), then kill; return whether that was not needed."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            log.warning("consumer process did not end in time: killed", pid=self._process.pid)
+            self._process.kill()
+            self._process.wait()
+            return False
+        finally:
+            self._listen_no_more()
+        return True
+
+    def _start(self) -> None:
+        self._started = time.monotonic()
+        try:
+            self._process = self._popen()
+        except OSError as error:  # no memory, no process left: as it may be when children die
+            self._listen_no_more()
+            self._wait_after(0.0, f"not started: {error}")
+            return
+        log.info("consumer process started", number=self._number, pid=self._process.pid)
+
+    def _popen(self) -> subprocess.Popen[bytes]:
+        beating = self._heartbeat = LivenessPipe()
+        told = {SUPERVISOR_ENV: str(os.getpid()), liveness_pipe.ENV: str(beating.child)}
+        try:
+            # A group of its own: Ctrl-C in a terminal reaches the supervisor alone, which hands it on once.
+            return subprocess.Popen(
+                self._command, env={**os.environ, **told}, process_group=0, pass_fds=[beating.child]
+            )
+        finally:
+            os.close(beating.child)
+
+    def _listen_no_more(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.close()
+        self._heartbeat, self.silence = None, 0.0
+
+    def _note(self, code: int) -> None:
+        lived = time.monotonic() - self._started
+        if code in (0, USAGE_ERROR):
+            self.code = code
+            return
+        self._wait_after(lived, f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}")
+
+    def _wait_after(self, lived: float, how: str) -> None:
+        self._early = 0 if lived >= LONG_LIFE else self._early + 1
+        if self._tries is not None and self._early >= self._tries:
+            log.error("consumer process given up", number=self._number, how=how, tries=self._early)
+            self.code = 1
+            return
+        self._wait = FIRST_WAIT if lived >= LONG_LIFE else min(LONGEST_WAIT, self._wait * 2)
+        self._start_at = time.monotonic() + self._wait
+        log.warning("consumer process died: it is restarted", number=self._number, how=how, wait=round(self._wait, 1))
+
+
+def is_orphan() -> bool:
+    """Return whether this process was started by a supervisor that is gone."""
+    supervisor = os.environ.get(SUPERVISOR_ENV)
+    return supervisor is not None and supervisor.isdigit() and os.getppid() != int(supervisor)

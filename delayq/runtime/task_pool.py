@@ -1,0 +1,149 @@
+"""The tasks that run async handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from delayq.log import log
+from delayq.model import outcome as oc
+from delayq.model.histogram import HandlerTimes
+from delayq.runtime import prefetch
+from delayq.runtime.shutdown import INTERRUPTED_SECONDS, TIMEOUT_ERROR
+
+
+class Named(Protocol):
+    """What a handler is called with: a message, or a record."""
+
+    id: str
+
+
+D = TypeVar("D", bound=Named)
+
+
+class TaskPool(Generic[D]):
+    """Runs an async handler on messages, each in a task of its own, and keeps the outcomes until they are fetched.
+
+    Args:
+        handler: is awaited with a message.
+        count: of handlers that run at the same time.
+        may_start: whether a message's lease still stands.
+        on_outcome: is called after each outcome.
+
+    Attributes:
+        count: of handlers that run at the same time.
+        times: how long handlers have run.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[D], Any],
+        count: int,
+        may_start: Callable[[D], bool],
+        on_outcome: Callable[[], None],
+    ) -> None:
+        self._handler = handler
+        self.count = count
+        self._may_start = may_start
+        self._on_outcome = on_outcome
+        self._inbox: deque[D] = deque()
+        self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
+        self._is_interrupted = False
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.times = HandlerTimes()
+        self._own_times = self.times.own()
+
+    def start(self) -> None:
+        """Nothing: tasks begin with their messages."""
+
+    def room(self, unfinished: int, ahead: bool = True) -> int:
+        """Return how many messages to claim beside those that are with the tasks; `ahead`: also for busy ones."""
+        return prefetch.prefetch_limit(self.count, unfinished, self.times.seconds if ahead else None)
+
+    def submit(self, messages: list[D]) -> None:
+        """Run the handler on messages, in their order."""
+        self._inbox.extend(messages)
+        while self._inbox and len(self.tasks) < self.count:
+            self._begin()
+
+    def adapt(self) -> None:
+        """Nothing: there are as many tasks as there may be."""
+
+    @property
+    def is_behind(self) -> bool:
+        """No: threads may sleep while messages wait; tasks don't."""
+        return False
+
+    def hasten(self) -> None:
+        """Nothing, likewise."""
+
+    @property
+    def has_outcomes(self) -> bool:
+        return bool(self._outcomes)
+
+    def outcomes(self) -> list[tuple[D, oc.Outcome]]:
+        """Fetch the outcomes since the last time."""
+        fetched = list(self._outcomes)
+        self._outcomes.clear()
+        return fetched
+
+    def unstarted(self) -> list[D]:
+        """Take back what no task has started."""
+        taken = list(self._inbox)
+        self._inbox.clear()
+        return taken
+
+    def interrupt(self) -> bool:
+        """Cancel the handlers that run; return whether there are any."""
+        self._is_interrupted = True
+        for task in self.tasks:
+            task.cancel()
+        return bool(self.tasks)
+
+    async def stop(self) -> None:
+        """Cancel the handlers that run, and wait for their end."""
+        self.unstarted()
+        if self.interrupt():
+            _, deaf = await asyncio.wait(self.tasks, timeout=INTERRUPTED_SECONDS)
+            if deaf:
+                log.warning("handlers ignore that they are cancelled", tasks=[task.get_name() for task in deaf])
+
+    def runs(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task is one of a handler."""
+        return task in self.tasks
+
+    def _begin(self) -> None:
+        message = self._inbox.popleft()
+        task = asyncio.create_task(self._work(message), name=f"delayq-{message.id}")
+        self.tasks.add(task)
+        task.add_done_callback(partial(self._end, message))
+
+    def _end(self, message: D, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if task.cancelled():  # before it began: else it has an outcome
+            self._outcomes.append((message, oc.RELEASED))
+        if self._inbox and not self._is_interrupted:
+            self._begin()
+        self._on_outcome()
+
+    async def _work(self, message: D) -> None:
+        if not self._may_start(message):
+            self._outcomes.append((message, oc.RELEASED))
+            return
+        outcome: oc.Outcome = oc.Failed(error=TIMEOUT_ERROR)
+        started = time.perf_counter()
+        try:
+            value = self._handler(message)
+            outcome = oc.of_return(await value if inspect.isawaitable(value) else value)
+        except asyncio.CancelledError as error:
+            if not self._is_interrupted:  # it comes from within the handler
+                outcome = oc.of_error(error)
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its consumer
+            outcome = oc.of_error(error)
+        self.times.note(time.perf_counter() - started, self._own_times)
+        self._outcomes.append((message, outcome))

@@ -1,0 +1,161 @@
+"""The threads that run handlers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from delayq.model import outcome as oc
+from delayq.model.histogram import HandlerTimes
+from delayq.runtime import prefetch
+
+D = TypeVar("D")  # a message of either face, or a record
+
+# One thread runs quick handlers one after the other: for so little work, another thread would cost more than it does.
+ALONE_SECONDS = 0.0005
+
+
+class ThreadPool(Generic[D]):
+    """Threads that run a handler on messages and keep the outcomes until they are fetched.
+
+    No more of them are awake than the handler's measured time calls for; `hasten` wakes the others, should that time
+    have told too little.
+
+    Args:
+        handler: is called with a `Message`.
+        count: of threads.
+        may_start: whether a message's lease still stands.
+        on_outcome: is called, on the worker's thread, after each outcome.
+
+    Attributes:
+        count: of threads.
+        times: how long handlers have run.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[D], Any],
+        count: int,
+        may_start: Callable[[D], bool],
+        on_outcome: Callable[[], None],
+    ) -> None:
+        self._handler = handler
+        self.count = count
+        self._may_start = may_start
+        self._on_outcome = on_outcome
+        self._inbox: deque[D] = deque()
+        self._parked: list[threading.Lock] = []  # of the threads that sleep; the last to fall asleep wakes first
+        self._stopped = False
+        self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
+        self.threads: list[threading.Thread] = []
+        self.times = HandlerTimes()
+
+    def start(self) -> None:
+        """Start the threads."""
+        for number in range(self.count):
+            thread = threading.Thread(target=self._work, name=f"delayq-worker-{number}", daemon=True)
+            thread.start()
+            self.threads.append(thread)
+
+    def room(self, unfinished: int, ahead: bool = True) -> int:
+        """Return how many messages to claim beside those that are with the threads; `ahead`: also for busy ones."""
+        return prefetch.prefetch_limit(self.count, unfinished, self.times.seconds if ahead else None)
+
+    def submit(self, messages: list[D]) -> None:
+        """Let the threads run the handler on messages, in their order."""
+        self._inbox.extend(messages)
+        self._wake(1)
+        self.adapt()
+
+    def submit_one(self, message: D) -> None:
+        """Let a thread run the handler on a message."""
+        self.submit([message])
+
+    def adapt(self) -> None:
+        """Wake as many threads as the handler's measured time calls for."""
+        count, seconds = len(self._inbox), self.times.seconds
+        self._wake(count if seconds is None else min(count, int(count * seconds / ALONE_SECONDS)))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages wait although threads sleep."""
+        return bool(self._inbox and self._parked)
+
+    def hasten(self) -> None:
+        """Wake a thread for every message that waits: the others take longer than was to be expected."""
+        self._wake(len(self._inbox))
+
+    def _wake(self, most: int) -> None:
+        for _ in range(most):
+            try:
+                self._parked.pop().release()
+            except IndexError:
+                return
+
+    @property
+    def has_outcomes(self) -> bool:
+        return bool(self._outcomes)
+
+    def outcomes(self) -> list[tuple[D, oc.Outcome]]:
+        """Fetch the outcomes since the last time."""
+        fetched = []
+        while self._outcomes:
+            fetched.append(self._outcomes.popleft())
+        return fetched
+
+    def unstarted(self) -> list[D]:
+        """Take back what no thread has started."""
+        taken: list[D] = []
+        while True:
+            try:
+                taken.append(self._inbox.popleft())
+            except IndexError:
+                return taken
+
+    def interrupt(self) -> bool:
+        """Return whether handlers that run could be told to end; a thread cannot."""
+        return False
+
+    def stop(self) -> None:
+        """Let the threads end when they have finished what they run."""
+        self._stopped = True
+        self._wake(self.count)
+
+    def _work(self) -> None:
+        parking = threading.Lock()
+        parking.acquire()
+        times = self.times.own()
+        while not self._stopped:
+            try:
+                message = self._inbox.popleft()
+            except IndexError:
+                self._parked.append(parking)
+                # Whoever adds to the inbox looks for parked threads afterwards: one of the two sees the other.
+                if (self._inbox or self._stopped) and self._unparked(parking):
+                    continue
+                parking.acquire()
+                continue
+            self._outcomes.append((message, self._run(message, times)))
+            self._on_outcome()
+
+    def _unparked(self, parking: threading.Lock) -> bool:
+        """Stay awake; False when somebody has taken the lock already, to wake the thread."""
+        try:
+            self._parked.remove(parking)
+        except ValueError:
+            return False
+        return True
+
+    def _run(self, message: D, times: list[int]) -> oc.Outcome:
+        if not self._may_start(message):
+            return oc.RELEASED
+        started = time.perf_counter()
+        try:
+            outcome = oc.of_return(self._handler(message))
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its worker
+            outcome = oc.of_error(error)
+        self.times.note(time.perf_counter() - started, times)
+        return outcome

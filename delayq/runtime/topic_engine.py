@@ -1,0 +1,306 @@
+"""The consumer of a topic, as decisions without I/O. Both faces run it: see `driver` and `driver_async`.
+
+Settle what is done, and take: what has waited, what others have left, what is new; sleep only when there is nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from delayq.errors import DelayqError
+from delayq.log import log
+from delayq.model import outcome as oc
+from delayq.model.interval import FALLBACK_MS, Interval
+from delayq.model.record import Record
+from delayq.operations.topics import group_admin, group_read, publish, reclaim, settle
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.protocol.operation import gather, noop, unwrap
+from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
+from delayq.runtime import shutdown
+from delayq.runtime.effects import Effects, Listen, StreamSource, WaitForWork
+from delayq.runtime.group_member import EXHAUSTED, GroupMember
+from delayq.runtime.handler_pool import HandlerPool
+from delayq.runtime.outage_backoff import OutageBackoff
+from delayq.runtime.record_leases import RecordLeases
+
+DROP_SECONDS = 600.0  # between two looks for consumers of the group that are gone
+MOST_WAITING = 1000  # records that wait to be tried again; with more, nothing new is taken
+
+
+class TopicEngine:
+    """One run of a consumer of a topic.
+
+    Args:
+        leases: of the records that it is handed.
+        pool: that runs the handlers.
+        keeper: the consumer of the group that keeps what is handed back.
+        burst: return when there is nothing to be handled at once.
+        most: return after so many deliveries, or None.
+
+    Attributes:
+        handled: deliveries whose handling has ended.
+        failed: of these, those that did not end in an ack.
+    """
+
+    def __init__(
+        self,
+        context: TopicContext,
+        member: GroupMember,
+        leases: RecordLeases,
+        pool: HandlerPool[Record],
+        keeper: str,
+        burst: bool,
+        most: int | None,
+    ) -> None:
+        self.handled = self.failed = 0
+        self._context = context
+        self._member = member
+        self._me = (context, member.group, member.name)
+        self._leases = leases
+        self.pool = pool
+        self._keeper = keeper
+        self._burst = burst
+        self._most = most
+        self._places: dict[int, str] = {}  # where a long list of what others hold is to be looked through, a shard
+        self._reclaiming = Interval(member.ack_timeout / 2)
+        self._dropping = Interval(DROP_SECONDS)
+        self.unsettled: list[tuple[Record, oc.Outcome]] = []
+        self.unfinished = 0  # with the pool
+        self._looks_back = self._is_new = True
+        self.outage = OutageBackoff(topic=context.name, group=member.group, consumer=member.name)
+        self.shutdown = shutdown.Shutdown()
+        self._trouble: DelayqError | None = None
+        self._log = log.bind(topic=context.name, group=member.group, consumer=member.name)
+
+    def connect(self) -> Effects[None]:
+        """Make sure that the group can be served.
+
+        Raises:
+            ServerError, UnknownGroup
+        """
+        yield from group_admin.consumers(self._context, self._member.group)
+
+    def run(self, grace: Callable[[], float]) -> Effects[None]:
+        """Turn until stopped.
+
+        Args:
+            grace: how many seconds running handlers are given in the end.
+        """
+        while not self.shutdown.is_requested:
+            yield from self.outage.ride_out(self._turn(), self.on_outage)
+        self.shutdown.deadline = time.monotonic() + grace()
+        yield from self._finish()
+
+    def _turn(self) -> Effects[None]:
+        self.collect_outcomes()
+        if self.renewal.due():
+            yield from self.renew()
+        if self._looks_back:
+            yield from self._look_back()
+        room = self._room()
+        taken = (yield from self._take_ripe(room)) if room else 0
+        if room > taken and self._reclaiming.due():
+            taken += yield from self._rescue(room - taken)
+        if self._dropping.due():
+            yield from settle.drop_idle_consumers(self._context, self._member.group)
+        limit = room - taken if self._leases.waiting < MOST_WAITING else 0
+        handed = yield from self._exchange(limit)
+        if self._most is not None and self.handled >= self._most:
+            self.shutdown.is_requested = True
+        elif not (taken or self.unsettled or (room and self._places) or (handed and handed.records)):
+            if self._burst and room and not self.unfinished and self._leases.left() != 0:
+                self.shutdown.is_requested = True
+            else:
+                yield from self._sleep(handed.lasts if handed else None, room)
+
+    def _room(self) -> int:
+        room = min(self.pool.room(self.unfinished), MAX_LOOKED_AFTER)
+        if self._most is None:
+            return room
+        return max(0, min(room, self._most - self.handled - len(self.unsettled) - self.unfinished))
+
+    # -- taking ------------------------------------------------------------------------------------------------------
+
+    def _look_back(self) -> Effects[None]:
+        """Take what is this consumer's and not known: of an earlier run, or handed out in a reply that never came."""
+        since = time.monotonic()
+        rows = yield from group_read.held(*self._me, 0, group_read.MAX_POLLED)
+        own = [Record(self._context.name, row.id, (), row.deliveries, row.shard) for row in rows]
+        for record in self._leases.take(own, since):
+            self._leases.wait(record, 0, begun=self._is_new)  # its fields come with it when it is its turn
+        yield from self.renew()
+        self._looks_back = self._is_new = False
+
+    def _take_ripe(self, room: int) -> Effects[int]:
+        """Handle those whose wait is over; return their number."""
+        ripe = self._leases.ripe(room)
+        if not ripe:
+            return 0
+        most, since = self._member.max_deliveries, time.monotonic()
+        counts = {id(record): record.deliveries for record, _ in ripe}
+        worn = [record for record, begun in ripe if begun and most and record.deliveries >= most]
+        again = [record for record, begun in ripe if begun and record not in worn]
+        fresh = [record for record, begun in ripe if not begun]
+        try:
+            results = yield from gather(
+                settle.redeliver(*self._me, again, counts=True), settle.redeliver(*self._me, fresh, counts=False)
+            )
+            ours = [record for each in results for record in unwrap(each)]
+        except BaseException:
+            for record, begun in ripe:  # one that was retaken all the same has a delivery that was not begun
+                self._leases.wait(record, 0, begun and record.deliveries == counts[id(record)])
+            raise
+        self.unsettled += [(record, oc.Dead(EXHAUSTED, counted=False)) for record in worn]
+        for record in [*again, *fresh]:
+            if record not in ours:
+                self._lose(record)
+        self._leases.renew(ours, since)
+        self._submit(ours)
+        return len(ripe)
+
+    def _rescue(self, limit: int) -> Effects[int]:
+        """Take over what nobody has renewed; return the number of records."""
+        since = time.monotonic()
+        most = self._member.max_deliveries
+        done = yield from reclaim.reclaim(*self._me, self._member.ack_timeout, limit, most, self._places)
+        if done.records or done.buried:
+            self._log.info("records taken over", count=len(done.records), dead=done.buried)
+        if len(done.records) == limit or self._places:
+            self._reclaiming.now()
+        fresh = self._leases.take(done.records, since)
+        self._submit(fresh)
+        if done.trouble is not None:
+            self._reclaiming.now()
+            raise done.trouble
+        return len(fresh)
+
+    def _exchange(self, limit: int) -> Effects[group_read.PolledRecords | None]:
+        """Settle what is done and poll (unless `limit` is 0) in the same round trips; return what was handed out."""
+        settled, since = self.unsettled, time.monotonic()
+        if not (settled or limit):
+            return None
+        polling = group_read.poll(*self._me, limit) if limit else noop()
+        results, handed = yield from gather(settle.settle(*self._me, settled), polling)
+        self.unsettled = []
+        self._note(settled, [results] * len(settled) if isinstance(results, DelayqError) else results)
+        if isinstance(handed, group_read.PolledRecords):
+            self._submit(self._leases.take(handed.records, since))
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+        result: group_read.PolledRecords | None = unwrap(handed)
+        return result
+
+    def _submit(self, records: list[Record]) -> None:
+        if records:
+            self.unfinished += len(records)
+            self.pool.submit(records)
+
+    @property
+    def renewal(self) -> Interval:
+        """When the leases are to be renewed."""
+        return self._leases.renewal
+
+    def renew(self) -> Effects[None]:
+        """Renew the leases."""
+        since, records = time.monotonic(), self._leases.records()
+        lost = (yield from group_read.renew(*self._me, records)) if records else []
+        self._leases.renew(records, since)
+        for record in lost:
+            self._lose(record)
+
+    def _lose(self, record: Record) -> None:
+        if self._leases.has(record):
+            self._leases.drop(record)
+            self._log.bind(id=record.id, delivery=record.deliveries).warning(
+                "record lost: it was taken over, or is gone"
+            )
+
+    # -- settling ----------------------------------------------------------------------------------------------------
+
+    def collect_outcomes(self) -> None:
+        """Fetch what became of the records that the pool has handled."""
+        if self.pool.is_behind:
+            self.pool.adapt()
+        for record, outcome in self.pool.outcomes():
+            self.unfinished -= 1
+            if isinstance(outcome, oc.Released):  # not begun: it is looked whether the record is still ours
+                self._leases.wait(record, 0, begun=False)
+            else:
+                self.unsettled.append((record, self._member.judged(record, outcome)))
+
+    def _note(self, settled: settle.Settled, results: Sequence[bool | DelayqError]) -> None:
+        for (record, outcome), ours in zip(settled, results, strict=True):
+            if isinstance(ours, DelayqError):
+                self.unsettled.append((record, outcome))  # once more, with the next ones
+                self._trouble = ours
+                continue
+            if not isinstance(outcome, oc.Dead) or outcome.counted:
+                self.handled += 1
+                self.failed += not isinstance(outcome, oc.Done)
+            if not ours:
+                self._lose(record)
+            elif isinstance(outcome, oc.Failed) and self._leases.has(record):
+                seconds = self._member.backoff_seconds(record, outcome)
+                self._leases.wait(record, seconds, begun=True)
+                trace = {"exc_info": outcome.cause} if outcome.cause else {}
+                self._log.bind(id=record.id, delivery=record.deliveries).warning(
+                    "delivery failed", next="retry", error=outcome.error, **trace
+                )
+            else:
+                self._leases.drop(record)
+                if isinstance(outcome, oc.Dead):
+                    self._log.bind(id=record.id, delivery=record.deliveries).warning(
+                        "delivery failed", next="dead", error=outcome.error or outcome.reason
+                    )
+
+    # -- sleeping, trouble, and the end ------------------------------------------------------------------------------
+
+    def _sleep(self, lasts: Sequence[str] | None, room: int) -> Effects[None]:
+        """Wait for an outcome, the next duty or, behind `lasts` of the shards, a record."""
+        seconds = min(FALLBACK_MS / 1000, self.renewal.left())
+        if room:
+            waits = self._leases.left()
+            seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)
+        if lasts is not None:
+            waiting = yield from publish.append_due(self._context)
+            if len(lasts) != len(waiting.seen):  # the topic was made anew meanwhile, with more shards
+                return
+            if waiting.next_ms is not None:
+                seconds = min(seconds, waiting.next_ms / 1000)
+            keys = [shard.keys for shard in self._context.shards]
+            seen = zip(lasts, waiting.seen, strict=True)
+            yield Listen([StreamSource(k.stream, k.waking, each) for k, each in zip(keys, seen, strict=True)])
+        yield WaitForWork(seconds, listening=lasts is not None)
+
+    def on_outage(self) -> None:
+        """Look for what was handed out in a reply that never came, once the server is back."""
+        self._looks_back = True
+
+    def _finish(self) -> Effects[None]:
+        """Wait for what runs, give up what does not end in time, hand back the rest."""
+        unstarted = self.pool.unstarted()
+        self.unfinished -= len(unstarted)
+        for record in unstarted:
+            self._leases.wait(record, 0, begun=False)
+        yield from shutdown.finish(self)
+        if not self.shutdown.at_once:
+            yield from self.outage.ride_out(self._leave(), self.on_outage)
+
+    def settle(self) -> Effects[None]:
+        """Settle what is done, and take nothing."""
+        yield from self._exchange(0)
+
+    def _leave(self) -> Effects[None]:
+        back = self._leases.all_waiting()
+        done = {id(record) for record, _ in [*back, *self.unsettled]}
+        running = [record for record in self._leases.records() if id(record) not in done]
+        late: oc.Outcome = oc.Failed(error=shutdown.TIMEOUT_ERROR)
+        self.unsettled += [(record, self._member.judged(record, late)) for record in running]
+        yield from self.settle()
+        back += self._leases.all_waiting()
+        if back:
+            yield from settle.hand_back(*self._me, self._keeper, back)
+        if not self._member.lasts:
+            yield from settle.leave(*self._me)

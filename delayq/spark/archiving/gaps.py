@@ -1,0 +1,167 @@
+"""Entries that a ledger dropped before they were archived, or counted: where, and how many, as far as that is known.
+
+    PATH/lost/queue=…/batch-*.parquet   one row per shard of which the batch of this number lacks entries, as `Loss`
+
+Spark notes how far each batch goes, and Redis, from 7.0 on, how many entries were appended up to there: what a batch
+has fewer of was lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from delayq.errors import DataLost
+from delayq.lake.object_store import place, write_table
+from delayq.protocol.operation import round_trip, unwrap
+from delayq.protocol.topic_commands import Extent
+from delayq.spark.archiving import folders
+from delayq.spark.archiving.append_table import AppendTable, StoredBatch
+from delayq.spark.archiving.streaming import OnBatch
+from delayq.spark.reading import offsets as at
+from delayq.spark.reading.batch_reader import Streams
+from delayq.spark.reading.offsets import BEGINNING, Offset
+from delayq.spark.reading.stream_partitions import number
+from delayq.spark.reading.stream_reader import REMEDY
+from delayq.spark.redis_options import RedisOptions
+
+TABLE = "lost"
+SCHEMA = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("after", pa.string()),
+        ("first", pa.string()),
+        ("until", pa.string()),
+        ("missing", pa.int64()),
+    ]
+)
+
+
+class Loss(NamedTuple):
+    """What an archive or a report lacks of a shard: so many of the entries behind `after`, up to and with `until`.
+
+    Attributes:
+        after: the last entry of the batch before.
+        first: the first one behind it that is there; None for none.
+        until: the end of the batch.
+        missing: None for an unknown number, perhaps none: the server does not count, or the ledger was made anew.
+    """
+
+    queue: str
+    shard: int
+    after: str
+    first: str | None
+    until: str
+    missing: int | None
+
+    def __str__(self) -> str:
+        count = "an unknown number" if self.missing is None else f"{self.missing:,}"
+        there = "none of them is there" if self.first is None else f"the first that is there is {self.first}"
+        return f"{count} of the entries behind {self.after} up to {self.until}, in shard {self.shard}; {there}"
+
+
+class ShardEntries(NamedTuple):
+    """What there is of a shard in a batch.
+
+    Attributes:
+        rows: how many entries.
+        first: the earliest of them.
+    """
+
+    rows: int
+    first: str
+
+
+FindEntries: TypeAlias = Callable[[int], Mapping[int, ShardEntries]]
+"""Tells of a batch, by its number, what there is of it, by its shards."""
+OnLoss: TypeAlias = Callable[[Loss], None]
+
+
+def noting_losses(
+    server: RedisOptions, table: AppendTable, look: FindEntries, tell: OnBatch, tell_loss: OnLoss
+) -> OnBatch:
+    """Return what writes down what each batch lacks, before the batch counts as done."""
+
+    def note(stored: StoredBatch) -> None:
+        for loss in note_losses(server, table, stored.number, look(stored.number)):
+            tell_loss(loss)
+        tell(stored)
+
+    return note
+
+
+@contextmanager
+def with_remedy(path: str, done: str) -> Iterator[None]:
+    """Let DataLost name the remedy of a job.
+
+    Args:
+        done: what it does with entries, as in "archived".
+    """
+    try:
+        yield
+    except DataLost as error:
+        raise DataLost(
+            f"{str(error).removesuffix(REMEDY)}. What is left can be {done} with --skip-lost (skip_lost=True), which "
+            f"notes in {path}/lost what is missing; for the next time, run it more often, or let the ledger keep more, "
+            "by `delayq configure QUEUE --events N`"
+        ) from error
+
+
+def note_losses(server: RedisOptions, table: AppendTable, batch: int, there: Mapping[int, ShardEntries]) -> list[Loss]:
+    """Write down what a batch lacks, in place of what was written of it before; return it."""
+    losses = list(_losses(server, table, batch, there))
+    if losses:
+        rows = [loss._asdict() for loss in losses]
+        path = f"{table.path}/{TABLE}/{table.partition}/batch-{batch:010d}.parquet"
+        write_table(path, pa.Table.from_pylist(rows, SCHEMA))
+    return losses
+
+
+def _losses(server: RedisOptions, table: AppendTable, batch: int, there: Mapping[int, ShardEntries]) -> Iterator[Loss]:
+    noted = _noted(table, batch)
+    starts, ends = at.load(_noted(table, batch - 1)) if batch else at.begun(noted), at.load(noted)
+    if starts is None:  # noted by a version that did not know where it began
+        return
+    extents = _extents(server, table.queue)
+    for shard, end in sorted(at.ahead(ends, starts).items()):
+        start, found = starts.get(shard, BEGINNING), there.get(shard)
+        missing = _missing(start, end, found.rows if found else 0, extents[shard])
+        if missing != 0:
+            yield Loss(table.queue, shard, start.id, found.first if found else None, end.id, missing)
+
+
+def _missing(start: Offset, end: Offset, found: int, extent: Extent) -> int | None:
+    if start.entries is not None and end.entries is not None:
+        missing = end.entries - start.entries - found
+        return missing if missing >= 0 else None  # fewer than before were appended: to another stream
+    return 0 if at.missing(start, extent) is None else None
+
+
+def _noted(table: AppendTable, batch: int) -> dict[str, Any]:
+    """Return what Spark has noted of a batch: how far it goes, in the last line."""
+    noted: dict[str, Any] = msgspec.json.decode(folders.read(f"{table.checkpoint}/offsets/{batch}").splitlines()[-1])
+    return noted
+
+
+def in_table(table: AppendTable, batch: int) -> dict[int, ShardEntries]:
+    """Return what of a batch is in a table of entries, by their shards."""
+    system, inner = place(table.folder)
+    files = [f"{inner}/{name}" for name in table.of_batch(batch)]
+    rows = ds.dataset(files, table.schema, "parquet", system).to_table(["shard", "entry"])
+    entries: dict[int, list[str]] = defaultdict(list)
+    for shard, entry in zip(rows["shard"].to_pylist(), rows["entry"].to_pylist(), strict=True):
+        entries[shard].append(entry)
+    return {shard: ShardEntries(len(each), min(each, key=number)) for shard, each in entries.items()}
+
+
+def _extents(server: RedisOptions, queue: str) -> dict[int, Extent]:
+    streams = Streams(server.options(events=queue), SCHEMA)
+    with streams.opened() as topic:
+        calls = [scripts.extent() for scripts in streams.shards(topic)]
+        return dict(enumerate(map(unwrap, topic.execute(round_trip, calls))))

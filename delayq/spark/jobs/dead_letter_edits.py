@@ -1,0 +1,128 @@
+"""What a task does with dead letters: it has each edited, and brings it back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from delayq.errors import InvalidInput, UnreadableEnvelope
+from delayq.model.envelope import Envelope, open_body, parse_unstamped
+from delayq.model.outcome import error_text
+from delayq.model.units import timestamp_ms
+from delayq.operations.bulk.edit import edit
+from delayq.operations.encode import due_word
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation, execute, gather, unwrap
+from delayq.spark.redis_options import RedisOptions
+
+Edit: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any] | None]
+"""What is to become of a dead letter.
+
+It is called with the columns of ``dead`` as a dict; payload and headers are as they were sent. It returns a dict with a
+new ``payload``, new ``headers`` or both, or None to send the message again as it is. When it raises, the message stays
+dead.
+"""
+
+SENT, GONE, FAILED = "sent", "gone", "failed"
+AT_ONCE = 100  # in a round trip
+BURSTS = 10  # a second: what comes back within a tenth of one may come back at once
+MOST_REASONS = 10
+
+_CHANGES = {"payload", "headers"}
+
+
+class EditOutcome(NamedTuple):
+    """What became of a dead letter, and why, where its edit failed."""
+
+    outcome: str
+    reason: str | None = None
+
+
+class DeadLetterEditor:
+    """Brings the dead letters of a task back. It goes to the tasks.
+
+    Args:
+        rate: how many a second, at most; None for as fast as it goes.
+    """
+
+    def __init__(self, server: RedisOptions, queue: str, edit: Edit | None, delay: float, rate: float | None) -> None:
+        self._server = server
+        self._queue = queue
+        self._edit = edit
+        self._delay = delay
+        self._rate = rate
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[EditOutcome]]:
+        """Yield what became of each dead letter."""
+        size = AT_ONCE if self._rate is None else max(1, min(AT_ONCE, int(self._rate / BURSTS)))
+        reasons: set[str] = set()
+        with self._server.queue(self._queue) as queue:
+            for batch in batches:
+                results: list[EditOutcome] = []
+                for start in range(0, batch.num_rows, size):
+                    rows = batch.slice(start, size).to_pylist(maps_as_pydicts="strict")
+                    began = time.monotonic()
+                    outcomes = queue.execute(self._bring_back, rows)
+                    results += _with_some(outcomes, reasons)
+                    self._wait(began, sum(each.outcome == SENT for each in outcomes))
+                yield results
+
+    def _wait(self, began: float, sent: int) -> None:
+        if self._rate is not None:
+            time.sleep(max(0.0, began + sent / self._rate - time.monotonic()))
+
+    def _bring_back(self, context: QueueContext, rows: Sequence[dict[str, Any]]) -> Operation[list[EditOutcome]]:
+        yield from context.opened()
+        results = yield from gather(*[self._one(context, row) for row in rows])
+        return [EditOutcome(FAILED, str(each)) if isinstance(each, InvalidInput) else unwrap(each) for each in results]
+
+    def _one(self, context: QueueContext, row: dict[str, Any]) -> Operation[EditOutcome]:
+        died_at = row["died_at"]
+        changes: dict[str, Any] = {}
+        try:
+            if self._edit is not None:
+                changes = _changes(self._edit(_as_sent(row)))
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too: an edit must not end its task
+            return EditOutcome(FAILED, error_text(error))
+        if changes:
+            moved = yield from edit(context, row["id"], delay=self._delay, died_at=died_at, **changes)
+        else:
+            due, up_to = due_word(self._delay, None), timestamp_ms(died_at)
+            (count,) = yield from execute(context.shard(row["id"]).requeue([row["id"]], due, up_to))
+            moved = count > 0
+        return EditOutcome(SENT if moved else GONE)
+
+
+def _as_sent(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row as the user's function gets it: with the payload and the headers that were sent."""
+    stored = row.pop("envelope")
+    envelope: Envelope | None = None
+    try:
+        envelope = parse_unstamped(stored or b"")
+        payload = open_body(envelope)
+    except UnreadableEnvelope:
+        payload = None
+    return row | {"payload": payload, "headers": dict(envelope.headers or {}) if envelope else {}}
+
+
+def _changes(given: object) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"the edit returned {type(given).__name__}: return a dict with payload or headers, or None")
+    if unknown := set(given) - _CHANGES:
+        raise ValueError(
+            f"the edit returned {', '.join(sorted(map(repr, unknown)))}: it can change payload and headers"
+        )
+    return dict(given)
+
+
+def _with_some(outcomes: Sequence[EditOutcome], reasons: set[str]) -> Iterator[EditOutcome]:
+    """Yield outcomes with no more than some reasons that differ: there may be another one for each."""
+    for each in outcomes:
+        if each.reason is not None and len(reasons) < MOST_REASONS:
+            reasons.add(each.reason)
+        yield each if each.reason in reasons else each._replace(reason=None)

@@ -1,0 +1,131 @@
+"""Reading what there is now of a ledger, one row per event, or of a topic, one row per record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from delayq.errors import InvalidInput
+from delayq.model.positions import bound
+from delayq.operations.topics import publish
+from delayq.operations.topics.topic_context import opened
+from delayq.protocol.operation import round_trip, unwrap
+from delayq.protocol.topic_commands import TopicCommands
+from delayq.spark.reading.ledger_rows import LedgerRows
+from delayq.spark.reading.options import moment_ms, whole
+from delayq.spark.reading.records import Records
+from delayq.spark.reading.schema import gathered
+from delayq.spark.reading.stream_partitions import OnTrimmed, StreamPartition, split
+from delayq.spark.redis_options import RedisOptions, required
+from delayq.topic import Topic
+
+PARTITIONS = 8
+MOST_PARTITIONS = 10_000
+LEAST_ENTRIES = 5000  # of a task, unless more tasks are asked for: to start one takes as long as to read some hundred
+
+EARLIEST, LATEST = "earliest", "latest"
+_ID = re.compile(r"\d+(-\d+)?", re.ASCII)
+
+
+class Streams:
+    """The streams of a ledger or of a topic, one a shard, and the columns of their entries. It goes to the tasks.
+
+    Args:
+        schema: the columns that are wanted.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
+        self._server = RedisOptions.of(options)
+        self._is_ledger = "events" in options
+        self.name = required(options, "events" if self._is_ledger else "topic")
+        self._schema = schema
+        self._partitions = whole(options, "partitions", MOST_PARTITIONS)
+
+    def __str__(self) -> str:
+        return f"the ledger of queue {self.name}" if self._is_ledger else f"topic {self.name}"
+
+    @contextmanager
+    def opened(self) -> Iterator[Topic]:
+        """Connect, and let go of the connection at the end."""
+        if self._is_ledger:
+            with self._server.queue(self.name) as queue:
+                yield queue.events
+        else:
+            with self._server.topic(self.name) as topic:
+                yield topic
+
+    def shards(self, topic: Topic) -> list[TopicCommands]:
+        """Return the shards; what is due is appended to those of a topic first, as for any other reader."""
+        if not self._is_ledger:
+            topic.execute(publish.append_due)
+        return topic.execute(opened)
+
+    def partitions(
+        self, topic: Topic, shard: int, scripts: TopicCommands, low: str, high: str, count: int
+    ) -> list[StreamPartition]:
+        """Cut what lies between two bounds of a range for the tasks.
+
+        Args:
+            count: how many entries that are, or more.
+        """
+        shards = len(topic.execute(opened))
+        wanted = self._partitions or min(PARTITIONS, shards * (1 + count // LEAST_ENTRIES))
+        ends = topic.execute(split, scripts, low, high, -(-wanted // shards))
+        return [StreamPartition(shard, scripts.keys.stream, first, last) for first, last in ends]
+
+    def read(self, partition: StreamPartition, trimmed: OnTrimmed) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of a partition."""
+        entries = (LedgerRows if self._is_ledger else Records)(self.name, self._schema)
+        with self.opened() as topic:
+            yield from gathered(
+                entries.batch(partition.shard, page) for page in partition.pages(topic, trimmed) if page
+            )
+        entries.tell()
+
+
+class EntriesReader(DataSourceReader):
+    """One row per entry, from `start` to `end`, both inclusive: earliest, latest, an id or a time in ISO 8601.
+
+    It reads what is there: what is trimmed before a task comes to it is left out.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
+        self._streams = Streams(options, schema)
+        start, end = position(options, "start", EARLIEST), position(options, "end", LATEST)
+        if start == LATEST or end == EARLIEST:
+            raise InvalidInput(f"from start={start} to end={end} there is nothing: leave out the one or the other")
+        self._low = "-" if start == EARLIEST else start
+        self._high = "+" if end == LATEST else end
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Divide what is there now among tasks."""
+        partitions: list[InputPartition] = []
+        with self._streams.opened() as topic:
+            shards = self._streams.shards(topic)
+            lengths = map(unwrap, topic.execute(round_trip, [scripts.length() for scripts in shards]))
+            for number, (scripts, length) in enumerate(zip(shards, lengths, strict=True)):
+                partitions += self._streams.partitions(topic, number, scripts, self._low, self._high, length)
+        return partitions or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of one of these parts."""
+        if isinstance(partition, StreamPartition):
+            yield from self._streams.read(partition, trimmed=lambda _: None)
+
+
+def position(options: Mapping[str, str], name: str, default: str) -> str:
+    """Return where to begin or to end: "earliest", "latest" or an id; a time as the id that begins with it.
+
+    Raises:
+        InvalidInput: it is none of these.
+    """
+    text = options.get(name, default)
+    if text in (EARLIEST, LATEST):
+        return text
+    if _ID.fullmatch(text):
+        return bound(text, f'the option "{name}"')
+    return str(moment_ms(text, name, "earliest, latest, the id of an entry, or a time"))

@@ -1,0 +1,120 @@
+"""Dividing the states of a queue among tasks: by places, which stay where they are while messages come and go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from delayq.model.placement import State
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.walk import Place, Row, Walk, place
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import MAX_IDS
+
+
+class ScoreRange(NamedTuple):
+    """A stretch of a state of a shard: what lies behind a place, up to another one."""
+
+    shard: int
+    state: State
+    behind: Place
+    up_to: Place
+
+
+class RankRange(NamedTuple):
+    """Some of what is numbered from 0: from `first` until before `end`, of the structure of number `which`."""
+
+    which: int
+    first: int
+    end: int
+
+
+def plan(
+    context: QueueContext, states: Sequence[State], after_ms: float, before_ms: float, most: int, least: int = 1
+) -> Operation[list[list[ScoreRange]]]:
+    """Divide what is there now into at most `most` parts of about equal size; none when nothing is there.
+
+    A part may be of several states and shards, so that small ones do not take a task each. What comes behind the last
+    message of a state later is in no part: there is an end, however fast others send.
+
+    Args:
+        after_ms, before_ms: the scores: from the one on, until before the other.
+        least: messages of a part, where there are several.
+    """
+    shards = yield from context.opened()
+    where = [(number, state) for number in range(len(shards)) for state in states]
+    keys = [shards[number].keys.state(state) for number, state in where]
+    counting = [_count(key, bound) for key in keys for bound in (f"({after_ms}", _until(before_ms))]
+    counts = [unwrap(result) for result in (yield counting)]
+    skipped, ends = counts[::2], counts[1::2]
+    sizes = [max(0, end - skip) for skip, end in zip(skipped, ends, strict=True)]
+    parts = divide(sizes, max(1, min(most, sum(sizes) // least)))
+    calls = []
+    for each in (each for part in parts for each in part):
+        number, state = where[each.which]
+        if each.end == sizes[each.which]:  # by its rank it would be another one, were messages sent in front meanwhile
+            calls.append(shards[number].last(state, _until(before_ms)))
+        else:
+            calls.append(shards[number].ranked_page(state, 1, skipped[each.which] + each.end - 1))
+    lasts = map(unwrap, (yield calls) if calls else [])
+    reached = [(float(after_ms), b"")] * len(where)
+
+    def score_range(which: int, last: list[Row]) -> ScoreRange:
+        behind = reached[which]
+        # No last one: others have taken so many messages away meanwhile that the end is nearer.
+        reached[which] = max(behind, place(last[0]) if last else (float(before_ms), b""))
+        return ScoreRange(*where[which], behind, reached[which])
+
+    return [[score_range(each.which, next(lasts)) for each in part] for part in parts]
+
+
+def divide(counts: Sequence[int], most: int) -> list[list[RankRange]]:
+    """Divide structures of these sizes into at most `most` parts that differ by one at most."""
+    total = sum(counts)
+    bounds = [total * number // min(most, total) for number in range(min(most, total) + 1)] if total else []
+    parts: list[list[RankRange]] = []
+    for low, high in pairwise(bounds):
+        part, offset = [], 0
+        for which, count in enumerate(counts):
+            first, end = max(low - offset, 0), min(high - offset, count)
+            if first < end:
+                part.append(RankRange(which, first, end))
+            offset += count
+        parts.append(part)
+    return parts
+
+
+def walk(context: QueueContext, part: ScoreRange) -> Operation[Walk]:
+    """Find where a range begins, in log n steps also where a million messages share a score."""
+    scripts = (yield from context.opened())[part.shard]
+    score, _ = part.behind
+    key = scripts.keys.state(part.state)
+    low, high = map(unwrap, (yield [_count(key, f"({score}"), _count(key, f"{score}")]))
+    while low < high:
+        middle = (low + high) // 2
+        rows = yield from execute(scripts.ranked_page(part.state, 1, middle))
+        if rows and place(rows[0]) <= part.behind:
+            low = middle + 1
+        else:
+            high = middle
+    return Walk(scripts, part.state, MAX_IDS - 1, max(0, low - 1), part.behind)
+
+
+def page(_: QueueContext, walk: Walk, part: ScoreRange) -> Operation[list[Row]]:
+    """Return the next messages of a range; none at its end."""
+    rows = yield from walk.page()
+    if rows and place(rows[-1]) > part.up_to:
+        walk.ended = True
+        rows = [row for row in rows if place(row) <= part.up_to]
+    return rows
+
+
+def _count(key: str, up_to: str) -> Command[int]:
+    return Command(key, ("ZCOUNT", key, "-inf", up_to), int)
+
+
+def _until(before_ms: float) -> str:
+    return "+inf" if before_ms == math.inf else f"({before_ms}"

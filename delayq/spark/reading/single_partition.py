@@ -1,0 +1,79 @@
+"""Reading what is small: the counts of a queue, and its schedules. A single task reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from delayq.model.placement import STATES
+from delayq.model.queue_stats import QueueStats
+from delayq.queue import Queue
+from delayq.spark.reading.cells import value_cell
+from delayq.spark.redis_options import RedisOptions, required
+
+STATS = {
+    "queue": "string",
+    **dict.fromkeys((*STATES, *QueueStats.COUNTERS), "bigint"),
+    "at": "timestamp",
+    "paused_since": "timestamp",
+    "next_due_at": "timestamp",
+    "oldest_due_at": "timestamp",
+    "lateness": "map<bigint,bigint>",
+    "handler_time": "map<bigint,bigint>",
+}
+SCHEDULES = {
+    "name": "string",
+    "queue": "string",
+    "when": "string",
+    "timezone": "string",
+    "missed": "string",
+    "grace": "double",
+    "paused": "boolean",
+    "next_at": "timestamp",
+    "next_id": "string",
+    "payload": "string",
+    "max_retries": "int",
+}
+
+
+class _SinglePartitionReader(DataSourceReader):
+    """Rows of a queue that one call tells."""
+
+    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
+        self._server = RedisOptions.of(options)
+        self._queue = required(options, "queue")
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the only one."""
+        return [InputPartition(self._queue)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # there is one
+        """Yield the rows."""
+        with self._server.queue(self._queue) as queue:
+            rows = self._rows(queue)
+        cells = [pa.array([row[field.name] for row in rows], field.type) for field in self._schema]
+        yield pa.RecordBatch.from_arrays(cells, schema=self._schema)
+
+    def _rows(self, queue: Queue) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+
+class StatsReader(_SinglePartitionReader):
+    """One row: what `Queue.stats` counts."""
+
+    def _rows(self, queue: Queue) -> list[dict[str, Any]]:
+        row = msgspec.structs.asdict(queue.stats())
+        return [row | {name: list(row[name].items()) for name in ("lateness", "handler_time")}]
+
+
+class SchedulesReader(_SinglePartitionReader):
+    """One row per schedule, as `Queue.schedules.list` tells of it. A payload of raw bytes is null."""
+
+    def _rows(self, queue: Queue) -> list[dict[str, Any]]:
+        rows = [msgspec.structs.asdict(each) for each in queue.schedules.list()]
+        return [each | {"payload": value_cell(each["payload"])} for each in rows]

@@ -1,0 +1,93 @@
+"""Cutting a stream into partitions for tasks, and reading one of them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from pyspark.sql.datasource import InputPartition
+
+from delayq.model.positions import order
+from delayq.protocol.operation import Operation, run_one, unwrap
+from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
+from delayq.protocol.topic_keys import TopicKeys
+from delayq.topic import Topic
+
+OnTrimmed: TypeAlias = Callable[[str], None]
+"""Called with an id from which on entries have been trimmed before they were read."""
+
+_COUNTER_BITS = 64
+
+
+class StreamPartition(InputPartition):
+    """Entries of a shard that follow each other; the first and the last were there when it was cut."""
+
+    def __init__(self, shard: int, stream: str, first: str, last: str) -> None:
+        super().__init__(stream)
+        self.shard = shard
+        self.first = first
+        self.last = last
+
+    def pages(self, topic: Topic, trimmed: OnTrimmed) -> Iterator[list[Entry]]:
+        """Yield the entries.
+
+        Each page begins with the last entry of the one before. While that is there, no entry behind it has been
+        trimmed: streams are trimmed from their beginning.
+        """
+        scripts = TopicCommands(TopicKeys(self.value))
+        at, seen = self.first, 0
+        while True:
+            page = topic.execute(run_one, scripts.entries(at, self.last, MAX_RECORDS))
+            if not page or page[0][0] != at:
+                seen = 0
+                first = topic.execute(run_one, scripts.extent()).first
+                if not first or number(first) > number(at):
+                    trimmed(at)
+            yield [entry for entry in page[seen:] if entry[1] is not None]
+            if len(page) < MAX_RECORDS or page[-1][0] == self.last:
+                return
+            at, seen = page[-1][0], 1
+
+
+def split(_: object, scripts: TopicCommands, low: str, high: str, most: int) -> Operation[list[tuple[str, str]]]:
+    """Cut what lies between two bounds of a range into at most `most` partitions; none when there is nothing.
+
+    A stream cannot be asked for its middle entry. So the partition of the longest time is halved again and again;
+    each ends where its entries do, and no partition is lost on times in which nothing was written.
+
+    Returns:
+        the first and the last id of each.
+    """
+    ends = yield [scripts.entries(low, high, 1), scripts.entries(low, high, 1, reverse=True)]
+    first, last = map(unwrap, ends)
+    if not first or not last:
+        return []
+    partitions = [_spanning(number(first[0][0]), number(last[0][0]))]
+    while len(partitions) < most and partitions[0][0] < 0:
+        _, begin, end = heapq.heappop(partitions)
+        middle = (begin + end) // 2
+        halves = yield [
+            scripts.entries(id_of(begin), id_of(middle), 1, reverse=True),
+            scripts.entries(id_of(middle + 1), id_of(end), 1),
+        ]
+        left, right = map(unwrap, halves)
+        # One that was trimmed meanwhile stands for itself, so that it is missed by who reads the partition.
+        heapq.heappush(partitions, _spanning(begin, number(left[0][0]) if left else begin))
+        heapq.heappush(partitions, _spanning(number(right[0][0]) if right else end, end))
+    return [(id_of(begin), id_of(end)) for _, begin, end in sorted(partitions, key=lambda part: part[1])]
+
+
+def number(entry: str) -> int:
+    """Return an id as a number; these lie as far from each other as the times do."""
+    ms, counter = order(entry)
+    return (ms << _COUNTER_BITS) + counter
+
+
+def id_of(number: int) -> str:
+    """Return the id of a number."""
+    return f"{number >> _COUNTER_BITS}-{number & ((1 << _COUNTER_BITS) - 1)}"
+
+
+def _spanning(begin: int, end: int) -> tuple[int, int, int]:
+    return begin - end, begin, end

@@ -1,0 +1,145 @@
+"""Reading a ledger or a topic as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from delayq.errors import DataLost
+from delayq.log import log
+from delayq.operations.topics.topic_context import opened
+from delayq.protocol.operation import round_trip, unwrap
+from delayq.protocol.topic_commands import Extent
+from delayq.spark.reading import offsets as at
+from delayq.spark.reading.batch_reader import EARLIEST, LATEST, Streams, position
+from delayq.spark.reading.offsets import BEGINNING, Offset, Offsets
+from delayq.spark.reading.options import switch, whole
+from delayq.spark.reading.stream_partitions import StreamPartition, number
+from delayq.topic import Topic
+
+MOST_ENTRIES = 10**12
+REMEDY = '; let it keep more, and read on with .option("failOnDataLoss", "false") or from a new checkpoint'
+_GONE = Extent(0, "", "0-0", 0)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One row per entry, from `start` on, each in one batch and, when that is done again, in that one again.
+
+    The entries of a shard come in their order, those of several shards side by side. What was trimmed before it was
+    read fails the query with DataLost or, by the option `failOnDataLoss`, is logged and left out. Single records that
+    were deleted from a topic may count as trimmed, once all that stood in front of them is.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
+        self._streams = Streams(options, schema)
+        self._start = position(options, "start", EARLIEST)
+        self._most = whole(options, "maxEntriesPerTrigger", MOST_ENTRIES)
+        self._fails = switch(options, "failOnDataLoss", True)
+        self._until: Offsets | None = None
+        self._beginning: Offsets | None = None
+        self._open: tuple[ExitStack, Topic] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as those below
+        """Return where a new query begins."""
+        self._beginning = {shard: self._first(extent) for shard, extent in self._extents().items()}
+        return at.dump(self._beginning)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return how much a batch may read."""
+        return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note what is there now: this query ends with it."""
+        self._until = {shard: at.end(extent) for shard, extent in self._extents().items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return how far the next batch goes."""
+        offsets, extents = at.load(start), self._extents()
+        if self._fails:
+            self._look_for_gaps(offsets, extents)
+        ends = self._until or {shard: at.end(extent) for shard, extent in extents.items()}
+        reached = at.ahead(ends, offsets)
+        if isinstance(limit, ReadMaxRows):
+            reached = self._within(limit.max_rows, reached, offsets)
+        if not reached:
+            return start  # as it is: Spark takes whatever differs for a batch
+        return at.dump(offsets | reached, since=offsets if offsets == self._beginning else None)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Divide a batch among tasks."""
+        topic, extents = self._topic, self._extents()
+        first = at.begun(end) if start != end else None  # from one end to itself, to move a watermark, nothing is read
+        offsets, ends = first or at.load(start), at.load(end)
+        behind = {shard: offsets.get(shard, BEGINNING) for shard in at.ahead(ends, offsets)}
+        partitions: list[InputPartition] = []
+        shards = topic.execute(opened)
+        for shard in sorted(behind.keys() & extents.keys()):
+            scripts, count = shards[shard], _between(behind[shard], ends[shard], extents[shard])
+            partitions += self._streams.partitions(topic, shard, scripts, f"({behind[shard].id}", ends[shard].id, count)
+        self._look_for_gaps(behind, self._extents())  # last: what is trimmed from now on, the tasks will miss
+        return partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the entries of one of these parts."""
+        assert isinstance(partition, StreamPartition)
+
+        def trimmed(entry: str) -> None:
+            self._lost(partition.shard, f"some entries from {entry} on have been trimmed while they were read")
+
+        return self._streams.read(partition, trimmed)
+
+    def stop(self) -> None:
+        """Let go of the connection."""
+        if self._open is not None:
+            self._open[0].close()
+            self._open = None
+
+    @property
+    def _topic(self) -> Topic:
+        if self._open is None:
+            stack = ExitStack()
+            self._open = stack, stack.enter_context(self._streams.opened())
+        return self._open[1]
+
+    def _extents(self) -> dict[int, Extent]:
+        shards = self._streams.shards(self._topic)
+        extents = self._topic.execute(round_trip, [scripts.extent() for scripts in shards])
+        return dict(enumerate(map(unwrap, extents)))
+
+    def _first(self, extent: Extent) -> Offset:
+        if self._start == LATEST:
+            return at.end(extent)
+        return at.before(0 if self._start == EARLIEST else number(self._start), extent)
+
+    def _within(self, most: int, ends: Offsets, offsets: Offsets) -> Offsets:
+        """Shorten the way to these ends to so many entries, of which each shard has its share."""
+        reached: Offsets = {}
+        shards = self._topic.execute(opened)
+        for waiting, (shard, last) in zip(range(len(ends), 0, -1), ends.items(), strict=True):
+            scripts, offset = shards[shard], offsets.get(shard, BEGINNING)
+            reached[shard], passed = self._topic.execute(at.advance, scripts, offset, last, -(-most // waiting))
+            most -= passed
+            if most <= 0:
+                break
+        return reached
+
+    def _look_for_gaps(self, offsets: Offsets, extents: dict[int, Extent]) -> None:
+        for shard, offset in offsets.items():
+            if count := at.missing(offset, extents.get(shard, _GONE)):
+                self._lost(shard, f"{count} of the entries behind {offset.id} have been trimmed before they were read")
+
+    def _lost(self, shard: int, what: str) -> None:
+        if self._fails:
+            raise DataLost(f"shard {shard} of {self._streams}: {what}{REMEDY}")
+        log.warning("entries lost", stream=str(self._streams), shard=shard, what=what)
+
+
+def _between(offset: Offset, last: Offset, extent: Extent) -> int:
+    if offset.entries is None or last.entries is None:
+        return extent.length
+    return last.entries - offset.entries

@@ -1,0 +1,99 @@
+"""The server that a task speaks to."""
+
+from __future__ import annotations
+
+import datetime as dt
+import platform
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from delayq.errors import InvalidInput
+from delayq.operations.queue_context import server_ms
+from delayq.queue import Queue
+from delayq.topic import Topic
+from delayq.transport.embedded import default_folder
+from delayq.transport.open_client import chosen_url
+from delayq.transport.url import redact
+
+
+class RedisOptions:
+    """Where the queues are. It goes from the driver to the tasks, and shows its secrets to nobody.
+
+    Args:
+        url: None for DELAYQ_URL of this process, or the embedded store in its folder.
+        prefix: what all keys begin with.
+    """
+
+    def __init__(self, url: str | None = None, prefix: str = "delayq") -> None:
+        # An executor has neither the driver's environment nor its folder.
+        self._url = chosen_url(url) or f"embedded://{quote(str(default_folder().resolve()))}"
+        self._prefix = prefix
+        self._machine = platform.node()
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> RedisOptions:
+        """Return the server that the options `url` and `prefix` name."""
+        return cls(options.get("url"), options.get("prefix", "delayq"))
+
+    def __repr__(self) -> str:
+        return f"<Server {redact(self._url)}>"
+
+    def options(self, **more: object) -> dict[str, str]:
+        """Return the options by which the format "delayq" reads from this server, or writes to it.
+
+        Args:
+            more: other options; those that are None are left out.
+        """
+        given = {name: str(value) for name, value in more.items() if value is not None}
+        return {"url": self._url, "prefix": self._prefix} | given
+
+    def queue(self, name: str, **settings: Any) -> Queue:
+        """Return a queue with as many shards as Redis has recorded; to be closed.
+
+        Raises:
+            InvalidInput: the embedded store is on another machine.
+        """
+        self._check_is_here()
+        return Queue(name, url=self._url, prefix=self._prefix, shards=settings.pop("shards", None), **settings)
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic with as many shards as Redis has recorded; to be closed.
+
+        Raises:
+            InvalidInput: the embedded store is on another machine.
+        """
+        self._check_is_here()
+        return Topic(name, url=self._url, prefix=self._prefix, shards=None)
+
+    def _check_is_here(self) -> None:
+        here = platform.node()
+        if self._url.startswith("embedded:") and here != self._machine:  # this machine's own store is another one
+            raise InvalidInput(
+                f"this task runs on {here}, and the embedded store is on {self._machine}: name a server that both "
+                'reach, by .option("url", …) or by DELAYQ_URL where the driver runs'
+            )
+
+
+class ServerClock:
+    """A server's time, asked for once: by it, and by no executor's clock, is told what is due or over."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._ahead = queue.execute(server_ms) / 1000 - time.monotonic()
+
+    def now(self) -> dt.datetime:
+        """Return the server's time."""
+        return dt.datetime.fromtimestamp(time.monotonic() + self._ahead, dt.UTC)
+
+
+def required(options: Mapping[str, str], name: str) -> str:
+    """Return an option that cannot be left out.
+
+    Raises:
+        InvalidInput: it was.
+    """
+    value = options.get(name)
+    if not value:
+        raise InvalidInput(f'the option "{name}" is missing: give .option("{name}", …)')
+    return value

@@ -1,0 +1,155 @@
+# Made from delayq/aio/topic_group.py by `make faces`: change that file.
+"""A group of a topic: its consumers share the topic's records, each going to one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from delayq.errors import InvalidInput
+from delayq.model.positions import Position
+from delayq.model.record import DeadRecord, GroupConsumer, GroupInfo, Record, Unacked
+from delayq.model.units import Seconds, milliseconds
+from delayq.model.validation import check_group_name
+from delayq.operations.queue_context import is_whole
+from delayq.operations.topics import dead_letters, group_admin, group_read, reclaim
+from delayq.operations.topics.dead_letters import REQUEUED
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.transport.executor import Executor
+
+
+class Group:
+    """What `Topic.group` returns. Calls raise UnknownGroup when the group was destroyed.
+
+    Attributes:
+        topic: the name of the topic.
+        name: of the group.
+        max_deliveries: of a record, before it is a dead letter; None for any number.
+    """
+
+    def __init__(
+        self,
+        context: TopicContext,
+        executor: Executor,
+        wait: Callable[[list[str], float], None],
+        name: str,
+        max_deliveries: int | None = None,
+    ) -> None:
+        if max_deliveries is not None and not (is_whole(max_deliveries) and max_deliveries >= 1):
+            raise InvalidInput(f"max_deliveries {max_deliveries!r} is not a number of deliveries, 1 or more")
+        self.topic = context.name
+        self.name = check_group_name(name)
+        self.max_deliveries = max_deliveries
+        self._context = context
+        self._executor = executor
+        self._do = executor.execute
+        self._wait = wait
+
+    def __repr__(self) -> str:
+        return f"<Group {self.name} of {self.topic}>"
+
+    def poll(self, consumer: str, count: int = 10, wait: Seconds = 0) -> list[Record]:
+        """Take up to `count` (1 to 10,000) records that nobody of this group was handed yet, oldest first.
+
+        Args:
+            consumer: who takes them, 1 to 256 bytes; made when it is new. What it does not `ack` stays with it, for
+                `own_unacked` and `fetch_not_acked`.
+            wait: seconds (0 or more) or a timedelta to wait for the first one.
+        """
+        check_group_name(consumer, "consumer name")
+        deadline = time.monotonic() + milliseconds(wait, "wait") / 1000
+        while True:
+            handed = self._do(group_read.poll(self._context, self.name, consumer, count))
+            left = deadline - time.monotonic()
+            if handed.records or left <= 0:
+                return handed.records
+            self._wait(handed.lasts, left)
+
+    def own_unacked(self, consumer: str, count: int = 100) -> list[Record]:
+        """Read again up to `count` records that a consumer holds, oldest first, as after a restart under its name."""
+        check_group_name(consumer, "consumer name")
+        return self._do(group_read.own_unacked(self._context, self.name, consumer, count))
+
+    def ack(self, records: Record | str | Iterable[Record | str]) -> int:
+        """Tell that records are done with; return how many were unacked until now.
+
+        Args:
+            records: one or several, as `poll` returned them, or their ids (in a topic of a single shard).
+        """
+        return self._do(group_read.ack(self._context, self.name, records))
+
+    def fetch_not_acked(self, consumer: str, ack_timeout: Seconds = 30, count: int = 100) -> list[Record]:
+        """Take over up to `count` records that anybody of this group took `ack_timeout` ago or earlier, oldest first.
+
+        Of several who ask, one gets a record. One that was delivered `max_deliveries` times becomes a dead letter, one
+        that was trimmed meanwhile leaves the unacked list.
+        """
+        check_group_name(consumer, "consumer name")
+        found = self._do(reclaim.reclaim(self._context, self.name, consumer, ack_timeout, count, self.max_deliveries))
+        return found.records
+
+    def unacked(self, consumer: str | None = None, *, idle: Seconds = 0, count: int = 100) -> list[Unacked]:
+        """List up to `count` records that this group, or one of its consumers, took `idle` ago or earlier, by id.
+
+        Raises:
+            UnknownConsumer: nothing was found, and the group has no consumer of that name.
+        """
+        if consumer is not None:
+            check_group_name(consumer, "consumer name")
+        return self._do(group_read.unacked(self._context, self.name, consumer, idle, count))
+
+    def clear_ghosts(self) -> int:
+        """Clear the unacked list of records that were trimmed or deleted; return how many there were."""
+        return self._do(group_admin.clear_ghosts(self._context, self.name))
+
+    def info(self) -> GroupInfo:
+        """Return what is known of the group: its lag, and more."""
+        return self._do(group_admin.info(self._context, self.name))
+
+    def lag(self) -> int:
+        """Count the records that nobody of this group was handed yet."""
+        info = self.info()
+        return info.lag
+
+    def set_position(self, position: Position) -> None:
+        """Let the group go on from elsewhere: "$" behind the last record, "0" before the first, an id, a time.
+
+        What it has unacked stays so.
+        """
+        self._do(group_admin.move(self._context, self.name, position))
+
+    def consumers(self) -> list[GroupConsumer]:
+        """List the consumers, by name."""
+        return self._do(group_admin.consumers(self._context, self.name))
+
+    def remove_consumer(self, name: str, to: str | None = None) -> int:
+        """Remove a consumer; return how many records were handed over.
+
+        Args:
+            to: who is to have what it holds, without a delivery being counted; None when it holds nothing.
+
+        Raises:
+            HoldsRecords: it holds records, and `to` is None; nothing was changed.
+            UnknownConsumer: the group has no consumer of that name.
+        """
+        return self._do(group_admin.remove_consumer(self._context, self.name, name, to))
+
+    def bury(self, record: Record, consumer: str, reason: str = "rejected", error: object = None) -> bool:
+        """Let a record that `consumer` holds become a dead letter of the group; whether it did hold it."""
+        return self._do(dead_letters.dead_letter(self._context, self.name, consumer, record, reason, error))
+
+    def dead(self, count: int = 100) -> list[DeadRecord]:
+        """List up to `count` dead letters, the longest dead first."""
+        return self._do(dead_letters.dead(self._context, self.name, count))
+
+    def requeue_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
+        """Bring dead letters back, as if never delivered; return how many: those whose record was trimmed stay dead.
+
+        They are taken over by the next `fetch_not_acked`, as are records of a consumer that died.
+        """
+        given = [letters] if isinstance(letters, DeadRecord) else letters
+        return self._do(dead_letters.requeue(self._context, self.name, REQUEUED, given))
+
+    def destroy(self) -> bool:
+        """Take the group away, with its unacked list and its dead letters; whether it was there."""
+        return self._do(group_admin.destroy(self._context, self.name))

@@ -1,0 +1,132 @@
+"""redis.asyncio clients with the settings of `clients`, one function for each way to reach a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from redis import asyncio as redis
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
+from delayq.transport.clients import DEFAULTS, KEEPALIVE
+from delayq.transport.retry_async import retry
+from delayq.transport.server_check import ServerInfo, inspecting, judge
+
+T = TypeVar("T")
+
+Client: TypeAlias = "redis.Redis | RedisCluster"
+Address: TypeAlias = tuple[str, int]
+
+
+def single(address: Address, settings: dict[str, Any], tls: bool = False) -> redis.Redis:
+    """Return a client of the server at `address`."""
+    host, port = address
+    kind = redis.SSLConnection if tls else redis.Connection
+    options = DEFAULTS | KEEPALIVE | {"host": host, "port": port, "retry": retry()} | settings
+    return redis.Redis.from_pool(redis.ConnectionPool(connection_class=kind, **options))
+
+
+def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
+    """Return a client of the server that listens on the socket at `path`."""
+    options = DEFAULTS | {"path": path, "retry": retry()} | settings
+    return redis.Redis.from_pool(redis.ConnectionPool(connection_class=redis.UnixDomainSocketConnection, **options))
+
+
+def sentinel(
+    addresses: Sequence[Address], service: str, settings: dict[str, Any], login: dict[str, Any], tls: bool = False
+) -> redis.Redis:
+    """Return a client of the master that the sentinels at `addresses` name for `service`; `login` is for them."""
+    options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
+    # A dead sentinel would hold up every new connection: without a retry, the next one is asked at once.
+    own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
+    sentinels = Sentinel(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
+    client: redis.Redis = sentinels.master_for(service, retry=retry(), **options)
+    return client
+
+
+def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = False) -> RedisCluster:
+    """Return a client of the cluster that nodes at `addresses` belong to; it asks for its shape when first used."""
+    nodes = [ClusterNode(host, port) for host, port in addresses]
+    options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
+    # While a slot has no node, the others are to be served, and those that moved to be found.
+    return RedisCluster(startup_nodes=nodes, retry=retry(), require_full_coverage=False, **options)
+
+
+def open_store(folder: Path | None) -> redis.Redis:
+    """Return a client of the embedded store, started if need be."""
+    from delayq.transport.embedded.connection_async import client  # noqa: PLC0415  # Windows has no fcntl
+
+    return client(folder)
+
+
+async def close(client: Client) -> None:
+    """Close a client, and its connections to sentinels."""
+    await client.aclose()
+    if isinstance(client, redis.Redis):
+        manager: Any = getattr(client.connection_pool, "sentinel_manager", None)
+        for each in manager.sentinels if manager else ():
+            await each.aclose()
+    else:  # those of a cluster whose shape is not known stay open else
+        for node in _nodes(client):
+            await node.disconnect()
+
+
+def _nodes(client: RedisCluster) -> list[Any]:
+    manager = client.nodes_manager
+    return [*{id(node): node for node in (*manager.startup_nodes.values(), *manager.nodes_cache.values())}.values()]
+
+
+async def close_idle(client: Client) -> None:
+    """Close those connections of a client that nobody uses."""
+    if isinstance(client, redis.Redis):
+        await client.connection_pool.disconnect(inuse_connections=False)
+    else:
+        for node in _nodes(client):
+            await node.disconnect_free_connections()
+
+
+async def check_server(client: Client) -> ServerInfo:
+    """Refuse a server that is too old and warn of settings that may lose messages, as `check_server` does."""
+    if isinstance(client, RedisCluster):
+        await client.initialize()
+    found: list[ServerInfo] = []
+    away: DelayqError | None = None
+    for address, server in _servers(client):
+        try:
+            found.append(await _inspect(server, address))
+        except (ServerUnreachable, ServerNotReady) as error:
+            away = error
+    return judge(found, away)
+
+
+async def _inspect(server: Any, address: str) -> ServerInfo:
+    inspection, reply = inspecting(address), None
+    try:
+        while True:
+            words = inspection.send(reply)
+            try:
+                reply = await server.execute_command(*words)
+            except RedisError as error:
+                reply = error
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # what the generator returns
+
+
+def _servers(client: Client) -> Iterator[tuple[str, Any]]:
+    if isinstance(client, RedisCluster):
+        for node in client.get_primaries():
+            yield node.name, node
+        return
+    pool: Any = client.connection_pool
+    given = pool.connection_kwargs
+    if hasattr(pool, "service_name"):
+        yield f"the master of {pool.service_name}", client
+    else:
+        address = given["path"] if "path" in given else f"{given.get('host', 'localhost')}:{given.get('port', 6379)}"
+        yield str(address), client

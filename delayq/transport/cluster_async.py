@@ -1,0 +1,151 @@
+"""Calls on a cluster, as `cluster` runs them: each goes to the master of its key, and after the key.
+
+redis.asyncio knows the slots and lends the connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis import exceptions
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.client import NEVER_DECODE
+
+from delayq.protocol.command import Command
+from delayq.transport.clients import HURRIES
+from delayq.transport.cluster import _ANSWERS, LOOK_SECONDS, MOST_ROUNDS, PAUSES, SentCommands
+
+_LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+
+
+class Cluster:
+    """Runs calls on the nodes of a cluster; one that is away is no concern of the calls to others.
+
+    Args:
+        client: knows the slots, and lends connections.
+    """
+
+    def __init__(self, client: RedisCluster) -> None:
+        self._client: Any = client
+        self._look_at = 0.0
+        self._outage: Exception | None = None
+
+    async def run(self, calls: Sequence[Command[Any]], whole: bool, repeat: bool) -> list[Any]:
+        """Run calls; return what is read of the reply to each, or the RedisError in its place.
+
+        Args:
+            repeat: try again, for a second or two, what was refused, or what was lost and may run twice.
+
+        Raises:
+            redis.exceptions.ConnectionError: no node answers.
+        """
+        todo = sent = [SentCommands(call, whole) for call in calls]
+        pauses = iter(PAUSES if repeat else ())
+        for _ in range(MOST_ROUNDS):
+            await self._exchange(todo)
+            failed = [each for each in sent if isinstance(each.reply, Exception)]
+            if any(each.is_stranded for each in failed):
+                await self._look()
+            again = {each for each in failed if await self._is_sent_on(each)}
+            if not again:
+                again = {each for each in failed if each.is_refused or (each.is_lost and each.call.repeats)}
+                pause = next(pauses, None) if again and not HURRIES.get()() else None
+                if pause is None:
+                    break
+                await asyncio.sleep(pause)
+            slots = {each.slot for each in again}
+            todo = [each for each in sent if each in again or (each.call.goes_along and each.slot in slots)]
+        if self._outage is not None and all(each.is_stranded for each in sent):
+            raise self._outage
+        return [each.reply if isinstance(each.reply, Exception) else each.call.read(each.reply) for each in sent]
+
+    async def _is_sent_on(self, sent: SentCommands) -> bool:
+        """Whether there is another node to ask at once."""
+        error, sent.asked = sent.reply, None
+        manager = self._client.nodes_manager
+        if isinstance(error, exceptions.MovedError):
+            manager.slots_cache.setdefault(error.slot_id, [])
+            await manager.move_slot(error)
+            return True
+        if isinstance(error, exceptions.AskError):
+            node = ClusterNode(error.host, error.port, **manager.connection_kwargs)  # it may have no slots yet
+            sent.asked = manager.nodes_cache.setdefault(node.name, node)
+            return True
+        master = self._master(sent.slot)
+        return sent.is_unsent and master is not None and master != sent.node
+
+    def _master(self, slot: int) -> Any:
+        with contextlib.suppress(exceptions.SlotNotCoveredError, KeyError):
+            return self._client.nodes_manager.get_node_from_slot(slot)
+        return None
+
+    async def _look(self) -> None:
+        """Ask any node who holds which slots."""
+        if time.monotonic() < self._look_at:
+            return
+        try:
+            await self._client.nodes_manager.initialize()
+            self._outage = None
+        except (exceptions.RedisError, exceptions.RedisClusterException, IndexError) as error:  # no node, or no master
+            self._outage = exceptions.ConnectionError(str(error))
+        self._look_at = time.monotonic() + LOOK_SECONDS
+
+    async def _exchange(self, todo: Sequence[SentCommands]) -> None:
+        """Send calls to their nodes, all nodes at the same time."""
+        groups: dict[str, list[SentCommands]] = {}
+        for each in todo:
+            each.is_unsent = True
+            each.node = each.asked or self._master(each.slot)
+            if each.node is None:
+                each.reply = exceptions.ClusterDownError(f"no node has the slot {each.slot}")
+            else:
+                groups.setdefault(each.node.name, []).append(each)
+        async with asyncio.TaskGroup() as tasks:
+            for group in groups.values():
+                tasks.create_task(_talk(group))
+
+
+async def _talk(group: list[SentCommands]) -> None:
+    """Send calls to their node on one connection, and read the replies."""
+    node = group[0].node
+    connection, unread, is_whole = None, list(group), False
+    try:
+        connection = node.acquire_connection()
+        await connection.connect()
+        commands: list[Any] = []
+        for each in group:
+            commands += [("ASKING",), each.words] if each.asked else [each.words]
+            each.is_unsent = False
+        await connection.send_packed_command(connection.pack_commands(commands))
+        for each in group:
+            refusal = await _answer_to_asking(connection) if each.asked else None
+            try:
+                reply = await node.parse_response(connection, each.words[0], **{NEVER_DECODE: True})
+            except exceptions.ResponseError as error:
+                reply = error
+            each.reply = refusal or reply
+            unread.remove(each)
+        is_whole = True
+    except (exceptions.RedisError, OSError) as error:
+        for each in unread:
+            # What was never sent may go to another node, or be tried again, whatever it is.
+            is_away = each.is_unsent and isinstance(error, _LOST) and not isinstance(error, _ANSWERS)
+            each.reply = exceptions.ClusterDownError(f"{node.name}: {error}") if is_away else error
+    finally:
+        if connection is not None:
+            if not is_whole:
+                await connection.disconnect(nowait=True)
+            node.release(connection)
+
+
+async def _answer_to_asking(connection: Any) -> exceptions.ResponseError | None:
+    """Return why ASKING was refused; the reply to the call itself follows in any case."""
+    try:
+        await connection.read_response()
+    except exceptions.ResponseError as error:
+        return error
+    return None

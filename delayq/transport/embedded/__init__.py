@@ -1,0 +1,50 @@
+"""The embedded store: a real redis-server on a folder, started with its first user and stopped after its last.
+
+`open_store` returns a client of it. All processes that open the same folder share one server, which writes every change
+to an append-only file there. A user needs no setting, no port and no daemon, and kills nothing when it is killed:
+
+    process ──── shared lock on users.lock ────┐
+    process ──── shared lock on users.lock ────┼─── keeper (waits for that lock) ─── redis-server ─── appendonlydir/
+    process ──── shared lock on users.lock ────┘
+
+A process that was forked counts as a user as long as it lives, for it holds the clients of its parent.
+The folder belongs on a local disk: it needs file locks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delayq.errors import NoEmbeddedServer
+
+if TYPE_CHECKING:
+    import redis
+
+__all__ = ["default_folder", "open_store"]
+
+
+def open_store(folder: Path | None = None) -> redis.Redis:
+    """Return a client of the store in `folder`, made if missing; None means DELAYQ_HOME, or else ``./.delayq``.
+
+    The store is in use until the client is closed, and each call opens it anew: a closed client may be used again.
+
+    Raises:
+        NoEmbeddedServer: no redis-server fits this machine.
+        StoreTooNew: a newer server wrote the store than there is here.
+        StoreError: the folder cannot be used, or the server does not start on it.
+    """
+    if sys.platform == "win32":
+        raise NoEmbeddedServer("the embedded store needs Linux or macOS: set DELAYQ_URL to a server that runs")
+    from delayq.transport.embedded.connection import client  # noqa: PLC0415  # Windows has no fcntl
+    from delayq.transport.embedded.store import Store  # noqa: PLC0415
+
+    where = folder or default_folder()
+    return client(Store(where.absolute()))
+
+
+def default_folder() -> Path:
+    """Return where the store is when nothing else is said: DELAYQ_HOME, or else ``./.delayq``."""
+    return Path(os.environ.get("DELAYQ_HOME") or ".delayq")

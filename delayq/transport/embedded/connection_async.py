@@ -1,0 +1,62 @@
+"""redis.asyncio's connections to an embedded store, which start its server when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from redis import asyncio as redis
+
+from delayq.transport.clients import DEFAULTS
+from delayq.transport.embedded.connection import announce
+from delayq.transport.embedded.store import Address, Store
+from delayq.transport.retry_async import retry
+
+
+class StoreConnection(redis.UnixDomainSocketConnection):
+    """A connection to a store's server, wherever that listens now; starts it when it is gone."""
+
+    def __init__(self, store: Store, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._store = store
+
+    async def _connect(self) -> None:
+        address = await asyncio.to_thread(self._joined)
+        if address is not None:
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                await self._connect_to(address)
+                return
+        await self._connect_to(await asyncio.to_thread(self._store.start))
+
+    def _joined(self) -> Address | None:
+        self._store.join()
+        return self._store.address()
+
+    async def _connect_to(self, address: Address) -> None:
+        announce(self._store, address)
+        self.path = address.socket
+        await super()._connect()  # type: ignore[no-untyped-call]
+
+
+class StorePool(redis.ConnectionPool):
+    """The connections of a client to a store. When they are closed, the store has a user less."""
+
+    def __init__(self, store: Store) -> None:
+        # A killed server is back within a tenth of a second: the first retry comes sooner than that of a remote one.
+        settings = DEFAULTS | {"path": str(store.folder), "retry": retry(base=0.05)}
+        super().__init__(connection_class=StoreConnection, store=store, **settings)
+        self._store = store
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        await super().disconnect(inuse_connections)
+        if inuse_connections:
+            await asyncio.to_thread(self._store.leave)
+
+
+def client(folder: Path | None) -> redis.Redis:
+    """Return a client of the store in `folder`, by default in DELAYQ_HOME or `.delayq`; it is started when needed."""
+    where = folder or Path(os.environ.get("DELAYQ_HOME") or ".delayq")
+    return redis.Redis.from_pool(StorePool(Store(where.absolute())))

@@ -1,0 +1,202 @@
+"""A process's side of an embedded store: its lock, and the start of the keeper."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from delayq.errors import StoreError
+from delayq.transport.embedded import keeper
+from delayq.transport.embedded.binaries import find_server, read_version, write_version
+from delayq.transport.embedded.file_lock import Lock
+
+START_SECONDS = 60.0  # 20 million messages load in that time; a new store starts in a twentieth of a second
+LEAVE_SECONDS = 90.0  # for a keeper that is stopping; it kills a server that hangs after 30 s
+GO_SECONDS = 1.0
+LONGEST_LOG = 1_000_000  # bytes
+LOG_LINES = 5  # of them in an error
+
+
+class Address(NamedTuple):
+    """Where the server of a store listens."""
+
+    socket: str
+    server: str
+    pid: int
+
+
+class Store:
+    """A folder with a server of its own. Making the object touches nothing yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._users: Lock | None = None
+
+    def __repr__(self) -> str:
+        return f"<Store {self.folder}>"
+
+    def join(self) -> None:
+        """Be a user of the store, and keep its server running. A second time changes nothing."""
+        if self._users is None or self._users.is_deleted:
+            with self._explained():
+                self._make_folder()
+                self._users = self._lock_users()
+
+    def leave(self) -> None:
+        """Be no user any more; a process that was forked from this one still is.
+
+        The last user waits for the server's end, a second at most: who closes a store may want to remove its folder.
+        """
+        users, self._users = self._users, None
+        if users is not None:
+            users.close()
+            deadline = time.monotonic() + GO_SECONDS
+            while self._is_ending() and time.monotonic() < deadline:
+                time.sleep(0.002)
+
+    def address(self) -> Address | None:
+        """Where the server listens that was last ready; None before that, or when it has ended in good order."""
+        try:
+            told = json.loads((self.folder / keeper.ADDRESS).read_text())
+        except FileNotFoundError:
+            return None
+        return Address(told["socket"], told["server"], told["pid"])
+
+    def start(self) -> Address:
+        """Return where the server listens, started if there is none, however many do so at once.
+
+        Raises:
+            NoEmbeddedServer, StoreTooNew, StoreError
+        """
+        log_begin: int | None = None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with self._explained():
+                lock = self._lock_keeper()
+                if lock is not None:  # no keeper runs, and nobody else is starting one
+                    with lock:
+                        if log_begin is not None:
+                            raise StoreError(
+                                f"the server of the store {self.folder} ended:\n{self._log_from(log_begin)}"
+                            )
+                        log_begin = self._start_keeper(lock)
+            address = self.address()
+            if address is not None and _accepts(address.socket):
+                return address
+            time.sleep(0.005)
+        raise StoreError(
+            f"the server of the store {self.folder} is not ready after {START_SECONDS:.0f} s, perhaps because it still "
+            f"loads: look into {keeper.LOG} there, and try again"
+        )
+
+    def _is_ending(self) -> bool:
+        """Whether the keeper is at work, and nobody uses the store."""
+        if not self.folder.is_dir():
+            return False
+        keepers = self._lock_keeper()
+        if keepers is not None:
+            keepers.close()
+            return False
+        with contextlib.suppress(BlockingIOError):
+            Lock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_EX).close()
+            return True  # the keeper has not noticed yet
+        with contextlib.suppress(BlockingIOError):
+            Lock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_SH).close()
+            return False  # others use it
+        return True
+
+    def _make_folder(self) -> None:
+        if not self.folder.is_dir():
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.folder / ".gitignore").write_text("*\n")
+
+    def _lock_users(self) -> Lock:
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError):
+                return Lock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_SH)
+            time.sleep(0.002)  # the last user is gone, and the server is ending
+        raise StoreError(
+            f"the keeper of the store {self.folder} stops its server, and does not come to an end: end both"
+        )
+
+    def _lock_keeper(self) -> Lock | None:
+        try:
+            return Lock(self.folder / keeper.KEEPER_LOCK, fcntl.LOCK_EX)
+        except BlockingIOError:
+            return None
+
+    def _start_keeper(self, lock: Lock) -> int:
+        """Start the keeper, which inherits the lock; return where its part of the log begins."""
+        written = read_version(self.folder)
+        server = find_server(self.folder, written)
+        if server.version != written:
+            write_version(self.folder, server.version)
+        stale = self.address()
+        (self.folder / keeper.ADDRESS).unlink(missing_ok=True)
+        words = [self.folder, server.path, server.version, stale.socket if stale else ""]
+        with self._open_log() as out:
+            begin = out.tell()
+            subprocess.run(
+                [_python(), "-I", "-S", keeper.__file__, *map(str, words)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd="/",
+                start_new_session=True,
+                pass_fds=[lock.file],
+                check=False,  # its end, and so the lock, tells
+            )
+        return begin
+
+    def _open_log(self) -> BinaryIO:
+        path = self.folder / keeper.LOG
+        if path.exists() and path.stat().st_size > LONGEST_LOG:
+            path.replace(path.with_suffix(".old"))
+        return path.open("ab")
+
+    def _log_from(self, begin: int) -> str:
+        with (self.folder / keeper.LOG).open("rb") as file:
+            file.seek(begin)
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-LOG_LINES:])
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = "a folder on a local disk that you may write"
+            raise StoreError(
+                f"the store {self.folder} cannot be used: {error}; name {where}, in DELAYQ_HOME or as embedded:///path"
+            ) from error
+
+
+def _accepts(path: str) -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        return True
+    return False
+
+
+@functools.cache
+def _python() -> str:
+    """The interpreter. Programs that embed one name themselves in sys.executable, and would start a second time."""
+    if "python" in Path(sys.executable or "").name or "pypy" in Path(sys.executable or "").name:
+        return sys.executable
+    found = shutil.which(
+        "python3", path=os.pathsep.join([f"{sys.exec_prefix}/bin", os.environ.get("PATH", os.defpath)])
+    )
+    if found is None:
+        raise StoreError("the embedded store needs the program python3: put it on the PATH, or set DELAYQ_URL")
+    return found

@@ -1,0 +1,199 @@
+"""The sync way to Redis: runs the calls that the operations yield."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from redis import Redis
+from redis.client import NEVER_DECODE
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from delayq.errors import ServerUnreachable
+from delayq.model.text import printable_id
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, Program, Work
+from delayq.transport import clients, trampoline
+from delayq.transport.cluster import Cluster
+from delayq.transport.fast_socket import FastSocketPool
+from delayq.transport.script_cache import ScriptCache, missing_scripts
+from delayq.transport.server_check import check_server, translate
+
+T = TypeVar("T")
+Client: TypeAlias = clients.Client
+
+
+class Executor:
+    """Runs operations on a client, which it makes when it is first needed.
+
+    Args:
+        connect: makes the client, or returns one that others use, too.
+        shared: it is one that others use, too: it stays open, and its connections are given back after each call.
+    """
+
+    def __init__(self, connect: Callable[[], Client], shared: bool = False) -> None:
+        self._connect = connect
+        self._shared = shared
+        self._client: Client | None = None
+        self._wires: FastSocketPool | None = None
+        self._cluster: Cluster | None = None
+        self._told = ScriptCache()
+        self._process = os.getpid()
+        self._lock = threading.RLock()  # a signal handler may send while its thread connects
+
+    @property
+    def client(self) -> Client:
+        """The client, connected and its server checked.
+
+        Raises:
+            ServerTooOld, LoginRefused, ServerUnreachable
+        """
+        if self._client is None:
+            if self._process != os.getpid():  # forked, perhaps while another thread held the lock: it is not here
+                self._process, self._lock = os.getpid(), threading.RLock()
+            with self._lock:
+                if self._client is None:
+                    client = self._connect()
+                    try:
+                        check_server(client)
+                    except BaseException:
+                        self._drop(client)
+                        raise
+                    self._told = ScriptCache()
+                    if isinstance(client, Redis):
+                        self._wires = FastSocketPool(client.connection_pool, not self._shared, self._told.forget)
+                    else:
+                        self._cluster = Cluster(client)
+                    self._client = client
+        return self._client
+
+    def close(self) -> None:
+        """Close the client, unless it is shared; the next call makes a new one."""
+        client, wires, self._client, self._wires = self._client, self._wires, None, None
+        if wires is not None:
+            wires.end()
+        if client is not None:
+            self._drop(client)
+
+    def leave(self, client: Client) -> None:
+        """Close what was opened anew of a client that was closed meanwhile, by whoever was using it."""
+        if self._client is not client and not self._shared:
+            clients.close_idle(client)
+
+    def _drop(self, client: Client) -> None:
+        if not self._shared:
+            clients.close(client)
+
+    def execute(self, operation: Operation[T] | Program[T], repeat: bool = True) -> T:
+        """Run an operation to its end and return its result.
+
+        Args:
+            repeat: try again, for a second or two, when the connection fails; not for calls that must not run twice.
+        """
+        return trampoline.run(operation, self.perform if repeat else self._perform_once)
+
+    def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True) -> Any:
+        """Do what an operation has yielded."""
+        return effect() if callable(effect) else self.run(effect, repeat)
+
+    def _perform_once(self, effect: list[Command[Any]] | Work) -> Any:
+        return self.perform(effect, repeat=False)
+
+    def run(self, calls: Sequence[Command[Any]], repeat: bool = True) -> list[Any]:
+        """Run calls in one round trip; return their results, or the DelayqError that the server answered with.
+
+        Raises:
+            ServerError: the connection failed; calls may or may not have happened.
+        """
+        client = self.client
+        plain = True
+        for call in calls:
+            plain, repeat = plain and call.is_plain, repeat and call.repeats
+        try:
+            results = self._send(client, calls, plain, repeat)
+            for result in results:
+                if isinstance(result, RedisError):
+                    return self._mended(client, calls, plain, repeat, results)
+        except RedisError as error:
+            self._told.forget()
+            raise translate(error) from error
+        except Exception as error:  # redis-py's own, when another thread closes the connection that it is using
+            if self._client is client:
+                raise
+            raise ServerUnreachable("the connection was closed while it was in use: call again") from error
+        finally:
+            self.leave(client)
+        return results
+
+    def _mended(
+        self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, results: list[Any]
+    ) -> list[Any]:
+        missing = missing_scripts(calls, results)
+        if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
+            try:
+                again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
+            except RedisError as error:
+                if len(missing) == len(calls):
+                    raise
+                self._told.forget()
+                again = [error] * len(missing)  # what the others have handed out must not be lost with these
+            for i, result in zip(missing, again, strict=True):
+                results[i] = result
+        return [
+            translate(result, key=printable_id(call.key)) if isinstance(result, RedisError) else result
+            for call, result in zip(calls, results, strict=True)
+        ]
+
+    def _send(
+        self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, whole: bool = False
+    ) -> list[Any]:
+        wires, told = self._wires, self._told
+        token = clients.REPEATS.set(repeat)
+        try:
+            if plain and wires is not None:
+                wire = wires.take(repeat)
+                if wire.has_socket:
+                    sent = told.complete(calls)
+                    try:
+                        results = wires.use(wire, [call.words(whole) for call in sent], [call.read for call in sent])
+                    except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
+                        if not repeat or clients.HURRIES.get()():
+                            raise
+                        told.forget()
+                    else:
+                        told.note(sent, results)
+                        return results
+                else:
+                    wires.give_back(wire)
+            if wires is not None:
+                wires.close()  # of a small pool, they may hold the last connection
+            sent = told.complete(calls)
+            if self._cluster is not None:
+                replies = self._cluster.run(sent, whole, repeat)
+            else:
+                replies = _execute(client, sent, whole)
+        finally:
+            clients.REPEATS.reset(token)
+        told.note(sent, replies)
+        return [
+            reply if isinstance(reply, RedisError) else call.read(reply)
+            for call, reply in zip(calls, replies, strict=True)
+        ]
+
+
+def _execute(client: Any, calls: Sequence[Command[Any]], whole: bool) -> list[Any]:
+    """Run calls as redis-py does: it reads special replies, and tries again."""
+    options: dict[str, Any] = {NEVER_DECODE: True}  # bytes, also from a client that decodes replies
+    if len(calls) == 1:
+        try:
+            return [client.execute_command(*calls[0].words(whole), **options)]
+        except ResponseError as error:
+            return [error]
+    pipe = client.pipeline(transaction=False)
+    for call in calls:
+        pipe.execute_command(*call.words(whole), **options)
+    return list(pipe.execute(raise_on_error=False))

@@ -1,0 +1,229 @@
+"""The async way to Redis: runs the calls that the operations yield."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import hiredis
+from redis.asyncio.cluster import RedisCluster
+from redis.client import NEVER_DECODE
+from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, ResponseError
+
+from delayq.errors import InvalidInput, ServerUnreachable
+from delayq.model.text import printable_id
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, Program, Work
+from delayq.transport import clients_async, trampoline
+from delayq.transport.clients import REPEATS
+from delayq.transport.cluster_async import Cluster
+from delayq.transport.script_cache import ScriptCache, missing_scripts
+from delayq.transport.server_check import translate
+
+T = TypeVar("T")
+Client: TypeAlias = clients_async.Client
+
+MOST_TRIPS = 32  # at once: a thousand tasks share as many connections, and need none of their own
+
+
+class Executor:
+    """Runs operations on a client, which it makes when it is first needed. It belongs to one event loop until closed.
+
+    Args:
+        connect: makes the client, or returns one that others use, too.
+        shared: it is one that others use, too: it stays open.
+    """
+
+    def __init__(self, connect: Callable[[], Client], shared: bool = False) -> None:
+        self._connect = connect
+        self._shared = shared
+        self._forget()
+
+    def _forget(self) -> None:
+        self._client: Client | None = None
+        self._cluster: Cluster | None = None
+        self._told = ScriptCache()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+        self._trips = asyncio.Semaphore(MOST_TRIPS)
+
+    async def connected(self) -> Client:
+        """Return the client, connected and its server checked.
+
+        Raises:
+            InvalidInput: it is in use on another event loop.
+            ServerTooOld, LoginRefused, ServerUnreachable
+        """
+        loop = asyncio.get_running_loop()
+        if self._client is not None and self._loop is loop:
+            return self._client
+        if self._loop is not None and self._loop is not loop:
+            if not self._loop.is_closed():
+                raise InvalidInput("the queue is in use on another event loop: close it there, or make one for each")
+            self._forget()  # as after asyncio.run: its sockets are closed with their loop
+        self._loop, lock, asked = loop, self._lock, times_cancelled()
+        async with lock:
+            if self._client is None:
+                client = self._connect()
+                try:
+                    await clients_async.check_server(client)
+                    if self._lock is lock:  # else it was closed meanwhile, and another task may be at it
+                        self._cluster = Cluster(client) if isinstance(client, RedisCluster) else None
+                        self._client = client
+                except (RedisError, RedisClusterException) as error:
+                    heed_cancels(asked)
+                    raise translate(error) from error
+                except IndexError as error:  # of a list of masters
+                    raise translate(RedisClusterException("no node of the cluster has a slot yet")) from error
+                finally:
+                    if self._client is not client:
+                        await self._drop(client)
+                heed_cancels(asked)
+        return self._client if self._client is not None and self._lock is lock else await self.connected()
+
+    async def close(self) -> None:
+        """Close the client, unless it is shared; the next call makes a new one."""
+        client = self._client
+        self._forget()
+        if client is not None:
+            await self._drop(client)
+
+    async def leave(self, client: Client) -> None:
+        """Close what was opened anew of a client that was closed meanwhile, by whoever was using it."""
+        if self._client is not client and not self._shared:
+            await clients_async.close_idle(client)
+
+    async def _drop(self, client: Client) -> None:
+        if not self._shared:
+            await clients_async.close(client)
+
+    async def execute(self, operation: Operation[T] | Program[T], repeat: bool = True) -> T:
+        """Run an operation to its end and return its result.
+
+        Args:
+            repeat: try again, for a second or two, when the connection fails; not for calls that must not run twice.
+        """
+        return await trampoline.run_async(operation, self.perform if repeat else self._perform_once)
+
+    async def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True) -> Any:
+        """Do what an operation has yielded."""
+        return await (asyncio.to_thread(effect) if callable(effect) else self.run(effect, repeat))
+
+    async def _perform_once(self, effect: list[Command[Any]] | Work) -> Any:
+        return await self.perform(effect, repeat=False)
+
+    async def run(self, calls: Sequence[Command[Any]], repeat: bool = True) -> list[Any]:
+        """Run calls in one round trip; return their results, or the DelayqError that the server answered with.
+
+        Raises:
+            ServerError: the connection failed; calls may or may not have happened.
+        """
+        asked = times_cancelled()
+        client = await self.connected()
+        cluster = self._cluster
+        repeat = repeat and all(call.repeats for call in calls)
+        token = REPEATS.set(repeat)
+        try:
+            async with self._trips:
+                results = await self._send(client, cluster, calls, repeat)
+                missing = missing_scripts(calls, results)
+                if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
+                    try:
+                        again = await self._send(client, cluster, [calls[i] for i in missing], repeat, whole=True)
+                    except RedisError as error:
+                        if len(missing) == len(calls):
+                            raise
+                        self._told.forget()
+                        again = [error] * len(missing)  # what the others have handed out must not be lost with these
+                    for i, result in zip(missing, again, strict=True):
+                        results[i] = result
+        except RedisError as error:
+            self._told.forget()
+            heed_cancels(asked)
+            raise translate(error) from error
+        except Exception as error:  # redis-py's own, when another task closes the connection that it is using
+            if not isinstance(error, ExceptionGroup):  # of a TaskGroup, which may leave a cancel of its own behind
+                heed_cancels(asked)
+            if self._client is client:
+                raise
+            raise ServerUnreachable("the connection was closed while it was in use: call again") from error
+        finally:
+            REPEATS.reset(token)
+            if self._client is not client:  # it was closed meanwhile
+                await self.leave(client)
+        heed_cancels(asked)
+        return [
+            translate(result, key=printable_id(call.key)) if isinstance(result, RedisError) else result
+            for call, result in zip(calls, results, strict=True)
+        ]
+
+    async def _send(
+        self, client: Client, cluster: Cluster | None, calls: Sequence[Command[Any]], repeat: bool, whole: bool = False
+    ) -> list[Any]:
+        told = self._told
+        if cluster is not None:
+            sent = told.complete(calls)
+            results: list[Any] = await cluster.run(sent, whole, repeat)
+            told.note(sent, results)
+            return results
+        pool: Any = client.connection_pool  # type: ignore[union-attr]  # it is no cluster
+        connection = await pool.get_connection()
+        sent = told.complete(calls)
+        is_whole = False
+
+        async def lost(_: Exception) -> None:
+            nonlocal sent
+            told.forget()
+            sent = told.complete(calls)
+            await connection.disconnect(nowait=True)
+
+        try:
+            if repeat:  # as often as the client was told to
+                results = await connection.retry.call_with_retry(lambda: _talk(client, connection, sent, whole), lost)
+            else:
+                results = await _talk(client, connection, sent, whole)
+            is_whole = True
+        finally:
+            if not is_whole:
+                await connection.disconnect(nowait=True)  # half a reply may be under way
+            await pool.release(connection)
+        told.note(sent, results)
+        return results
+
+
+def times_cancelled() -> int:
+    """How often the running task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+def heed_cancels(asked: int) -> None:
+    """End the running task, if it was asked to since it had been so `asked` times.
+
+    redis-py sends by `asyncio.wait_for`, which up to Python 3.11 forgets of a cancel when the work is done by then.
+    """
+    if times_cancelled() > asked:
+        raise asyncio.CancelledError
+
+
+async def _talk(client: Any, connection: Any, calls: Sequence[Command[Any]], whole: bool) -> list[Any]:
+    """Send calls on a connection and read their replies; an error of the server stands in its place."""
+    if not connection.is_connected:
+        await connection.connect()  # behind sentinels, to the master of now
+    words: list[Any] = [call.words(whole) for call in calls]
+    await connection.send_packed_command(b"".join(map(hiredis.pack_command, words)))
+    results: list[Any] = []
+    for call, (name, *_) in zip(calls, words, strict=True):
+        try:
+            if call.is_plain:
+                reply = await connection.read_response(disable_decoding=True)
+            else:  # redis-py reads special replies
+                reply = await client.parse_response(connection, name, **{NEVER_DECODE: True})
+        except ResponseError as error:
+            results.append(error)
+        else:
+            results.append(call.read(reply))
+    if any(isinstance(result, ReadOnlyError) for result in results):  # a master no more: find the one of now
+        await connection.disconnect(nowait=True)
+    return results

@@ -1,0 +1,237 @@
+"""Connections of a redis-py pool, spoken to without redis-py's call path, which costs more than the server does.
+
+redis-py connects, logs in and looks after the connections; in between, packed commands go straight to the socket,
+and replies straight to hiredis.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import hiredis
+from redis import exceptions
+from redis.connection import ConnectionPool, DefaultParser
+
+Read: TypeAlias = Callable[[Any], Any]
+
+_CHUNK_BYTES = 64 * 1024
+_PACKET_BYTES = 2048  # short commands leave together: each packet wakes the server
+_REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
+_QUICK_SECONDS = 0.0001  # an exchange with a server on this machine takes less, one across a network more
+_CHECK_AFTER_SECONDS = 30.0  # idle for longer, a firewall may have forgotten it: a PING finds out first
+
+_give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
+
+
+class FastSocket:
+    """One connection; for one thread at a time.
+
+    Args:
+        pool: lends the connection until `close`.
+        is_quick: an exchange with its server, on another wire, was over at once.
+
+    Attributes:
+        is_quick: the last exchange was over at once.
+
+    Raises:
+        redis.exceptions.RedisError: as redis-py does when it cannot connect.
+    """
+
+    def __init__(self, pool: ConnectionPool, is_quick: bool = False) -> None:
+        self._pool = pool
+        self._connection: Any = pool.get_connection()
+        self._process = os.getpid()
+        try:
+            self._connection.check_health()
+        except BaseException:
+            self.close(broken=True)
+            raise
+        self._socket: Any = getattr(self._connection, "_sock", None)
+        self._began = 0.0  # when the last exchange did
+        self._may_look = type(self._socket) is socket.socket  # what TLS has in its buffer, a descriptor does not tell
+        self.is_quick = is_quick and self._may_look
+        self._reader = hiredis.Reader(
+            protocolError=exceptions.InvalidResponse,
+            replyError=DefaultParser.parse_error,
+        )
+        self._used_at = time.monotonic()
+
+    @property
+    def has_socket(self) -> bool:
+        """Whether there is a socket to speak to: a server within this process (fakeredis) has none."""
+        return isinstance(self._socket, socket.socket)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process has made it: a socket that came over a fork is the parent's."""
+        return self._process == os.getpid()
+
+    def check(self, thoroughly: bool) -> None:
+        """Make sure, as far as that goes without a round trip, that the server is still there.
+
+        Args:
+            thoroughly: also for a connection that was in use a moment ago.
+
+        Raises:
+            redis.exceptions.ConnectionError: it is not.
+        """
+        if not self._pool.owns_connection(self._connection):  # the sentinels have named another master
+            raise exceptions.ConnectionError("the connection leads to another server than the pool's")
+        idle = time.monotonic() - self._used_at > _CHECK_AFTER_SECONDS
+        if (idle or thoroughly) and self._connection.can_read(timeout=0):
+            raise exceptions.ConnectionError("the connection holds a reply that nobody waits for")
+        if idle:
+            self._connection.send_command("PING", check_health=False)
+            self._connection.read_response()
+
+    def exchange(self, commands: Iterable[bytes], reads: Iterable[Read]) -> list[Any]:
+        """Send packed commands, long ones as soon as they come, and return what is read of the replies.
+
+        A reply is read while the server works on the next one. An error of the server stands in its place, unread.
+
+        Raises:
+            redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: commands may or may not have run.
+            redis.exceptions.ReadOnlyError: the server has become a replica; the pool may know its successor.
+            redis.exceptions.BusyLoadingError: the server is reading its data, and may serve in a moment.
+        """
+        results, refusal = [], None
+        self._began = time.perf_counter()
+        try:
+            packet = b""
+            for command in commands:
+                packet = packet + command if packet else command
+                if len(packet) >= _PACKET_BYTES:
+                    self._socket.sendall(packet)
+                    packet = b""
+            if packet:
+                self._socket.sendall(packet)
+            for read in reads:
+                reply = self._reply()
+                if isinstance(reply, exceptions.RedisError):
+                    refusal = reply if isinstance(reply, _REFUSALS) else refusal
+                    results.append(reply)
+                else:
+                    results.append(read(reply))
+        except TimeoutError as error:
+            raise exceptions.TimeoutError("Timeout reading from socket") from error
+        except OSError as error:
+            raise exceptions.ConnectionError(f"Error while talking to the server: {error}") from error
+        self.is_quick = self._may_look and time.perf_counter() - self._began < _QUICK_SECONDS
+        if refusal is not None:
+            raise refusal
+        self._used_at = time.monotonic()
+        return results
+
+    def _reply(self) -> Any:
+        while True:
+            reply = self._reader.gets()
+            if reply is False:
+                data = self._receive()
+                if not data:
+                    raise exceptions.ConnectionError("Connection closed by server.")
+                self._reader.feed(data)
+            elif not isinstance(reply, hiredis.PushNotification):
+                return reply
+
+    def _receive(self) -> bytes:
+        """Wait for the next part of the replies.
+
+        What comes at once is looked for again and again: to fall asleep and be woken takes longer than most scripts do.
+        The processor is offered to whoever else wants it meanwhile, such as the server.
+        """
+        if self.is_quick:
+            end = self._began + _QUICK_SECONDS
+            while time.perf_counter() < end:
+                try:  # its number asked for each time: another thread may close it, and another file get the number
+                    return os.read(self._socket.fileno(), _CHUNK_BYTES)
+                except BlockingIOError:
+                    _give_way()
+        data: bytes = self._socket.recv(_CHUNK_BYTES)
+        return data
+
+    def close(self, broken: bool = False) -> None:
+        """Give the connection back to its pool.
+
+        Args:
+            broken: it may hold half a command or half a reply, and must not be used again.
+        """
+        if not self.is_ours:
+            return
+        if broken:
+            self._connection.disconnect()
+        self._pool.release(self._connection)
+
+
+class FastSocketPool:
+    """The wires to one server.
+
+    Args:
+        pool: lends the connections.
+        keep: hold on to a wire between two calls: for a pool that nobody else needs.
+        lost: called when a wire was found broken: another server may have taken the place of its own.
+    """
+
+    def __init__(self, pool: ConnectionPool, keep: bool, lost: Callable[[], object]) -> None:
+        self._pool = pool
+        self._keep = keep
+        self._lost = lost
+        self._idle: list[FastSocket] = []
+        self._is_quick = False  # for the wires of a client of others, which are made anew for each call
+
+    def take(self, repeats: bool) -> FastSocket:
+        """Lend a wire, to be used or given back.
+
+        Args:
+            repeats: what it is for may run twice: no need to make sure first that the server is there.
+
+        Raises:
+            redis.exceptions.RedisError: there is no connection, and redis-py has tried as long as it does.
+        """
+        while True:
+            try:
+                wire = self._idle.pop()
+            except IndexError:
+                return FastSocket(self._pool, self._is_quick)
+            if wire.is_ours:
+                try:
+                    wire.check(thoroughly=not repeats)
+                except exceptions.RedisError:
+                    wire.close(broken=True)
+                    self._lost()
+                else:
+                    return wire
+
+    def use(self, wire: FastSocket, commands: Iterable[tuple[Any, ...]], reads: Iterable[Read]) -> list[Any]:
+        """Send commands and return what is read of the replies, as `Wire.exchange`; the wire is given back."""
+        broken = True
+        try:
+            results = wire.exchange(map(hiredis.pack_command, commands), reads)
+            self._is_quick = wire.is_quick
+            broken = False
+        finally:
+            self.give_back(wire, broken)
+        return results
+
+    def give_back(self, wire: FastSocket, broken: bool = False) -> None:
+        """Take a wire back."""
+        if broken or not self._keep:
+            wire.close(broken)
+        else:
+            self._idle.append(wire)
+
+    def end(self) -> None:
+        """Give all wires back to the pool; those that are in use, once they are no longer."""
+        self._keep = False
+        self.close()
+
+    def close(self) -> None:
+        """Give all idle wires back to the pool."""
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return

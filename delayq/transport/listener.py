@@ -1,0 +1,193 @@
+"""What an idle consumer waits on: a token in a queue's bell, until a time that the client keeps.
+
+An idle Redis notices that a blocked client's time is up only at its next tick, up to 100 ms late. So the timeout is
+kept here, on the socket of the blocked connection, which stays blocked across many waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis.cluster import RedisCluster
+from redis.exceptions import AskError, MovedError, RedisError
+
+from delayq.model.interval import FALLBACK_MS
+from delayq.transport.executor import Client
+from delayq.transport.server_check import translate
+
+# A connection that a firewall has dropped in silence would never ring: ask anew from time to time.
+_BLOCK_SECONDS = 30
+_POLL_SECONDS = 0.01
+_CROSSED_SECONDS = 1.0  # a command that has not arrived after so long will not
+_SELECT_LIMIT = 1024
+
+
+class BellListener:
+    """One blocked connection on one bell.
+
+    Args:
+        client: whose pool lends the connection.
+        key: the bell's.
+
+    Attributes:
+        client: likewise.
+    """
+
+    def __init__(self, client: Client, key: str) -> None:
+        self.client = client
+        self._key = key
+        self._node: Any = None
+        self._connection: Any = None
+        self._client_id = 0
+        self._asked_at = 0.0
+        self._silent_until = 0.0
+        self._listening = False
+        self._process = os.getpid()
+
+    def listen(self) -> None:
+        """Be woken by the next token, if not listening already."""
+        if self._process != os.getpid():  # forked: the socket is the parent's
+            self._connection, self._listening, self._process = None, False, os.getpid()
+        if self._listening and time.monotonic() > self._asked_at + 2 * _BLOCK_SECONDS:
+            self.close()
+        if self._listening:
+            return
+        try:
+            if self._connection is not None and self._has_reply():  # nobody listened: it was to be silent
+                self.close()
+            if self._connection is None:
+                self._connect()
+            if self.fileno() == -1 or time.monotonic() < self._silent_until:
+                return
+            self._connection.send_command(*self.words())
+        except RedisError as error:
+            self.close()
+            raise translate(error) from error
+        self._listening, self._asked_at = True, time.monotonic()
+
+    def words(self) -> tuple[Any, ...]:
+        """Return the command that blocks until something comes."""
+        return "BLPOP", self._key, _BLOCK_SECONDS
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor; -1 when there is none (not connected, or a server within this process)."""
+        sock = getattr(self._connection, "_sock", None)
+        return sock.fileno() if isinstance(sock, socket.socket) else -1
+
+    def take_token(self) -> bool:
+        """Take the token, if one has come."""
+        if not self._listening:
+            return False
+        if not self._connection.is_connected:  # the client was closed: whoever looks for work opens it anew
+            self.close()
+            return True
+        try:
+            if not self._connection.can_read(timeout=0):
+                return False
+            reply = self._connection.read_response(disable_decoding=True)
+        except MovedError:  # the bell has: whoever looks for work now finds out where to
+            self.close()
+            return True
+        except AskError:  # it is about to, and until then each BLPOP would be answered so, at once
+            self._listening, self._silent_until = False, time.monotonic() + FALLBACK_MS / 1000
+            return True
+        except RedisError as error:
+            self.close()
+            raise translate(error) from error
+        self._listening = False
+        return reply is not None
+
+    def stop_listening(self) -> bool:
+        """Stop listening; True when a token came all the same, which the caller must use or pass on."""
+        if not self._listening:
+            return False
+        until = time.monotonic() + _CROSSED_SECONDS
+        try:
+            # Either connection may be the quicker: a BLPOP that is yet to come blocks, and is not to be waited for.
+            while not (self._has_reply() or self._node.execute_command("CLIENT UNBLOCK", self._client_id)):
+                if time.monotonic() > until:
+                    self.close()
+                    return False
+            reply = self._connection.read_response(disable_decoding=True)
+        except RedisError:  # no right to unblock, or no connection: a token may be lost, which the fallback poll heals
+            self.close()
+            return False
+        self._listening = False
+        return reply is not None
+
+    def close(self) -> None:
+        """Give the connection up."""
+        connection, self._connection, self._listening = self._connection, None, False
+        if connection is not None and self._process == os.getpid():
+            connection.disconnect()
+            self._node.connection_pool.release(connection)
+
+    def __del__(self) -> None:
+        # A thread that has waited and ended leaves its bell to the garbage collector: the pool wants its connection.
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def _has_reply(self) -> bool:
+        """Whether there is something to read, be it the connection's end."""
+        try:  # redis-py would connect anew, and nothing has been asked for there
+            return not self._connection.is_connected or bool(self._connection.can_read(timeout=0))
+        except RedisError:
+            return True
+
+    def _connect(self) -> None:
+        client: Any = self.client
+        self._node = client
+        if isinstance(client, RedisCluster):
+            self._node = client.get_redis_connection(client.get_node_from_key(self._key))
+        self._connection = self._node.connection_pool.get_connection()
+        if self.fileno() == -1:
+            return
+        self._connection.send_command("CLIENT", "ID")
+        self._client_id = self._connection.read_response()
+
+
+class StreamListener(BellListener):
+    """One blocked connection on a shard of a topic, and on the key that tells of records which are to be appended.
+
+    Args:
+        client: whose pool lends the connection.
+        stream: the shard's.
+        waking: the other key.
+
+    Attributes:
+        seen: the ids behind which the two are read.
+    """
+
+    def __init__(self, client: Client, stream: str, waking: str) -> None:
+        super().__init__(client, stream)
+        self._waking = waking
+        self.seen = ("$", "$")
+
+    def words(self) -> tuple[Any, ...]:
+        keys = ("STREAMS", self._key, self._waking)
+        return "XREAD", "BLOCK", _BLOCK_SECONDS * 1000, "COUNT", 1, *keys, *self.seen
+
+
+def wait(bells: Sequence[BellListener], seconds: float, wake: int = -1) -> None:
+    """Return when a bell may have rung, when `wake` (a descriptor) is readable, or after `seconds`."""
+    sockets = [bell.fileno() for bell in bells]
+    if -1 in sockets:  # a server within this process (fakeredis) has no socket to wait on
+        sockets = [fd for fd in sockets if fd != -1]
+        seconds = min(seconds, _POLL_SECONDS)
+    if wake >= 0:
+        sockets.append(wake)
+    # A socket that another thread closes before it is waited for has something to say: whoever looks finds out.
+    with contextlib.suppress(OSError):
+        if max(sockets, default=0) < _SELECT_LIMIT:  # select keeps microseconds, poll only milliseconds
+            select.select(sockets, [], [], max(0.0, seconds))
+            return
+        poll = select.poll()
+        for fd in sockets:
+            poll.register(fd, select.POLLIN)
+        poll.poll(max(0.0, seconds) * 1000)

@@ -1,0 +1,198 @@
+"""What an idle consumer waits on: a token in a queue's bell, until a time that the client keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio.cluster import RedisCluster
+from redis.exceptions import AskError, MovedError, RedisError
+
+from delayq.model.interval import FALLBACK_MS
+from delayq.transport.executor_async import Client, heed_cancels, times_cancelled
+from delayq.transport.server_check import translate
+
+# A connection that a firewall has dropped in silence would never ring: ask anew from time to time.
+_BLOCK_SECONDS = 30
+_POLL_SECONDS = 0.01
+_CROSSED_SECONDS = 1.0  # a command that has not arrived after so long will not
+
+
+class BellListener:
+    """One blocked connection on one bell, and the task that reads what it says.
+
+    Args:
+        client: whose pool lends the connection.
+        key: the bell's.
+
+    Attributes:
+        client: likewise.
+        reading: ends when a token, or something else, has come; None while nobody listens.
+        cannot_block: there is nothing to wait on: a server within this process (fakeredis), which is to be polled.
+    """
+
+    def __init__(self, client: Client, key: str) -> None:
+        self.client = client
+        self._key = key
+        self._node: Any = None
+        self._connection: Any = None
+        self._client_id = 0
+        self._asked_at = 0.0
+        self._silent_until = 0.0
+        self.reading: asyncio.Task[Any] | None = None
+        self.cannot_block = False
+
+    async def listen(self) -> None:
+        """Be woken by the next token, if not listening already."""
+        if self.reading is not None and time.monotonic() > self._asked_at + 2 * _BLOCK_SECONDS:
+            await self.close()
+        if self.reading is not None or self.cannot_block or time.monotonic() < self._silent_until:
+            return
+        asked = times_cancelled()
+        try:
+            if self._connection is not None and await self._is_stale():
+                await self.close()
+            if self._connection is None:
+                await self._connect()
+            if not self.cannot_block:
+                await self._connection.send_command(*self.words())
+            heed_cancels(asked)
+        except RedisError as error:
+            await self.close()
+            heed_cancels(asked)
+            raise translate(error) from error
+        except BaseException:
+            await self.close()
+            raise
+        if self.cannot_block:
+            return
+        self._asked_at = time.monotonic()
+        reads = self._connection.read_response(disable_decoding=True, timeout=math.inf)
+        self.reading = asyncio.create_task(reads, name="delayq-bell")
+
+    def words(self) -> tuple[Any, ...]:
+        """Return the command that blocks until something comes."""
+        return "BLPOP", self._key, _BLOCK_SECONDS
+
+    async def take_token(self) -> bool:
+        """Take the token, if one has come."""
+        if self.reading is None or not self.reading.done():
+            return False
+        return await self._read()
+
+    async def _read(self) -> bool:
+        reading, self.reading = self.reading, None
+        if reading is None or reading.cancelled():  # as all tasks are when an event loop ends
+            await self.close()
+            return False
+        try:
+            return (await reading) is not None
+        except MovedError:  # the bell has: whoever looks for work now finds out where to
+            await self.close()
+            return True
+        except AskError:  # it is about to, and until then each BLPOP would be answered so, at once
+            self._silent_until = time.monotonic() + FALLBACK_MS / 1000
+            return True
+        except RedisError as error:
+            await self.close()
+            raise translate(error) from error
+
+    async def stop_listening(self) -> bool:
+        """Stop listening; True when a token came all the same, which the caller must use or pass on."""
+        if self.reading is None:
+            return False
+        asked = times_cancelled()
+        try:
+            until = time.monotonic() + _CROSSED_SECONDS
+            # Either connection may be the quicker: a BLPOP that is yet to come blocks, and is not to be waited for.
+            while not self.reading.done() and time.monotonic() < until:
+                unblocked = await self._node.execute_command("CLIENT UNBLOCK", self._client_id)
+                await asyncio.wait({self.reading}, timeout=_CROSSED_SECONDS if unblocked else 0.001)
+            if self.reading.done():
+                return await self._read()
+        except Exception:  # noqa: BLE001  # no right to unblock, or no connection: the fallback poll heals a lost token
+            pass
+        await self.close()
+        heed_cancels(asked)
+        return False
+
+    async def close(self) -> None:
+        """Give the connection up."""
+        reading, self.reading = self.reading, None
+        connection, self._connection = self._connection, None
+        try:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait({reading})  # to await it itself would take a cancel of ours for its end
+                if not reading.cancelled():
+                    reading.exception()  # of no use to anybody
+        finally:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+                await _release(self._node, connection)
+
+    async def _is_stale(self) -> bool:
+        """Whether the kept connection has broken while nobody listened: it was silent then, but for its end."""
+        try:
+            return not self._connection.is_connected or bool(await self._connection.can_read())
+        except RedisError:
+            return True
+
+    async def _connect(self) -> None:
+        client: Any = self.client
+        if isinstance(client, RedisCluster):
+            self._node = client.get_node_from_key(self._key)
+            self._connection = self._node.acquire_connection()
+            await self._connection.connect()
+        else:
+            self._node = client
+            self._connection = await client.connection_pool.get_connection()
+        self.cannot_block = not isinstance(getattr(self._connection, "_writer", None), asyncio.StreamWriter)
+        if not self.cannot_block:
+            await self._connection.send_command("CLIENT", "ID")
+            self._client_id = await self._connection.read_response()
+
+
+class StreamListener(BellListener):
+    """One blocked connection on a shard of a topic, and on the key that tells of records which are to be appended.
+
+    Args:
+        client: whose pool lends the connection.
+        stream: the shard's.
+        waking: the other key.
+
+    Attributes:
+        seen: the ids behind which the two are read.
+    """
+
+    def __init__(self, client: Client, stream: str, waking: str) -> None:
+        super().__init__(client, stream)
+        self._waking = waking
+        self.seen = ("$", "$")
+
+    def words(self) -> tuple[Any, ...]:
+        keys = ("STREAMS", self._key, self._waking)
+        return "XREAD", "BLOCK", _BLOCK_SECONDS * 1000, "COUNT", 1, *keys, *self.seen
+
+
+async def _release(node: Any, connection: Any) -> None:
+    if hasattr(node, "connection_pool"):
+        await node.connection_pool.release(connection)
+    else:
+        node.release(connection)
+
+
+async def wait(bells: Sequence[BellListener], seconds: float, wake: asyncio.Future[None] | None = None) -> None:
+    """Return when a bell may have rung, when `wake` is done, or after `seconds`."""
+    if any(bell.cannot_block for bell in bells):
+        seconds = min(seconds, _POLL_SECONDS)
+    sources: set[asyncio.Future[Any]] = {bell.reading for bell in bells if bell.reading is not None}
+    if wake is not None:
+        sources.add(wake)
+    if sources:
+        await asyncio.wait(sources, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+    else:
+        await asyncio.sleep(max(0.0, seconds))

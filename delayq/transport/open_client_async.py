@@ -1,0 +1,35 @@
+"""How a queue or a topic of the async face comes by its client."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from delayq.errors import InvalidInput
+from delayq.transport import clients_async
+from delayq.transport import url as urls
+from delayq.transport.executor_async import Client
+from delayq.transport.open_client import chosen_url
+
+
+def check_client(url: str | None, redis: Any) -> None:
+    """Raise InvalidInput when a server is named twice, or by what is no client of redis.asyncio."""
+    if url is not None and redis is not None:
+        raise InvalidInput("url= and redis= were given: give one of them")
+    if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
+        raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
+    if redis is not None and not inspect.iscoroutinefunction(redis.execute_command):
+        raise InvalidInput(f"redis={redis!r} is no client of redis.asyncio: use it with delayq.Queue")
+
+
+def connect(url: str | None = None) -> Client:
+    """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder."""
+    makers = urls.Makers(
+        clients_async.single,
+        clients_async.unix,
+        clients_async.sentinel,
+        clients_async.cluster,
+        clients_async.open_store,
+    )
+    client: Client = urls.make(chosen_url(url) or "embedded://", makers)
+    return client

@@ -1,0 +1,36 @@
+"""A way to wake a thread that waits on sockets: from another thread, or from a signal handler."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+
+class SelfPipe:
+    """A pair of sockets to oneself: the waiting thread waits on `fileno` too."""
+
+    def __init__(self) -> None:
+        self._read, self._write = socket.socketpair()
+        self._read.setblocking(False)
+        self._write.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable."""
+        return self._read.fileno()
+
+    def ring(self) -> None:
+        """Wake the waiting thread, now or when it waits next; in vain once closed."""
+        with contextlib.suppress(OSError):  # full of calls that nobody has answered yet, or closed
+            self._write.send(b".")
+
+    def clear(self) -> bool:
+        """Forget the calls so far; return whether there were any."""
+        try:
+            return bool(self._read.recv(4096))
+        except BlockingIOError:
+            return False
+
+    def close(self) -> None:
+        """Close the pair."""
+        self._read.close()
+        self._write.close()

@@ -1,0 +1,310 @@
+"""Connection URLs: from text to a redis-py client whose settings let no call hang for ever.
+
+    redis://[[user]:password@]host[:port][/db]                             rediss://           over TLS
+    redis+sentinel://[[user]:password@]host[:port][,host…]/service[/db]    rediss+sentinel://  TLS to sentinels, too
+    redis+cluster://[[user]:password@]host[:port][,host…]                  rediss+cluster://
+    unix://[[user]:password@]/path/of/socket
+    embedded:///path/of/folder                                             see `delayq.transport.embedded`
+
+Settings follow a ``?``, as in ``?socket_timeout=5&client_name=billing``: those of `SETTINGS`, times in seconds.
+In a user name, a password or a setting ``/ ? # @ : & = %`` are percent-encoded. An IPv6 address stands in brackets.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from redis.exceptions import RedisClusterException
+
+from delayq.errors import InvalidURL
+from delayq.transport import clients
+from delayq.transport.clients import Client
+from delayq.transport.embedded import open_store
+from delayq.transport.server_check import translate
+
+
+class Makers(NamedTuple):
+    """What makes the clients: those of `delayq.transport.clients`, or their likes."""
+
+    single: Callable[..., Any]
+    unix: Callable[..., Any]
+    sentinel: Callable[..., Any]
+    cluster: Callable[..., Any]
+    embedded: Callable[[Path | None], Any]
+
+
+def connect(url: str) -> Client:
+    """Return a client for `url`. Only redis+cluster and embedded reach for a server at once.
+
+    Raises:
+        InvalidURL: an unknown scheme or setting, or a part that is missing or out of range.
+        ServerError: no node of the cluster serves.
+        StoreError: the embedded store does not serve.
+    """
+    try:
+        makers = Makers(clients.single, clients.unix, clients.sentinel, clients.cluster, open_store)
+        client: Client = make(url, makers)
+    except RedisClusterException as error:
+        raise translate(error) from error
+    return client
+
+
+def make(url: str, makers: Makers) -> Any:
+    """Return what one of the makers makes of `url`; raises InvalidURL, and what that raises."""
+    parts = _URL(url)
+    return parts.kind.client(parts, makers)
+
+
+def redact(url: str) -> str:
+    """Return `url` without its secrets: fit for a log or an error, however malformed it is."""
+    match = _FORM.fullmatch(url)
+    if match is None or _has_stray_at(match):
+        return "***"
+    login, at, hosts = match["netloc"].rpartition("@")
+    if not _are_hosts(hosts):
+        return f"{match['start']}***"
+    user, colon, _ = login.partition(":")
+    login = f"{user}:***" if colon else login and "***"
+    has_secret = _has_secret(match["query"])
+    query = "&".join(_redact_setting(item, has_secret) for item in match["query"].split("&"))
+    return f"{match['start']}{login}{at}{hosts}{match['path']}{'?' if query else ''}{query}"
+
+
+def _redact_setting(item: str, has_secret: bool) -> str:
+    name = item.partition("=")[0]
+    if not item or (name in SETTINGS and name not in SECRETS):
+        return item
+    # Next to a password, what looks like an unknown setting may be its end: the & was not percent-encoded.
+    return f"{name}=***" if name in SETTINGS or not has_secret else "***"
+
+
+def _has_secret(query: str) -> bool:
+    return any(secret in query for secret in SECRETS)
+
+
+def _has_stray_at(match: re.Match[str]) -> bool:
+    """Whether a password may go on in the path or the query, because its ``/`` or ``?`` was not percent-encoded."""
+    is_file = match["scheme"] in {"unix", "embedded"} and not match["netloc"]
+    return "@" in match["query"] or ("@" in match["path"] and not is_file)
+
+
+def _are_hosts(hosts: str) -> bool:
+    """Whether none of the hosts may be a password that lacks its @."""
+    return all(not host or _HOST.fullmatch(host) for host in hosts.split(","))
+
+
+def _is_host_name(host: str) -> bool:
+    try:
+        host.encode("idna")  # as the connection will, where nobody expects it to fail
+    except UnicodeError:
+        return False
+    return host.isprintable()
+
+
+# Possessive (*+): else a # at the end of some thousand characters has every way tried to divide them.
+_FORM = re.compile(
+    r"(?P<start>(?:(?P<scheme>[a-z0-9+]++)://)?)(?P<netloc>[^/?#]*+)(?P<path>[^?#]*+)\??(?P<query>[^#]*+)"
+)
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25\w+)?\]|[^:\[\]\s]+)(?::(?P<port>[0-9]{1,5}))?")
+
+
+class _Setting(NamedTuple):
+    read: Callable[[str], Any]  # raises ValueError, KeyError, OSError or RuntimeError
+    wanted: str
+
+
+def _number(least: float, most: float, read: Callable[[str], float] = float) -> _Setting:
+    def checked(text: str) -> float:
+        value = read(text)
+        if not least <= value <= most:
+            raise ValueError
+        return value
+
+    return _Setting(checked, f"a {'whole ' if read is int else ''}number from {least} to {most}")
+
+
+def _one_of(choices: Mapping[str, Any]) -> _Setting:
+    return _Setting(choices.__getitem__, " or ".join(choices))
+
+
+def _printable(text: str) -> str:
+    if not re.fullmatch(r"[!-~]+", text):
+        raise ValueError
+    return text
+
+
+_TEXT = _Setting(str, "text")
+_FILE = _Setting(lambda text: str(Path(text).resolve(strict=True)), "a path that exists")
+_SECONDS = _number(0.001, 86_400)
+_SWITCH = _one_of({"true": True, "false": False})
+
+_COMMON = {
+    "username": _TEXT,
+    "password": _TEXT,
+    "client_name": _Setting(_printable, "a word of ASCII characters"),
+    "max_connections": _number(1, 1_000_000, int),
+    "socket_connect_timeout": _SECONDS,
+    "socket_timeout": _SECONDS,
+}
+_TCP = {"socket_keepalive": _SWITCH}
+_SINGLE = {"db": _number(0, 1_000_000, int), "health_check_interval": _SECONDS}
+_SENTINEL = {"sentinel_username": _TEXT, "sentinel_password": _TEXT}
+_TLS = {
+    "ssl_ca_certs": _FILE,
+    "ssl_ca_path": _FILE,
+    "ssl_certfile": _FILE,
+    "ssl_keyfile": _FILE,
+    "ssl_password": _TEXT,
+    "ssl_cert_reqs": _one_of({"required": "required", "optional": "optional", "none": "none"}),
+    "ssl_check_hostname": _SWITCH,
+}
+SETTINGS = _COMMON | _TCP | _SINGLE | _SENTINEL | _TLS
+SECRETS = {name for name in SETTINGS if name.endswith("password")}
+
+
+class _URL:
+    """The parts of a URL. Reading a part raises InvalidURL when it is wrong."""
+
+    def __init__(self, url: str) -> None:
+        if not isinstance(url, str):
+            raise InvalidURL(f"a URL is text, not {type(url).__name__}: give it as in redis://localhost:6379/0")
+        self.shown = redact(url)
+        if any(unicodedata.category(char) == "Cs" for char in url):  # bytes of a command line that are no UTF-8
+            raise self.wrong("is no UTF-8 text: percent-encode what is none")
+        match = _FORM.fullmatch(url)
+        if match is None or _has_stray_at(match):
+            raise self.wrong("holds a / ? # or @ out of place: percent-encode those of a user name or a password")
+        if match["scheme"] not in _KINDS:
+            raise self.wrong(f"begins with none of {', '.join(f'{scheme}://' for scheme in _KINDS)}")
+        self.scheme: str = match["scheme"]
+        self.kind = _KINDS[self.scheme]
+        self.tls = self.scheme.startswith("rediss")
+        login, _, hosts = match["netloc"].rpartition("@")
+        if not _are_hosts(hosts):
+            raise self.wrong("has a host that is not host, host:port or [IPv6]:port; behind a password belongs an @")
+        self._hosts: list[str] = hosts.split(",")
+        self.path = unquote(match["path"])
+        self.settings = self._read(login, match["query"])
+
+    def wrong(self, what: str) -> InvalidURL:
+        return InvalidURL(f"the URL {self.shown} {what}")
+
+    def hosts(self, default_port: int = 6379) -> list[tuple[str, int]]:
+        return [self._host(item, default_port) for item in self._hosts]
+
+    def host(self) -> tuple[str, int]:
+        host, *others = self.hosts()
+        if others:
+            raise self.wrong("has more than one host: that takes redis+sentinel:// or redis+cluster://")
+        return host
+
+    @property
+    def has_host(self) -> bool:
+        return self._hosts != [""]
+
+    def file(self) -> str:
+        if self.has_host or not self.path.strip("/"):
+            raise self.wrong(f"lacks a path, or has a host before it: {self.scheme}:///path/of/it has three slashes")
+        if "\0" in self.path:
+            raise self.wrong("has a NUL character in its path, which no file has")
+        return self.path
+
+    def with_database(self, text: str) -> dict[str, Any]:
+        """The settings, with the database from the end of the path."""
+        if not text:
+            return self.settings
+        if not re.fullmatch(r"[0-9]{1,7}", text):  # Python itself refuses to read thousands of digits
+            raise self.wrong(f"has the database {text!r}: give a number, as in redis://localhost:6379/0")
+        if "db" in self.settings:
+            raise self.wrong("has its database twice: in the path, and as db")
+        return self.settings | {"db": int(text)}
+
+    def _host(self, item: str, default_port: int) -> tuple[str, int]:
+        match = _HOST.fullmatch(item)
+        if match is None:
+            raise self.wrong("lacks a host: write host or host:port, as in redis://localhost:6379/0")
+        port = int(match["port"] or default_port)
+        if not 1 <= port <= 65535:
+            raise self.wrong(f"has the port {port}: give one from 1 to 65535")
+        host = unquote(match["host"]).strip("[]")
+        if not _is_host_name(host):
+            raise self.wrong("has a host that cannot be one: a part between dots is empty, too long or not printable")
+        return host, port
+
+    def _read(self, login: str, query: str) -> dict[str, Any]:
+        user, _, password = login.partition(":")
+        found: dict[str, Any] = {
+            name: unquote(text) for name, text in (("username", user), ("password", password)) if text
+        }
+        for item in filter(None, query.split("&")):
+            name, _, text = item.partition("=")
+            if name == "decode_responses":
+                raise self.wrong("sets decode_responses: leave it out, for delayq needs replies as bytes")
+            if name not in self.kind.settings:
+                shown = _redact_setting(item, _has_secret(query)).partition("=")[0]
+                raise self.wrong(f"has the unknown setting {shown}: {self.scheme} has {', '.join(self.kind.settings)}")
+            if name in found:
+                raise self.wrong(f"sets {name} twice")
+            found[name] = self._setting(name, unquote(text))
+        return found
+
+    def _setting(self, name: str, text: str) -> Any:
+        setting = self.kind.settings[name]
+        try:
+            if text:
+                return setting.read(text)
+        except (ValueError, KeyError, OSError, RuntimeError):  # RuntimeError: links that lead to each other
+            pass
+        raise self.wrong(f"sets {name} to {text!r}: give {setting.wanted}")
+
+
+def _single(url: _URL, makers: Makers) -> Any:
+    address = url.host()
+    return makers.single(address, url.with_database(url.path.strip("/")), url.tls)
+
+
+def _unix(url: _URL, makers: Makers) -> Any:
+    return makers.unix(url.file(), url.settings)
+
+
+def _sentinel(url: _URL, makers: Makers) -> Any:
+    service, _, database = url.path.strip("/").partition("/")
+    if not service:
+        raise url.wrong("lacks the name of the service: redis+sentinel://host:26379/service")
+    settings = url.with_database(database)
+    login = {name: settings.pop(f"sentinel_{name}", None) for name in ("username", "password")}
+    return makers.sentinel(url.hosts(26379), service, settings, login, url.tls)
+
+
+def _cluster(url: _URL, makers: Makers) -> Any:
+    if url.path.strip("/") not in {"", "0"}:
+        raise url.wrong(f"has the database {url.path.strip('/')!r}: a cluster has 0 alone, leave it out")
+    return makers.cluster(url.hosts(), url.settings, url.tls)
+
+
+def _embedded(url: _URL, makers: Makers) -> Any:
+    if url.settings:
+        raise url.wrong("has a user name or a password: the embedded store has none, leave them out")
+    return makers.embedded(Path(url.file()) if url.path or url.has_host else None)
+
+
+class _Kind(NamedTuple):
+    client: Callable[[_URL, Makers], Any]
+    settings: Mapping[str, _Setting]
+
+
+_KINDS = {
+    "redis": _Kind(_single, _COMMON | _TCP | _SINGLE),
+    "rediss": _Kind(_single, _COMMON | _TCP | _SINGLE | _TLS),
+    "unix": _Kind(_unix, _COMMON | _SINGLE),
+    "redis+sentinel": _Kind(_sentinel, _COMMON | _TCP | _SINGLE | _SENTINEL),
+    "rediss+sentinel": _Kind(_sentinel, _COMMON | _TCP | _SINGLE | _SENTINEL | _TLS),
+    "redis+cluster": _Kind(_cluster, _COMMON | _TCP),
+    "rediss+cluster": _Kind(_cluster, _COMMON | _TCP | _TLS),
+    "embedded": _Kind(_embedded, {}),
+}

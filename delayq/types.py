@@ -1,0 +1,68 @@
+"""What the signatures of delayq mention and nobody constructs: results, and the words that arguments take."""
+
+from delayq.model.backoff import Backoff
+from delayq.model.configuration import Configuration
+from delayq.model.consumer_info import ConsumerInfo, Held
+from delayq.model.delivery import OnConflict, SentMessage
+from delayq.model.envelope import Headers
+from delayq.model.event import Event
+from delayq.model.health import Trouble
+from delayq.model.message_info import MessageInfo
+from delayq.model.middleware import Sending
+from delayq.model.occurrence import Missed
+from delayq.model.placement import State
+from delayq.model.positions import Position
+from delayq.model.queue_stats import QueueStats, Upcoming
+from delayq.model.rates import Rates
+from delayq.model.record import DeadRecord, GroupConsumer, GroupInfo, Published, Record, Trimmed, Unacked
+from delayq.model.sample import Sample
+from delayq.model.schedule import Schedule, Slot
+from delayq.model.units import Seconds
+from delayq.operations.bulk.causes import Cause, Causes
+from delayq.operations.bulk.redrive import Redriven
+from delayq.operations.doctor.finding import Finding, Step
+from delayq.operations.doctor.report import Report
+from delayq.operations.manage import Cancelled, Rescheduled
+from delayq.operations.paging import Page
+from delayq.topic_group import Group
+
+__all__ = [
+    "Backoff",
+    "Cancelled",
+    "Cause",
+    "Causes",
+    "Configuration",
+    "ConsumerInfo",
+    "DeadRecord",
+    "Event",
+    "Finding",
+    "Group",
+    "GroupConsumer",
+    "GroupInfo",
+    "Headers",
+    "Held",
+    "MessageInfo",
+    "Missed",
+    "OnConflict",
+    "Page",
+    "Position",
+    "Published",
+    "QueueStats",
+    "Rates",
+    "Record",
+    "Redriven",
+    "Report",
+    "Rescheduled",
+    "Sample",
+    "Schedule",
+    "Seconds",
+    "Sending",
+    "SentMessage",
+    "Slot",
+    "State",
+    "Step",
+    "Trimmed",
+    "Trouble",
+    "Unacked",
+    "Upcoming",
+]

@@ -1,0 +1,199 @@
+"""What a form asks for: an action, with the messages that are meant and how it is to be done."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from typing import NamedTuple
+
+import msgspec
+from starlette.datastructures import QueryParams
+
+from delayq.aio import Queue
+from delayq.errors import InvalidInput
+from delayq.model.placement import State
+from delayq.model.units import parse_age, parse_duration, timestamp_ms
+from delayq.operations.bulk.actions import Act, cancelling, requeueing, rescheduling
+from delayq.operations.bulk.redrive import Redrive
+from delayq.operations.bulk.sweep import Sweep
+from delayq.operations.encode import due_word
+from delayq.operations.manage import PURGEABLE
+from delayq.web import jobs
+from delayq.web.background_tasks import Work
+from delayq.web.filters import Filter, quoted, unquoted
+
+COUNT_SECONDS = 0.06  # that a confirmation may take to count what is meant
+WAITING: tuple[State, ...] = ("pending", "ready", "retry")
+MOST_IDS = 500
+
+
+class Kind(NamedTuple):
+    """A kind of action.
+
+    Attributes:
+        verb: what its button says.
+        states: of which messages it is offered.
+        warning: what one should know before.
+    """
+
+    verb: str
+    states: tuple[State, ...]
+    warning: str
+
+
+KINDS = {
+    "now": Kind("Run now", WAITING, "They are due at once; their attempts stay counted."),
+    "reschedule": Kind("Reschedule", WAITING, "Their attempts stay counted."),
+    "requeue": Kind("Requeue", ("dead",), "They come back to pending, and their retries begin anew."),
+    "cancel": Kind(
+        "Cancel", (*PURGEABLE, "unack"), "Withdrawn for good. What runs is not stopped, but will not be retried."
+    ),
+    "purge": Kind(
+        "Purge",
+        PURGEABLE,
+        "So many are discarded for good, the earliest first, and none that stands behind all that are there now.",
+    ),
+}
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """How many messages are meant, as far as one could count in a moment.
+
+    Attributes:
+        matched: so many were found.
+        looked_at: among so many.
+        total: of so many that there are.
+    """
+
+    matched: int
+    looked_at: int
+    total: int
+
+    @property
+    def is_all(self) -> bool:
+        """Whether all were looked at."""
+        return self.looked_at >= self.total
+
+
+class Deed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a form asks for.
+
+    Attributes:
+        act: a key of KINDS.
+        ids: the messages that were ticked; empty where `filter` tells which are meant.
+        filter: which messages are meant, and of which state.
+        when: of "reschedule": a length of time from now, or a moment.
+        delay: of "requeue": until they are due.
+        rate: of "requeue" by a filter: how many come back, at most.
+        dry: whether to count only.
+        most: of "purge": how many were counted.
+        up_to: of "purge": the highest score of these, ms.
+    """
+
+    act: str
+    filter: Filter
+    ids: tuple[str, ...] = ()
+    when: str = ""
+    delay: str = ""
+    rate: str = ""
+    dry: bool = False
+    most: str = ""
+    up_to: str = ""
+
+    @classmethod
+    def of(cls, form: QueryParams) -> Deed:
+        """Read a form; raises InvalidInput."""
+        act = form.get("act", "")
+        if act not in KINDS:
+            raise InvalidInput(f"action {act!r} is none of {', '.join(KINDS)}")
+        ids = tuple(dict.fromkeys(map(unquoted, form.getlist("ids"))))
+        if len(ids) > MOST_IDS:
+            raise InvalidInput(f"{len(ids)} messages were ticked: at most {MOST_IDS} at a time")
+        if not ids and form.get("all") != "1":
+            raise InvalidInput("no message was ticked: go back, and tick some")
+        texts = {name: form.get(name, "").strip() for name in ("when", "delay", "rate", "most", "up_to")}
+        wanted = Filter.of(form)
+        if not ids and wanted.state not in KINDS[act].states:
+            raise InvalidInput(f"what is in {wanted.state} cannot be asked to {KINDS[act].verb.lower()}")
+        return cls(act=act, filter=wanted, ids=ids, dry=form.get("dry") == "1", **texts)
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.act]
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether it is done with all that are meant, however many."""
+        return not self.ids
+
+    def title(self) -> str:
+        """Say what is done, with what."""
+        if self.is_sweep:
+            return f"{self.kind.verb} all {self.filter.words()}{' (dry run)' if self.dry else ''}"
+        many = "1 message" if len(self.ids) == 1 else f"{len(self.ids):,} messages"
+        return f"{self.kind.verb} {many}"
+
+    def fields(self) -> list[tuple[str, str]]:
+        """Return what `of` reads, but for what a confirmation asks for."""
+        which = [("ids", quoted(each)) for each in self.ids] or [("all", "1")]
+        return [("act", self.act), *which, *self.filter.fields().items()]
+
+    def work(self, queue: Queue, now: dt.datetime) -> Work:
+        """Return what does it; raises InvalidInput.
+
+        Args:
+            now: the server's clock, from which a length of time counts.
+        """
+        if self.act == "purge":
+            if self.ids or not self.filter.is_empty:
+                raise InvalidInput("a purge is of all that is in a state: cancel those that you mean instead")
+            return jobs.purged(queue, self.filter.state, _whole(self.most), _whole(self.up_to))
+        choice = self.filter.choice()
+        if self.act == "requeue" and not self.ids:
+            delay = parse_duration(self.delay) if self.delay else 0
+            redrive = Redrive(choice, delay, _rate(self.rate), self.dry)
+            return jobs.redriven(queue, redrive, self.dry)
+        act, due_ms = self._act(now)
+        if self.ids:
+            return jobs.selected(queue, act, self.ids)
+        wanted = None if self.dry else act
+        return jobs.swept(queue, Sweep(self.filter.state, choice, wanted, due_ms), wanted)
+
+    def _act(self, now: dt.datetime) -> tuple[Act, int | None]:
+        """Return what is done with a message, and the due time that it gets, ms, where it is the same for all."""
+        if self.act == "cancel":
+            return cancelling, None
+        if self.act == "requeue":
+            return requeueing(due_word(parse_duration(self.delay) if self.delay else 0, None)), None
+        due = timestamp_ms(now)
+        if self.act == "reschedule":
+            given = parse_age(self.when)
+            at = given if isinstance(given, dt.datetime) else now + dt.timedelta(seconds=given)
+            due = timestamp_ms(at, "when")
+        return rescheduling(due), due
+
+
+async def counted(queue: Queue, deed: Deed) -> Counted:
+    """Count what is meant, for a moment."""
+    if not deed.is_sweep:
+        return Counted(len(deed.ids), len(deed.ids), len(deed.ids))
+    sweep, until = Sweep(deed.filter.state, deed.filter.choice(), None), time.monotonic() + COUNT_SECONDS
+    told = await queue.execute(sweep.step)
+    if deed.filter.is_empty:
+        return Counted(told.total, told.total, told.total)
+    while not sweep.done and time.monotonic() < until:
+        told = await queue.execute(sweep.step)
+    return Counted(told.matched, told.total if sweep.done else told.looked_at, told.total)
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"-?\d{1,16}", text, re.ASCII):
+        raise InvalidInput("the form does not tell what was counted: open its page anew")
+    return int(text)
+
+
+def _rate(text: str) -> float | str | None:
+    if not text:
+        return None
+    return text if "/" in text else float(text) if text.replace(".", "", 1).isdecimal() else text

@@ -1,0 +1,117 @@
+"""The dashboard as an ASGI application."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from importlib.resources import files
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from delayq.errors import DelayqError
+from delayq.web import error_pages, security_headers
+from delayq.web.audit import Audit, logged
+from delayq.web.auth import Login, User
+from delayq.web.background_tasks import Tasks
+from delayq.web.login_throttle import Attempts
+from delayq.web.pages import PAGES
+from delayq.web.poller import Watch
+from delayq.web.security import AROUND, Guard, Rules
+from delayq.web.servers import Places, servers_of
+from delayq.web.sessions import Sessions
+
+MAX_BODY = 4 << 20  # bytes: a payload of a megabyte, percent-encoded
+
+
+class Dashboard(Starlette):
+    """The dashboard; `app` makes one. It connects when it is first asked for something.
+
+    Run by a server of its own, it closes its connections by itself. Mounted in another application, it is closed by
+    that one's lifespan: `close`.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # What the path of an application around it names is not of these pages: nor is it for their audit lines.
+        own = {**scope, "path_params": {}, AROUND: scope.get("path_params", {})}
+        await super().__call__(own, receive, security_headers.guarded(scope, send))
+
+    async def close(self) -> None:
+        """Stop tasks, end what is live, and close the connections."""
+        await self.state.tasks.close()
+        for watch in self.state.watches.values():
+            await watch.close()
+        for server in self.state.servers.values():
+            await server.close()
+
+
+def app(
+    servers: Places = None,
+    *,
+    prefix: str = "delayq",
+    read_only: bool = False,
+    login: Login | Callable[[Request], User | None] | None = None,
+    audit: Audit | None = None,
+    hosts: Sequence[str] = (),
+    secret: str | None = None,
+    interval: float = 2.0,
+) -> Dashboard:
+    """Return the dashboard of one or more servers, with all queues that are found on them.
+
+    Args:
+        servers: a URL or a client of redis.asyncio, or several, or a dictionary of them by the names that they are to
+            have; None for DELAYQ_URL, or the embedded store.
+        prefix: what all keys begin with.
+        read_only: nobody may change anything.
+        login: `Token` or `Users`; or, where the application around it knows who asks, a function that takes a request
+            and returns a `User`, or None for somebody who has no business here. None lets in whoever can connect.
+        audit: is called with each line of what was done and who did it; by default it is logged.
+        hosts: the names by which it may be asked for, without ports; any when empty. Whoever listens on a loopback
+            address names those of it, lest other sites in the same browser ask by names of their own.
+        secret: what sessions are signed with: the same for all processes that serve the same dashboard. When None, it
+            is made up, and everybody logs in anew when the process was started anew.
+        interval: seconds between two looks at a server, while anybody watches.
+
+    Raises:
+        InvalidInput: naming the argument.
+    """
+    known = servers_of(servers, prefix)
+    sessions = Sessions(secret)
+    rules = Rules(login, read_only, [host.lower() for host in hosts])
+    static = Mount("/static", StaticFiles(directory=str(files("delayq.web").joinpath("static"))), name="static")
+    dashboard = Dashboard(
+        routes=[static, *(route for each in PAGES for route in each.ROUTES)],
+        middleware=[Middleware(Guard, rules=rules, sessions=sessions)],
+        exception_handlers={
+            HTTPException: error_pages.refused,
+            DelayqError: error_pages.failed,
+            Exception: error_pages.broken,
+        },
+        lifespan=_lifespan,
+        max_body_size=MAX_BODY,
+    )
+    state = dashboard.state
+    state.servers = known
+    state.watches = {name: Watch(server, interval) for name, server in known.items()}
+    state.read_only, state.sessions, state.login = read_only, sessions, login
+    state.has_logout = login is not None and not callable(login)
+    state.attempts = Attempts()
+    state.streams = set()
+    state.tasks = Tasks()
+    state.audit = audit or logged
+    state.nav = [each.NAV for each in PAGES if hasattr(each, "NAV")]
+    state.tabs = [each.TAB for each in PAGES if hasattr(each, "TAB")]
+    return dashboard
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(dashboard: Dashboard) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await dashboard.close()

@@ -1,0 +1,98 @@
+"""Filters: which messages of a state are meant, as forms and links say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from delayq.errors import InvalidInput
+from delayq.model.placement import STATES, State
+from delayq.model.units import parse_age
+from delayq.operations.bulk.causes import like
+from delayq.operations.bulk.selection import Choice
+
+WHERE = ("payload", "header", "error")
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages of a state are meant: those to which all that is not empty applies.
+
+    Attributes:
+        payload: text of the payload.
+        header: a name and a value, as in ``tenant=acme``.
+        error: text of the last error.
+        reason: why they died.
+        bare: "1" for those that have no error.
+        kind: an error with its numbers as ``#``, as `Cause.error` has it.
+        older, newer: of dead letters: how long ago they died, or when, as in ``1h30m``.
+    """
+
+    state: State = "pending"
+    payload: str = ""
+    header: str = ""
+    error: str = ""
+    reason: str = ""
+    kind: str = ""
+    bare: str = ""
+    older: str = ""
+    newer: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> Filter:
+        """Read the fields of a form or a link: those of a filter, or ``where`` and ``text`` of a search."""
+        known = {name: fields[name] for name in cls.__struct_fields__ if fields.get(name)}
+        if fields.get("where") in WHERE and fields.get("text"):
+            known[fields["where"]] = fields["text"]
+        if known.get("state", "pending") not in STATES:
+            raise InvalidInput(f"state {known['state']!r} is none of {', '.join(STATES)}")
+        return cls(**known)  # type: ignore[arg-type]  # the state was checked
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all messages of the state are meant."""
+        return self.choice().is_of_all and not self.older and not self.newer
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields that `of` reads."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
+
+    def choice(self) -> Choice:
+        """Return what tells which messages are meant; raises InvalidInput."""
+        name, equals, value = self.header.partition("=")
+        if self.header and not (name and equals):
+            raise InvalidInput(f"header {self.header!r} is not a name and a value, as in tenant=acme")
+        return Choice(
+            older_than=parse_age(self.older) if self.older else None,
+            newer_than=parse_age(self.newer) if self.newer else None,
+            error=like(None, self.kind).error if self.kind else self.error or None,
+            reason=self.reason or None,
+            headers={name: value} if self.header else None,
+            payload=self.payload or None,
+            bare=bool(self.bare),
+        )
+
+    def words(self) -> str:
+        """Say which messages are meant."""
+        told = [
+            f"with “{self.payload}” in the payload" if self.payload else "",
+            f"with the header {self.header}" if self.header else "",
+            f"with “{self.error}” in the last error" if self.error else "",
+            f"with the error {self.kind}" if self.kind else "",
+            "without an error" if self.bare else "",
+            f"that died of {self.reason}" if self.reason else "",
+            f"that died {self.older} ago or earlier" if self.older else "",
+            f"that died within the last {self.newer}" if self.newer else "",
+        ]
+        return " ".join(["in", self.state, *filter(None, told)])
+
+
+def quoted(message_id: str) -> str:
+    """Return an id, or a cursor, in plain characters: also one of another program, which is no UTF-8."""
+    return quote(message_id, safe="", errors="surrogateescape")
+
+
+def unquoted(text: str) -> str:
+    """Return the id, or the cursor, that `quoted` made this of."""
+    return unquote(text, errors="surrogateescape")

@@ -1,0 +1,156 @@
+"""What tasks do: the same with some messages, with all that match, or with all dead letters at a rate; and examine."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from delayq.aio import Queue
+from delayq.model.placement import State
+from delayq.operations import garbage
+from delayq.operations.bulk import actions
+from delayq.operations.bulk.actions import Act
+from delayq.operations.bulk.redrive import Redrive
+from delayq.operations.bulk.sweep import Sweep
+from delayq.operations.doctor import examine
+from delayq.operations.doctor.finding import Step
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation, round_trip, unwrap
+from delayq.protocol.queue_commands import MAX_IDS
+from delayq.web.background_tasks import Task, Work
+
+MOST_FINDINGS = 200
+
+_CANCELLED_IN_FLIGHT = "running: not stopped, but not retried either"
+_DONE = {"cancelled", "rescheduled", "requeued"}
+_BECAME = {
+    "cancelled": "cancelled",
+    "rescheduled": "rescheduled",
+    "requeued": "back in pending",
+    "in_flight": "delivered meanwhile",
+    "dead": "dead meanwhile",
+    "unknown": "gone meanwhile",
+    "left": "not dead any more, or without a payload",
+}
+
+
+class _Stopped(Exception):
+    """Ends an examination."""
+
+
+def selected(queue: Queue, act: Act, ids: Sequence[str]) -> Work:
+    """Do it with these messages."""
+
+    async def work(task: Task) -> None:
+        told = await queue.execute(actions.each, act, ids)
+        task.tell(len(told), len(told), outcome(act, Counter(told.values()), len(told)))
+
+    return work
+
+
+def swept(queue: Queue, sweep: Sweep, act: Act | None) -> Work:
+    """Do it with all that a sweep finds; without an act, count them."""
+
+    async def work(task: Task) -> None:
+        while not sweep.done and task.goes_on:
+            told = await queue.execute(sweep.step)
+            became = outcome(act, told.outcomes, told.matched) if told.outcomes else f"{told.matched:,} match."
+            task.tell(min(told.looked_at, told.total), told.total, became)
+            await task.rest(0)
+        if act is actions.cancelling:
+            await _collect(queue, task)
+
+    return work
+
+
+def redriven(queue: Queue, redrive: Redrive, dry_run: bool) -> Work:
+    """Bring dead letters back."""
+
+    async def work(task: Task) -> None:
+        while not redrive.done and task.goes_on:
+            told = await queue.execute(redrive.step)
+            moved = "" if dry_run else f"{told.moved:,} are back in pending."
+            left = 0 if dry_run else told.matched - told.moved
+            task.tell(told.looked_at - left, told.total, f"{told.matched:,} match.", moved)
+            await task.rest(redrive.pause)
+
+    return work
+
+
+async def last_score(queue: Queue, state: State) -> int | None:
+    """Return the highest score in a state now, ms; None when it is empty."""
+    shards = await queue.execute(QueueContext.opened)
+    lasts = map(unwrap, await queue.execute(round_trip, [scripts.last(state) for scripts in shards]))
+    return max((math.ceil(float(score)) for rows in lasts for _, score in rows), default=None)
+
+
+def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
+    """Discard what is in a state.
+
+    Args:
+        most: so many, at the most, the earliest of each shard first.
+        up_to: those whose score is no higher, ms.
+    """
+
+    async def work(task: Task) -> None:
+        done = 0
+        for scripts in await queue.execute(QueueContext.opened):
+            gone = 1
+            while gone and done < most and task.goes_on:
+                purge = scripts.purge(state, up_to, min(most - done, MAX_IDS))
+                gone = unwrap((await queue.execute(round_trip, [purge]))[0])
+                done += gone
+                task.tell(done, most, f"{done:,} purged.")
+                await task.rest(0)
+        task.tell(done, most, f"{done:,} of {most:,} purged." if done < most else f"{done:,} purged.")
+        await _collect(queue, task)
+
+    return work
+
+
+def examined(queue: Queue) -> Work:
+    """Let the doctor look at the queue, without a repair."""
+
+    async def work(task: Task) -> None:
+        findings: list[str] = []
+
+        def on_step(step: Step) -> None:
+            if not task.goes_on:
+                raise _Stopped
+            if step.finding is not None and len(findings) < MOST_FINDINGS:
+                findings.append(f"{step.finding.severity}: {step.finding}")
+            task.tell(step.done, step.total, *findings)
+
+        try:
+            report = await queue.execute(examine.examine, False, on_step)
+        except _Stopped:
+            return
+        more = len(report.findings) - len(findings)
+        healthy = "All is well." if not report.findings else ""
+        task.tell(report.messages, report.total, healthy, *findings, f"and {more:,} more" if more else "")
+
+    return work
+
+
+def outcome(act: Act | None, became: Mapping[str, int], of: int) -> str:
+    """Say what became of messages: ``3 of 5 rescheduled; 2 delivered meanwhile``."""
+    meant = _BECAME | ({"in_flight": _CANCELLED_IN_FLIGHT} if act is actions.cancelling else {})
+    words = sorted(became.items(), key=lambda item: (item[0] not in _DONE, item[0]))
+    parts = [f"{count:,} {meant[word]}" for word, count in words]
+    if parts:
+        parts[0] = f"{words[0][1]:,} of {of:,} {meant[words[0][0]]}"
+    return "; ".join(parts) + "." if parts else "Nothing was there to be done."
+
+
+async def _collect(queue: Queue, task: Task) -> None:
+    """Delete the payloads of what was discarded, as consumers do all the time, for as long as nobody stops it."""
+    more = True
+    while more and task.goes_on:
+        found = await queue.execute(garbage.find)
+        more = bool(found) and await queue.execute(_delete, found)
+        await task.rest(0)
+
+
+def _delete(_: QueueContext, found: garbage.Found) -> Operation[bool]:
+    return garbage.delete(found)

@@ -1,0 +1,24 @@
+"""Dead letters: of what they died, and bringing them back."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.web import path_params, render
+from delayq.web.render import Entry
+
+MOST = 5000
+"""Dead letters that are grouped."""
+
+
+async def dead(request: Request) -> Response:
+    """Show the causes, the most frequent first."""
+    queue = await path_params.queue_of(request)
+    found = await queue.dead.causes(MOST)
+    return render.page(request, "dead.html", found=found, now=(await queue.stats()).at)
+
+
+TAB = Entry("Dead letters", "dead")
+ROUTES = [Route("/{server:name}/queues/{queue:name}/dead", dead, name="dead")]

@@ -1,0 +1,101 @@
+"""Editing a dead letter: it goes back with what it should have held."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.errors import InvalidInput
+from delayq.model.envelope import JSON
+from delayq.model.message_info import MessageInfo
+from delayq.model.units import from_ms, parse_duration, timestamp_ms
+from delayq.web import audit, path_params, render
+from delayq.web.payloads import MOST_SHOWN, pretty
+from delayq.web.request_context import visit
+
+
+async def editor(request: Request) -> Response:
+    """Show the form."""
+    info = await _dead(request)
+    return render.page(request, "editing.html", info=info, **_known(info))
+
+
+async def edit(request: Request) -> Response:
+    """Bring the dead letter back with what the form holds, if it is still the one that was looked at."""
+    queue, form = await path_params.queue_of(request), visit(request).form
+    message_id = request.path_params["id"]
+    died_at = _died_at(form.get("died", ""))
+    headers = _json(form["headers"].strip() or "{}", "headers") if "headers" in form else None
+    payload: Any = msgspec.UNSET
+    if "payload" in form:
+        text = form["payload"].replace("\r\n", "\n")
+        payload = text.encode() if form.get("kind") == "text" else msgspec.Raw(_checked(text))
+    delay = parse_duration(form.get("delay") or "0")
+    async with audit.audited(request, "edit", queue=queue.name, id=message_id) as line:
+        if await queue.dead.edit(message_id, payload, headers, delay, died_at):
+            told = f"{message_id} is back in pending, with what you have written."
+        else:
+            line["outcome"] = told = f"{message_id} is not dead any more, or has died anew: nothing was changed."
+    return audit.back(request, told, "message")
+
+
+async def _dead(request: Request) -> MessageInfo:
+    queue, message_id = await path_params.queue_of(request), request.path_params["id"]
+    info = await queue.get(message_id)
+    if info is None or info.state != "dead":
+        raise HTTPException(404, f"{message_id} is no dead letter of {queue.name}.")
+    return info
+
+
+def _known(info: MessageInfo) -> dict[str, Any]:
+    """Return what the form begins with; the payload is None where it cannot be edited as text."""
+    assert info.died_at is not None, "it is dead"
+    text, kind = None, "json"
+    if info.envelope is not None and len(info.envelope.body) <= MOST_SHOWN:
+        kind = "json" if info.envelope.kind == JSON else "text"
+        text = pretty(info.envelope.body) if kind == "json" else _text(info.envelope.body)
+    plain = {name: value for name, value in (info.headers or {}).items() if not isinstance(value, bytes)}
+    return {
+        "payload": "" if info.envelope is None else text,
+        "kind": kind,
+        "headers": msgspec.json.format(msgspec.json.encode(plain), indent=2).decode(),
+        "has_bytes": len(plain) < len(info.headers or {}),
+        "died": timestamp_ms(info.died_at),
+    }
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _checked(text: str) -> bytes:
+    """Return JSON as it was written; raises InvalidInput for what is none."""
+    _json(text, "payload")
+    return msgspec.json.format(text.encode(), indent=-1)
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise InvalidInput(f"the {what} are no JSON: {error}: go back and mend them") from error
+
+
+def _died_at(text: str) -> Any:
+    if not (text.isdecimal() and len(text) < 16):  # milliseconds
+        raise InvalidInput(f"{text!r} is not when a dead letter died: open its page anew")
+    return from_ms(int(text))
+
+
+ROUTES = [
+    Route("/{server:name}/queues/{queue:name}/messages/{id:name}/edit", editor, name="editor"),
+    Route("/{server:name}/queues/{queue:name}/messages/{id:name}/edit", edit, name="edit", methods=["POST"]),
+]

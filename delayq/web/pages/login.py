@@ -1,0 +1,98 @@
+"""Logging in and out."""
+
+from __future__ import annotations
+
+import math
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from delayq.web import audit, render
+from delayq.web.auth import KNOWN_SECONDS, Login, User
+from delayq.web.passwords import MOST_SECRET, Busy
+from delayq.web.request_context import client_address, cookie_name, visit
+
+
+async def show(request: Request) -> Response:
+    """Ask for what one logs in with."""
+    if not request.app.state.has_logout or visit(request).user is not None:
+        return RedirectResponse(_wanted(request), 303)
+    return _asked(request)
+
+
+async def enter(request: Request) -> Response:
+    """Log in; a wrong secret costs one of a few attempts."""
+    if not request.app.state.has_logout:
+        return RedirectResponse(_wanted(request), 303)
+    login: Login = request.app.state.login
+    attempts, address = request.app.state.attempts, client_address(request)
+    form = visit(request).form
+    name = form.get("name", "")[:MOST_SECRET] if login.asks_name else "token"
+    device = request.cookies.get(_device_cookie(request), "")
+    is_known = login.knows(name, device)
+    place = f"browser {device}" if is_known else address  # its guesses are its own, whoever else is behind that
+    wait = attempts.begin(place)
+    if wait:
+        audit.note(request, {"who": name, "action": "login", "from": address, "outcome": "refused: too many attempts"})
+        answer = _asked(request, f"There were too many attempts: wait {math.ceil(wait)} seconds.", 429)
+        answer.headers["retry-after"] = str(math.ceil(wait))
+        return answer
+    line = {"who": name, "action": "login", "from": address}
+    try:
+        user = await login.check(name, form.get("secret", "")[: MOST_SECRET + 1], is_known)
+    except Busy:
+        attempts.forgive(place)  # nobody has looked at it
+        audit.note(request, line | {"outcome": "refused: too many logins at once"})
+        return _asked(request, "Too many log in at once: try again in a few seconds.", 503)
+    if user is None:
+        audit.note(request, line | {"outcome": "refused"})
+        return _asked(request, "That is not right." if login.asks_name else "That is not the token.", 403)
+    attempts.forgive(place)
+    audit.note(request, line | {"outcome": "done"})
+    visit(request).session = request.app.state.sessions.new(user.name)  # one that nobody can have planted
+    return _known(request, user, RedirectResponse(_wanted(request), 303))
+
+
+async def leave(request: Request) -> Response:
+    """Log out: the session is good no more."""
+    request.app.state.sessions.end(visit(request).session)
+    visit(request).ended = True
+    audit.note(request, {"who": visit(request).session.user, "action": "logout", "outcome": "done"})
+    return RedirectResponse(render.url(request, "overview"), 303)
+
+
+def _known(request: Request, user: User, answer: Response) -> Response:
+    """Let the browser keep that this user has logged in with it, past the logout: nobody is let in by that."""
+    device = request.app.state.login.device(user.name)
+    if device:
+        path, is_secure = render.url(request, "login"), request.url.scheme == "https"
+        answer.set_cookie(
+            _device_cookie(request), device, KNOWN_SECONDS, path=path, httponly=True, samesite="lax", secure=is_secure
+        )
+    return answer
+
+
+def _device_cookie(request: Request) -> str:
+    return f"{cookie_name(request)}-device"
+
+
+def _asked(request: Request, error: str = "", status: int = 200) -> Response:
+    login: Login = request.app.state.login
+    wanted = request.query_params.get("next", "")
+    return render.page(request, "entering.html", status, asks_name=login.asks_name, wrong=error, wanted=wanted)
+
+
+def _wanted(request: Request) -> str:
+    """Where to go then: a path of the dashboard, and of no other site."""
+    path = request.query_params.get("next", "")
+    root = request.scope.get("root_path", "")
+    is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return root + path if is_own else render.url(request, "overview")
+
+
+ROUTES = [
+    Route("/login", show, name="login", methods=["GET"]),
+    Route("/login", enter, name="enter", methods=["POST"]),
+    Route("/logout", leave, name="logout", methods=["POST"]),
+]

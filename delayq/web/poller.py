@@ -1,0 +1,195 @@
+"""Looking at a server's queues again and again: once for all browsers, and only at those that somebody sees."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeAlias
+
+import msgspec
+
+from delayq.aio import Queue
+from delayq.errors import DelayqError
+from delayq.log import log
+from delayq.model.queue_stats import QueueStats
+from delayq.web.health_sweep import LEAST_REST, Round, end, in_earnest
+from delayq.web.queue_list import Listing, One, View
+from delayq.web.servers import Server
+from delayq.web.snapshot import Eye, Seen, glance
+
+FAILED = "The dashboard has failed here: its log tells more."
+
+MOST_EYES = 500
+"""Queues of which the last hour is remembered."""
+
+MOST_TOLD = 5
+"""Queues in trouble that are called by their names."""
+
+ROUND_WAIT = 0.06
+"""Seconds that a page of queues in trouble may wait until all were looked at."""
+
+Wanted: TypeAlias = "View | One"
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """A server, as it was seen.
+
+    Attributes:
+        at: on the monotonic clock.
+        page: the names that were wanted.
+        queues: these, in the same order.
+        total: how many queues there are.
+        looked_at: of how many it is known whether they are in trouble.
+        troubled: how many of them are.
+        first: the names of the first of these, with the codes of their troubles.
+        error: why it could not be read, or empty.
+        texts: what was made of it, by the prefix under which it is seen.
+    """
+
+    at: float
+    page: Listing = Listing()
+    queues: tuple[Seen, ...] = ()
+    total: int = 0
+    looked_at: int = 0
+    troubled: int = 0
+    first: dict[str, tuple[str, ...]] = {}
+    error: str = ""
+    texts: dict[str, str] = {}
+
+
+class Watch:
+    """The one who looks at a server for all browsers.
+
+    Args:
+        seconds: between two looks, at the least.
+    """
+
+    def __init__(self, server: Server, seconds: float) -> None:
+        self.server = server
+        self._seconds = seconds
+        self._eyes: dict[str, Eye] = {}
+        self._round = Round(server.queue_names, self._glance, server.answer)
+        self._sights: dict[Wanted, Sight] = {}
+        self._looking = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._followed = Counter[Wanted]()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def now(self, wanted: Wanted) -> Sight:
+        """Return what was seen last, if that was just now; else look."""
+        if wanted.troubled:  # before the lock, for which a round steps aside
+            self._round.ask()
+            await self._round.whole(ROUND_WAIT)
+        async with self._looking:  # who comes meanwhile takes what this look sees
+            since = time.monotonic() - self._seconds
+            if wanted not in self._sights or self._sights[wanted].at < since:
+                kept = {each: sight for each, sight in self._sights.items() if sight.at >= since}
+                self._sights = kept | {wanted: await self._look(wanted, since)}
+            return self._sights[wanted]
+
+    async def following(self, wanted: Wanted) -> AsyncGenerator[Sight, None]:
+        """Yield what is seen, until `close`; who is slow misses what came meanwhile, and holds up nobody."""
+        self._followed[wanted] += 1
+        if self._task is None:
+            self._task = asyncio.create_task(self._watch())
+        last: Sight | None = None
+        try:
+            while not self._is_closed:
+                news = self._news
+                sight = self._sights.get(wanted)
+                if sight is not None and sight is not last:
+                    last = sight
+                    yield last
+                else:
+                    await news.wait()
+        finally:
+            self._followed[wanted] -= 1
+            self._followed += Counter()  # without those that nobody follows
+            if not self._followed:
+                await self._rest()
+
+    async def close(self) -> None:
+        """End all that follow."""
+        self._is_closed = True
+        self._news.set()
+        await self._rest()
+        await self._round.close()
+
+    async def look_at(self, name: str, since: float = float("inf")) -> Seen:
+        """Look at one queue, unless that was done since then, on the monotonic clock."""
+
+        async def look(queue: Queue) -> Seen:
+            self._eyes[name] = eye = self._eyes.pop(name, None) or Eye(queue)
+            if len(self._eyes) > MOST_EYES:
+                del self._eyes[next(iter(self._eyes))]
+            return await eye.look(since)
+
+        seen = await self.safely(name, look)
+        if not seen.error:  # else it may be the server that is silent
+            self._round.note(seen)
+        return seen
+
+    async def safely(self, name: str, look: Callable[[Queue], Awaitable[Seen]]) -> Seen:
+        """Look at one queue; what keeps one from being seen hides no other."""
+        try:
+            return await look(await self.server.queue(name))
+        except DelayqError as error:
+            return Seen(name=name, stats=QueueStats(queue=name), error=str(error))
+        except Exception as error:  # noqa: BLE001  # such as a count that is none
+            log.error("queue not seen", server=self.server.name, queue=name, exc_info=error)
+            return Seen(name=name, stats=QueueStats(queue=name), error=FAILED)
+
+    async def _glance(self, name: str) -> Seen:
+        async with self._looking:  # what somebody waits for goes first
+            pass
+        return await self.safely(name, glance)
+
+    async def _rest(self) -> None:
+        task, self._task = self._task, None
+        await end(task, self._looking)
+        self._sights.clear()  # what was seen would be old when the next one comes
+
+    async def _watch(self) -> None:
+        while True:
+            began = time.monotonic()
+            self._sights = {each: sight for each, sight in self._sights.items() if each in self._followed}
+            for each in list(self._followed):
+                async with self._looking:  # for each anew: who opens a page waits for one of them only
+                    self._sights[each] = await self._look(each, began)
+            news, self._news = self._news, asyncio.Event()
+            news.set()
+            is_away = all(sight.error for sight in self._sights.values())
+            rest = 0 if is_away else LEAST_REST * (time.monotonic() - began)
+            await asyncio.sleep(max(self._seconds, rest))
+
+    async def _look(self, wanted: Wanted, since: float) -> Sight:
+        try:
+            return await self._see(wanted, since)
+        except DelayqError as error:
+            return Sight(at=time.monotonic(), error=str(error))
+
+    async def _see(self, wanted: Wanted, since: float) -> Sight:
+        names = await self.server.queue_names()
+        self._round.ask()
+        page = wanted.listed(names, self._round.troubled)
+        told = [name for name in self._first() if name in names and name not in page.names] if wanted.tells else []
+        seen = await in_earnest([*page.names, *told], lambda name: self.look_at(name, since), self.server.answer)
+        for each in seen:
+            self._round.note(each)
+        return Sight(
+            at=time.monotonic(),
+            page=page,
+            queues=tuple(seen[: len(page.names)]),
+            total=len(names),
+            looked_at=min(len(names), self._round.looked_at),
+            troubled=len(self._round.troubled),
+            first=self._first(),
+        )
+
+    def _first(self) -> dict[str, tuple[str, ...]]:
+        """Return the queues in trouble that are called by their names, with the codes of their troubles."""
+        return dict(heapq.nsmallest(MOST_TOLD, self._round.troubled.items()))

@@ -1,0 +1,145 @@
+"""From templates to answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import math
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+import delayq
+from delayq.model.outcome import cause
+from delayq.model.text import printable_id
+from delayq.model.units import show_duration
+from delayq.web.actions import KINDS
+from delayq.web.filters import quoted
+from delayq.web.payloads import preview, size, value_of
+from delayq.web.request_context import visit
+
+
+class Entry(NamedTuple):
+    """A link that base.html shows.
+
+    Attributes:
+        title: what it says.
+        route: the name of the page's route.
+    """
+
+    title: str
+    route: str
+
+
+def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
+    """Return a page; what an action had to tell is told on it."""
+    session = visit(request).session
+    told, session.told = session.told, ""
+    return HTMLResponse(render(request, template, told=told, **context), status)
+
+
+def render(request: Request, template: str, **context: Any) -> str:
+    """Return a template as text, with what all of them know of the request."""
+    seen, state = visit(request), request.app.state
+    known = {
+        "request": request,
+        "url": lambda name, **parameters: url(request, name, **parameters),
+        "asset": lambda file: asset(request, file),
+        "token": seen.token,
+        "user": seen.user,
+        "may_act": seen.may_act,
+        "read_only": state.read_only,
+        "has_logout": state.has_logout and seen.user is not None,
+        "servers": list(state.servers) if seen.user else [],
+        "nav": state.nav,
+        "tabs": state.tabs,
+        "server": request.path_params.get("server"),
+        "queue": request.path_params.get("queue"),
+        "told": "",
+        "error": None,
+    }
+    text = _environment().get_template(template).render(known | context)
+    return text.encode(errors="backslashreplace").decode()  # a name that was asked for may be no UTF-8
+
+
+def url(request: Request, name: str, **parameters: Any) -> str:
+    """Return the path of a route, as a link can have it: under the prefix where the dashboard is mounted."""
+    path = request.app.url_path_for(name, **parameters)
+    return quote(f"{request.scope.get('root_path', '')}{path}", safe="/:@,+=")
+
+
+def query(**parameters: Any) -> str:
+    """Return what follows the ? of a link; what is None or empty is left out."""
+    return urlencode({name: value for name, value in parameters.items() if value not in (None, "")}, doseq=True)
+
+
+def asset(request: Request, file: str) -> str:
+    """Return the path of a static file, which changes when its content does."""
+    return f"{url(request, 'static', path=file)}?{_digest(file)}"
+
+
+@cache
+def _digest(file: str) -> str:
+    return hashlib.sha256(files("delayq.web").joinpath("static", file).read_bytes()).hexdigest()[:12]
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Return a count as ``1,234,567``; a dash for None."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def rate(value: float | None) -> str:
+    """Return how often something happens in a second: with as many digits as mean something."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def span(seconds: float | dt.timedelta | None) -> str:
+    """Return a length of time, as ``1h 30m``; a dash for None."""
+    if seconds is None:
+        return "–"
+    return show_duration(seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds)
+
+
+def moment(at: dt.datetime | None, now: dt.datetime | None = None) -> Markup:
+    """Return a moment in UTC as a time element and, when `now` is given, how far it is from then."""
+    if at is None:
+        return Markup("–")
+    shown = at.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+    away = "" if now is None else Markup(' <span class="away">{}</span>').format(away_from(at, now))
+    return Markup('<time datetime="{}">{}</time>{}').format(at.isoformat(), shown, away)
+
+
+def away_from(at: dt.datetime, now: dt.datetime) -> str:
+    """Return how far a moment is from now: ``in 5m``, ``12s ago``."""
+    seconds = (at - now).total_seconds()
+    return f"in {show_duration(seconds)}" if seconds > 0 else f"{show_duration(-seconds)} ago"
+
+
+def clock(at: dt.datetime, seconds: bool = False) -> str:
+    """Return the time of day, in UTC."""
+    return at.astimezone(dt.UTC).strftime("%H:%M:%S" if seconds else "%H:%M")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("delayq.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "rate": rate, "span": span}
+    environment.filters |= {"moment": moment, "away": away_from, "clock": clock}
+    environment.filters |= {"shown": printable_id, "quoted": quoted, "size": size}
+    environment.globals |= {"cause": cause, "kinds": KINDS, "preview": preview, "value_of": value_of}
+    environment.globals |= {"query": query, "version": delayq.__version__}
+    return environment

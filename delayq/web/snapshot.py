@@ -1,0 +1,135 @@
+"""A queue, as it is seen: its counts now, what happened of late, who is there, and how it came about."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import time
+
+import msgspec
+
+from delayq.aio import Queue
+from delayq.errors import DelayqError
+from delayq.model.consumer_info import ConsumerInfo
+from delayq.model.health import Trouble, troubles
+from delayq.model.queue_stats import QueueStats
+from delayq.model.rates import Rates, between
+from delayq.model.sample import Sample
+from delayq.web.charts import HOUR, Spark, sparkline
+
+OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old: rates are those of one or two
+FOR_TROUBLES = dt.timedelta(minutes=5)
+HISTORY_SECONDS = 60.0
+CREW_SECONDS = 5.0
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue, as it was seen.
+
+    Attributes:
+        rates: of the last minute or two; None where nothing is known of it.
+        consumers: those seen within the last hour.
+        spark: what was acked within the last hour, drawn and told.
+        error: why it could not be read, or empty.
+    """
+
+    name: str
+    stats: QueueStats
+    rates: Rates | None = None
+    consumers: tuple[ConsumerInfo, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    spark: Spark = Spark()
+    error: str = ""
+
+    @property
+    def alive(self) -> int:
+        """How many consumers are there."""
+        return sum(each.is_alive for each in self.consumers)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of its troubles, and ``unreadable`` where it could not be read."""
+        return (*(each.code for each in self.troubles), *(["unreadable"] if self.error else []))
+
+
+class Eye:
+    """Looks at a queue again and again, and asks no more often than things change.
+
+    It keeps the samples going of a queue that has no consumer to do so.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._history: tuple[Sample, ...] = ()
+        self._spark = Spark()
+        self._history_until = 0.0
+        self._consumers: tuple[ConsumerInfo, ...] = ()
+        self._consumers_until = 0.0
+        self._first: QueueStats | None = None
+        self._last: Seen | None = None
+        self._looked_at = 0.0
+
+    async def look(self, since: float = float("inf")) -> Seen:
+        """Return what there is to see, or what was seen last, if that began since then, on the monotonic clock."""
+        began = time.monotonic()
+        if self._last is None or self._looked_at < since:
+            self._last = await self._look()
+            self._looked_at = began
+        return self._last
+
+    async def _look(self) -> Seen:
+        stats = await self._queue.stats()
+        await asyncio.gather(self._read_history(stats.at), self._read_consumers())
+        self._first = self._first or stats
+        found = troubles(stats, self._since(stats, FOR_TROUBLES, oldest=True), self._consumers)
+        return Seen(
+            name=self._queue.name,
+            stats=stats,
+            rates=self._since(stats, OF_LATE),
+            consumers=self._consumers,
+            troubles=tuple(found),
+            spark=self._spark,
+        )
+
+    def _since(self, now: QueueStats, span: dt.timedelta, oldest: bool = False) -> Rates | None:
+        """Return what happened since the last count before a span of time, or the oldest one within it."""
+        counts = [each.stats for each in self._history if each.stats.at < now.at]
+        within = [each for each in counts if each.at >= now.at - span]
+        before = [each for each in counts if each.at < now.at - span]
+        base = within[0] if oldest and within else before[-1] if before and not oldest else self._first
+        return between(base, now) if base else None
+
+    async def _read_history(self, now: dt.datetime) -> None:
+        if time.monotonic() < self._history_until:
+            return
+        await _keep(self._queue)
+        self._history = tuple(await self._queue.samples(now - HOUR))
+        self._spark = sparkline(self._history)
+        self._history_until = time.monotonic() + HISTORY_SECONDS
+
+    async def _read_consumers(self) -> None:
+        if time.monotonic() < self._consumers_until:
+            return
+        self._consumers = tuple(await self._queue.consumers())
+        self._consumers_until = time.monotonic() + CREW_SECONDS
+
+
+async def glance(queue: Queue) -> Seen:
+    """Look at a queue once, for its troubles: without what is drawn, and without remembering its history."""
+    await _keep(queue)
+    stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
+    lately = [each.stats for each in await queue.samples(stats.at - FOR_TROUBLES) if each.stats.at < stats.at]
+    found = troubles(stats, between(lately[0], stats) if lately else None, consumers)
+    return Seen(name=queue.name, stats=stats, consumers=tuple(consumers), troubles=tuple(found))
+
+
+async def count(queue: Queue) -> Seen:
+    """Look at what a queue holds, and who is there, and at nothing else."""
+    stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
+    return Seen(name=queue.name, stats=stats, consumers=tuple(consumers))
+
+
+async def _keep(queue: Queue) -> None:
+    with contextlib.suppress(DelayqError):  # a replica, or a user who may only read
+        await queue.sample()

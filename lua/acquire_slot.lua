@@ -1,0 +1,68 @@
+-- acquire_slot: let deliveries begin for whose keys there is room; the others go back to wait.
+--
+-- One that waits is due again when `net_ms` are over, in case nobody lets it go before; `release_slot` does, with a slot that is
+-- kept for it. For each that waits already, that is 10 ms later: thus no more than a hundred a second come in vain, how
+-- many ever wait. What has come by itself keeps the due time that it had.
+--
+-- State    unack -> unack or pending, or garbage when it was cancelled and would have to wait
+-- KEYS[1]  unack      zset  id -> end of the lease, ms
+-- KEYS[2]  pending    zset  id -> due, ms
+-- KEYS[3]  attempts   hash  id -> past.released.attempts_reset.lost
+-- KEYS[4]  slots      zset  key, receipt ('' for one that is on its way) and id, with zero bytes between -> 0
+-- KEYS[5]  waiting    zset  key, due (ms, 15 digits) and id, with zero bytes between -> 0
+-- KEYS[6]  parked     hash  id -> until when it waits at the longest, ms, and its due time, ms
+-- KEYS[7]  meta       hash
+-- KEYS[8]  stats      hash
+-- KEYS[9]  ready      zset
+-- KEYS[10] garbage    zset
+-- KEYS[11] errors     hash  id -> the last error
+-- KEYS[12] cancelled  set   ids in flight that must not be retried
+-- KEYS[13] rate       zset  number of the hand-out -> its time, microseconds
+-- KEYS[14] events     stream
+-- ARGV[1]  now_ms     '' for the server's time
+-- ARGV[2]  net_ms     1..3600000
+-- ARGV[3]  handed_us  when they were handed out, for the rate not to count what waits; '' when no limit is known
+-- ARGV[4..]           of 1..250 deliveries: key, id, receipt, due (ms)
+-- Returns  of each its due time, ms; -1 where it waits, or was cancelled; -2 where the receipt is not that of the running
+--          delivery; an empty list when there is no limit
+-- Cost     O(n log m), and up to 1000 slots are looked at
+local limit = tonumber(redis.call('HGET', KEYS[7], 'per_key') or '')
+if not limit then return {} end
+local now, micros = clock(ARGV[1])
+local most, verdicts, counts, held_back = math.ceil(4000 / #ARGV), {}, {}, 0
+local net, note = tonumber(ARGV[2]) + 10 * redis.call('ZCARD', KEYS[5]), ledger(KEYS[7], KEYS[14], now)
+check_target(KEYS[2])
+if ARGV[3] ~= '' then check_target(KEYS[13]) end
+for i = 4, #ARGV, 4 do
+  local key, id, given, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
+  local slot = key .. '\0' .. given .. '\0' .. id
+  local ours, stored = held(KEYS[1], KEYS[3], id, given)
+  verdicts[#verdicts + 1] = -2
+  if ours then
+    counts[key] = counts[key] or running(KEYS[4], KEYS[1], KEYS[9], KEYS[3], key, limit, most, micros)
+    local waited, before = waits(KEYS[6], id)
+    if waited == due then due = before end
+    local kept = redis.call('ZREM', KEYS[4], key .. '\0\0' .. id) + redis.call('ZREM', KEYS[4], slot)
+    if kept > 0 or counts[key] < limit then
+      redis.call('ZADD', KEYS[4], 0, slot)
+      counts[key], verdicts[#verdicts] = counts[key] + 1 - kept, due
+      if waited then redis.call('HDEL', KEYS[6], id) end
+    else
+      redis.call('ZREM', KEYS[1], id)
+      if ARGV[3] ~= '' then give_back(KEYS[13], ARGV[3]) end
+      held_back, verdicts[#verdicts] = held_back + 1, -1
+      local past, released, attempts_reset, lost = deliveries(stored)
+      if note then note(id, 'held_back', past + 1, due, nil, 'its key has no room') end
+      if not discard_cancelled(id, now, KEYS[12], KEYS[10], KEYS[3], KEYS[11], KEYS[8], note) then
+        keep_deliveries(KEYS[3], id, past, released + 1, attempts_reset, lost)
+        redis.call('ZADD', KEYS[2], now + net, id)
+        redis.call('HSET', KEYS[6], id, string.format('%d %d', now + net, due))
+        redis.call('ZADD', KEYS[5], 0, key .. '\0' .. string.format('%015d', due) .. '\0' .. id)
+      end
+    end
+  end
+end
+if held_back == 0 then return verdicts end
+for _, count in ipairs({'released', 'held_back'}) do redis.call('HINCRBY', KEYS[8], count, held_back) end
+for key = 5, 6 do redis.call('PEXPIRE', KEYS[key], math.max(redis.call('PTTL', KEYS[key]), 2 * net)) end
+return verdicts

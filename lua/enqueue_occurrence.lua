@@ -1,0 +1,65 @@
+-- enqueue_occurrence: let another occurrence of a schedule be the one on its way, and keep what the schedule has become.
+--
+-- It does so once: unless the slot that the caller believes to be armed still is, nothing is changed. So a redelivered
+-- occurrence, a second consumer and a repeated call arm nothing anew. An occurrence that has not been handed out is
+-- withdrawn with its slot.
+--
+-- State    (none), garbage -> pending; of the one withdrawn: pending, ready -> garbage
+-- KEYS[1]  schedules  hash  name -> envelope of its occurrences
+-- KEYS[2]  armed      zset  name -> slot of the occurrence on its way, ms; 0 while paused
+-- KEYS[3]  pending    zset
+-- KEYS[4]  ready      zset
+-- KEYS[5]  garbage    zset
+-- KEYS[6]  unack      zset
+-- KEYS[7]  retry      zset
+-- KEYS[8]  dead       zset
+-- KEYS[9]  attempts   hash
+-- KEYS[10] errors     hash
+-- KEYS[11] stats      hash
+-- KEYS[12] bell       list
+-- KEYS[13] payload    string  of the next occurrence
+-- KEYS[14] meta       hash    events: how many entries the ledger keeps
+-- KEYS[15] events     stream
+-- ARGV[1]  now_ms     '' for the server's time
+-- ARGV[2]  name       of the schedule
+-- ARGV[3]  slot_ms    the slot that is armed; 0 when it is paused, '' when none is
+-- ARGV[4]  slot_id    the occurrence to be withdrawn, if it waits; '' for none
+-- ARGV[5]  record     to be kept of the schedule; '' to keep what is there
+-- ARGV[6]  next_ms    the slot to be armed; 0 to pause, '' to remove the schedule
+-- ARGV[7]  next_id    the occurrence to be sent; '' for none
+-- ARGV[8]  envelope   of that occurrence
+-- Returns  1; 0 when another slot is armed, and nothing was changed
+-- Cost     O(log n)
+local now, name, id = clock(ARGV[1]), ARGV[2], ARGV[7]
+if tonumber(redis.call('ZSCORE', KEYS[2], name) or -1) ~= tonumber(ARGV[3] == '' and -1 or ARGV[3]) then return 0 end
+for i = 4, 5 do check_target(KEYS[i]) end
+-- These fail before anything is changed, should another program have overwritten a key.
+for _, key in ipairs({1, 9, 10, 11}) do redis.call('HGET', KEYS[key], '') end
+local note = ledger(KEYS[14], KEYS[15], now)
+local before, there = head(KEYS[3]), false
+for _, i in ipairs({6, 7, 8}) do there = there or redis.call('ZSCORE', KEYS[i], id) end
+if id ~= ARGV[4] then -- else a changed schedule keeps its slot: the occurrence is sent anew
+  there = there or redis.call('ZSCORE', KEYS[3], id) or redis.call('ZSCORE', KEYS[4], id)
+end
+if id ~= '' and not there then redis.call('SET', KEYS[13], string.format('%013.0f', now) .. ARGV[8]) end
+if ARGV[4] ~= '' and redis.call('ZREM', KEYS[3], ARGV[4]) + redis.call('ZREM', KEYS[4], ARGV[4]) > 0 then
+  redis.call('HDEL', KEYS[9], ARGV[4])
+  redis.call('HDEL', KEYS[10], ARGV[4])
+  redis.call('ZADD', KEYS[5], now, ARGV[4])
+  redis.call('HINCRBY', KEYS[11], 'cancelled', 1)
+  if note then note(ARGV[4], 'cancelled', nil, nil, nil, 'its schedule has changed') end
+end
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], name, ARGV[5]) end
+if ARGV[6] == '' then
+  redis.call('HDEL', KEYS[1], name)
+  redis.call('ZREM', KEYS[2], name)
+else
+  redis.call('ZADD', KEYS[2], ARGV[6], name)
+end
+if id == '' or there then return 1 end
+redis.call('ZREM', KEYS[5], id)
+redis.call('ZADD', KEYS[3], ARGV[6], id)
+redis.call('HINCRBY', KEYS[11], 'sent', 1)
+if note then note(id, 'sent', nil, ARGV[6]) end
+if tonumber(ARGV[6]) < before then ring(KEYS[12]) end
+return 1

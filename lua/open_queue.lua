@@ -1,0 +1,28 @@
+-- open_queue: check that this client and the stored queue mean the same thing; record the queue when it is new.
+--
+-- State    (the queue itself; no message moves)
+-- KEYS[1]  meta    hash  format, shards
+-- ARGV[1]  format  the newest format version that the caller reads
+-- ARGV[2]  shards  1..1024, or '' to take what is recorded
+-- ARGV[3]  create  '1' to record a queue that is new, '' to leave no trace
+-- Returns  {the number of shards; 1 when the queue was recorded, 2 when it is from now on, else 0}
+-- Errors   FORMAT  the stored format is newer
+--          SHARDS  the queue has another number of shards
+-- Cost     O(1)
+local stored = redis.call('HMGET', KEYS[1], 'format', 'shards')
+local format, shards = stored[1] or ARGV[1], stored[2]
+if (tonumber(format) or math.huge) > tonumber(ARGV[1]) then
+  local newest = ', and this delayq reads up to ' .. ARGV[1] .. ': use a newer delayq'
+  return redis.error_reply('FORMAT ' .. KEYS[1] .. ' is stored in format ' .. format .. newest)
+end
+if shards and ARGV[2] ~= '' and shards ~= ARGV[2] then
+  local remedy = ', not ' .. ARGV[2] .. ': open it with shards=' .. shards
+  return redis.error_reply('SHARDS ' .. KEYS[1] .. ' has shards=' .. shards .. remedy)
+end
+if not shards then
+  shards = ARGV[2] == '' and '1' or ARGV[2]
+  if ARGV[3] ~= '1' then return {tonumber(shards), 0} end
+  redis.call('HSET', KEYS[1], 'format', format, 'shards', shards)
+  return {tonumber(shards), 2}
+end
+return {tonumber(shards), 1}

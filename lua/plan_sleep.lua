@@ -1,0 +1,41 @@
+-- plan_sleep: tell an idle consumer how long it may sleep.
+--
+-- Of all that rest, one wakes for the next event: the timer names who, and when. The others sleep as long as they
+-- may, so that a fleet does not rise for one message; should the timer's holder die, they find the work themselves.
+-- Messages count when they are due after now: ask before the claim of the same round trip, which takes what is due
+-- until then. A lease that has ended counts as well, since a claim alone does not take the delivery back. To who has found
+-- messages that a limit holds back, so does the moment when the rate lets the next one go.
+--
+-- Reads    pending, retry, unack, ready, meta, rate
+-- Writes   timer
+-- KEYS[1]  pending  zset    id -> due, ms
+-- KEYS[2]  retry    zset    id -> time of the next attempt, ms
+-- KEYS[3]  unack    zset    id -> end of the lease, ms
+-- KEYS[4]  timer    string  when its holder wakes, ms, and the holder's name
+-- KEYS[5]  ready    zset    id -> due, ms; this one and those behind it only when a limit holds messages back
+-- KEYS[6]  meta     hash
+-- KEYS[7]  rate     zset    number of the hand-out -> its time, microseconds
+-- ARGV[1]  now_ms   '' for the server's time
+-- ARGV[2]  name     of the consumer
+-- ARGV[3]  most_ms  1..60000, the longest sleep
+-- Returns  {microseconds to sleep, 0..most_ms * 1000; the id of the message that is due then, '' when there is none}
+-- Cost     O(log n)
+local now, micros = clock(ARGV[1])
+local name, most = ARGV[2], tonumber(ARGV[3])
+local wake, message = math.min(math.max(now, math.ceil(head(KEYS[3]))), now + most), ''
+for i = 1, 2 do
+  local first = redis.call('ZRANGE', KEYS[i], '(' .. now, '(' .. wake, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  if first[1] then wake, message = math.ceil(tonumber(first[2])), first[1] end
+end
+if KEYS[5] then
+  local free, opens = allowance(KEYS[6], KEYS[3], KEYS[7], now, micros)
+  if opens < wake then wake, message = opens, redis.call('ZRANGE', KEYS[5], free, free)[1] or '' end
+end
+local wakes, holder = timer(KEYS[4])
+local promise = math.ceil(wake) -- the rate's moments have microseconds
+if holder == name then redis.call('DEL', KEYS[4]) end
+if wake == now then return {0, ''} end
+if wake >= now + most or (holder ~= name and wakes > now and wakes <= promise) then return {most * 1000, ''} end
+redis.call('DEL', KEYS[4]) -- a server at its maxmemory refuses a script that begins with a SET
+redis.call('SET', KEYS[4], promise .. ' ' .. name, 'PX', promise - now + most)
+return {math.floor((wake - now) * 1000 - micros + 0.5), message}

@@ -1,0 +1,17 @@
+-- reconcile_stats: make the books balance; what they cannot account for is counted as adjusted, for good.
+--
+-- State    (the queue itself; no message moves)
+-- KEYS[1]  pending  zset
+-- KEYS[2]  ready    zset
+-- KEYS[3]  unack    zset
+-- KEYS[4]  retry    zset
+-- KEYS[5]  dead     zset
+-- KEYS[6]  stats    hash
+-- Returns  the messages that were missing; below 0 when there were more than had been sent
+-- Cost     O(1)
+local missing = 0
+for i = 1, 5 do missing = missing - redis.call('ZCARD', KEYS[i]) end
+local counts = redis.call('HMGET', KEYS[6], 'sent', 'acked', 'cancelled', 'expired', 'purged', 'adjusted')
+for i, count in ipairs(counts) do missing = missing + (i == 1 and 1 or -1) * (count or 0) end
+if missing ~= 0 then redis.call('HINCRBY', KEYS[6], 'adjusted', missing) end
+return missing

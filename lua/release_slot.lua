@@ -1,0 +1,61 @@
+-- release_slot: give back the slots of deliveries that have ended, and let the next ones of their keys go.
+--
+-- Those go earliest due first; each has a slot kept for it, so that it surely begins and none too many are let go. It
+-- takes the caller's word that a delivery has ended: the call that settles it may come only after this one, when the
+-- server did not know that script yet.
+--
+-- State    pending -> ready
+-- KEYS[1]  unack      zset  id -> end of the lease, ms
+-- KEYS[2]  ready      zset  id -> due, ms
+-- KEYS[3]  pending    zset  id -> due, ms
+-- KEYS[4]  attempts   hash  id -> past.released.attempts_reset.lost
+-- KEYS[5]  slots      zset  key, receipt ('' for one that is on its way) and id, with zero bytes between -> 0
+-- KEYS[6]  waiting    zset  key, due (ms, 15 digits) and id, with zero bytes between -> 0
+-- KEYS[7]  parked     hash  id -> until when it waits at the longest, ms, and its due time, ms
+-- KEYS[8]  meta       hash
+-- KEYS[9]  stats      hash
+-- KEYS[10] bell       list
+-- KEYS[11] events     stream
+-- ARGV[1]  now_ms     '' for the server's time
+-- ARGV[2..]           of 1..250 deliveries: key, id, receipt; '' for the receipt of one that was not admitted, and for
+--                     the id to look whether slots of the key are held in vain
+-- Returns  how many were let go
+-- Cost     O(n log m), and up to 1000 slots and 1000 of those that wait are looked at
+local limit = tonumber(redis.call('HGET', KEYS[8], 'per_key') or '')
+local now, micros = clock(ARGV[1])
+local most, moved = math.ceil(3000 / #ARGV), 0
+check_target(KEYS[2])
+local note = ledger(KEYS[8], KEYS[11], now)
+for i = 2, #ARGV, 3 do
+  local key, ended, given = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if ended ~= '' then redis.call('ZREM', KEYS[5], key .. '\0' .. given .. '\0' .. ended) end
+  local from, to = bounds(key)
+  local room, looked, first = most, 0, {}
+  local enough = ended == '' and 0 or limit or math.huge
+  local count = running(KEYS[5], KEYS[1], KEYS[2], KEYS[4], key, enough, most, micros)
+  if limit then room = limit - count end
+  while room > 0 and looked < most do
+    first = redis.call('ZRANGEBYLEX', KEYS[6], from, to, 'LIMIT', 0, math.min(room, most - looked))
+    if #first == 0 then break end
+    looked = looked + #first
+    for _, member in ipairs(first) do
+      local due, id = tonumber(string.sub(member, #key + 2, #key + 16)), string.sub(member, #key + 18)
+      local till, told = waits(KEYS[7], id)
+      local score = redis.call('ZSCORE', KEYS[3], id) or redis.call('ZSCORE', KEYS[2], id)
+      redis.call('ZREM', KEYS[6], member)
+      if score and told == due and tonumber(score) == till then -- else it was cancelled, or moved
+        redis.call('ZREM', KEYS[3], id)
+        redis.call('ZADD', KEYS[2], math.min(now, due), id)
+        if limit then redis.call('ZADD', KEYS[5], 0, key .. '\0\0' .. id) end
+        if note then note(id, 'promoted', nil, due, now - due, 'its key has room') end
+        room, moved = room - 1, moved + 1
+      end
+      if told == due and not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[7], id) end
+    end
+  end
+end
+if moved > 0 then
+  redis.call('HINCRBY', KEYS[9], 'promoted', moved)
+  ring(KEYS[10])
+end
+return moved

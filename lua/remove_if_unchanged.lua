@@ -1,0 +1,40 @@
+-- remove_if_unchanged: remove messages of one structure, each only if it is still as somebody has seen it.
+--
+-- The stamp of an envelope tells whether the message was replaced since, its score whether it has moved.
+--
+-- State    pending, ready, retry or dead -> garbage
+-- KEYS[1]  source    zset  one of pending, ready, retry, dead
+-- KEYS[2]  garbage   zset  id -> since, ms
+-- KEYS[3]  attempts  hash
+-- KEYS[4]  errors    hash
+-- KEYS[5]  reasons   hash
+-- KEYS[6]  stats     hash
+-- KEYS[7]  meta      hash  events: how many entries the ledger keeps
+-- KEYS[8]  events    stream
+-- KEYS[9..]          strings, the payload keys of the messages, in their order
+-- ARGV[1]  now_ms    '' for the server's time
+-- ARGV[2..]          three a message: id, score (ms), the 13 digits before its envelope ('' when that is gone); ids all
+--                    different, 1..500 of them
+-- Returns  1 a message, or 0 where it has moved or was replaced; in their order
+-- Cost     O(n log m)
+local now, results, ids, found, since = clock(ARGV[1]), {}, {}, {}, {}
+for i = 2, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+for i, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ids))) do
+  local same = score and tonumber(score) == tonumber(ARGV[3 * i])
+  results[i] = same and redis.call('GETRANGE', KEYS[8 + i], 0, 12) == ARGV[3 * i + 1] and 1 or 0
+  if results[i] == 1 then
+    found[#found + 1] = ids[i]
+    since[#since + 1], since[#since + 2] = now, ids[i]
+  end
+end
+if #found == 0 then return results end
+-- These fail before the first message is taken away, should another program have overwritten a key.
+check_target(KEYS[2])
+for _, key in ipairs({3, 4, 5, 6}) do redis.call('HGET', KEYS[key], '') end
+local note = ledger(KEYS[7], KEYS[8], now)
+redis.call('ZREM', KEYS[1], unpack(found))
+redis.call('ZADD', KEYS[2], unpack(since))
+for field = 3, 5 do redis.call('HDEL', KEYS[field], unpack(found)) end
+redis.call('HINCRBY', KEYS[6], 'purged', #found)
+for _, id in ipairs(note and found or {}) do note(id, 'purged', nil, nil, nil, 'drained') end
+return results

@@ -1,0 +1,10 @@
+-- lag: count the records of a topic after an id, a bounded number of them.
+--
+-- Reads    stream
+-- KEYS[1]  stream  stream  record id -> its envelope
+-- ARGV[1]  after   an id
+-- ARGV[2]  limit   1..1000 records
+-- Returns  {the number of records; the last one's id, '' when there is none}
+-- Cost     O(limit)
+local found = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])
+return {#found, #found > 0 and found[#found][1] or ''}

@@ -1,0 +1,41 @@
+-- reclaim: hand records that a group has left unacked for long to one of its consumers; bury those tried too often.
+--
+-- Who asks first has them: to be handed out makes a record young again. One whose record was trimmed or deleted is a
+-- ghost: there is nothing to be done for it, and it leaves the list.
+--
+-- State    unacked -> unacked, or buried
+-- KEYS[1]  stream    stream  record id -> its envelope
+-- KEYS[2]  buried    stream  the group's dead letters
+-- KEYS[3]  failures  hash    record id -> what its failed deliveries said
+-- ARGV[1]  group
+-- ARGV[2]  consumer  who is handed the records; made when it is new
+-- ARGV[3]  idle_ms   since they were handed out last, at least
+-- ARGV[4]  after     '-' or '(' and the id up to which an earlier call has looked
+-- ARGV[5]  limit     1..250 records to hand out, or to bury
+-- ARGV[6]  most      deliveries of a record, '' for any number
+-- Returns  {the id up to which this call has looked, '' when that is the end;
+--          {{id, {field, value, …}}, …}; {deliveries, …} of these; records buried; ghosts}
+-- Errors   GROUP     the topic has no such group
+-- Cost     O(n log m), and O(20,000) to find them
+local group, most = ARGV[1], tonumber(ARGV[6]) or math.huge
+local found, upto = stale(KEYS[1], group, ARGV[3], ARGV[4], ARGV[5])
+if found.err then return no_group(found, KEYS[1], group) end
+local ids, times, records, deliveries, buried, ghosts = {}, {}, {}, {}, 0, 0
+for _, row in ipairs(found) do
+  if row[4] < most then
+    ids[#ids + 1], times[row[1]] = row[1], row[4] + 1
+  elseif bury(KEYS[1], KEYS[2], KEYS[3], group, row[1], row[2], row[4], 'deliveries-exhausted') then
+    buried = buried + 1
+  else
+    ghosts = ghosts + 1
+  end
+end
+for _, record in ipairs(#ids > 0 and present(redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, unpack(ids))) or {}) do
+  records[#records + 1], deliveries[#deliveries + 1], times[record[1]] = record, times[record[1]], nil
+end
+for id in pairs(times) do
+  redis.call('XACK', KEYS[1], group, id)
+  redis.call('HDEL', KEYS[3], id)
+  ghosts = ghosts + 1
+end
+return {upto, records, deliveries, buried, ghosts}

@@ -1,0 +1,29 @@
+-- redeliver: hand records that a consumer of a group holds to it once more.
+--
+-- State    unacked -> unacked
+-- KEYS[1]  stream    stream  record id -> its envelope
+-- KEYS[2]  failures  hash    record id -> what its failed deliveries said
+-- ARGV[1]  group
+-- ARGV[2]  consumer
+-- ARGV[3]  counts    '1' when this is another delivery; '' when the last one was not begun
+-- ARGV[4..]          the ids of 1..250 records
+-- Returns  {{{id, {field, value, …}}, …}, those that the consumer holds, and that are not gone; {deliveries, …} of these}
+-- Errors   GROUP     the topic has no such group
+-- Cost     O(n log m)
+local group, records, deliveries = ARGV[1], {}, {}
+for i = 4, #ARGV do
+  local held = redis.pcall('XPENDING', KEYS[1], group, ARGV[i], ARGV[i], 1)
+  if held.err then return no_group(held, KEYS[1], group) end
+  if held[1] and held[1][2] == ARGV[2] then
+    local count = held[1][4] + (ARGV[3] == '1' and 1 or 0)
+    local claimed = redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, ARGV[i], 'RETRYCOUNT', count)
+    local record = present(claimed)[1]
+    if record then
+      records[#records + 1], deliveries[#deliveries + 1] = record, count
+    else
+      redis.call('XACK', KEYS[1], group, ARGV[i])
+      redis.call('HDEL', KEYS[2], ARGV[i])
+    end
+  end
+end
+return {records, deliveries}

@@ -1,0 +1,7 @@
+"""The benchmarks are no part of the wheel: where there is no checkout, their tests have nothing to test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+collect_ignore_glob = [] if (Path(__file__).parents[2] / "benchmarks").is_dir() else ["test_*"]

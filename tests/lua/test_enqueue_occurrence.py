@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import ServerOutOfMemory
+from tests.harness.lua.raw import NOW, RUNG, RawQueue, stamped
+
+NEXT = NOW + 60_000
+RUNNING = {"schedules": {"s": "R"}, "armed": {"s": NOW}, "unack": {"s@1": NOW + 9}, "messages": {"s@1": "{}"}}
+WAITING = {"schedules": {"s": "R"}, "armed": {"s": NOW}, "pending": {"s@1": NOW}, "messages": {"s@1": "{}"}}
+
+
+def follow(queue: RawQueue) -> int:
+    """Arm the slot behind the one that is handed out."""
+    return int(queue.enqueue_occurrence("s", NOW, "", b"", NEXT, "s@2", b"E"))
+
+
+def test_next_occurrence_is_sent_when_one_is_handed_out(queue):
+    queue.given(**RUNNING)
+    assert follow(queue) == 1
+    assert queue.state() == {
+        "schedules": {"s": "R"},
+        "armed": {"s": NEXT},
+        "unack": {"s@1": NOW + 9},
+        "pending": {"s@2": NEXT},
+        "messages": {"s@1": "{}", "s@2": stamped("E")},
+        "stats": {"sent": 1},
+        "bell": RUNG,
+    }
+
+
+def test_repeated_call_changes_nothing(queue):
+    queue.given(**RUNNING)
+    follow(queue)
+    before = queue.state()
+    assert follow(queue) == 0
+    assert queue.state() == before
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("armed", [NOW - 1, NOW + 1, NEXT, 0])
+def test_slot_that_is_not_armed_any_more_arms_nothing(queue, armed):
+    queue.given(**RUNNING | {"armed": {"s": armed}})
+    before = queue.state()
+    assert follow(queue) == 0
+    assert queue.state() == before
+
+
+def test_removed_schedule_is_not_armed_again(queue):
+    queue.given(unack={"s@1": NOW + 9}, messages={"s@1": "{}"})
+    before = queue.state()
+    assert follow(queue) == 0
+    assert queue.state() == before
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
+def test_occurrence_that_is_there_already_is_left_as_it_is(queue, state):
+    queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@2": "old"}, **{state: {"s@2": NOW + 7}})
+    assert follow(queue) == 1
+    assert queue.state() == {
+        "schedules": {"s": "R"},
+        "armed": {"s": NEXT},
+        "messages": {"s@2": "old"},
+        state: {"s@2": NOW + 7},
+    }
+
+
+def test_occurrence_that_is_garbage_is_sent_anew(queue):
+    queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@2": "old"}, garbage={"s@2": NOW})
+    follow(queue)
+    state = queue.state()
+    assert (state["pending"], state["messages"]) == ({"s@2": NEXT}, {"s@2": stamped("E")})
+    assert "garbage" not in state
+
+
+def test_new_schedule_is_stored_and_armed(queue):
+    assert queue.enqueue_occurrence("s", "", "", b"R", NEXT, "s@2", b"E") == 1
+    assert queue.state() == {
+        "schedules": {"s": "R"},
+        "armed": {"s": NEXT},
+        "pending": {"s@2": NEXT},
+        "messages": {"s@2": stamped("E")},
+        "stats": {"sent": 1},
+        "bell": RUNG,
+    }
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("state", ["pending", "ready"])
+def test_changed_schedule_takes_its_waiting_occurrence_along(queue, state):
+    known = {"attempts": {"s@1": "0.1.0.0"}, "errors": {"s@1": "E"}}
+    queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@1": "{}"}, **known, **{state: {"s@1": NOW}})
+    assert queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NEXT, "s@2", b"E") == 1
+    assert queue.state() == {
+        "schedules": {"s": "R2"},
+        "armed": {"s": NEXT},
+        "pending": {"s@2": NEXT},
+        "garbage": {"s@1": NOW},
+        "messages": {"s@1": "{}", "s@2": stamped("E")},
+        "stats": {"sent": 1, "cancelled": 1},
+        **({"bell": RUNG} if state == "ready" else {}),  # else somebody watches the time of one that is earlier
+    }
+
+
+def test_changed_schedule_may_keep_its_slot(queue):
+    queue.given(**WAITING)
+    assert queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NOW, "s@1", b"new") == 1
+    state = queue.state()
+    assert (state["pending"], state["messages"]) == ({"s@1": NOW}, {"s@1": stamped("new")})
+    assert state["stats"] == {"sent": 1, "cancelled": 1}
+    assert "garbage" not in state
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("state", ["unack", "retry"])
+def test_changed_schedule_leaves_what_runs(queue, state):
+    queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@1": "{}"}, **{state: {"s@1": NOW + 9}})
+    queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NEXT, "s@2", b"E")
+    assert queue.state()[state] == {"s@1": NOW + 9}
+    assert queue.state()["stats"] == {"sent": 1}
+
+
+def test_pause_withdraws_the_waiting_occurrence(queue):
+    queue.given(**WAITING)
+    assert queue.enqueue_occurrence("s", NOW, "s@1", b"", 0) == 1
+    assert queue.state() == {
+        "schedules": {"s": "R"},
+        "armed": {"s": 0},
+        "garbage": {"s@1": NOW},
+        "messages": {"s@1": "{}"},
+        "stats": {"cancelled": 1},
+    }
+
+
+def test_removed_schedule_leaves_nothing_but_garbage(queue):
+    queue.given(**WAITING)
+    assert queue.enqueue_occurrence("s", NOW, "s@1", b"", "") == 1
+    assert queue.state() == {"garbage": {"s@1": NOW}, "messages": {"s@1": "{}"}, "stats": {"cancelled": 1}}
+
+
+def test_later_slot_rings_for_nobody(queue):
+    queue.given(**RUNNING, pending={"sooner": NOW + 1})
+    follow(queue)
+    assert "bell" not in queue.state()
+
+
+@pytest.mark.parametrize("given", [RUNNING, WAITING])
+def test_server_without_room_is_left_as_it_was(queue, given):
+    queue.given(**given)
+    before = queue.state()
+    queue.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ServerOutOfMemory):
+            queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NEXT, "s@2", b"E")
+        assert queue.state() == before
+    finally:
+        queue.redis.config_set("maxmemory", 0)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from tests.harness.lua.raw import NOW
+
+HOUR = 3_600_000
+
+
+def test_consumer_is_noted_with_the_time_and_what_it_tells(queue):
+    assert queue.heartbeat("me", "{}") == 0
+    assert queue.state() == {"consumers": {"me": NOW}, "crew": {"me": "{}"}}
+
+
+def test_consumer_that_appears_again_is_noted_once_as_it_is_now(queue):
+    queue.given(consumers={"me": NOW - 10, "other": NOW - 20}, crew={"me": "old", "other": "others"})
+    assert queue.heartbeat("me", "new") == 0
+    assert queue.state() == {
+        "consumers": {"me": NOW, "other": NOW - 20},
+        "crew": {"me": "new", "other": "others"},
+    }
+
+
+def test_times_of_handlers_are_added_to_what_is_counted(queue):
+    queue.given(stats={"took:0": 2, "acked": 9})
+    queue.heartbeat("me", "{}", {0: 3, 11: 1})
+    assert queue.state()["stats"] == {"took:0": 5, "took:11": 1, "acked": 9}
+
+
+def test_those_that_were_not_seen_for_an_hour_are_struck_off(queue):
+    queue.now = NOW + 2 * HOUR
+    queue.given(
+        consumers={"old": NOW, "older": NOW + HOUR, "young": NOW + HOUR + 1},
+        crew={"old": "a", "older": "b", "young": "c"},
+    )
+    assert queue.heartbeat("me", "d") == 2
+    assert queue.state() == {
+        "consumers": {"young": NOW + HOUR + 1, "me": NOW + 2 * HOUR},
+        "crew": {"young": "c", "me": "d"},
+    }
+
+
+def test_own_entry_of_long_ago_is_renewed(queue):
+    queue.now = NOW + 2 * HOUR
+    queue.given(consumers={"me": NOW})
+    assert queue.heartbeat("me", "{}") == 0
+    assert queue.state()["consumers"] == {"me": NOW + 2 * HOUR}
+
+
+def test_those_that_were_seen_before_the_clock_was_set_back_are_struck_off(queue):
+    queue.given(
+        consumers={"dead": NOW + HOUR, "gone": NOW + 1, "beside": NOW, "young": NOW - 1},
+        crew={"dead": "a", "gone": "b", "beside": "c", "young": "d"},
+    )
+    assert queue.heartbeat("me", "e") == 2
+    state = queue.state()
+    assert state["consumers"] == {"young": NOW - 1, "beside": NOW, "me": NOW}
+    assert state["crew"] == {"young": "d", "beside": "c", "me": "e"}
+    assert queue.last_seen() == ("me", NOW)
+
+
+def test_thousand_are_kept_at_the_most_and_those_seen_last(queue):
+    names = [f"c{n}" for n in range(1000)]
+    queue.given(consumers={name: NOW - 1000 + n for n, name in enumerate(names)}, crew=dict.fromkeys(names, "{}"))
+    assert queue.heartbeat("me", "{}") == 1
+    state = queue.state()
+    assert len(state["consumers"]) == len(state["crew"]) == 1000
+    assert "c0" not in state["consumers"] | state["crew"]
+    assert state["consumers"]["me"] == NOW
+    assert queue.heartbeat("c5", "{}") == 0
+
+
+def test_more_than_a_thousand_go_bit_by_bit(queue):
+    queue.now = NOW + 2 * HOUR
+    queue.given(consumers={f"c{n}": NOW for n in range(2500)})
+    assert [queue.heartbeat("me", "{}") for _ in range(3)] == [1000, 1000, 500]
+
+
+def test_who_appeared_last_is_told(queue):
+    assert queue.last_seen() is None
+    queue.given(consumers={"a": NOW - 10, "b": NOW, "c": NOW - 5})
+    assert queue.last_seen() == ("b", NOW)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import FormatTooNew, ShardsMismatch
+from delayq.model.envelope import FORMAT
+
+RECORDED = {"format": str(FORMAT), "shards": "4"}
+
+
+@pytest.mark.parametrize(("shards", "recorded"), [(None, "1"), (1, "1"), (4, "4"), (1024, "1024")])
+def test_new_queue_is_recorded_when_it_is_created(queue, shards, recorded):
+    assert queue.open_queue(shards, create=True) == [int(recorded), 2]
+    assert queue.state() == {"meta": {"format": str(FORMAT), "shards": recorded}}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(("shards", "count"), [(None, 1), (4, 4)])
+def test_look_at_a_new_queue_leaves_no_trace(queue, shards, count):
+    assert queue.open_queue(shards, create=False) == [count, 0]
+    assert queue.state() == {}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("shards", [None, 4])
+def test_recorded_number_of_shards_counts(queue, shards, create):
+    queue.given(meta=RECORDED)
+    assert queue.open_queue(shards, create) == [4, 1]
+    assert queue.state() == {"meta": RECORDED}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("shards", [1, 3, 40])
+def test_other_number_of_shards_is_refused(queue, shards, create):
+    queue.given(meta=RECORDED)
+    with pytest.raises(ShardsMismatch):
+        queue.open_queue(shards, create)
+    assert queue.state() == {"meta": RECORDED}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("shards", [None, 4, 3])
+def test_newer_format_is_refused(queue, shards, create):
+    newer = {"format": str(FORMAT + 1), "shards": "4"}
+    queue.given(meta=newer)
+    with pytest.raises(FormatTooNew):
+        queue.open_queue(shards, create)
+    assert queue.state() == {"meta": newer}
+
+
+def test_older_format_is_read_and_left_as_it_is(queue):
+    older = {"format": str(FORMAT - 1), "shards": "4"}
+    queue.given(meta=older)
+    assert queue.open_queue(None, create=True) == [4, 1]
+    assert queue.state() == {"meta": older}
+
+
+def test_queue_that_was_paused_before_it_was_recorded_stays_paused(queue):
+    queue.pause()
+    assert queue.open_queue(2, create=True) == [2, 2]
+    meta = queue.state()["meta"]
+    assert meta.pop("paused")
+    assert meta == {"format": str(FORMAT), "shards": "2"}

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.lua.raw import NOW, SERVER_TIME
+
+MOST = 60_000  # ms, of a sleep: Redis drops the timer by its own clock, and must not do so under a test
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("structure", ["pending", "retry", "unack"])
+def test_sleep_lasts_until_the_next_event(queue, structure):
+    queue.given(**{structure: {"a": NOW + 300, "b": NOW + 400}})
+    assert queue.plan_sleep("me", MOST).micros == 300_000
+    assert queue.state() == {structure: {"a": NOW + 300, "b": NOW + 400}, "timer": f"{NOW + 300} me"}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(
+    ("state", "wake"),
+    [
+        ({"pending": {"a": NOW + 10}, "retry": {"b": NOW + 20}, "unack": {"c": NOW + 30}}, 10),
+        ({"pending": {"a": NOW + 30}, "retry": {"b": NOW + 10}, "unack": {"c": NOW + 20}}, 10),
+        ({"pending": {"a": NOW + 20}, "retry": {"b": NOW + 30}, "unack": {"c": NOW + 10}}, 10),
+        ({"unack": {"c": NOW + 9.001}}, 10),
+    ],
+)
+def test_earliest_event_of_all_structures_counts(queue, state, wake):
+    queue.given(**state)
+    assert queue.plan_sleep("me", MOST).micros == wake * 1000
+    assert queue.state()["timer"] == f"{NOW + wake} me"
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("state", [{}, {"pending": {"a": NOW + MOST}}, {"pending": {"a": NOW + MOST + 1}}])
+def test_sleep_is_capped_and_nobody_keeps_the_time(queue, state):
+    queue.given(**state)
+    assert queue.plan_sleep("me", MOST).micros == MOST * 1000
+    assert queue.state() == state
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(
+    ("now", "due", "sleep"),
+    [
+        (NOW + 0.25, NOW + 10, 9750),
+        (NOW + 0.999, NOW + 1, 1),
+        (NOW, NOW + 1, 1000),
+        (NOW + 0.25, NOW + MOST - 1, MOST * 1000 - 1250),
+    ],
+)
+def test_sleep_ends_at_the_very_microsecond(queue, now, due, sleep):
+    queue.now = now
+    queue.given(pending={"a": due})
+    assert queue.plan_sleep("me", MOST).micros == sleep
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("structure", ["pending", "retry"])
+def test_what_is_due_already_is_left_to_the_claim_that_follows(queue, structure):
+    queue.now = NOW + 0.25
+    queue.given(**{structure: {"a": NOW - 5, "b": NOW}})
+    assert queue.plan_sleep("me", MOST) == (MOST * 1000, "")
+    queue.given(**{structure: {"c": NOW + 1}})
+    assert queue.plan_sleep("me", MOST) == (750, "c")
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("end", [NOW - 5.001, NOW])
+def test_lease_that_has_ended_lets_nobody_sleep(queue, end):
+    state = {"unack": {"a": end}, "pending": {"b": NOW + 5}, "timer": f"{NOW + 1} other"}
+    queue.given(**state)
+    assert queue.plan_sleep("me", MOST) == (0, "")
+    assert queue.state() == state
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"pending": {"a": NOW + 10, "b": NOW + 11}}, "a"),
+        ({"retry": {"a": NOW + 10}, "pending": {"b": NOW + 11}}, "a"),
+        ({"retry": {"a": NOW + 11}, "pending": {"b": NOW + 10}}, "b"),
+        ({"pending": {"a": NOW + 10}, "unack": {"c": NOW + 20.5}}, "a"),
+        ({"pending": {"a": NOW + 10}, "unack": {"c": NOW + 10}}, ""),  # a lease ends at the same time: look after that
+        ({"pending": {"a": NOW + 10}, "unack": {"c": NOW + 9.5}}, ""),
+        ({"pending": {"a": NOW + MOST}}, ""),
+    ],
+)
+def test_message_that_is_due_then_is_named(queue, state, message):
+    queue.given(**state)
+    assert queue.plan_sleep("me", MOST).message_id == message
+    assert queue.plan_sleep("another", MOST).message_id == ""
+
+
+# -- the timer -------------------------------------------------------------------------------------------------------
+
+
+def test_others_sleep_as_long_as_they_may(queue):
+    queue.given(pending={"a": NOW + 300})
+    queue.plan_sleep("first", MOST)
+    assert queue.plan_sleep("second", MOST).micros == MOST * 1000
+    assert queue.plan_sleep("third", MOST).micros == MOST * 1000
+    assert queue.state()["timer"] == f"{NOW + 300} first"
+
+
+def test_holder_is_told_the_time_again(queue):
+    queue.given(pending={"a": NOW + 300})
+    queue.plan_sleep("me", MOST)
+    queue.now = NOW + 100
+    assert queue.plan_sleep("me", MOST).micros == 200_000
+    assert queue.state()["timer"] == f"{NOW + 300} me"
+
+
+def test_earlier_event_takes_the_timer_over(queue):
+    queue.given(pending={"a": NOW + 300}, timer=f"{NOW + 300} other")
+    queue.given(retry={"b": NOW + 299})
+    assert queue.plan_sleep("me", MOST).micros == 299_000
+    assert queue.state()["timer"] == f"{NOW + 299} me"
+
+
+def test_holder_follows_a_later_event(queue):
+    queue.given(pending={"a": NOW + 300}, timer=f"{NOW + 200} me")
+    assert queue.plan_sleep("me", MOST).micros == 300_000
+    assert queue.state()["timer"] == f"{NOW + 300} me"
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("wakes", [NOW - 1, NOW])
+def test_promise_that_has_passed_is_taken_over(queue, wakes):
+    queue.given(pending={"a": NOW + 300}, timer=f"{wakes} other")
+    assert queue.plan_sleep("me", MOST).micros == 300_000
+    assert queue.state()["timer"] == f"{NOW + 300} me"
+
+
+def test_promise_of_an_earlier_time_serves_a_later_event(queue):
+    queue.given(pending={"a": NOW + 300}, timer=f"{NOW + 1} other")
+    assert queue.plan_sleep("me", MOST).micros == MOST * 1000
+    assert queue.state()["timer"] == f"{NOW + 1} other"
+
+
+def test_promise_that_its_holder_no_longer_keeps_binds_nobody(queue):
+    queue.given(pending={"a": NOW + 300})
+    queue.plan_sleep("first", MOST)
+    queue.cancel("a")
+    assert queue.plan_sleep("first", MOST).micros == MOST * 1000  # it will not wake at NOW + 300 any more
+    assert "timer" not in queue.state()
+    queue.given(pending={"b": NOW + 400})
+    assert queue.plan_sleep("second", MOST).micros == 400_000
+
+
+def test_promise_of_another_stands_while_nothing_is_near(queue):
+    queue.given(timer=f"{NOW + 300} other")
+    assert queue.plan_sleep("me", MOST).micros == MOST * 1000
+    assert queue.state() == {"timer": f"{NOW + 300} other"}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("name", ["host-1-abc def", "1000500 nobody", "line\nbreak", "%d+"])
+def test_holder_is_known_by_its_whole_name(queue, name):
+    queue.given(pending={"a": NOW + 300})
+    queue.plan_sleep(name, MOST)
+    assert queue.plan_sleep(name, MOST).micros == 300_000
+    assert queue.plan_sleep(name[:-1], MOST).micros == MOST * 1000
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("timer", ["", "nonsense", "12", "me"])
+def test_unreadable_timer_is_taken_over(queue, timer):
+    queue.given(pending={"a": NOW + 300}, timer=timer)
+    assert queue.plan_sleep("me", MOST).micros == 300_000
+    assert queue.state()["timer"] == f"{NOW + 300} me"
+
+
+def test_timer_outlives_its_promise_by_one_sleep_only(queue):
+    queue.given(pending={"a": NOW + MOST - 1})
+    queue.plan_sleep("me", MOST)
+    assert MOST < queue.redis.pttl(queue.keys.timer) <= 2 * MOST - 1
+
+
+def test_server_time_counts_by_default(queue):
+    queue.now = SERVER_TIME
+    before = queue.server_ms()
+    queue.given(pending={"a": before + 30_000})
+    sleep = queue.plan_sleep("me", 60_000).micros
+    after = queue.server_ms()
+    assert (before + 30_000 - after - 1) * 1000 <= sleep <= 30_000_000
+    assert queue.state()["timer"] == f"{before + 30_000} me"

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.lua.raw import NOW, RUNG
+
+MOST = 60_000  # ms, of a sleep: Redis drops the timer by its own clock, and must not do so under a test
+
+
+def test_watcher_of_a_queue_without_events_promises_to_be_back(queue):
+    assert queue.poll_idle("me", MOST).micros == MOST * 1000
+    assert queue.state() == {"timer": f"{NOW + MOST} me"}
+
+
+def test_others_leave_it_to_the_watcher_whatever_there_is_to_do(queue):
+    state = {"timer": f"{NOW + 1} first", "pending": {"a": NOW - 5}, "ready": {"b": NOW}, "garbage": {"c": NOW}}
+    queue.given(**state)
+    assert queue.poll_idle("second", MOST).micros == MOST * 1000
+    assert queue.state() == state
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("wakes", [NOW, NOW - 500])
+def test_next_to_wake_takes_the_place_of_a_watcher_that_is_gone(queue, wakes):
+    queue.given(timer=f"{wakes} first")
+    assert queue.poll_idle("second", MOST).micros == MOST * 1000
+    assert queue.state() == {"timer": f"{NOW + MOST} second"}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(("wakes", "trusted"), [(NOW + MOST, True), (NOW + MOST + 1, False), (NOW + 3_600_000, False)])
+def test_promise_from_before_the_clock_was_set_back_is_not_trusted(queue, wakes, trusted):
+    queue.given(timer=f"{wakes} first", pending={"a": NOW})
+    assert queue.poll_idle("second", MOST).micros == (MOST * 1000 if trusted else 0)
+
+
+def test_watcher_goes_on_watching(queue):
+    queue.given(timer=f"{NOW + 1} me", pending={"a": NOW + 300})
+    assert queue.poll_idle("me", MOST).micros == 300_000
+    assert queue.state()["timer"] == f"{NOW + 300} me"
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"pending": {"a": NOW}},
+        {"retry": {"a": NOW - 1}},
+        {"unack": {"a": NOW - 0.5}},
+        {"ready": {"a": NOW - 1}},
+        {"garbage": {"a": NOW}},
+        {"garbage": {"a": NOW}, "meta": {"paused": str(NOW)}},
+        {"pending": {"a": NOW}, "meta": {"paused": str(NOW)}},
+        {"unack": {"a": NOW - 0.5}, "meta": {"paused": str(NOW)}},
+    ],
+)
+def test_work_is_told_and_nothing_is_promised(queue, state):
+    queue.given(**state)
+    assert queue.poll_idle("me", MOST).micros == 0
+    assert queue.state() == state
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("structure", ["ready", "retry"])
+def test_what_a_pause_holds_back_is_no_work(queue, structure):
+    queue.given(**{structure: {"a": NOW - 1}}, meta={"paused": str(NOW)})
+    assert queue.poll_idle("me", MOST).micros == MOST * 1000
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("structure", ["pending", "retry", "unack"])
+@pytest.mark.parametrize(("at", "sleep"), [(NOW + 300, 299_750), (NOW + MOST, MOST * 1000)])
+def test_sleep_lasts_until_the_next_event(queue, structure, at, sleep):
+    queue.now = NOW + 0.25
+    queue.given(**{structure: {"a": at, "b": at + 1}})
+    assert queue.poll_idle("me", MOST).micros == sleep
+    assert queue.state()["timer"] == f"{at} me"
+
+
+def test_promise_outlives_its_time_by_one_sleep(queue):
+    queue.poll_idle("me", MOST)
+    left = queue.redis.pttl(queue.keys.timer)
+    assert MOST < left <= 2 * MOST
+
+
+def test_bell_is_left_alone(queue):
+    queue.given(bell=RUNG)
+    queue.poll_idle("me", MOST)
+    assert queue.state()["bell"] == RUNG

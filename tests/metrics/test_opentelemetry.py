@@ -1,0 +1,98 @@
+"""What OpenTelemetry is told of sends and deliveries, as an SDK gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from delayq import Consumer, Outgoing, Queue, Topic, TopicConsumer, backoff
+from delayq.errors import DuplicateMessage
+from delayq.metrics.opentelemetry import Instruments
+from delayq.model.middleware import Middleware
+from delayq.telemetry import SCHEMA_URL
+
+Points = Callable[[str], dict[tuple[str, str], Any]]
+
+
+@pytest.fixture
+def reader() -> InMemoryMetricReader:
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def instruments(reader: InMemoryMetricReader) -> Iterator[Instruments]:
+    provider = MeterProvider([reader])
+    yield Instruments(provider)
+    provider.shutdown()
+
+
+@pytest.fixture
+def points(reader: InMemoryMetricReader) -> Points:
+    """``points(name)``: of an instrument, by destination and error."""
+
+    def points(name: str) -> dict[tuple[str, str], Any]:
+        data = reader.get_metrics_data()
+        assert data is not None
+        (scope,) = data.resource_metrics[0].scope_metrics
+        assert scope.schema_url == SCHEMA_URL
+        (metric,) = [each for each in scope.metrics if each.name == name]
+        assert metric.unit == ("{message}" if name.endswith("messages") else "s")
+        found = {}
+        for each in metric.data.data_points:
+            attributes = dict(each.attributes or {})
+            found[str(attributes["messaging.destination.name"]), str(attributes.get("error.type", ""))] = each
+        return found
+
+    return points
+
+
+@pytest.fixture
+def queue(redis_client: redis.Redis, instruments: Instruments) -> Iterator[Queue]:
+    with Queue("orders", redis=redis_client, backoff=backoff.fixed(0)) as queue:
+        instruments.instrument(queue)
+        yield queue
+
+
+def test_messages_sent_are_counted_and_sends_timed(queue: Queue, points: Points):
+    queue.send("x", id="1")
+    queue.send_many([Outgoing("y")] * 3)
+    with pytest.raises(DuplicateMessage):
+        queue.send("x", id="1", on_conflict="error")
+    error = "delayq.errors.DuplicateMessage"
+    sent, took = points("messaging.client.sent.messages"), points("messaging.client.operation.duration")
+    assert {key: each.value for key, each in sent.items()} == {("orders", ""): 4, ("orders", error): 1}
+    assert {key: each.count for key, each in took.items()} == {("orders", ""): 2, ("orders", error): 1}
+    assert all(each.attributes["messaging.operation.name"] == "send" for each in took.values())
+
+
+def test_deliveries_are_counted_timed_and_their_lateness_told(queue: Queue, points: Points):
+    queue.send("x")
+    tries: list[int] = []
+
+    def handle(_: object) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise KeyError("no")
+
+    Consumer(queue, handle).run(max_messages=2)
+    wanted = {("orders", ""): 1, ("orders", "KeyError"): 1}
+    assert {key: each.value for key, each in points("messaging.client.consumed.messages").items()} == wanted
+    took = points("messaging.process.duration")
+    assert {key: each.count for key, each in took.items()} == wanted
+    assert {each.attributes["messaging.system"] for each in took.values()} == {"delayq"}
+    assert {key: each.count for key, each in points("delayq.lateness").items()} == {("orders", ""): 2}
+
+
+def test_records_are_counted_under_their_topic(redis_client: redis.Redis, instruments: Instruments, points: Points):
+    middleware = Middleware()
+    middleware.around_delivery(instruments.processing)
+    with Topic("events", redis=redis_client) as topic:
+        group = topic.group("log", start="0")
+        topic.publish("x")
+        TopicConsumer(group, lambda _: None, middleware=middleware).drain()
+    assert points("messaging.client.consumed.messages")["events", ""].value == 1

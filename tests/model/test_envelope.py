@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import math
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge, UnreadableEnvelope
+from delayq.model.envelope import FORMAT, JSON, MAX_HEADERS_BYTES, RAW, Envelope, encode_envelope, open_body, parse
+
+STAMP = b"1700000000000"
+
+
+def stored(payload: Any, **options: Any) -> bytes:
+    return STAMP + encode_envelope(payload, options.pop("max_retries", 3), **options)
+
+
+@dataclasses.dataclass
+class Order:
+    number: int
+    paid: bool = False
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(JSON_VALUES)
+def test_json_comes_back_as_it_was(payload: Any):
+    _, envelope = parse(stored(payload))
+    assert envelope.kind == JSON
+    assert open_body(envelope) == payload
+
+
+@given(st.binary())
+def test_bytes_come_back_as_they_were(payload: bytes):
+    _, envelope = parse(stored(payload))
+    assert (envelope.kind, envelope.body, open_body(envelope)) == (RAW, payload, payload)
+
+
+@pytest.mark.parametrize("payload", [bytearray(b"ab"), memoryview(b"ab")])
+def test_other_kinds_of_bytes_are_bytes(payload: Any):
+    assert open_body(parse(stored(payload))[1]) == b"ab"
+
+
+@pytest.mark.parametrize(
+    ("payload", "received"),
+    [
+        (Order(5), {"number": 5, "paid": False}),
+        (dt.datetime(2026, 1, 2, tzinfo=dt.UTC), "2026-01-02T00:00:00Z"),
+        (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
+        ((1, 2), [1, 2]),
+        ({1: "a"}, {"1": "a"}),
+    ],
+)
+def test_what_json_can_hold_in_its_own_way_is_received_so(payload: Any, received: Any):
+    assert open_body(parse(stored(payload))[1]) == received
+
+
+def test_all_that_is_known_of_a_message_comes_back():
+    headers = {"s": "é", "b": b"\xff", "i": 5, "f": 0.5, "t": True, "n": None}
+    created, envelope = parse(stored({"a": 1}, max_retries=7, expires_ms=5000, headers=headers))
+    assert created == 1_700_000_000_000
+    assert envelope == Envelope(FORMAT, JSON, b'{"a":1}', 7, 5000, headers)
+
+
+def test_what_is_not_given_takes_no_room():
+    assert len(encode_envelope(b"", 3)) < 12
+
+
+class Odd:
+    pass
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [Odd(), {"a": Odd()}, [object], lambda: 0, "\ud800", {(1, 2): 3}],
+    ids=["object", "object-within", "class", "function", "surrogate", "key-that-is-no-text"],
+)
+def test_payload_that_json_cannot_hold_is_refused_with_its_type(payload: Any):
+    with pytest.raises(
+        PayloadNotSerializable, match=f"a payload of type {type(payload).__name__} is neither bytes nor JSON: "
+    ):
+        encode_envelope(payload, 3)
+
+
+def test_payload_that_holds_itself_is_refused():
+    payload: list[Any] = []
+    payload.append(payload)
+    with pytest.raises(PayloadNotSerializable):
+        encode_envelope(payload, 3)
+
+
+@pytest.mark.parametrize("payload", [b"x" * 100, "x" * 98])
+def test_payload_may_take_the_limit_and_no_more(payload: Any):
+    assert encode_envelope(payload, 3, limit=100)
+    with pytest.raises(PayloadTooLarge, match=r"takes 101 bytes: at most 100 are allowed \(max_payload\)"):
+        encode_envelope(payload + payload[:1], 3, limit=100)
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ({1: "a"}, "header name 1 is not a string"),
+        ({"a": []}, "header 'a' is a list: strings, bytes and numbers are allowed"),
+        ({"a": dt.timedelta(1)}, "header 'a' is a timedelta: strings"),
+        (["a"], r"headers \['a'\] are no mapping"),
+        ("a", "headers 'a' are no mapping"),
+        ({"a": 2**64}, "the headers cannot be stored"),
+        ({"a": "\ud800"}, "the headers cannot be stored"),
+        ({"a": "x" * MAX_HEADERS_BYTES}, rf"the headers take \d+ bytes: at most {MAX_HEADERS_BYTES} are allowed"),
+    ],
+)
+def test_headers_that_cannot_be_kept_are_refused(headers: Any, why: str):
+    with pytest.raises(InvalidInput, match=why):
+        encode_envelope(1, 3, headers=headers)
+
+
+@pytest.mark.parametrize("headers", [None, {}])
+def test_no_headers_are_none(headers: Any):
+    assert parse(stored(1, headers=headers))[1].headers is None
+
+
+def test_headers_that_change_after_the_send_do_not_matter():
+    headers: dict[str, Any] = {"a": 1}
+    envelope = stored(1, headers=headers)
+    headers["a"] = 2
+    assert parse(envelope)[1].headers == {"a": 1}
+
+
+def packed(*fields: Any) -> bytes:
+    return STAMP + msgspec.msgpack.encode(fields)
+
+
+@pytest.mark.parametrize(
+    ("envelope", "why"),
+    [
+        (b"", "these 0 bytes are no envelope"),
+        (b"x" * 30, "these 30 bytes are no envelope"),
+        (STAMP, "no envelope"),
+        (STAMP + b"\xc1", "no envelope"),
+        (packed(1, RAW), "no envelope"),
+        (packed(1, RAW, "text", 3), "no envelope"),
+        (stored(1)[:-1], "no envelope"),
+        (stored(1) + b"x", "no envelope"),
+        (packed(FORMAT + 1, RAW, b"", 3), f"the envelope has version {FORMAT + 1}: this delayq reads up to {FORMAT}"),
+        (packed(FORMAT + 1, 7, b"", 3, None, None, "new"), f"the envelope has version {FORMAT + 1}"),
+        (packed(FORMAT, 7, b"", 3), "the envelope has"),
+    ],
+)
+def test_bytes_that_are_no_envelope_are_told_from_one(envelope: bytes, why: str):
+    with pytest.raises(UnreadableEnvelope, match=why):
+        parse(envelope)
+
+
+def test_body_that_is_not_its_json_is_told_when_it_is_opened():
+    _, envelope = parse(packed(FORMAT, JSON, b'{"a":', 3))
+    with pytest.raises(UnreadableEnvelope, match="the payload is not the JSON that it says it is"):
+        open_body(envelope)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_make_the_reader_fail_otherwise(noise: bytes):
+    for envelope in (noise, STAMP + noise):
+        try:
+            parse(envelope)
+        except UnreadableEnvelope:
+            continue
+
+
+@dataclasses.dataclass(slots=True)
+class Point:
+    x: float | None
+    y: float
+
+
+class Measure(msgspec.Struct):
+    values: tuple[float | None, ...]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        math.nan,
+        -math.inf,
+        [None, {"a": math.nan}],
+        Point(None, math.inf),
+        Measure((None, math.nan)),
+        {"a": {1.0, math.nan}},
+    ],
+)
+def test_number_that_json_lacks_is_refused(payload: Any):
+    with pytest.raises(PayloadNotSerializable, match="NaN or an infinity"):
+        encode_envelope(payload, 3)
+
+
+@pytest.mark.parametrize(
+    "payload", [None, [None, 1.5], Point(None, 1.5), Measure((None, 1.5)), msgspec.Raw(b"[null]"), "null"]
+)
+def test_null_is_no_such_number(payload: Any):
+    assert encode_envelope(payload, 3)

@@ -1,0 +1,94 @@
+"""What is wrong with a queue, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq import troubles
+from delayq.model import rates
+from delayq.model.units import from_ms, show_moment
+from delayq.types import ConsumerInfo, QueueStats
+
+AT = 1_000_000_000  # ms
+
+
+def counted(ms: int = AT, **stats: Any) -> QueueStats:
+    return QueueStats(queue="q", at=from_ms(ms), **stats)
+
+
+def consumer(unseen_ms: int = 0, name: str = "worker") -> ConsumerInfo:
+    seen = from_ms(AT - unseen_ms)
+    return ConsumerInfo(
+        name=name, host="h", pid=1, version="0", at=from_ms(AT), seen_at=seen, started_at=seen,
+        concurrency=1, handled=0, failed=0,
+    )  # fmt: skip
+
+
+def told(stats: QueueStats, before: QueueStats | None = None, consumers: Any = ()) -> dict[str, str]:
+    found = troubles(stats, rates.between(before, stats) if before else None, consumers)
+    return {trouble.code: trouble.text for trouble in found}
+
+
+def due(seconds: float) -> dict[str, Any]:
+    return {"oldest_due_at": from_ms(AT - int(seconds * 1000)), "ready": 1, "sent": 1}
+
+
+ALL_WELL: dict[str, tuple[Any, ...]] = {
+    "an empty queue without a consumer": (counted(),),
+    "messages that are due for a moment": (counted(**due(5)), None, [consumer()]),
+    "one of two consumers is gone": (counted(**due(1)), None, [consumer(60_000), consumer(30_000)]),
+    "hand-outs a second late": (counted(lateness={1024: 99}), counted(AT - 60_000), [consumer()]),
+    "one hand-out of many very late": (counted(lateness={8: 99, 8192: 1}), counted(AT - 60_000), [consumer()]),
+    "hand-outs that were late long ago": (counted(lateness={8192: 5}), counted(AT - 60_000, lateness={8192: 5})),
+    "messages that died long ago": (counted(sent=3, dead=3, died=3), counted(AT - 60_000, died=3)),
+}
+
+
+@pytest.mark.parametrize("case", ALL_WELL)
+def test_all_is_well(case: str):
+    assert told(*ALL_WELL[case]) == {}
+
+
+def test_what_is_due_and_no_consumer_there_is_told():
+    assert told(counted(**due(2))) == {"no-consumer": "A message has been due for 2s, and there is no consumer."}
+    text = "A message has been due for 2s, and no consumer was seen for 1m 30s (the last was two)."
+    assert told(counted(**due(2)), None, [consumer(120_000, "one"), consumer(90_000, "two")]) == {"no-consumer": text}
+
+
+def test_what_is_due_and_not_taken_is_told_of_a_queue_that_is_not_paused():
+    assert told(counted(**due(12)), None, [consumer()]) == {
+        "late": "A message has been due for 12s, and nobody has taken it."
+    }
+    paused = counted(**due(12), paused_since=from_ms(AT - 60_000))
+    since = show_moment(from_ms(AT - 60_000))
+    assert told(paused, None, [consumer()]) == {"paused": f"The queue is paused since {since} (1m ago)."}
+
+
+def test_late_hand_outs_are_told():
+    stats = counted(lateness={8: 98, 4096: 2})
+    text = "Of the hand-outs within the last 1m, 1 % or more were over 2s late."
+    assert told(stats, counted(AT - 60_000), [consumer()]) == {"late": text}
+
+
+def test_new_dead_letters_are_told():
+    stats = counted(sent=1205, dead=1205, died=1205)
+    text = "1 message died within the last 30s; 1,205 are dead now."
+    assert told(stats, counted(AT - 30_000, died=1204)) == {"dead-growing": text}
+
+
+@pytest.mark.parametrize(
+    ("stats", "text"),
+    [
+        ({"sent": 3}, "3 messages that were sent are accounted for nowhere: delayq doctor tells more."),
+        ({"ready": 1}, "1 message is there that the books do not have: delayq doctor tells more."),
+    ],
+)
+def test_books_that_do_not_balance_are_told(stats: dict[str, int], text: str):
+    assert told(counted(**stats)) == {"unaccounted": text}
+
+
+def test_troubles_come_with_the_worst_first():
+    stats = counted(**due(60), died=2, dead=1, paused_since=from_ms(AT))
+    assert list(told(stats, counted(AT - 1000))) == ["no-consumer", "dead-growing", "paused", "unaccounted"]

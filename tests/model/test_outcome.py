@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delayq.errors import InvalidInput, Reject, RetryAfter, Verdict
+from delayq.model.outcome import (
+    MAX_ERROR_CHARS,
+    Dead,
+    Done,
+    Failed,
+    cause,
+    check_async_handler,
+    check_handler,
+    error_text,
+    of_error,
+    of_return,
+)
+
+
+@pytest.mark.parametrize("value", [None, True, 0, "", [], {"a": 1}])
+def test_returning_is_done(value: Any):
+    assert of_return(value) == Done()
+
+
+def test_returning_false_is_a_failure():
+    assert of_return(False) == Failed(error="the handler returned False")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (ValueError("boom"), Failed(error="ValueError: boom")),
+        (SystemExit(3), Failed(error="SystemExit: 3")),
+        (Mute(), Failed(error="Mute")),
+        (Reject("bad address"), Dead("bad address", "Reject: bad address")),
+        (Reject(), Dead("rejected", "Reject: rejected")),
+        (Reject(""), Dead("rejected", "Reject: ")),
+        (Reject(None), Dead("rejected", "Reject: None")),  # type: ignore[arg-type]
+        (Reject("x" * 5000), Dead("x" * MAX_ERROR_CHARS, ("Reject: " + "x" * 5000)[:MAX_ERROR_CHARS])),
+        (RetryAfter(1.5), Failed(1500, "RetryAfter: retry after 1.5")),
+        (RetryAfter(dt.timedelta(minutes=1), "busy"), Failed(60_000, "RetryAfter: busy")),
+    ],
+)
+def test_error_of_a_handler_decides(error: BaseException, outcome: Any):
+    assert of_error(error) == outcome
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), "soon", None])
+def test_retry_after_a_time_that_is_none_is_a_failure_that_says_so(delay: Any):
+    outcome = of_error(RetryAfter(delay))
+    assert isinstance(outcome, Failed)
+    assert outcome.delay_ms is None
+    assert outcome.error.startswith(f"InvalidTime: delay {delay!r} is not")
+
+
+def test_verdicts_are_of_one_kind():
+    assert issubclass(Reject, Verdict)
+    assert issubclass(RetryAfter, Verdict)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"), [(None, ""), ("", ""), ("it broke", "it broke"), (5, "5"), (KeyError("k"), "KeyError: 'k'")]
+)
+def test_error_is_told_by_type_and_message(error: Any, text: str):
+    assert error_text(error) == text
+
+
+def test_long_error_is_cut():
+    assert len(error_text("x" * 5000)) == len(error_text(ValueError("x" * 5000))) == MAX_ERROR_CHARS
+
+
+@pytest.mark.parametrize("error", ["caf\udce9", FileNotFoundError("caf\udce9")])
+def test_error_can_be_stored_whatever_is_in_it(error: Any):
+    """A file name that is no UTF-8 has such signs in Python."""
+    assert error_text(error).endswith(r"caf\udce9")
+    assert len(error_text("\udce9" * MAX_ERROR_CHARS).encode()) == MAX_ERROR_CHARS
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "told"),
+    [
+        ("no price", "Reject: no price", "Reject: no price"),
+        ("retries-exhausted", "ValueError: boom", "retries-exhausted: ValueError: boom"),
+        ("unwanted", None, "unwanted"),
+        ("unwanted", "", "unwanted"),
+        (None, "ValueError: boom", "ValueError: boom"),
+        (None, None, ""),
+    ],
+)
+def test_cause_of_a_death_says_nothing_twice(reason: str | None, error: str | None, told: str):
+    assert cause(reason, error) == told
+
+
+@pytest.mark.parametrize("check", [check_handler, check_async_handler])
+@pytest.mark.parametrize("handler", [lambda: None, lambda _message, _more: None], ids=["none", "two"])
+def test_handler_that_cannot_be_called_with_a_message_alone_is_refused(check: Callable[[object], None], handler: Any):
+    with pytest.raises(InvalidInput, match="cannot be called with the message alone"):
+        check(handler)
+
+
+@pytest.mark.parametrize("handler", [print, lambda *_: None, {}.update, functools.partial(max, 1)])
+def test_handler_that_may_be_called_with_a_message_alone_is_taken(handler: Any):
+    check_handler(handler)

@@ -1,0 +1,43 @@
+"""What happened between two counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq.model import rates
+from delayq.model.units import from_ms
+from delayq.types import QueueStats
+
+
+def counted(seconds: float, **stats: Any) -> QueueStats:
+    return QueueStats(queue="q", at=from_ms(seconds * 1000), **stats)
+
+
+def test_rates_are_what_came_between_a_second():
+    before = counted(10, sent=100, delivered=50, acked=40, nacked=5, died=1, lease_lost=1)
+    told = rates.between(before, counted(12, sent=120, delivered=60, acked=48, nacked=7, died=2, lease_lost=4))
+    assert told is not None
+    assert (told.sent, told.delivered, told.acked, told.failed, told.died) == (10, 5, 4, 3, 1)
+    assert (told.since, told.until, told.seconds) == (from_ms(10_000), from_ms(12_000), 2)
+
+
+@pytest.mark.parametrize("later", [10, 9])
+def test_counts_of_which_none_is_later_tell_nothing(later: float):
+    assert rates.between(counted(10, sent=1), counted(later, sent=5)) is None
+
+
+def test_nothing_has_come_to_a_queue_that_was_made_anew():
+    told = rates.between(counted(1, sent=500, died=3, lateness={1: 9}), counted(2, sent=5, lateness={1: 2}))
+    assert told is not None
+    assert (told.sent, told.died, told.lateness, told.lateness_p50) == (0, 0, {}, None)
+
+
+def test_times_are_those_of_the_span():
+    before = counted(1, lateness={1: 1000, 4096: 5}, handler_time={2: 7})
+    now = counted(2, lateness={1: 1000, 8: 60, 64: 40, 4096: 5}, handler_time={2: 8, 1024: 99})
+    told = rates.between(before, now)
+    assert told is not None
+    assert (told.lateness, told.lateness_p50, told.lateness_p99) == ({8: 60, 64: 40}, 0.008, 0.064)
+    assert (told.handler_time, told.handler_time_p50, told.handler_time_p99) == ({2: 1, 1024: 99}, 1.024, 1.024)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from delayq.operations.doctor.server import ServerHealth, ask, dangers
+from delayq.protocol.queue_commands import QueueCommands
+from delayq.protocol.queue_keys import QueueKeys
+
+SAFE = ServerHealth(
+    run_id="x",
+    version="8.2.3",
+    clock_offset=0.01,
+    maxmemory_policy="noeviction",
+    append_only=True,
+    save_points="",
+    disk_ok=True,
+    used_memory=50,
+    maxmemory=100,
+    script_limit_ms=5000,
+)
+
+
+@pytest.mark.parametrize("server", [SAFE, ServerHealth()], ids=["safe", "silent"])
+def test_server_that_is_safe_or_silent_endangers_nothing(server: ServerHealth):
+    assert list(dangers(server)) == []
+
+
+@pytest.mark.parametrize("version", ["6.2.0", "6.10.1", "7.0.15", "255.255.255"])
+def test_new_enough_version_is_no_danger(version: str):
+    assert list(dangers(replace(SAFE, version=version))) == []
+
+
+@pytest.mark.parametrize("version", ["6.0.16", "5.0.14", "2.8"])
+def test_old_version_is_an_error(version: str):
+    (finding,) = dangers(replace(SAFE, version=version))
+    assert (finding.kind, finding.severity, finding.text) == ("version", "error", f"the server is Redis {version}")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        ({"clock_offset": 1.2}, "clock", "the server's clock is 1.2 s ahead of this machine's"),
+        ({"clock_offset": -3600.0}, "clock", "the server's clock is 3600.0 s behind this machine's"),
+        ({"maxmemory_policy": "volatile-lru"}, "policy", "maxmemory-policy is volatile-lru"),
+        ({"append_only": False}, "persistence", "keeps nothing on disk"),
+        ({"disk_ok": False}, "disk", "last write to its disk failed"),
+        ({"used_memory": 91}, "memory", "uses 91 of 100 bytes"),
+        ({"script_limit_ms": 99}, "script-limit", "after 99 ms of a script"),
+    ],
+)
+def test_danger_is_warned_of_with_its_value_and_a_remedy(change: dict[str, object], kind: str, text: str):
+    (finding,) = dangers(replace(SAFE, **change))  # type: ignore[arg-type]  # fields by name
+    assert (finding.kind, finding.severity) == (kind, "warning")
+    assert text in finding.text
+    assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"clock_offset": 1.0},
+        {"append_only": False, "save_points": "3600 1"},
+        {"append_only": False, "save_points": None},
+        {"used_memory": 90},
+        {"used_memory": 10**9, "maxmemory": 0},
+        {"script_limit_ms": 0},
+        {"script_limit_ms": 100},
+    ],
+)
+def test_what_is_just_within_the_bounds_is_no_danger(change: dict[str, object]):
+    assert list(dangers(replace(SAFE, **change))) == []  # type: ignore[arg-type]  # fields by name
+
+
+@pytest.mark.parametrize(("there", "offset"), [(100.5, 0.0), (106.0, 0.0), (110.0, 4.0), (95.5, -4.5)])
+def test_clock_is_no_more_wrong_than_is_sure_however_long_the_answer_took(
+    there: float, offset: float, monkeypatch: pytest.MonkeyPatch
+):
+    moments = iter([100.0, 106.0])
+    monkeypatch.setattr("delayq.operations.doctor.server.time", SimpleNamespace(time=lambda: next(moments)))
+    steps = ask(QueueCommands(QueueKeys("delayq", "jobs"), str))
+    next(steps)
+    replies: list[Any] = [{}, (int(there), round(there % 1 * 1_000_000)), {}, {}]
+    with pytest.raises(StopIteration) as told:
+        steps.send(replies)
+    assert told.value.value.clock_offset == offset

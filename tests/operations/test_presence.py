@@ -1,0 +1,193 @@
+"""When a consumer notes that it lives: beside an operation that does not notice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq.errors import ServerUnreachable, StaleReceipt
+from delayq.operations import presence as appearing
+from delayq.operations.presence import Presence
+from delayq.operations.queue_context import QueueContext, Settings
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> QueueContext:
+    """One of a queue that is recorded, whose consumers appear once an hour."""
+    monkeypatch.setattr(QueueContext, "is_open", True)
+    monkeypatch.setattr(appearing, "SECONDS", 3600.0)
+    return QueueContext("jobs", "delayq", 1, Settings())
+
+
+@pytest.fixture
+def at_once(context: QueueContext, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # which appears seldom
+    """Let a consumer appear whenever it can."""
+    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+
+
+def noting(context: QueueContext, *times: int) -> Presence:
+    """The notes of a consumer whose handlers ran for so long, as many of each bucket."""
+    return Presence(context, lambda: b"{}", lambda: times)
+
+
+def call(name: str) -> Command[str]:
+    return Command("k", (name,), str)
+
+
+def operation(seen: list[Any], trips: int = 1) -> Operation[str]:
+    """Make round trips of one call; what they are answered is seen."""
+    for number in range(trips):
+        try:
+            seen.append((yield [call(f"call {number}")]))
+        except LookupError as error:
+            seen.append(error)
+    return "done"
+
+
+def asked(calls: list[Command[Any]]) -> list[str]:
+    return [each.script.name if each.script else str(each.args[0]) for each in calls]
+
+
+def run(steps: Operation[str], *replies: Any) -> list[list[str]]:
+    """Answer round trips, errors being thrown; return what each has asked. It has to end with the last one."""
+    trips = [asked(next(steps))]
+    for reply in replies:
+        try:
+            calls = steps.throw(reply) if isinstance(reply, Exception) else steps.send(reply)
+        except StopIteration as stop:
+            return trips if stop.value == "done" else pytest.fail(str(stop.value))
+        trips.append(asked(calls))
+    pytest.fail("it goes on")
+
+
+def test_consumer_that_has_been_served_appears_and_then_not_for_a_while(context: QueueContext):
+    presence, seen = noting(context), list[Any]()
+    assert run(presence.beside(operation(seen), "me"), ["a"]) == [["call 0"]]
+    assert run(presence.beside(operation(seen), "me"), ["b", 0, 0]) == [["call 0", "heartbeat", "sample"]]
+    assert run(presence.beside(operation(seen), "me"), ["c"]) == [["call 0"]]
+    assert seen == [["a"], ["b"], ["c"]]
+
+
+def test_first_round_trip_that_follows_one_that_was_answered_takes_the_note(context: QueueContext):
+    seen = list[Any]()
+    trips = run(noting(context).beside(operation(seen, 3), "me"), ["a"], ["b", 0, 0], ["c"])
+    assert trips == [["call 0"], ["call 1", "heartbeat", "sample"], ["call 2"]]
+    assert seen == [["a"], ["b"], ["c"]]
+
+
+def test_who_is_refused_does_not_appear(context: QueueContext):
+    trips = run(noting(context).beside(operation([], 2), "me"), [StaleReceipt("no")], ["b"])
+    assert trips == [["call 0"], ["call 1"]]
+
+
+def test_operation_is_thrown_what_its_round_trip_was(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+    presence, seen, error = noting(context), list[Any](), LookupError("lost")
+    run(presence.beside(operation(seen), "me"), ["a"])
+    trips = run(presence.beside(operation(seen, 2), "me"), error, ["b", 0, 0])
+    assert trips == [["call 0", "heartbeat", "sample"], ["call 1", "heartbeat", "sample"]]
+    assert seen == [["a"], error, ["b"]]
+
+
+def test_consumer_whose_operation_fails_appears_again_when_one_has_been_answered(
+    context: QueueContext, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+    presence = noting(context)
+    run(presence.beside(operation([]), "me"), ["a"])
+    with pytest.raises(ServerUnreachable):
+        run(presence.beside(operation([]), "me"), ServerUnreachable("gone"))
+    assert run(presence.beside(operation([]), "me"), ["b"]) == [["call 0"]]
+    assert run(presence.beside(operation([]), "me"), ["c", 0, 0]) == [["call 0", "heartbeat", "sample"]]
+
+
+def test_refused_note_is_no_error_of_the_operation(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+    presence, seen = noting(context), list[Any]()
+    run(presence.beside(operation(seen), "me"), ["a"])
+    run(presence.beside(operation(seen), "me"), ["b", StaleReceipt("no"), 0])
+    assert seen == [["a"], ["b"]]
+
+
+def test_queue_that_is_not_recorded_is_left_without_a_trace():
+    presence = noting(QueueContext("jobs", "delayq", 1, Settings()))
+    for _ in range(3):
+        assert run(presence.beside(operation([], 2), "me"), ["a"], ["b"]) == [["call 0"], ["call 1"]]
+
+
+def test_to_be_told_that_the_queue_is_recorded_is_no_service(monkeypatch: pytest.MonkeyPatch):
+    opened = iter([False, True, True, True])
+    monkeypatch.setattr(QueueContext, "is_open", property(lambda _: next(opened)))
+    presence = noting(QueueContext("jobs", "delayq", 1, Settings()))
+    trips = run(presence.beside(operation([], 2), "me"), ["recorded"], ["b"])
+    assert trips == [["call 0"], ["call 1"]]
+
+
+def told(calls: list[Command[Any]]) -> list[Any]:
+    """Which times of handlers a note hands over."""
+    (note,) = (each for each in calls if each.script and each.script.name in ("heartbeat", "deregister"))
+    keys = int(note.args[0])
+    return list(note.args[1 + keys + (3 if asked([note]) == ["heartbeat"] else 1) :])
+
+
+def note(presence: Presence, *replies: Any) -> list[Any]:
+    """Let a consumer appear, be answered so, and return which times it has handed over."""
+    steps = presence.beside(operation([]), "me")
+    handed = told(next(steps))
+    with pytest.raises(StopIteration):
+        steps.send(["own", *replies])
+    return handed
+
+
+@pytest.mark.usefixtures("at_once")
+def test_each_note_hands_over_the_times_since_the_last(context: QueueContext):
+    times = [3, 0, 1]
+    presence = Presence(context, lambda: b"{}", lambda: times)
+    run(presence.beside(operation([]), "me"), ["a"])
+    assert note(presence, 0, 0) == [0, 3, 2, 1]
+    assert note(presence, 0, 0) == []
+    times[1] += 5
+    times[2] += 1
+    assert note(presence, 0, 0) == [1, 5, 2, 1]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_times_of_a_note_that_was_refused_are_handed_over_with_the_next(context: QueueContext):
+    presence = noting(context, 3)
+    run(presence.beside(operation([]), "me"), ["a"])
+    assert note(presence, StaleReceipt("no"), 0) == [0, 3]
+    assert note(presence, 0, StaleReceipt("no")) == [0, 3]
+    assert note(presence, 0, 0) == []
+
+
+@pytest.mark.usefixtures("at_once")
+def test_who_leaves_hands_over_what_is_left(context: QueueContext):
+    times = [3]
+    presence = Presence(context, lambda: b"{}", lambda: times)
+    run(presence.beside(operation([]), "me"), ["a"])
+    note(presence, 0, 0)
+    times[0] += 1
+    steps = presence.leave("me")
+    assert told(next(steps)) == [0, 1]
+    with pytest.raises(StopIteration):
+        steps.send([1])
+
+
+def test_who_has_neither_appeared_nor_run_anything_need_not_leave(context: QueueContext):
+    assert list(noting(context, 0, 0).leave("me")) == []
+
+
+def test_who_has_not_appeared_hands_its_times_over_all_the_same(context: QueueContext):
+    (calls,) = [next(noting(context, 0, 2).leave("me"))]
+    assert (asked(calls), told(calls)) == (["deregister"], [1, 2])
+
+
+@pytest.mark.usefixtures("at_once")
+def test_each_shard_is_sampled(context: QueueContext):
+    context.shards = [context.shards[0]] * 3
+    presence = noting(context)
+    trips = run(presence.beside(operation([], 2), "me"), ["a"], ["b", 0, 0, 0, 0])
+    assert trips == [["call 0"], ["call 1", "heartbeat", "sample", "sample", "sample"]]

@@ -1,0 +1,212 @@
+"""Sending, without a server: how messages become calls, and replies results."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from delayq import Outgoing, SentMessage
+from delayq.errors import DuplicateMessage, InvalidInput, InvalidTime, NotReplicated, PayloadTooLarge
+from delayq.operations.encode import due_word
+from delayq.operations.queue_context import QueueContext, Settings
+from delayq.operations.send import CALLS_A_TRIP, MAX_CALL_BYTES, MAX_SENT, send_many
+from delayq.protocol.command import Command
+
+DUE = 1_700_000_000_000
+
+
+def context(shards: int = 1, **settings: Any) -> QueueContext:
+    return QueueContext("q", "p", shards, Settings(**settings), lambda: DUE)
+
+
+def name(call: Command[Any]) -> str:
+    return call.script.name if call.script else str(call.args[0])
+
+
+class Server:
+    """Answers the calls of a send: every message is new, but for the ids that exist."""
+
+    def __init__(self, shards: int = 1, existing: Sequence[str] = (), replicas: int = 0) -> None:
+        self.shards, self.existing, self.replicas = shards, set(existing), replicas
+        self.trips: list[list[Command[Any]]] = []
+
+    def run(self, steps: Any) -> Any:
+        try:
+            calls = next(steps)
+            while True:
+                self.trips.append(calls)
+                calls = steps.send([call.read(self.answer(call)) for call in calls])
+        except StopIteration as stop:
+            return stop.value
+
+    def answer(self, call: Command[Any]) -> Any:
+        keys = int(call.args[0]) if call.script else 0
+        words = call.args[1 + keys :]
+        match name(call):
+            case "open_queue":
+                return [self.shards, 1]
+            case "send":
+                return [-1 if message_id in self.existing else DUE for message_id in words[2::3]]
+            case "replace":
+                return [DUE, 0 if words[1] in self.existing else 1]
+            case "get":
+                return [[str(DUE + 5).encode(), *[None] * 5], None, None, None, 0, b""]
+            case "HINCRBY":
+                return 1
+            case "WAIT":
+                return self.replicas
+        raise AssertionError(name(call))
+
+    def sent(self) -> list[tuple[str, int]]:
+        """The calls that send: by name, with the number of their messages."""
+        calls = [call for trip in self.trips for call in trip if name(call) in ("send", "replace")]
+        return [
+            (name(call), (len(call.args) - 1 - int(call.args[0]) - 2) // 3 if name(call) == "send" else 1)
+            for call in calls
+        ]
+
+
+def send(
+    messages: Sequence[Outgoing], server: Server | None = None, queue: QueueContext | None = None, **options: Any
+) -> list[SentMessage]:
+    return (server or Server()).run(send_many(queue or context(), messages, **options))  # type: ignore[no-any-return]
+
+
+def test_nothing_to_send_asks_nothing_of_the_server():
+    server = Server()
+    assert send([], server) == []
+    assert server.trips == []
+
+
+def test_results_stand_in_the_order_of_the_messages():
+    server = Server(existing=["b", "c"])
+    messages = [
+        Outgoing(1, id="a"),
+        Outgoing(2, id="b"),
+        Outgoing(3, id="c", on_conflict="replace"),
+        Outgoing(4, id="d"),
+    ]
+    sents = send(messages, server)
+    assert [(sent.id, sent.created) for sent in sents] == [("a", True), ("b", False), ("c", False), ("d", True)]
+
+
+def test_message_that_was_left_as_it_is_has_its_own_due_time():
+    (sent,) = send([Outgoing(1, id="a", delay=99)], Server(existing=["a"]))
+    assert sent.due_at == dt.datetime.fromtimestamp((DUE + 5) / 1000, dt.UTC)
+
+
+def test_random_id_that_exists_is_our_own_sent_twice():
+    server = Server()
+    messages = [Outgoing(1)]
+    server.answer = lambda call: [-1] if name(call) == "send" else Server.answer(server, call)  # type: ignore[method-assign]
+    assert send(messages, server)[0].created is True
+
+
+@pytest.mark.parametrize(("count", "calls"), [(1, [1]), (MAX_SENT, [MAX_SENT]), (MAX_SENT + 1, [MAX_SENT, 1])])
+def test_call_holds_a_bounded_number_of_messages(count: int, calls: list[int]):
+    server = Server()
+    assert len(send([Outgoing(n) for n in range(count)], server)) == count
+    assert server.sent() == [("send", size) for size in calls]
+
+
+def test_call_holds_a_bounded_number_of_bytes():
+    server = Server()
+    send([Outgoing(b"x" * 2**20) for _ in range(9)], server)
+    assert server.sent() == [("send", 3), ("send", 3), ("send", 3)]
+    assert MAX_CALL_BYTES > 3 * 2**20
+
+
+def test_trip_holds_a_bounded_number_of_calls():
+    server = Server()
+    send([Outgoing(n) for n in range(MAX_SENT * (CALLS_A_TRIP + 1))], server)
+    assert [len(trip) for trip in server.trips] == [1, CALLS_A_TRIP, 1]
+
+
+def test_id_that_stands_twice_goes_into_two_calls():
+    server = Server()
+    send([Outgoing(1, id="a"), Outgoing(2, id="b"), Outgoing(3, id="a")], server)
+    assert server.sent() == [("send", 2), ("send", 1)]
+
+
+def test_replacement_comes_after_what_was_sent_before_it():
+    server = Server()
+    send([Outgoing(1, id="a"), Outgoing(2, id="a", on_conflict="replace"), Outgoing(3, id="b")], server)
+    assert server.sent() == [("send", 1), ("replace", 1), ("send", 1)]
+
+
+def test_messages_go_to_their_shards():
+    server, queue = Server(shards=3), context(shards=3)
+    messages = [Outgoing(n, id=f"m{n}") for n in range(30)]
+    assert [sent.id for sent in send(messages, server, queue)] == [message.id for message in messages]
+    calls = [call for trip in server.trips for call in trip if name(call) == "send"]
+    assert {call.key for call in calls} == {queue.shard(f"m{n}").keys.pending for n in range(30)}
+    assert len(calls) == 3
+
+
+def test_replicas_are_waited_for_in_the_trip_of_each_call():
+    server = Server(replicas=2)
+    send([Outgoing(n) for n in range(MAX_SENT + 1)], server, wait_replicas=2)
+    assert [[name(call) for call in trip] for trip in server.trips] == [
+        ["open_queue"],
+        *[["send", "HINCRBY", "WAIT"]] * 2,
+    ]
+    assert all(call.whole for trip in server.trips[1:] for call in trip if name(call) == "send")
+
+
+def test_too_few_replicas_are_told_with_their_number():
+    with pytest.raises(
+        NotReplicated, match=r"1 of 2 replicas confirmed .* within 3 s; the message is stored .*: send again"
+    ):
+        send([Outgoing(1)], Server(replicas=1), wait_replicas=2)
+
+
+def test_duplicates_are_told_once_all_others_are_sent():
+    messages = [Outgoing(n, id=f"m{n}", on_conflict="error") for n in range(10)]
+    server = Server(existing=[f"m{n}" for n in range(8)])
+    with pytest.raises(DuplicateMessage, match=r"message id 'm0', 'm1', 'm2', 'm3', 'm4'… exists already: it was left"):
+        send(messages, server)
+    assert server.sent() == [("send", 10)]
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "why"),
+    [
+        (Outgoing(1, on_conflict="drop"), InvalidInput, "on_conflict 'drop' is none of ignore, replace, error"),  # type: ignore[arg-type]
+        (Outgoing(1, delay=1, at=dt.datetime.now(dt.UTC)), InvalidTime, "were given: give one of them"),
+        (Outgoing(1, max_retries=-1), InvalidInput, "max_retries -1 is not a whole number from 0 to 1000000"),
+        (Outgoing(1, max_retries=True), InvalidInput, "max_retries True is not"),
+        (Outgoing(1, expires_in=0), InvalidTime, "expires_in=0 is over before the message is due: give a longer one"),
+        (Outgoing(1, delay=5, expires_in=5), InvalidTime, "expires_in=5 is over before"),
+        (Outgoing(1, expires_in=-1), InvalidTime, "expires_in -1 is not 0 or more seconds"),
+        (Outgoing("x" * 100), PayloadTooLarge, "at most 50 are allowed"),
+        ("payload", InvalidInput, "'payload' is not an Outgoing"),
+    ],
+)
+def test_wrong_message_among_many_keeps_all_from_being_sent(message: Any, error: type[Exception], why: str):
+    server = Server()
+    with pytest.raises(error, match=why):
+        send([Outgoing(1), message], server, context(max_payload=50))
+    assert server.trips == []
+
+
+@pytest.mark.parametrize("replicas", [-1, 1.5, True, "1"])
+def test_wrong_number_of_replicas_is_refused(replicas: Any):
+    with pytest.raises(InvalidInput, match=r"wait_replicas .* is not a whole number from 0 to 1000"):
+        send([Outgoing(1)], wait_replicas=replicas)
+
+
+@pytest.mark.parametrize(
+    ("delay", "at", "word"),
+    [
+        (None, None, "+0"),
+        (0, None, "+0"),
+        (1.5, None, "+1500"),
+        (dt.timedelta(minutes=1), None, "+60000"),
+        (None, dt.datetime(1970, 1, 1, 0, 0, 5, tzinfo=dt.UTC), 5000),
+    ],
+)
+def test_due_time_is_said_to_the_scripts_in_milliseconds(delay: Any, at: Any, word: Any):
+    assert due_word(delay, at) == word

@@ -1,0 +1,168 @@
+"""Whoever is about to end does not send again what a silent server has not answered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+import pytest
+
+from delayq import Consumer, Message, Queue, aio
+from delayq.errors import ServerError, ServerUnreachable
+from delayq.runtime.driver import Driver
+from delayq.runtime.effects import WaitForWork, WakeReason
+from delayq.transport import cluster
+from delayq.transport import cluster_async as aio_cluster
+from delayq.transport.clients import HURRIES
+from tests.conftest import StartServer
+from tests.harness.servers import RedisServer
+from tests.harness.topologies import Cluster
+
+
+def accepted(server: socket.socket) -> int:
+    """How many connections were made that nobody has answered."""
+    server.setblocking(False)
+    count = 0
+    while True:
+        try:
+            server.accept()[0].close()
+        except BlockingIOError:
+            return count
+        count += 1
+
+
+@pytest.mark.parametrize(("hurries", "tries"), [(False, 4), (True, 1)])
+def test_call_that_fails_is_sent_again_unless_its_caller_hurries(hurries: bool, tries: int):
+    def ask() -> None:
+        HURRIES.set(lambda: hurries)
+        with (
+            socket.create_server(("127.0.0.1", 0)) as silent,
+            Queue("emails", url=f"redis://127.0.0.1:{silent.getsockname()[1]}?socket_timeout=0.05") as queue,
+        ):
+            with pytest.raises(ServerError):
+                queue.stats()
+            assert accepted(silent) == tries
+
+    copy_context().run(ask)
+
+
+@pytest.mark.parametrize(("hurries", "tries"), [(False, 4), (True, 1)])
+def test_awaited_call_that_fails_is_sent_again_unless_its_caller_hurries(hurries: bool, tries: int):
+    async def ask() -> None:
+        HURRIES.set(lambda: hurries)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"redis://127.0.0.1:{silent.getsockname()[1]}?socket_timeout=0.05"
+            async with aio.Queue("emails", url=url) as queue:
+                with pytest.raises(ServerError):
+                    await queue.stats()
+                assert accepted(silent) == tries
+
+    asyncio.run(ask())
+
+
+class Pauses:
+    """Those between the tries of a call on a cluster, counted."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __iter__(self) -> Iterator[float]:
+        for _ in range(2):
+            self.made += 1
+            yield 0.001
+
+
+@pytest.mark.full
+def test_call_to_a_cluster_that_is_away_is_sent_again_unless_its_caller_hurries(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+):
+    pauses = Pauses()
+    monkeypatch.setattr(cluster, "PAUSES", pauses)
+    monkeypatch.setattr(aio_cluster, "PAUSES", pauses)
+    nodes = Cluster(start_server, masters=1)
+
+    def tries(fails: Callable[[], object]) -> int:
+        pauses.made = 0
+        with pytest.raises(ServerError):
+            fails()
+        return pauses.made + 1
+
+    with asyncio.Runner() as loop, Queue("emails", url=nodes.url) as queue:
+        awaited = aio.Queue("emails", url=nodes.url)
+        queue.stats()
+        loop.run(awaited.stats())
+        nodes.masters[0].stop()
+        for hurries, wanted in ((False, 3), (True, 1)):
+            context = copy_context()
+            context.run(HURRIES.set, partial(bool, hurries))
+            assert context.run(tries, queue.stats) == wanted
+            assert tries(lambda: loop.run(awaited.stats(), context=context)) == wanted  # noqa: B023  # called at once
+        loop.run(awaited.close())
+
+
+def test_consumer_hurries_once_it_was_told_to_stop_and_its_handlers_do_not(redis_server: RedisServer):
+    loop, handlers, handled = list[bool](), list[bool](), threading.Event()
+
+    def handle(_: Message) -> None:
+        handlers.append(HURRIES.get()())
+        handled.set()
+
+    with Queue("emails", url=redis_server.url) as queue:
+        do = queue._executor.perform
+
+        def noted(effect: Any, repeat: bool = True) -> Any:
+            if threading.current_thread().name == "delayq-consumer":
+                loop.append(HURRIES.get()())
+            return do(effect, repeat)
+
+        queue._executor.perform = noted  # type: ignore[method-assign]
+        consumer = Consumer(queue, handle)
+        consumer.start()
+        queue.send("x")
+        assert handled.wait(120)
+        consumer.stop()
+    assert (loop[0], loop[-1], handlers) == (False, True, [False])
+
+
+def test_outcome_that_a_server_has_missed_at_the_end_is_told_again_without_a_rest(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    done, handled, go_on = list[str](), threading.Event(), threading.Event()
+    rest = Driver._wait
+
+    def handle(_: Message) -> None:
+        handled.set()
+        go_on.wait(120)
+
+    def resting(driver: Driver, move: WaitForWork) -> WakeReason:
+        done.append("rest")
+        if driver._engine.shutdown.deadline:  # the consumer ends, and waits for its handler
+            go_on.set()
+        return rest(driver, move)
+
+    with Queue("emails", url=redis_server.url) as queue:
+        do = queue._executor.perform
+
+        def failing(steps: Any, repeat: bool = True) -> Any:
+            if repeat or not go_on.is_set():
+                return do(steps, repeat)
+            done.append("call")
+            if done.count("call") == 1:
+                raise ServerUnreachable("away for a moment")
+            return do(steps, repeat)
+
+        consumer = Consumer(queue, handle, shutdown_timeout=60)
+        consumer.start()
+        queue.send("x")
+        assert handled.wait(120)
+        monkeypatch.setattr(queue._executor, "perform", failing)
+        monkeypatch.setattr(Driver, "_wait", resting)
+        consumer.stop()
+        assert queue.stats().acked == 1
+    tried = done.index("call")
+    assert done[tried : tried + 2] == ["call", "call"]

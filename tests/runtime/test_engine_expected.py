@@ -1,0 +1,114 @@
+"""The envelope of the message that an idle consumer wakes for comes in the round trip that hands it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Consumer, Message, Queue
+from delayq.operations import claim as claiming
+from tests.harness.waiting import eventually
+
+
+class Trips:
+    """Counts the round trips of a queue, by the words of their calls."""
+
+    def __init__(self, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[list[str]] = []
+        run = queue._executor.run
+
+        def note(calls: Sequence[Any], repeat: bool = True) -> Any:
+            self.seen.append([call.script.name if call.script else call.args[0] for call in calls])
+            return run(calls, repeat)
+
+        monkeypatch.setattr(queue._executor, "run", note)
+
+
+def claim(queue: Queue, *expected: str, limit: int = 10) -> claiming.Batch:
+    steps = claiming.claim(queue._context, Message, limit, 30_000, expected=expected)
+    return queue._executor.execute(steps)
+
+
+@pytest.fixture
+def queue(any_client: redis.Redis) -> Queue:
+    queue = Queue("lone", redis=any_client)
+    queue.stats()
+    return queue
+
+
+def test_expected_message_takes_one_round_trip(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.send("a", id="a")
+    trips = Trips(queue, monkeypatch)
+    (message,) = claim(queue, "a").messages
+    assert (message.id, message.payload, message.attempt) == ("a", "a", 1)
+    assert trips.seen == [["pending_to_ready", "ready_to_unack", "MGET"]]
+    message.ack()
+
+
+@pytest.mark.parametrize("sent", [["b"], ["a", "b"]])
+def test_anything_else_is_fetched_as_ever(queue: Queue, monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> None:
+    for name in sent:
+        queue.send(name, id=name)
+    trips = Trips(queue, monkeypatch)
+    messages = claim(queue, "a").messages
+    assert [(message.id, message.payload) for message in messages] == [(name, name) for name in sent]
+    assert trips.seen == [["pending_to_ready", "ready_to_unack", "MGET"], ["MGET"]]
+
+
+def test_nothing_comes_of_a_message_that_somebody_else_has_taken(queue: Queue) -> None:
+    queue.send("a", id="a")
+    (message,) = queue.receive()
+    assert claim(queue, "a") == ([], 0, False, 0)
+    message.ack()
+    assert claim(queue, "a") == ([], 0, False, 0)
+
+
+def test_expected_message_whose_payload_is_gone_dies_with_the_reason(queue: Queue) -> None:
+    queue.send("a", id="a")
+    queue._executor.client.delete("delayq:{lone}:msg:a")
+    assert claim(queue, "a") == ([], 1, False, 0)
+    (dead,) = queue.dead.list()
+    assert (dead.id, dead.reason) == ("a", "payload-missing")
+
+
+def test_replaced_payload_is_the_one_that_comes(queue: Queue) -> None:
+    queue.send("old", id="a", delay=60)
+    queue.send("new", id="a", on_conflict="replace")
+    assert [message.payload for message in claim(queue, "a").messages] == ["new"]
+
+
+def test_retry_is_expected_too_and_knows_its_attempt(queue: Queue) -> None:
+    queue.send("a", id="a")
+    (message,) = queue.receive()
+    message.nack(delay=0)
+    (message,) = claim(queue, "a").messages
+    assert (message.payload, message.attempt) == ("a", 2)
+
+
+def test_expectation_from_before_the_shards_were_known_is_no_harm(redis_client: redis.Redis) -> None:
+    Queue("wide", redis=redis_client, shards=3).send("a", id="a")
+    queue = Queue("wide", redis=redis_client, shards=None)
+    assert [message.payload for message in claim(queue, "a").messages] == ["a"]
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_idle_consumer_handles_a_lone_message_after_one_trip(
+    redis_client: redis.Redis, shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000_000.0]
+    queue = Queue("lone", redis=redis_client, shards=shards, clock=lambda: now[0])
+    handled: list[Message] = []
+    consumer = Consumer(queue, handled.append)
+    consumer.start()
+    queue.send("first", delay=0.3)
+    assert eventually(lambda: bool(redis_client.keys("delayq:{lone*}:timer")))
+    assert eventually(lambda: redis_client.info("clients")["blocked_clients"] == shards)  # it sleeps
+    trips = Trips(queue, monkeypatch)
+    now[0] += 300
+    assert eventually(lambda: len(handled) == 1)
+    consumer.stop()
+    assert not any(trip[0] == "MGET" for trip in trips.seen), trips.seen
+    assert any({"ready_to_unack", "MGET"} <= set(trip) for trip in trips.seen), trips.seen

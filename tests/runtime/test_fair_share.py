@@ -1,0 +1,61 @@
+"""Whose turn it is: shares within one turn of exact, over any stretch from the first turn on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayq import Queue
+from delayq.errors import InvalidInput
+from delayq.runtime.fair_share import WeightedFairScheduler, weighed
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=12))
+def test_each_is_within_one_turn_of_its_share_at_any_time(weights: list[int]):
+    rota, everybody = WeightedFairScheduler(weights), range(len(weights))
+    counts: Counter[int] = Counter()
+    for turn in range(1, 400):
+        counts[rota.next(everybody)] += 1
+        for each, weight in enumerate(weights):
+            assert abs(counts[each] * sum(weights) - turn * weight) < sum(weights)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 3))
+def test_shares_are_exact_at_the_end_of_each_round(weights: list[int], rounds: int):
+    rota = WeightedFairScheduler(weights)
+    counts = Counter(rota.next(range(len(weights))) for _ in range(rounds * sum(weights)))
+    assert [counts[each] for each in range(len(weights))] == [rounds * weight for weight in weights]
+
+
+def test_turns_are_spread_and_not_in_a_row():
+    rota = WeightedFairScheduler([5, 1, 1])
+    assert "".join("abc"[rota.next(range(3))] for _ in range(14)).count("aaaaa") == 0
+
+
+def test_who_is_not_ready_is_passed_over_and_gets_nothing_for_it_later():
+    rota = WeightedFairScheduler([1, 1])
+    assert [rota.next([0]) for _ in range(100)] == [0] * 100
+    assert Counter(rota.next([0, 1]) for _ in range(10)) == {0: 5, 1: 5}
+
+
+def test_who_takes_part_and_misses_turns_gets_them_later_up_to_a_round():
+    rota = WeightedFairScheduler([1, 5])
+    assert [rota.next([0], absent=[1]) for _ in range(100)] == [0] * 100
+    owed = [rota.next([0, 1]) for _ in range(60)]
+    assert owed[:5] == [1] * 5
+    assert 50 <= owed.count(1) <= 50 + 6  # a round has six turns
+
+
+@pytest.mark.parametrize("ready", [[0, 1, 2], [2, 1], [2]])
+def test_strict_order_has_the_first_that_is_ready(ready: list[int]):
+    rota = WeightedFairScheduler([1, 1, 1], strict=True)
+    assert [rota.next(ready) for _ in range(10)] == [min(ready)] * 10
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_queues_in_a_set_are_refused_for_they_have_no_order(strict: bool):
+    with pytest.raises(InvalidInput, match="a set of queues has no order: give them in a list"):
+        weighed({Queue("a"), Queue("b")}, strict, Queue)

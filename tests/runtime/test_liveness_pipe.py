@@ -1,0 +1,70 @@
+"""A supervisor hears whether its processes turn."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from delayq.runtime import liveness_pipe
+from delayq.runtime.liveness_pipe import Beating, LivenessPipe
+
+CHILD = """
+import sys
+from delayq.runtime.liveness_pipe import Beating
+beating = Beating()
+for line in sys.stdin:
+    beating.beat()
+    print("beaten", flush=True)
+"""
+
+
+NOW = [0.0]
+
+
+@pytest.fixture
+def listening() -> Iterator[LivenessPipe]:
+    NOW[0] = 0.0
+    listening = LivenessPipe(lambda: NOW[0])
+    yield listening
+    listening.close()
+
+
+def test_silence_ends_with_a_beat_of_the_child(listening: LivenessPipe):
+    environment = {**os.environ, liveness_pipe.ENV: str(listening.child)}
+    words = [sys.executable, "-c", CHILD]
+    with subprocess.Popen(
+        words, env=environment, pass_fds=[listening.child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        os.close(listening.child)
+        assert child.stdin is not None
+        assert child.stdout is not None
+        NOW[0] = 5.0
+        assert listening.silence() == 5
+        child.stdin.write("beat\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "beaten\n"
+        assert listening.silence() == 0
+        child.stdin.close()
+    NOW[0] = 8.0
+    assert listening.silence() == 3
+
+
+def test_beats_that_nobody_hears_block_nobody(monkeypatch: pytest.MonkeyPatch, listening: LivenessPipe):
+    monkeypatch.setenv(liveness_pipe.ENV, str(listening.child))
+    beating = Beating()
+    assert liveness_pipe.ENV not in os.environ
+    for _ in range(2 * liveness_pipe.MANY):
+        beating.beat()
+    os.close(listening.child)
+    NOW[0] = 9.0
+    assert listening.silence() == 0
+
+
+def test_process_without_a_supervisor_beats_in_vain(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(liveness_pipe.ENV, raising=False)
+    Beating().beat()
+    assert liveness_pipe.ENV not in os.environ

@@ -1,0 +1,179 @@
+"""Pull-style receivers: how they wait, and what they leave to the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Consumer, Message, Outgoing, Queue
+from delayq.errors import ServerUnreachable
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
+
+
+def test_receiver_that_waits_gets_a_message_sent_meanwhile(any_client: redis.Redis) -> None:
+    queue = Queue("pull", redis=any_client)
+    timer = threading.Timer(0.2, queue.send, ["x"])
+    timer.start()
+    (message,) = queue.receive(wait=20)
+    timer.join()
+    assert message.payload == "x"
+
+
+def test_receiver_that_waits_gets_a_message_when_it_is_due_and_never_before(any_client: redis.Redis) -> None:
+    queue = Queue("pull", redis=any_client)
+    for delay in (0.05, 0.2):
+        queue.send("x", delay=delay)
+        (message,) = queue.receive(wait=20)
+        assert message.handed_ms >= message.due_ms
+        message.ack()
+
+
+def test_nothing_in_time_is_an_empty_list(redis_client: redis.Redis) -> None:
+    queue = Queue("pull", redis=redis_client)
+    queue.send("x", delay=3600)
+    before = time.monotonic()
+    assert queue.receive(wait=0.2) == []
+    assert time.monotonic() - before >= 0.2
+
+
+def test_receivers_in_many_threads_take_each_message_once(redis_server: RedisServer) -> None:
+    with Queue("pull", url=redis_server.url) as queue:
+        taken: list[str] = []
+        over = threading.Event()
+
+        def pull() -> None:
+            while not over.is_set():
+                messages = queue.receive(max_messages=7, wait=0.1)
+                taken.extend(message.id for message in messages)
+                assert all(queue.ack(messages))
+
+        threads = [threading.Thread(target=pull) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for n in range(300):
+            queue.send(n, delay=n % 10 / 100)
+        arrived = eventually(lambda: len(taken) >= 300)
+        over.set()
+        for thread in threads:
+            thread.join()
+        assert arrived
+        assert len(taken) == len(set(taken)) == 300
+
+
+def test_thread_that_ends_gives_its_blocked_connection_back(redis_server: RedisServer) -> None:
+    with Queue("pull", url=redis_server.url) as queue, redis_server.client() as client:
+        queue.stats()
+        before = len(client.client_list())
+        for _ in range(5):
+            thread = threading.Thread(target=queue.receive, kwargs={"wait": 0.01})
+            thread.start()
+            thread.join()
+        assert eventually(lambda: len(client.client_list()) <= before + 1)  # perhaps one bell
+
+
+def send_to_watcher(queue: Queue, client: redis.Redis) -> None:
+    assert eventually(lambda: client.get("delayq:{pull}:timer") is not None)
+    queue.send("now")
+
+
+def test_receiver_that_leaves_early_leaves_its_watch_to_others(redis_client: redis.Redis) -> None:
+    """It has promised to be awake for the event, gets something else first, and does not come back."""
+    now = [1_000_000.0]
+    queue = Queue("pull", redis=redis_client, clock=lambda: now[0])
+    queue.send("later", delay=0.9)
+    sender = threading.Thread(target=send_to_watcher, args=(queue, redis_client))
+    sender.start()
+    (message,) = queue.receive(wait=60)
+    assert message.payload == "now"
+    sender.join()
+    assert redis_client.get("delayq:{pull}:timer") is None
+    assert redis_client.llen("delayq:{pull}:bell") == 1
+
+
+def test_consumer_that_stops_leaves_its_watch_to_others(redis_client: redis.Redis) -> None:
+    queue = Queue("push", redis=redis_client)
+    handled: list[Message] = []
+    consumer = Consumer(queue, handled.append)
+    consumer.start()
+    queue.send("later", delay=3600)
+    assert eventually(lambda: redis_client.get("delayq:{push}:timer") is not None)
+    consumer.stop()
+    assert redis_client.get("delayq:{push}:timer") is None
+
+
+@pytest.mark.parametrize("wait", [-1, float("nan"), "1"])
+def test_wait_out_of_range_is_refused(redis_client: redis.Redis, wait: object) -> None:
+    with pytest.raises(ValueError, match="wait"):
+        Queue("pull", redis=redis_client).receive(wait=wait)  # type: ignore[arg-type]
+
+
+def failing(run: Callable[..., Any], times: int) -> Callable[..., Any]:
+    """Run calls, but for the first `times` trips that fetch envelopes: there the connection fails."""
+    left = iter(range(times))
+
+    def run_or_fail(calls: Any, repeat: bool = True) -> Any:
+        if any(call.args[0] == "MGET" for call in calls) and next(left, None) is not None:
+            raise ServerUnreachable("cut")
+        return run(calls, repeat)
+
+    return run_or_fail
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_what_was_handed_out_when_the_connection_failed_comes_with_the_next_call(
+    redis_client: redis.Redis, shards: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue("pull", redis=redis_client, shards=shards)
+    queue.send_many([Outgoing(n) for n in range(60)])
+    monkeypatch.setattr(queue._executor, "run", failing(queue._executor.run, times=1))
+    with pytest.raises(ServerUnreachable):
+        queue.receive(50)
+    assert queue.stats().unack > 0
+    taken: list[Message] = []
+    while messages := queue.receive(7):
+        assert len(messages) <= 7
+        taken += messages
+        assert all(queue.ack(messages))
+    assert sorted(message.payload for message in taken) == list(range(60))
+    assert {message.attempt for message in taken} == {1}
+
+
+def test_what_was_handed_out_is_not_fetched_once_its_lease_is_over(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue("pull", redis=redis_client)
+    queue.send("x")
+    monkeypatch.setattr(queue._executor, "run", failing(queue._executor.run, times=1))
+    with pytest.raises(ServerUnreachable):
+        queue.receive(lease=0.05)
+    time.sleep(0.1)
+    (message,) = queue.receive()
+    assert message.attempt == 2
+    message.ack()
+
+
+def test_consumer_handles_what_was_handed_out_when_the_connection_failed(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue("pull", redis=redis_client)
+    queue.send_many([Outgoing(n) for n in range(20)])
+    monkeypatch.setattr(queue._executor, "run", failing(queue._executor.run, times=2))
+    handled: list[Message] = []
+    assert Consumer(queue, handled.append).drain() == 20
+    assert {message.attempt for message in handled} == {1}
+    assert queue.stats().acked == 20
+
+
+def test_receiver_whose_bell_broke_while_it_did_not_wait_waits_all_the_same(own_server: RedisServer) -> None:
+    with Queue("pull", url=own_server.url) as queue:
+        for payload in ("before", "after"):
+            queue.send(payload, delay=0.05)
+            (message,) = queue.receive(wait=20)
+            assert message.payload == payload
+            own_server.restart()

@@ -1,0 +1,141 @@
+"""What a node answers to calls on one connection, and how often a cluster is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import types
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from redis import exceptions
+
+from delayq.protocol.command import Command, identity, script
+from delayq.transport import cluster
+from delayq.transport.cluster import SentCommands, _Talk
+from delayq.transport.cluster_async import Cluster as AsyncCluster
+
+
+class Node:
+    """A server, its pool and its connection, with the replies that it is to give."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.connection_pool = self
+        self.replies = list(replies)
+        self.is_closed = False
+
+    def get_connection(self) -> Node:
+        return self
+
+    def release(self, _connection: Node) -> None: ...
+
+    def disconnect(self) -> None:
+        self.is_closed = True
+
+    def pack_commands(self, commands: list[Any]) -> list[Any]:
+        return commands
+
+    def send_packed_command(self, _commands: list[Any]) -> None: ...
+
+    def read_response(self, *_: Any, **_options: Any) -> Any:
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def parse_response(self, _connection: Node, _name: str, **_options: Any) -> Any:
+        return self.read_response()
+
+
+def test_refused_asking_is_the_error_of_its_own_call_alone() -> None:
+    node = Node(exceptions.NoPermissionError("asking"), exceptions.MovedError("5 h:1"), "second", "third")
+    sent = [SentCommands(Command("a", ("GET", "a"), identity), whole=False) for _ in range(3)]
+    sent[0].asked = object()  # type: ignore[assignment]
+    talk = _Talk(node, "node", sent)
+    talk.speak()
+    talk.listen()
+    talk.close()
+    assert isinstance(sent[0].reply, exceptions.NoPermissionError)
+    assert [each.reply for each in sent[1:]] == ["second", "third"]
+    assert not node.replies
+    assert not node.is_closed
+
+
+class Nodes:
+    """The nodes_manager of a client whose looks take as long as one likes."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.looks = 0
+        self.now = 1000.0
+        self._seconds = seconds
+
+    def initialize(self) -> None:
+        self.looks += 1
+        self.now += self._seconds
+
+
+def test_threads_whose_calls_fail_together_look_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes()
+    monkeypatch.setattr("delayq.transport.cluster.time.monotonic", lambda: nodes.now)
+    looker = cluster.Cluster(types.SimpleNamespace(nodes_manager=nodes))  # type: ignore[arg-type]
+    threads = [threading.Thread(target=looker._look) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert nodes.looks == 1
+
+
+def test_look_that_takes_long_does_not_keep_the_next_one_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(seconds=20)
+    monkeypatch.setattr("delayq.transport.cluster.time.monotonic", lambda: nodes.now)
+    looker = cluster.Cluster(types.SimpleNamespace(nodes_manager=nodes))  # type: ignore[arg-type]
+    looker._look()
+    nodes.now += cluster.MOST_LOOK_SECONDS - 0.1
+    looker._look()
+    assert nodes.looks == 1
+    nodes.now += 0.1
+    looker._look()
+    assert nodes.looks == 2
+
+
+class Moving(cluster.Cluster):
+    """Refuses scripts the first time, as of a slot that moves; answers all else with how often it was asked."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+        self._asked: Counter[SentCommands] = Counter()
+
+    def _exchange(self, todo: Iterable[SentCommands]) -> None:
+        for each in todo:
+            each.is_unsent = False
+            self._asked[each] += 1
+            is_refused = self._asked[each] == 1 and each.call.script is not None
+            each.reply = exceptions.TryAgainError("TRYAGAIN") if is_refused else self._asked[each]
+
+
+class AsyncMoving(AsyncCluster):
+    def __init__(self, client: Any) -> None:
+        super().__init__(client)
+        self._moving = Moving(client)
+
+    async def _exchange(self, todo: Iterable[SentCommands]) -> None:
+        self._moving._exchange(todo)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_is_read_behind_a_call_is_read_again_when_that_was_refused(is_async: bool) -> None:
+    """Else it would be what was there before the call has run."""
+    client: Any = types.SimpleNamespace(nodes_manager=types.SimpleNamespace(get_node_from_slot=lambda _: None))
+    calls = [
+        Command("{q}p", (1, "{q}p"), identity, script("pending_to_ready")),
+        Command("{q}r", (1, "{q}r"), identity, script("ready_to_unack"), repeats=False),
+        Command("{q}m", ("MGET", "{q}m"), identity),
+        Command("{q}x", ("XDEL", "{q}x", "1-1"), identity, repeats=False),
+        Command("{other}m", ("MGET", "{other}m"), identity),
+    ]
+    run = AsyncMoving(client).run if is_async else Moving(client).run
+    replies: Any = run(calls, whole=False, repeat=True)
+    assert (asyncio.run(replies) if is_async else replies) == [2, 2, 2, 1, 1]

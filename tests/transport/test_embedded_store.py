@@ -1,0 +1,117 @@
+"""What an embedded store is: one server for all users of a folder, set up to lose nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import redis
+from structlog.testing import capture_logs
+
+from delayq.errors import InvalidURL
+from delayq.transport.embedded import connection, keeper, open_store
+from delayq.transport.server_check import check_server
+from delayq.transport.url import connect
+from tests.harness.stores import Watched, is_alive
+from tests.harness.waiting import eventually
+
+
+def test_processes_share_one_store(watched: Watched, any_program: str):
+    one, two = watched.user(), watched.user()
+    one.run("SET", "key", "value")
+    assert two.run("GET", "key") == "value"
+    assert watched.look()["server"].startswith(f"redis {any_program}.")
+
+
+@pytest.mark.usefixtures("any_program")
+def test_data_outlive_the_last_user(watched: Watched):
+    one = watched.user()
+    one.run("RPUSH", "list", 1, 2, 3)
+    one.leave()
+    assert eventually(watched.is_at_rest)
+    assert watched.user().run("LRANGE", "list", 0, -1) == ["1", "2", "3"]
+
+
+def test_server_is_set_up_to_lose_nothing_and_listen_to_nobody_else(folder: Path):
+    with open_store(folder) as client:
+        wanted = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction", "port": "0"}
+        assert {name: client.config_get(name)[name] for name in wanted} == wanted
+        socket = Path(client.config_get("unixsocket")["unixsocket"])
+        assert socket.parent == folder
+        assert (socket.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o700, 0o700)
+        assert {path.stat().st_mode & 0o077 for path in (folder / "appendonlydir").iterdir()} == {0}
+
+
+def test_checks_of_a_server_find_nothing_to_warn_of(folder: Path):
+    with open_store(folder) as client, capture_logs() as logs:
+        assert check_server(client).address == str(folder)
+    assert logs == []
+
+
+def test_first_opening_of_a_process_logs_where_the_data_are(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection, "_announced", set())
+    with capture_logs() as logs, open_store(folder), open_store(folder) as client:
+        pid = client.info("server")["process_id"]
+        version = client.info("server")["redis_version"]
+    (line,) = logs
+    assert (line["log_level"], line["path"], line["pid"]) == ("info", str(folder), pid)
+    assert line["server"] == f"redis {version}"
+
+
+def test_url_names_the_folder(folder: Path):
+    with connect(f"embedded://{folder}") as one, open_store(folder) as two:
+        assert isinstance(one, redis.Redis)
+        one.set("key", "value")
+        assert two.get("key") == b"value"
+
+
+def test_url_with_a_password_is_refused(folder: Path):
+    with pytest.raises(InvalidURL, match="embedded store has none"):
+        connect(f"embedded://:secret@{folder}")
+    assert not folder.exists()
+
+
+def test_without_a_name_the_store_is_in_delayq_home(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DELAYQ_HOME", str(folder))
+    with open_store(), connect("embedded://"):
+        assert (folder / keeper.ADDRESS).exists()
+
+
+def test_without_a_home_the_store_is_in_the_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("DELAYQ_HOME", raising=False)
+    monkeypatch.chdir(folder.parent)
+    with open_store() as client:
+        assert (folder.parent / ".delayq" / keeper.ADDRESS).exists()
+        monkeypatch.chdir("/")
+        client.connection_pool.disconnect()
+        assert client.ping()
+
+
+def test_git_does_not_see_a_new_store_and_sees_a_folder_that_was_there(folder: Path):
+    with open_store(folder):
+        assert (folder / ".gitignore").read_text() == "*\n"
+    folder.with_name("old").mkdir()
+    with open_store(folder.with_name("old")):
+        assert not folder.with_name("old").joinpath(".gitignore").exists()
+
+
+@pytest.mark.full
+def test_long_path_is_no_obstacle(watched: Watched, monkeypatch: pytest.MonkeyPatch):
+    elsewhere = watched.folder.parent / "tmp"
+    elsewhere.mkdir()
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
+    watched.folder /= "long/" * 40
+    one, two = watched.user(), watched.user()
+    one.run("SET", "key", "value")
+    assert two.run("GET", "key") == "value"
+    socket = Path(watched.look()["socket"])
+    assert socket.is_relative_to(elsewhere)
+    assert socket.parent.stat().st_mode & 0o777 == 0o700
+    watched.kill("keeper")
+    assert eventually(lambda: not any(map(is_alive, watched.seen)))
+    assert two.run("GET", "key") == "value"
+    watched.look()
+    for user in (one, two):
+        user.leave()
+    assert eventually(watched.is_at_rest)
+    assert list(elsewhere.iterdir()) == []

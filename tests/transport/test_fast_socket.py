@@ -1,0 +1,809 @@
+"""Calls on connections that break, freeze, are interrupted or belong to others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fakeredis
+import pytest
+import redis
+
+from delayq import Outgoing, Queue
+from delayq.errors import DelayqError, LoginRefused, ServerError, ServerNotReady, ServerUnreachable
+from delayq.protocol.command import Command, identity
+from delayq.transport.fast_socket import FastSocket, FastSocketPool
+from tests.conftest import StartServer
+from tests.harness.servers import RedisServer, free_port
+from tests.harness.tls import certify
+from tests.harness.topologies import SETTLED_SECONDS, follow, is_master, watch
+from tests.harness.versions import each_version
+from tests.harness.waiting import eventually
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer) -> Iterator[Queue]:
+    with Queue("jobs", url=redis_server.url) as queue:
+        yield queue
+
+
+def hang_up(server: RedisServer, **login: str) -> None:
+    """Close all connections to a server, as it does itself with idle ones."""
+    with server.client(**login) as client:
+        client.execute_command("CLIENT KILL TYPE normal SKIPME yes")
+
+
+def mget(key: str, read: Callable[[Any], Any] = identity, repeats: bool = True) -> Command[Any]:
+    return Command(key, ("MGET", key), read, repeats=repeats)
+
+
+def live(queue: Queue) -> None:
+    """A message's life, each call's answer its own."""
+    sents = [queue.send(n, id=f"m{n}") for n in range(3)]
+    assert [sent.id for sent in sents] == ["m0", "m1", "m2"]
+    assert queue.send("again", id="m0").created is False
+    messages = queue.receive(10)
+    assert sorted((message.id, message.payload) for message in messages) == [("m0", 0), ("m1", 1), ("m2", 2)]
+    messages[0].nack(3600)
+    assert queue.ack(messages) == [False, True, True]
+    assert queue.cancel(messages[0].id) == "cancelled"
+    stats = queue.stats()
+    assert (stats.sent, stats.delivered, stats.acked, stats.nacked, stats.cancelled) == (3, 3, 2, 1, 1)
+    assert (stats.inside, stats.missing) == (0, 0)
+
+
+def with_many_wires(queue: Queue, count: int = 8) -> None:
+    """Let a queue have `count` connections that are idle now."""
+    barrier = threading.Barrier(count)
+
+    def hold(_: Any) -> int:
+        return barrier.wait(120)
+
+    with ThreadPoolExecutor(count) as pool:
+        assert len(list(pool.map(lambda _: queue._executor.run([mget("k", hold)]), range(count)))) == count
+
+
+# -- connections that the server closes ------------------------------------------------------------------------------
+
+
+def test_restart_of_the_server_goes_unnoticed(own_server: RedisServer) -> None:
+    with Queue("jobs", url=own_server.url) as queue:
+        with_many_wires(queue)
+        for number in range(3):
+            own_server.restart()
+            assert queue.send(number).created
+            own_server.restart()
+            assert len(messages := queue.receive(1)) == 1
+            own_server.restart()
+            assert queue.ack(messages) == [True]
+        assert (queue.stats().delivered, queue.stats().acked) == (3, 3)
+
+
+@pytest.mark.parametrize("port", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_claim_on_a_connection_that_the_server_has_closed_neither_fails_nor_runs_twice(
+    start_server: StartServer, port: bool
+) -> None:
+    server = start_server(port=port)
+    with Queue("jobs", url=server.url) as queue:
+        queue.send_many([Outgoing(n) for n in range(40)])
+        for number in range(20):
+            hang_up(server)
+            assert len(queue.receive(1)) == 1
+            assert queue.stats().delivered == number + 1
+
+
+def test_claims_of_many_threads_do_not_fail_when_the_server_has_closed_their_connections(
+    redis_server: RedisServer, queue: Queue
+) -> None:
+    queue.send_many([Outgoing(n) for n in range(100)])
+    for _ in range(5):
+        with_many_wires(queue)
+        hang_up(redis_server)
+        with ThreadPoolExecutor(8) as pool:
+            claims = list(pool.map(lambda _: queue.receive(1), range(8)))
+        assert [len(claim) for claim in claims] == [1] * 8
+    assert queue.stats().delivered == 40
+
+
+class Raced(list[Any]):
+    """A list from which another thread takes the last that it holds, whenever one wants it."""
+
+    def pop(self, *_: Any) -> Any:
+        raise IndexError("pop from empty list")
+
+
+def test_idle_connection_that_another_thread_takes_first_is_no_error(queue: Queue) -> None:
+    queue.send(1)
+    (wires,) = [value for value in vars(queue._executor).values() if hasattr(value, "give_back")]
+    (name,) = [name for name, value in vars(wires).items() if isinstance(value, list)]
+    idle = getattr(wires, name)
+    setattr(wires, name, Raced(idle))
+    assert queue.send(2).created
+    assert len(getattr(wires, name)) == 2
+    setattr(wires, name, [*getattr(wires, name)])  # else nobody would close them
+
+
+# -- frozen servers --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def frozen(server: RedisServer) -> Iterator[None]:
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("repeats", [pytest.param(True, marks=pytest.mark.full), False])
+def test_late_reply_of_a_frozen_server_is_nobody_elses(start_server: StartServer, repeats: bool) -> None:
+    server = start_server()
+    with server.client() as client, Queue("jobs", url=f"{server.url}?socket_timeout=1") as queue:
+        client.mset({f"k{n}": f"v{n}" for n in range(10)})
+        assert queue._executor.run([mget("k0")]) == [[b"v0"]]
+        with frozen(server), pytest.raises(ServerUnreachable):
+            queue._executor.run([mget("k1", repeats=repeats), mget("k2", repeats=repeats)])
+        for n in range(3, 10):
+            assert queue._executor.run([mget(f"k{n}")]) == [[f"v{n}".encode()]]
+
+
+@pytest.mark.full
+def test_send_that_a_frozen_server_delays_is_stored_once(start_server: StartServer) -> None:
+    server = start_server()
+    with Queue("jobs", url=f"{server.url}?socket_timeout=1") as queue:
+        queue.send("first")
+        os.kill(server.pid, signal.SIGSTOP)
+        timer = threading.Timer(1.5, os.kill, [server.pid, signal.SIGCONT])
+        timer.start()
+        sent = queue.send("second")
+        timer.join()
+        assert sent.created
+        assert queue.stats().sent == 2
+
+
+# -- interrupts ------------------------------------------------------------------------------------------------------
+
+
+def interrupt(_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def fail(_: Any) -> Any:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("read", "error"), [(interrupt, KeyboardInterrupt), (fail, ZeroDivisionError)])
+def test_exchange_that_is_broken_off_leaves_no_reply_to_the_next(
+    redis_server: RedisServer, shared: bool, read: Callable[[Any], Any], error: type[BaseException]
+) -> None:
+    pool = redis.BlockingConnectionPool.from_url(redis_server.url, max_connections=1, timeout=20)
+    with redis.Redis.from_pool(pool) as client:
+        client.mset({f"k{n}": f"v{n}" for n in range(9)})
+        queue = Queue("jobs", redis=client) if shared else Queue("jobs", url=redis_server.url)
+        for _ in range(3):
+            with pytest.raises(error):
+                queue._executor.run([mget("k1"), mget("k2", read), mget("k3"), mget("k4")])
+            assert queue._executor.run([mget("k5"), mget("k6")]) == [[b"v5"], [b"v6"]]
+            assert client.get("k7") == b"v7"
+        queue.close()
+
+
+@pytest.mark.parametrize("quick_seconds", [0.0, 30.0], ids=["sleeping", "looking"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_signal_that_ends_the_wait_for_a_reply_leaves_it_to_nobody(
+    start_server: StartServer, shared: bool, quick_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", quick_seconds)
+    server = start_server()
+    handled = threading.Event()
+
+    def end(*_: object) -> None:
+        handled.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, end)
+    main = threading.get_ident()
+    try:
+        with server.client() as client:
+            client.mset({"k1": "v1", "k2": "v2"})
+            queue = Queue("jobs", redis=client) if shared else Queue("jobs", url=server.url)
+            assert queue._executor.run([mget("k1")]) == [[b"v1"]]
+            with frozen(server):
+                timer = threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGUSR1])
+                timer.start()
+                with pytest.raises(KeyboardInterrupt):
+                    queue._executor.run([mget("k1")])
+            assert handled.is_set()
+            assert queue._executor.run([mget("k2")]) == [[b"v2"]]
+            queue.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+SENDING_HANDLER = """
+import os, signal, sys, redis
+from delayq import Queue
+
+class Interrupted(redis.Redis):
+    def execute_command(self, *args, **options):
+        if args[0] == "INFO":
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return super().execute_command(*args, **options)
+
+queue = Queue("jobs", redis=Interrupted.from_url(sys.argv[1]))
+signal.signal(signal.SIGUSR1, lambda *_: (signal.signal(signal.SIGUSR1, signal.SIG_IGN), queue.send("handler")))
+queue.send("main")
+print(queue.stats().sent)
+"""
+
+
+def test_signal_handler_sends_while_its_thread_makes_the_first_connection(redis_server: RedisServer) -> None:
+    command = [sys.executable, "-c", SENDING_HANDLER, redis_server.url]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.fail("the handler waits for what its own thread holds")
+    assert ended.stdout.strip() == "2", ended.stderr
+
+
+def test_queue_that_is_closed_while_a_call_is_made_is_no_error(redis_server: RedisServer) -> None:
+    """As by a signal handler, or another thread."""
+    with Queue("jobs", url=redis_server.url) as queue:
+
+        class Closing:
+            @property
+            def sha(self) -> str:
+                queue.close()
+                return "0" * 40
+
+            text = "return 1"
+
+        queue.send(1)
+        client: Any = queue._executor.client
+        pool = client.connection_pool
+        script: Any = Closing()
+        assert queue._executor.run([Command("k", (0,), identity, script)]) == [1]
+        assert [each for each in (*pool._available_connections, *pool._in_use_connections) if each._sock] == []
+        assert queue.send(2).created
+
+
+def test_socket_closed_while_its_reply_is_looked_for_is_not_mistaken_for_the_next_file(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread closes the client; the number of its socket goes to the next file that is opened."""
+    pool = redis.ConnectionPool.from_url(redis_server.url)
+    wire = FastSocket(pool)
+    monkeypatch.setattr(
+        "delayq.transport.fast_socket._QUICK_SECONDS", 30.0
+    )  # so that it looks, however slow the machine is
+    assert wire.exchange([b"PING\r\n"], [identity]) == [b"PONG"]
+    connected: socket.socket = vars(wire)["_socket"]
+    number = connected.fileno()
+    files: list[socket.socket] = []
+
+    def close() -> None:
+        if not files:
+            connected.close()
+            ours, theirs = socket.socketpair()
+            files.extend((ours, theirs))
+            assert number in {ours.fileno(), theirs.fileno()}
+            for each in files:
+                each.setblocking(False)
+                each.sendall(b"+another's\r\n")
+
+    monkeypatch.setattr("delayq.transport.fast_socket._give_way", close)
+    try:
+        with pytest.raises(redis.ConnectionError):
+            wire.exchange([b"BLPOP nothing 0\r\n"], [identity])
+        assert [each.recv(100) for each in files] == [b"+another's\r\n"] * 2
+    finally:
+        wire.close(broken=True)
+        for each in files:
+            each.close()
+
+
+def test_reply_is_waited_for_behind_an_exchange_that_took_long(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As each does across a network: to look for its replies would keep a processor busy in vain."""
+    pool = redis.ConnectionPool.from_url(redis_server.url)
+    wire = FastSocket(pool)
+    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
+    assert wire.exchange([b"PING\r\n"], [identity]) == [b"PONG"]
+    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 0.001)
+    wire.exchange([b"BLPOP nothing 0.01\r\n"], [identity])
+    looks: list[None] = []
+    monkeypatch.setattr("delayq.transport.fast_socket._give_way", lambda: looks.append(None))
+    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
+    wire.exchange([b"BLPOP nothing 0.01\r\n"], [identity])
+    wire.close(broken=True)
+    assert looks == []
+
+
+def test_wire_of_a_client_of_others_looks_for_its_reply_behind_a_quick_one(
+    redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though each of its calls has a wire of its own."""
+    pool = redis.ConnectionPool.from_url(redis_server.url)
+    wires = FastSocketPool(pool, keep=False, lost=lambda: None)
+    looks: list[None] = []
+
+    def look() -> None:
+        looks.append(None)
+        redis_client.rpush("something", "x")
+
+    monkeypatch.setattr("delayq.transport.fast_socket._give_way", look)
+    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
+    assert wires.use(wires.take(repeats=True), [("PING",)], [identity]) == [b"PONG"]
+    assert looks == []
+    wires.use(wires.take(repeats=True), [("BLPOP", "something", 20)], [identity])  # which lasts until it looks
+    assert looks != []
+    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 0.0)
+    wires.use(wires.take(repeats=True), [("PING",)], [identity])
+    looks.clear()
+    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
+    wires.use(wires.take(repeats=True), [("BLPOP", "nothing", 0.01)], [identity])
+    assert looks == []
+    pool.disconnect()
+
+
+def test_replies_that_come_at_once_through_tls_are_read_as_they_are_meant(
+    tls_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "delayq.transport.fast_socket._QUICK_SECONDS", 30.0
+    )  # so that each exchange is quick, however slow it is
+    with Queue("safe", url=tls_url) as queue:
+        live(queue)
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_error_of_one_call_is_its_own(redis_server: RedisServer, queue: Queue) -> None:
+    with redis_server.client() as client:
+        client.mset({"k1": "v1", "k2": "v2", "text": "text"})
+    refused = Command("text", ("ZRANGE", "text", 0, -1), fail)
+    for _ in range(3):
+        first, error, last = queue._executor.run([mget("k1"), refused, mget("k2")])
+        assert (first, last) == ([b"v1"], [b"v2"])
+        assert isinstance(error, ServerError)
+        assert "WRONGTYPE" in str(error)
+
+
+def test_flushed_scripts_are_sent_anew_and_nothing_runs_twice(redis_client: redis.Redis, queue: Queue) -> None:
+    for number in range(5):
+        redis_client.script_flush()
+        assert queue.send(number).created
+        redis_client.script_flush()
+        messages = queue.receive(10)
+        assert [message.payload for message in messages] == [number]
+        redis_client.script_flush()
+        assert queue.ack(messages) == [True]
+        redis_client.script_flush()
+        assert queue.stats().delivered == number + 1
+
+
+@each_version
+def test_replica_is_told_and_the_queue_goes_on_once_it_is_primary_again(
+    start_server: StartServer, version: str
+) -> None:
+    server = start_server(version=version)
+    with server.client() as client, Queue("jobs", url=server.url) as queue, Queue("jobs", redis=client) as shared:
+        for each in (queue, shared):
+            each.send("before")
+            client.replicaof("127.0.0.1", "1")
+            for call in (lambda each=each: each.send("x"), each.receive, each.pause):
+                with pytest.raises(ServerNotReady):
+                    call()
+            client.replicaof("NO", "ONE")
+            assert each.send("after").created
+            assert len(each.receive(2)) == 2
+        assert queue.stats().sent == 4
+
+
+@pytest.mark.full
+def test_server_that_loads_its_data_is_told(start_server: StartServer) -> None:
+    """A replica that begins anew loads while its connections stay open."""
+    slow = {"loading-process-events-interval-bytes": "1024", "key-load-delay": "4000"}
+    master = start_server(port=True, config={"repl-diskless-sync-delay": "0"})
+    server = start_server(config=slow)
+    with master.client() as client:
+        client.mset({f"k{n}": "x" * 100 for n in range(5000)})
+    told: list[Exception] = []
+    with server.client(health_check_interval=0) as client, server.client() as admin:
+        queue = Queue("jobs", redis=client)
+        queue.send(1)
+        admin.replicaof("127.0.0.1", str(master.port))
+        deadline = time.monotonic() + 120
+        while not any("LOADING" in str(error).upper() for error in told) and time.monotonic() < deadline:
+            try:
+                queue.stats()
+            except Exception as error:  # noqa: BLE001  # it is what the test looks at
+                told.append(error)
+            time.sleep(0.01)
+        assert "loading" in str(told[-1])
+        assert [error for error in told if not isinstance(error, ServerNotReady)] == []
+        admin.config_set("key-load-delay", 0)
+        assert eventually(lambda: admin.info("persistence")["loading"] == 0)
+        admin.replicaof("NO", "ONE")
+        assert queue.send(2).created
+
+
+def test_one_refused_login_is_not_tried_twice(start_server: StartServer) -> None:
+    server = start_server(config={"requirepass": "old"})
+    with Queue("jobs", url=f"unix://:old@{server.socket}") as queue, server.client(password="old") as admin:
+        live(queue)
+        admin.config_set("requirepass", "new")
+        admin.execute_command("CLIENT KILL TYPE normal SKIPME yes")
+        calls: list[Callable[[], object]] = [
+            lambda: queue.send("x"),
+            lambda: queue.send("y"),
+            queue.receive,
+            queue.stats,
+        ]
+        for call in calls:
+            admin.acl_log_reset()
+            with pytest.raises(LoginRefused) as refusal:
+                call()
+            assert "old" not in str(refusal.value)
+            assert [int(entry["count"]) for entry in admin.acl_log()] == [1]
+        admin.config_set("requirepass", "old")
+        assert queue.send("z").created
+
+
+def test_promotion_that_fails_is_told(redis_client: redis.Redis, queue: Queue) -> None:
+    queue.send(1)
+    redis_client.rename("delayq:{jobs}:pending", "kept")
+    redis_client.set("delayq:{jobs}:pending", "no sorted set")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        queue.receive()
+    redis_client.rename("kept", "delayq:{jobs}:pending")
+    assert len(queue.receive()) == 1
+
+
+# -- clients of others -----------------------------------------------------------------------------------------------
+
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"protocol": 2},
+    {"protocol": 3},
+    {"decode_responses": True},
+    {"encoding": "latin-1"},
+]
+
+
+@pytest.mark.parametrize("options", KINDS, ids=str)
+def test_shared_client_gets_every_connection_back(any_server: RedisServer, options: dict[str, Any]) -> None:
+    pool = redis.BlockingConnectionPool.from_url(any_server.url, max_connections=1, timeout=60, **options)
+    with redis.Redis.from_pool(pool) as client:
+        queue = Queue("jobs", redis=client)
+        live(queue)
+        queue.close()
+        assert client.ping()
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(queue.send, range(80)))
+        assert queue.stats().pending == 80
+        client.set("delayq:{other}:pending", "no sorted set")
+        for _ in range(3):
+            with pytest.raises(ServerError):
+                Queue("other", redis=client).send("x")
+            hang_up(any_server)
+            assert len(queue.receive(1)) == 1
+        connection = pool.get_connection()
+        pool.release(connection)
+        assert client.ping()
+
+
+def test_id_is_the_same_whatever_way_it_takes(redis_server: RedisServer) -> None:
+    with redis_server.client(encoding="latin-1") as client:
+        queue = Queue("jobs", redis=client)
+        assert queue.send("x", id="é").created
+        hang_up(redis_server)  # the next call is repeated in redis-py's own way
+        assert not queue.send("x", id="é").created
+        assert queue.stats().sent == 1
+
+
+def test_push_messages_between_replies_are_no_replies(redis_server: RedisServer) -> None:
+    pool = redis.BlockingConnectionPool.from_url(redis_server.url, max_connections=1, timeout=2, protocol=3)
+    with redis.Redis.from_pool(pool) as client, redis_server.client() as other:
+        queue = Queue("jobs", redis=client)
+        queue.send("first")
+        for number in range(50):
+            client.execute_command("CLIENT", "TRACKING", "ON", "BCAST")
+            other.mset({f"k{n}": n for n in range(number + 1)})
+            assert queue.send(number, id=f"m{number}").id == f"m{number}"
+            assert queue._executor.run([mget("k0")]) == [[b"0"]]
+            assert client.ping()
+
+
+def test_server_within_the_process_serves_many_threads() -> None:
+    with fakeredis.FakeRedis(server=fakeredis.FakeServer()) as client:
+        queue = Queue("jobs", redis=client)
+        live(queue)
+        with ThreadPoolExecutor(8) as pool:
+            sents = list(pool.map(queue.send, range(80)))
+        assert len({sent.id for sent in sents}) == queue.stats().pending == 80
+
+
+# -- firewalls -------------------------------------------------------------------------------------------------------
+
+
+class Firewall:
+    """Forwards connections to a server, until it forgets them: then it drops in silence what they send."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._peers: dict[socket.socket, socket.socket | None] = {}
+        self._lock = threading.Lock()
+        self._stop, self._stopped = socket.socketpair()
+        self._thread = threading.Thread(target=self._forward, daemon=True)
+        self._thread.start()
+
+    def forget(self) -> None:
+        with self._lock:
+            self._peers = dict.fromkeys(self._peers)
+
+    def _forward(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._stopped, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    end: Any = key.fileobj
+                    if end is self._stopped:
+                        return
+                    with self._lock:
+                        self._serve(end, selector)
+
+    def _serve(self, end: socket.socket, selector: selectors.BaseSelector) -> None:
+        if end is self._listener:
+            client, server = end.accept()[0], socket.socket(socket.AF_UNIX)
+            server.connect(str(self._server.socket))
+            self._peers |= {client: server, server: client}
+            for each in (client, server):
+                selector.register(each, selectors.EVENT_READ)
+            return
+        data = end.recv(65536)
+        if not data:
+            selector.unregister(end)
+        peer = self._peers[end]
+        if peer is not None:
+            if data:
+                peer.sendall(data)
+            else:
+                peer.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._stop.close()
+        self._thread.join()
+        for each in (self._listener, self._stopped, *self._peers):
+            each.close()
+
+
+@pytest.fixture
+def firewall(redis_server: RedisServer) -> Iterator[Firewall]:
+    firewall = Firewall(redis_server)
+    yield firewall
+    firewall.close()
+
+
+@pytest.mark.full
+def test_claim_finds_out_in_time_that_a_firewall_has_forgotten_its_idle_connection(
+    firewall: Firewall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.transport.fast_socket._CHECK_AFTER_SECONDS", 0.0)
+    with Queue("jobs", url=f"redis://127.0.0.1:{firewall.port}/0?socket_timeout=2") as queue:
+        queue.send_many([Outgoing(n) for n in range(5)])
+        firewall.forget()
+        assert len(queue.receive(1)) == 1
+        assert queue.stats().delivered == 1
+
+
+@pytest.mark.full
+def test_claim_on_a_shared_client_that_checks_its_connections_finds_out_too(firewall: Firewall) -> None:
+    options: dict[str, Any] = {"health_check_interval": 0.01, "socket_timeout": 2}
+    with redis.Redis(host="127.0.0.1", port=firewall.port, **options) as client:
+        queue = Queue("jobs", redis=client)
+        queue.send_many([Outgoing(n) for n in range(5)])
+        firewall.forget()
+        time.sleep(0.02)
+        assert len(queue.receive(1)) == 1
+        assert queue.stats().delivered == 1
+
+
+# -- forks -----------------------------------------------------------------------------------------------------------
+
+
+def in_child(run: Callable[[], object]) -> int:
+    """Fork, run a function in the child, and return its process id; it exits with 0 when the function returned."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(240)
+            run()
+            code = 0
+        os._exit(code)
+    return child
+
+
+def exit_code(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("shared", [False, True])
+def test_forked_child_uses_sockets_of_its_own(redis_server: RedisServer, shared: bool) -> None:
+    with redis_server.client() as client:
+        queue = Queue("jobs", redis=client) if shared else Queue("jobs", url=redis_server.url)
+        with_many_wires(queue, 4)
+
+        def send(who: str) -> None:
+            for number in range(200):
+                assert queue.send(number, id=f"{who}-{number}").id == f"{who}-{number}"
+
+        children = [in_child(lambda n=n: send(f"child{n}")) for n in range(3)]  # type: ignore[misc]
+        send("parent")
+        codes = [exit_code(child) for child in children]
+        assert codes == [0, 0, 0]
+        assert queue.stats().sent == 4 * 200
+        queue.close()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_child_that_was_forked_while_another_thread_connected_connects(redis_server: RedisServer) -> None:
+    parent, connecting, gate = os.getpid(), threading.Event(), threading.Event()
+
+    class Slow(redis.Redis):
+        def execute_command(self, *args: Any, **options: Any) -> Any:
+            if args[0] == "INFO" and os.getpid() == parent:
+                connecting.set()
+                assert gate.wait(120)
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    with Slow.from_url(redis_server.url) as client, ThreadPoolExecutor(1) as threads:
+        queue = Queue("jobs", redis=client)
+        first = threads.submit(queue.send, "x")
+        assert connecting.wait(120)
+        child = in_child(lambda: queue.send("y"))
+        code = exit_code(child)
+        gate.set()
+        assert first.result(120).created
+        assert code == 0
+        assert queue.stats().sent == 2
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_child_that_closes_its_queue_leaves_the_parents_connections_open(redis_server: RedisServer) -> None:
+    with Queue("jobs", url=redis_server.url) as queue, redis_server.client() as client:
+        with_many_wires(queue, 4)
+        before = {each["id"] for each in client.client_list()}
+        assert exit_code(in_child(queue.close)) == 0
+        queue.send_many([Outgoing(1)])
+        assert len(queue.receive()) == 1
+        assert {each["id"] for each in client.client_list()} == before
+
+
+# -- sentinels and TLS -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+def test_once_one_call_has_found_the_new_master_none_speaks_to_the_old_one(start_server: StartServer) -> None:
+    """The old one may still take writes for a while, and lose them when it becomes a replica."""
+    old, new = start_server(port=True), start_server(port=True)
+    sentinel = start_server(port=True, sentinel=True)
+    watch(sentinel, old)
+    url = f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster/0"
+    with Queue("jobs", url=url) as queue, old.client() as client:
+        with_many_wires(queue)
+        queue.send("before")
+        mine = [each["id"] for each in client.client_list() if each["name"] == "delayq"]
+        watch(sentinel, new)
+        for each in mine[::2]:  # half of the connections break
+            client.client_kill_filter(_id=each)
+        with_many_wires(queue)
+        stored = client.dbsize()
+        for number in range(20):
+            queue.send(number)
+        with_many_wires(queue)
+        assert client.dbsize() == stored
+        assert queue.stats().sent == 20
+
+
+def started_failover(sentinel: redis.Redis) -> bool:
+    """Whether a sentinel, which first has to see a replica's state, has found one that it can promote."""
+    try:
+        return bool(sentinel.execute_command("SENTINEL", "FAILOVER", "mymaster"))
+    except redis.ResponseError:
+        return False
+
+
+@pytest.mark.full
+def test_failover_is_followed(start_server: StartServer) -> None:
+    master, replica = start_server(port=True), start_server(port=True)
+    follow(replica, master)
+    sentinel = start_server(port=True, sentinel=True)
+    watch(sentinel, master)
+    with sentinel.client() as client:
+        assert eventually(lambda: len(client.sentinel_slaves("mymaster")) == 1)
+        with Queue("jobs", url=f"redis+sentinel://127.0.0.1:{sentinel.port}/mymaster/0") as queue:
+            with_many_wires(queue)
+            queue.send("before")
+            assert eventually(lambda: len(client.sentinel_slaves("mymaster")) == 1)
+            assert eventually(lambda: started_failover(client), SETTLED_SECONDS)
+            number = 0
+            with replica.client() as new:
+                while not is_master(replica) or number < 20:
+                    number += 1
+                    with contextlib.suppress(ServerError):
+                        queue.send(number)
+                    time.sleep(0.01)
+
+                def arrives() -> bool:
+                    with contextlib.suppress(ServerError, redis.ConnectionError):
+                        return bool(new.exists(f"delayq:{{jobs}}:msg:{queue.send('after').id}"))
+                    return False
+
+                assert eventually(arrives, SETTLED_SECONDS)
+                assert len(queue.receive(1)) == 1
+
+
+@pytest.fixture
+def tls_url(start_server: StartServer, tmp_path: Path) -> str:
+    authority = certify(tmp_path)
+    port = free_port()
+    files = {"cert": "server.pem", "key": "server.key", "ca-cert": "ca.pem"}
+    settings = {f"tls-{name}-file": str(tmp_path / file) for name, file in files.items()}
+    start_server("7.0", config=settings | {"tls-port": str(port), "tls-auth-clients": "no"})
+    return f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={authority}"
+
+
+@pytest.mark.full
+def test_messages_large_and_many_go_through_tls(tls_url: str) -> None:
+    with Queue("safe", url=tls_url) as queue:
+        live(queue)
+        with_many_wires(queue)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(queue.send, [b"x" * 100_000 for _ in range(40)]))
+        assert [len(message.body) for message in queue.receive(100)] == [100_000] * 40
+        client: Any = queue._executor.client
+        client.execute_command("CLIENT KILL TYPE normal SKIPME yes")
+        queue.send("after")
+        client.execute_command("CLIENT KILL TYPE normal SKIPME yes")
+        assert [message.payload for message in queue.receive(100)] == ["after"]
+
+
+def test_calls_wait_neither_for_a_pool_that_is_empty_nor_for_ever(redis_server: RedisServer) -> None:
+    with Queue("jobs", url=f"{redis_server.url}?max_connections=2") as queue:
+        queue.send(1)
+        barrier = threading.Barrier(3)
+
+        def run(_: int) -> list[Any] | DelayqError:
+            try:
+                return queue._executor.run([mget("k", lambda _: barrier.wait(120))])
+            except DelayqError as error:
+                barrier.wait(120)
+                return error
+
+        with ThreadPoolExecutor(3) as pool:
+            results = list(pool.map(run, range(3)))
+        (error,) = [result for result in results if isinstance(result, DelayqError)]
+        assert "max_connections" in str(error)
+        assert queue.send(2).created

@@ -1,0 +1,240 @@
+"""URLs: what they become, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.sentinel import SentinelConnectionPool
+
+from delayq.errors import InvalidURL, ServerUnreachable
+from delayq.transport import clients
+from delayq.transport import url as urls
+from delayq.transport.url import connect
+
+
+@pytest.fixture
+def patient_clients() -> None:
+    """These are about the settings that a user gets."""
+
+
+def settings_of(url: str) -> dict[str, Any]:
+    """What the connections of the URL's client are made with."""
+    client = connect(url)
+    assert isinstance(client, redis.Redis)
+    return client.connection_pool.connection_kwargs
+
+
+def refusal(url: str) -> str:
+    with pytest.raises(InvalidURL) as caught:
+        connect(url)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "db"),
+    [
+        ("redis://localhost", "localhost", 6379, 0),
+        ("redis://localhost/", "localhost", 6379, 0),
+        ("redis://localhost:6380/7", "localhost", 6380, 7),
+        ("redis://localhost?db=7", "localhost", 6379, 7),
+        ("redis://10.0.0.1:1", "10.0.0.1", 1, 0),
+        ("redis://[::1]:65535/2", "::1", 65535, 2),
+        ("redis://[fe80::1%25eth0]", "fe80::1%eth0", 6379, 0),
+        ("rediss://cache.example.org:6390/1", "cache.example.org", 6390, 1),
+    ],
+)
+def test_host_port_and_database_are_read(url: str, host: str, port: int, db: int):
+    settings = settings_of(url)
+    assert (settings["host"], settings["port"], settings.get("db", 0)) == (host, port, db)
+
+
+@pytest.mark.parametrize(
+    ("login", "user", "password"),
+    [
+        ("", None, None),
+        (":secret@", None, "secret"),
+        ("user:secret@", "user", "secret"),
+        ("user@", "user", None),
+        ("us%40er:p%40%2F%3F%23%3A%25ss@", "us@er", "p@/?#:%ss"),
+        ("user:pass:word@", "user", "pass:word"),
+        ("user:p@ss@", "user", "p@ss"),
+    ],
+)
+def test_login_is_percent_decoded(login: str, user: str | None, password: str | None):
+    settings = settings_of(f"redis://{login}localhost")
+    assert (settings.get("username"), settings.get("password")) == (user, password)
+
+
+def test_login_may_be_in_the_query():
+    settings = settings_of("unix:///run/redis.sock?username=user&password=p%26ss")
+    assert (settings["username"], settings["password"]) == ("user", "p&ss")
+
+
+def test_unix_socket_is_read():
+    settings = settings_of("unix://:secret@/run/my%20redis.sock?db=3")
+    assert (settings["path"], settings["password"], settings["db"]) == ("/run/my redis.sock", "secret", 3)
+
+
+def test_settings_are_read_in_their_units(tmp_path: Path):
+    certificate = tmp_path / "ca.pem"
+    certificate.touch()
+    settings = settings_of(
+        "rediss://localhost?socket_timeout=2.5&socket_connect_timeout=1&health_check_interval=60&max_connections=7"
+        f"&client_name=billing&socket_keepalive=false&ssl_ca_certs={certificate}&ssl_cert_reqs=none"
+        "&ssl_check_hostname=false&ssl_password=a%26b"
+    )
+    wanted = {
+        "socket_timeout": 2.5,
+        "socket_connect_timeout": 1,
+        "health_check_interval": 60,
+        "client_name": "billing",
+        "socket_keepalive": False,
+        "ssl_ca_certs": str(certificate),
+        "ssl_cert_reqs": "none",
+        "ssl_check_hostname": False,
+        "ssl_password": "a&b",
+    }
+    assert {name: settings[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("url", ["redis://localhost", "unix:///run/redis.sock", "redis+sentinel://localhost/queue"])
+def test_without_settings_nothing_waits_for_ever(url: str):
+    client = connect(url)
+    assert isinstance(client, redis.Redis)
+    settings = client.connection_pool.connection_kwargs
+    assert 0 < settings["socket_connect_timeout"] <= 5
+    assert 0 < settings["socket_timeout"] <= 30
+    assert 0 < settings["health_check_interval"] <= 60
+    assert settings["retry"].get_retries() == clients.RETRIES
+    assert settings["client_name"] == "delayq"
+    assert not settings.get("decode_responses", False)
+
+
+def test_tcp_connections_are_kept_alive():
+    settings = settings_of("redis://localhost")
+    assert settings["socket_keepalive"] is True
+    assert settings["socket_keepalive_options"]
+
+
+def test_tls_is_for_rediss_alone():
+    def kinds(url: str) -> type:
+        client = connect(url)
+        assert isinstance(client, redis.Redis)
+        return type(client.connection_pool.make_connection())
+
+    assert issubclass(kinds("rediss://localhost"), redis.SSLConnection)
+    assert issubclass(kinds("rediss+sentinel://localhost/queue"), redis.SSLConnection)
+    assert not issubclass(kinds("redis://localhost"), redis.SSLConnection)
+    assert not issubclass(kinds("redis+sentinel://localhost/queue"), redis.SSLConnection)
+
+
+def test_sentinels_and_their_login_are_read():
+    client = connect(
+        "redis+sentinel://user:secret@one:1,[::1]:2,three/my%20queue/5?sentinel_username=watch&sentinel_password=other"
+    )
+    assert isinstance(client, redis.Redis)
+    pool = client.connection_pool
+    assert isinstance(pool, SentinelConnectionPool)
+    assert (pool.service_name, pool.is_master) == ("my queue", True)
+    assert {name: pool.connection_kwargs[name] for name in ("username", "password", "db")} == {
+        "username": "user",
+        "password": "secret",
+        "db": 5,
+    }
+    sentinels = [one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels]
+    assert [(one["host"], one["port"]) for one in sentinels] == [("one", 1), ("::1", 2), ("three", 26379)]
+    assert {(one["username"], one["password"], one["db"]) for one in sentinels} == {("watch", "other", 0)}
+
+
+def test_sentinels_get_no_login_that_is_not_theirs():
+    client = connect("redis+sentinel://user:secret@one/queue")
+    assert isinstance(client, redis.Redis)
+    (sentinel,) = client.connection_pool.sentinel_manager.sentinels  # type: ignore[attr-defined]
+    settings = sentinel.connection_pool.connection_kwargs
+    assert (settings["username"], settings["password"]) == (None, None)
+
+
+def test_cluster_that_is_not_there_is_told_with_its_address():
+    with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:1\b"):
+        connect("redis+cluster://user:secret@127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("url", "folder"), [("embedded:///var/my%20store", Path("/var/my store")), ("embedded://", None)]
+)
+def test_embedded_opens_the_store_of_its_path(monkeypatch: pytest.MonkeyPatch, url: str, folder: Path | None):
+    opened: list[Path | None] = []
+    monkeypatch.setattr(urls, "open_store", opened.append)
+    connect(url)
+    assert opened == [folder]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "redis://"),
+        ("localhost:6379", "redis://"),
+        ("http://localhost", "redis://"),
+        ("redis:/localhost", "redis://"),
+        ("redis://", "lacks a host"),
+        ("redis:///0", "lacks a host"),
+        ("redis://:secret@/0", "lacks a host"),
+        ("redis://one,two", "more than one host"),
+        ("redis://host\n", "host:port"),
+        ("redis://host:0", "the port 0"),
+        ("redis://host:65536", "the port 65536"),
+        ("redis://host:port", "host:port"),
+        ("redis://::1", r"\[IPv6\]:port"),
+        ("redis://[::1", r"\[IPv6\]:port"),
+        ("redis://[::1]x", r"\[IPv6\]:port"),
+        ("redis://host/zero", "the database 'zero'"),
+        ("redis://host/-1", "the database '-1'"),
+        ("redis://host/0/1", "the database '0/1'"),
+        ("redis://host/1?db=1", "database twice"),
+        ("redis://host?db=1.5", "db to '1.5'.*whole number from 0"),
+        ("redis://host?db=", "db to ''"),
+        ("redis://host#0", "out of place"),
+        ("redis+sentinel://host", "lacks the name of the service"),
+        ("redis+sentinel://host:26379/", "lacks the name of the service"),
+        ("redis+sentinel://one,,two/service", "lacks a host"),
+        ("redis+sentinel://one,two:99999/service", "the port 99999"),
+        ("redis+sentinel://one/service/x", "the database 'x'"),
+        ("redis+cluster://host/1", "the database '1'.*cluster"),
+        ("redis+cluster://host?db=0", "unknown setting db"),
+        ("redis+cluster://", "lacks a host"),
+        ("unix://", "lacks a path"),
+        ("unix://run/redis.sock", "third slash|three slashes"),
+        ("unix:///run/redis.sock?socket_keepalive=true", "unknown setting socket_keepalive"),
+        ("embedded://data/store", "three slashes"),
+        ("embedded:///", "lacks a path"),
+        ("embedded:///store?db=1", "unknown setting db"),
+        ("redis://host?sockettimeout=1", "unknown setting sockettimeout.*socket_timeout"),
+        ("redis://host?ssl_ca_certs=/x", "unknown setting ssl_ca_certs"),
+        ("redis://host?decode_responses=true", "decode_responses.*bytes"),
+        ("redis://host?socket_timeout=0", "socket_timeout to '0'"),
+        ("redis://host?socket_timeout=-1", "socket_timeout to '-1'.*from 0.001"),
+        ("redis://host?socket_timeout=nan", "socket_timeout to 'nan'"),
+        ("redis://host?socket_timeout=inf", "socket_timeout to 'inf'"),
+        ("redis://host?socket_timeout=5s", "socket_timeout to '5s'"),
+        ("redis://host?socket_timeout", "socket_timeout to ''"),
+        ("redis://host?socket_timeout=1&socket_timeout=2", "socket_timeout twice"),
+        ("redis://:a@host?password=b", "password twice"),
+        ("redis://host?max_connections=0", "max_connections to '0'"),
+        ("redis://host?socket_keepalive=maybe", "socket_keepalive to 'maybe'.*true or false"),
+        ("redis://host?client_name=two%20words", "client_name to 'two words'"),
+        ("rediss://host?ssl_ca_certs=/no/such/file", "ssl_ca_certs to '/no/such/file'.*exists"),
+        ("rediss://host?ssl_cert_reqs=perhaps", "ssl_cert_reqs to 'perhaps'.*required or optional or none"),
+    ],
+)
+def test_wrong_url_is_refused_with_value_and_remedy(url: str, said: str):
+    with pytest.raises(InvalidURL, match=said):
+        connect(url)
+
+
+@pytest.mark.parametrize("url", [None, b"redis://localhost", 6379])
+def test_what_is_no_text_is_refused(url: Any):
+    with pytest.raises(InvalidURL, match=type(url).__name__):
+        connect(url)

@@ -1,0 +1,83 @@
+"""No secret of a URL is ever shown."""
+
+from __future__ import annotations
+
+import traceback
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from delayq.errors import InvalidURL
+from delayq.transport.url import connect, redact
+
+MARK = "Zq9x"  # part of every password here, and of nothing else
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("redis://user:secret@host/0", "redis://user:***@host/0"),
+        ("redis://:secret@[::1]:1", "redis://:***@[::1]:1"),
+        ("redis://token@host", "redis://***@host"),
+        ("redis+sentinel://u:p@a:1,b/service/0", "redis+sentinel://u:***@a:1,b/service/0"),
+        ("rediss://host?ssl_password=x&socket_timeout=1", "rediss://host?ssl_password=***&socket_timeout=1"),
+        ("redis://host?pasword=x", "redis://host?pasword=***"),
+        ("unix:///run/a@b.sock", "unix:///run/a@b.sock"),
+        ("embedded:///home/me@work/store", "embedded:///home/me@work/store"),
+        ("redis://user:secret", "redis://***"),
+        ("redis://user:p/ss@host", "***"),
+        ("redis://user:p?ss@host", "***"),
+        ("redis://user:p#ss@host", "***"),
+        ("localhost:6379", "localhost:6379"),
+        ("", ""),
+    ],
+)
+def test_redacted_url_keeps_what_is_no_secret(url: str, shown: str):
+    assert redact(url) == shown
+
+
+SPOTS = [
+    "redis://:{}@localhost:6379/0",
+    "redis://user:{}@localhost:70000",
+    "redis+sentinel://user:{}@one,two:x/service",
+    "redis+cluster://:{}@one/3",
+    "unix://:{}@/run/redis.sock?db=x",
+    "unix://user:{}@run/redis.sock",
+    "redis://localhost/x?password={}",
+    "redis://localhost?password={}&client_name=a%20b",
+    "redis+sentinel://localhost/service?sentinel_password={}&db=x",
+    "rediss://localhost?ssl_password={}&no_such=setting",
+    "http://user:{}@localhost",
+    "user:{}@localhost:6379",
+    "redis:/user:{}@localhost",
+    "embedded://user:{}@/store",
+]
+
+
+def shown_of(url: str) -> str:
+    """All that a user or a log gets to see of a URL."""
+    try:
+        return redact(url) + repr(connect(url))
+    except InvalidURL as error:
+        return redact(url) + "".join(traceback.format_exception(error))
+
+
+@given(
+    before=st.text("ab1/?#@:%&=[] ,\n", max_size=3),
+    after=st.text("ab1/?#@:%&=[] ,\n", max_size=3),
+    spot=st.sampled_from(SPOTS),
+    encoded=st.booleans(),
+)
+@example(before="a/", after="b", spot=SPOTS[0], encoded=False)
+@example(before="a&", after="", spot=SPOTS[6], encoded=False)
+def test_no_password_is_ever_shown(before: str, after: str, spot: str, encoded: bool):
+    password = f"{before}{MARK}{after}"
+    assert MARK not in shown_of(spot.format(quote(password, safe="") if encoded else password))
+
+
+@pytest.mark.parametrize("url", ["redis://user:{}", "redis://:{}/0", "redis://:{}?db=0", "unix://user:{}"])
+def test_password_without_its_at_is_not_shown(url: str):
+    assert MARK not in shown_of(url.format(MARK))

@@ -1,0 +1,204 @@
+"""Make the blocking API of the async one: ``python -m tools.faces``, or ``make faces``.
+
+``delayq/aio/`` is the source of the modules that both APIs have. Each is copied with `async` and `await` taken away,
+and with the names below exchanged. What truly differs is written by hand and stands side by side in ``delayq/runtime``
+and ``delayq/transport``, as ``x.py`` and ``x_async.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "delayq" / "aio"
+
+MADE = {
+    "consumer": "consumer",
+    "dead_letters": "dead_letters",
+    "doctor": "doctor",
+    "ledger": "ledger",
+    "message": "model/message",
+    "queue": "queue",
+    "schedules": "schedules",
+    "topic": "topic",
+    "topic_consumer": "topic_consumer",
+    "topic_group": "topic_group",
+}
+"""The modules in ``delayq/aio``, and what is made of each, in ``delayq``."""
+
+EXCHANGES = (
+    (r" of the async face\b", ""),
+    (r": `delayq\.\w+`, awaited\.$", "."),
+    (r"\basync (?=def|with|for)", ""),
+    (r"\bawait ", ""),
+    (r"\b__a(enter|exit)__\b", r"__\1__"),
+    (r"\bAsyncIterator\b", "Iterator"),
+    (r"\bAwaitable\[None\]", "None"),
+    (r"\bAwaitable, ", ""),
+    (r"\bcheck_async_handler\b", "check_handler"),
+    (r"\basyncio\.sleep\b", "time.sleep"),
+    (r"^import asyncio$", "import time"),
+    (r"for (\w+) in (\w+):\n +yield \1$", r"yield from \2"),
+    (r"\bdelayq\.aio\.message\b", "delayq.model.message"),
+    (r"\bdelayq\.aio\b", "delayq"),
+    (r"\b(delayq\.(?:runtime|transport)\.\w+?)_async\b", r"\1"),
+)
+"""Patterns, and what stands in their place, in code and texts alike."""
+
+TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "consumer": (
+        (
+            """ Leases are renewed while handlers run, as long as
+    none of them blocks the event loop: one that computes, or waits without `await`, belongs into a plain function.
+""",
+            """ Leases are renewed while handlers run.
+""",
+        ),
+        (" An async one runs on the event loop, a plain one in a thread.", ""),
+        (
+            """ Then async ones
+            are cancelled.
+""",
+            "\n",
+        ),
+        (
+            """ An
+            async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
+            logged and counted, and goes on under its lease. A process is killed, which fails its delivery.
+""",
+            """ A
+            thread cannot be ended: a handler that takes longer is logged and counted, and goes on under its lease. A
+            process is killed, which fails its delivery.
+""",
+        ),
+        (
+            """
+            Its messages are then those of the sync face.
+""",
+            "\n",
+        ),
+        ("called with each message, and awaited if it is an async function; of", "called with each message; of"),
+        (
+            """ When the task that awaits it is cancelled, it ends as soon as the handlers do,
+        which are cancelled, too: their messages are nacked.
+""",
+            "\n",
+        ),
+    ),
+    "dead_letters": (
+        (
+            """ It
+                is a plain function.
+""",
+            "\n",
+        ),
+    ),
+    "queue": (
+        (
+            "A queue may be used by any number of tasks, of one event loop at a time.",
+            "A queue may be used by several threads.",
+        ),
+        (
+            """ A call that is cancelled
+            hands back what it has claimed.
+""",
+            "\n",
+        ),
+        (
+            """ An async function
+        runs on the event loop, a plain one in a thread.
+""",
+            "\n",
+        ),
+        (
+            """it is not callable, or a generator function, which a call does not run; or its annotation
+                cannot be resolved, or names what no payload can be read as; or the queue has a function of
+""",
+            """it is not callable, or a coroutine or generator function, which a call does not run; or its
+                annotation cannot be resolved, or names what no payload can be read as; or the queue has a function of
+""",
+        ),
+        (
+            """ The function is async
+        or plain, and what it returns or raises means what it does in `handler`.
+""",
+            """ What the function
+        returns or raises means what it does in `handler`.
+""",
+        ),
+    ),
+    "topic": (("A topic belongs to one event loop.", "A topic may be used by several threads."),),
+    "topic_consumer": (
+        ("an async one runs on the event loop, a plain one on a thread.", "on a thread."),
+        (
+            """ Then async ones are
+            cancelled.
+""",
+            "\n",
+        ),
+        (
+            """ An
+            async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
+            logged and counted, and goes on, its record being renewed.
+""",
+            """ A
+            thread cannot be ended: a handler that takes longer is logged and counted, and goes on, its record being
+            renewed.
+""",
+        ),
+    ),
+}
+"""Of a module, sentences that are true of one of the two APIs only."""
+
+HEAD = "# Made from delayq/aio/{name}.py by `make faces`: change that file.\n"
+
+
+def made(name: str) -> str:
+    """Return the blocking module that is made of an async one.
+
+    Raises:
+        ValueError: a text that is to be exchanged is not in it.
+    """
+    text = (SOURCE / f"{name}.py").read_text()
+    for theirs, ours in TEXTS.get(name, ()):
+        if theirs not in text:
+            raise ValueError(f"delayq/aio/{name}.py no longer says {theirs!r}: change TEXTS in tools/faces.py")
+        text = text.replace(theirs, ours)
+    for pattern, replacement in EXCHANGES:
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    return _formatted(HEAD.format(name=name) + text, target(name))
+
+
+def target(name: str) -> Path:
+    """Return the file of a blocking module."""
+    return ROOT / "delayq" / f"{MADE[name]}.py"
+
+
+def _formatted(text: str, path: Path) -> str:
+    """Sort the imports and break the lines as everywhere: names have become shorter."""
+    ruff = [sys.executable, "-m", "ruff"]
+    for command in (["check", "--quiet", "--select", "I,UP034", "--fix-only"], ["format"]):
+        arguments = [*ruff, *command, "--stdin-filename", str(path), "-"]
+        text = subprocess.run(arguments, input=text, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+    return text
+
+
+@click.command(help=__doc__)
+@click.option("--check", is_flag=True, help="Change nothing, and fail when a module is stale.")
+def main(check: bool) -> None:
+    """Write the modules that are stale."""
+    stale = [name for name in MADE if not target(name).exists() or target(name).read_text() != made(name)]
+    for name in stale:
+        if not check:
+            target(name).write_text(made(name))
+        click.echo(f"{'stale' if check else 'made'}: {target(name).relative_to(ROOT)}")
+    sys.exit(check and bool(stale))
+
+
+if __name__ == "__main__":
+    main()
