@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import click
-from delayq.cli.bench.samples import NOISY, Paired
+from delayq.cli.bench.samples import NOISY, PairedRates
 from delayq.cli.logging import configure
 from rich.console import Console
 
 from benchmarks import machine, short
-from benchmarks.full import SECTIONS, Full, Scale
+from benchmarks.full import SECTIONS, Full, RunScale
 from benchmarks.programs import find_programs
 from benchmarks.rounds import SECONDS
 from benchmarks.server import BenchServer
@@ -78,7 +78,7 @@ def main(
     logging.getLogger("delayq").setLevel(logging.ERROR)  # that the server keeps nothing on disk is meant
     if is_short:
         sys.exit(run_short(record))
-    scale = Scale(runs, size, seconds, growth_messages, backlog_messages)
+    scale = RunScale(runs, size, seconds, growth_messages, backlog_messages)
     Full(out, scale, peers or list(find_programs()), _say).run(only or list(SECTIONS), merge=only is not None)
 
 
@@ -106,7 +106,7 @@ def _say(text: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
 
 
-def _say_pair(name: str, paired: Paired) -> None:
+def _say_pair(name: str, paired: PairedRates) -> None:
     noise = f"; the bare scripts differ by {paired.unrest:.0%} from run to run" if paired.unrest > NOISY else ""
     _say(f"{name}: {paired.median:,.0f}/s, {paired.ratio:.3f} of the bare scripts{noise}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from delayq.cli.bench.consumer import DrainTally
 from delayq.cli.bench.rates import HOUR, Bench
-from delayq.cli.bench.samples import Paired, alternate
+from delayq.cli.bench.samples import PairedRates, alternate
 
 from delayq.aio import Consumer, Message, Queue
 
@@ -37,7 +37,7 @@ def rates(place: Bench, url: str, messages: int, runs: int, say: Callable[[str],
     return found
 
 
-def _pair(place: Bench, url: str, work: Work, count: int, runs: int, filled: bool) -> Paired:
+def _pair(place: Bench, url: str, work: Work, count: int, runs: int, filled: bool) -> PairedRates:
     def rate(measure: Callable[[int], float]) -> float:
         if filled:
             place.due(count)

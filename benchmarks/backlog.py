@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from delayq.cli.bench.rates import Bench
-from delayq.cli.bench.samples import Paired, percentile
+from delayq.cli.bench.samples import PairedRates, percentile
 
 from benchmarks.own import Say, opened
 from benchmarks.server import BenchServer
@@ -68,11 +68,11 @@ def _scripts() -> list[str]:
     return [name.removesuffix(".lua") for name in found if name.endswith(".lua") and name != "prelude.lua"]
 
 
-def _both(place: Bench, messages: int, runs: int) -> dict[str, Paired]:
+def _both(place: Bench, messages: int, runs: int) -> dict[str, PairedRates]:
     return {"send_bulk": place.send_bulk(messages, runs), "drain": place.drain(messages, runs)}
 
 
-def _mean(before: Paired, after: Paired) -> float:
+def _mean(before: PairedRates, after: PairedRates) -> float:
     return float(before.median + after.median) / 2
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from benchmarks import backlog, ledger, machine, own, plot, report, tables, topics
 from benchmarks.environments import NoEnvironment
-from benchmarks.programs import OWN, Peer, PeerFailed, find_programs, open_peer
+from benchmarks.programs import OWN, PeerFailed, PeerProgram, find_programs, open_peer
 from benchmarks.rounds import Rounds
 from benchmarks.server import BenchServer, redis_benchmark
 from benchmarks.targets import Results
@@ -29,7 +29,7 @@ SCRAPED_MESSAGES = 400_000  # for several scrapes a run
 REFERENCE = {"redis-benchmark, one command at a time": (1, 50_000), "redis-benchmark, 50 at a time": (50, 1_000_000)}
 
 
-class Scale(NamedTuple):
+class RunScale(NamedTuple):
     """How much is measured.
 
     Attributes:
@@ -55,7 +55,7 @@ class Full:
         say: is told of each run.
     """
 
-    def __init__(self, out: Path, scale: Scale, peers: list[str], say: Callable[[str], None]) -> None:
+    def __init__(self, out: Path, scale: RunScale, peers: list[str], say: Callable[[str], None]) -> None:
         self._out = out
         self._scale = scale
         self._keys = list(dict.fromkeys([OWN, *peers]))
@@ -89,7 +89,7 @@ class Full:
         results["about"] = machine.about(server.version) | self._scale._asdict()
         return dict(results)
 
-    def _open_peers(self) -> list[Peer]:
+    def _open_peers(self) -> list[PeerProgram]:
         found = []
         programs = find_programs()
         for key in self._keys:
@@ -102,7 +102,7 @@ class Full:
         self._results["peers"].update({peer.key: peer.about for peer in found})
         return found
 
-    def _section(self, name: str, server: BenchServer, peers: list[Peer]) -> None:
+    def _section(self, name: str, server: BenchServer, peers: list[PeerProgram]) -> None:
         if name in COMPARED:
             rounds = Rounds(COMPARED[name], server, self._scale.size, self._say, self._scale.seconds)
             self._results["workloads"].setdefault(name, {}).update(rounds.run(peers, self._scale.runs))
@@ -136,13 +136,13 @@ class Full:
         (self._out / "results.svg").write_text(plot.svg(self._results))
 
 
-def _scraping(server: BenchServer, scale: Scale, say: own.Say) -> dict[str, Any]:
+def _scraping(server: BenchServer, scale: RunScale, say: own.Say) -> dict[str, Any]:
     from benchmarks import scraping  # noqa: PLC0415  # needs delayq[metrics]
 
     return scraping.rates(server, scale.size, scale.runs, SCRAPED_MESSAGES, say)
 
 
-OWN_SECTIONS: dict[str, Callable[[BenchServer, Scale, own.Say], dict[str, Any]]] = {
+OWN_SECTIONS: dict[str, Callable[[BenchServer, RunScale, own.Say], dict[str, Any]]] = {
     "rates": lambda server, scale, say: own.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "awaited": lambda server, scale, say: own.awaiting(server, scale.size, scale.runs, RATE_MESSAGES, say),
     "topics": lambda server, scale, say: topics.rates(server, scale.size, scale.runs, RATE_MESSAGES, say),

@@ -10,7 +10,7 @@ from typing import Any
 from delayq.cli.bench import server_load
 from delayq.cli.bench.command import RATES, BenchPlan
 from delayq.cli.bench.rates import Bench
-from delayq.cli.bench.samples import Paired, alternate
+from delayq.cli.bench.samples import PairedRates, alternate
 
 from benchmarks.own import opened
 from benchmarks.server import BenchServer
@@ -32,7 +32,7 @@ class Beside(Bench):  # type: ignore[misc]  # mypy does not see delayq.cli from 
 
     def _pair(
         self, count: int, own: Callable[[int], float], bare: Callable[[int], float], runs: int, filled: bool = False
-    ) -> Paired:
+    ) -> PairedRates:
         del bare
 
         def rate(keeps: bool) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 
 from delayq.cli.bench import costs
 from delayq.cli.bench.command import RATES, BenchPlan
-from delayq.cli.bench.consumer import Order
-from delayq.cli.bench.process import Apart
+from delayq.cli.bench.consumer import DrainOrder
+from delayq.cli.bench.process import ConsumerProcess
 from delayq.cli.bench.rates import Bench, bench
 from delayq.cli.bench.samples import percentile
 from delayq.cli.connection import ServerOptions
@@ -57,10 +57,10 @@ def cost(server: BenchServer, size: int, messages: int) -> dict[str, Any]:
 
 def two_consumers(server: BenchServer, size: int, messages: int = TWO_MESSAGES) -> dict[str, float]:
     """Let two consumer processes drain at once; return their rate, and how much of a core Redis uses meanwhile."""
-    with opened(server, size) as place, _server(server) as link, Apart(link) as second:
+    with opened(server, size) as place, _server(server) as link, ConsumerProcess(link) as second:
         place.due(messages)
-        place.apart.begin(Order(place.queue.name, None))
-        second.begin(Order(place.queue.name, None))
+        place.apart.begin(DrainOrder(place.queue.name, None))
+        second.begin(DrainOrder(place.queue.name, None))
         _wait_acked(place, messages // 10)
         before, began, acked = server.read(), time.monotonic(), place.queue.stats().acked
         _wait_acked(place, messages * 9 // 10)
@@ -75,15 +75,15 @@ def idle(server: BenchServer, size: int) -> dict[str, dict[str, float]]:
     The peers' programs look every few milliseconds whether they are done, which this consumer does not.
     """
     with opened(server, size) as place:
-        place.apart.begin(Order(place.queue.name, None))
+        place.apart.begin(DrainOrder(place.queue.name, None))
         time.sleep(SETTLE_SECONDS)
         one = watch_idle([place.apart.process.pid], server)
     with ExitStack() as stack:
         place = stack.enter_context(opened(server, size))
         link = stack.enter_context(_server(server))
-        members = [place.apart, *(stack.enter_context(Apart(link)) for _ in range(FLEET_PROCESSES - 1))]
+        members = [place.apart, *(stack.enter_context(ConsumerProcess(link)) for _ in range(FLEET_PROCESSES - 1))]
         for member in members:
-            member.begin(Order(place.queue.name, None, FLEET_THREADS))
+            member.begin(DrainOrder(place.queue.name, None, FLEET_THREADS))
         time.sleep(SETTLE_SECONDS)
         return {"one": one, "fleet": watch_idle([member.process.pid for member in members], server)}
 
@@ -93,10 +93,10 @@ def fleet(server: BenchServer, size: int) -> dict[str, float]:
     with ExitStack() as stack:
         place = stack.enter_context(opened(server, size))
         link = stack.enter_context(_server(server))
-        members = [place.apart, *(stack.enter_context(Apart(link)) for _ in range(FLEET_PROCESSES - 1))]
+        members = [place.apart, *(stack.enter_context(ConsumerProcess(link)) for _ in range(FLEET_PROCESSES - 1))]
         seconds = costs.LEAD_SECONDS + FLEET_MESSAGES / 100
         for member in members:
-            member.begin(Order(place.queue.name, None, FLEET_THREADS, seconds + 2 * SETTLE_SECONDS))
+            member.begin(DrainOrder(place.queue.name, None, FLEET_THREADS, seconds + 2 * SETTLE_SECONDS))
         time.sleep(SETTLE_SECONDS)
         delays = [costs.LEAD_SECONDS + number / 100 for number in range(FLEET_MESSAGES)]
         place.queue.send_many([Outgoing(place.payload, delay=delay) for delay in delays])
@@ -117,7 +117,7 @@ def growth(server: BenchServer, size: int, messages: int, say: Say) -> dict[str,
     """Let a consumer handle very many messages; return its memory after a tenth of them, and in the end."""
     with opened(server, size) as place:
         pid = place.apart.process.pid
-        place.apart.begin(Order(place.queue.name, None))
+        place.apart.begin(DrainOrder(place.queue.name, None))
         began, sent, early, told = time.monotonic(), 0, 0, 0
         while sent < messages:
             place.send_many(GROWTH_BATCH, delay=0.001)

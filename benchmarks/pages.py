@@ -20,7 +20,7 @@ from delayq import Outgoing, Queue
 from delayq.protocol.queue_keys import QueueKeys
 from delayq.web import Dashboard, app
 from delayq.web.poller import MOST_EYES
-from delayq.web.queue_list import PAGE, View
+from delayq.web.queue_list import PAGE, QueueListView
 
 BATCH = 10_000
 SAME_INSTANT_MS = 4_000_000_000_000
@@ -128,7 +128,7 @@ async def measure_many(url: str, queues: int, times: int) -> list[tuple[str, str
     await look("page seen for the first time", *pages)
     await look("page seen before", *pages)
     await look("found by name", *["/?name=99"] * times)
-    while (sight := await watch.now(View())).looked_at < sight.total:  # noqa: ASYNC110  # nobody tells
+    while (sight := await watch.now(QueueListView())).looked_at < sight.total:  # noqa: ASYNC110  # nobody tells
         await asyncio.sleep(0.5)
     rows.append(("round over all queues", f"{(time.perf_counter() - began) * 1000:.0f}", ""))
     await look("in trouble", *["/?trouble=1"] * times)

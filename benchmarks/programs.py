@@ -32,7 +32,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerProgram:
     """A queue that is measured.
 
     Attributes:
@@ -72,23 +72,23 @@ def _is_program(path: Path) -> bool:
     return path.stem == f"{OWN}_peer" or bool(requirements(path.read_text()))
 
 
-def open_peer(key: str, path: Path) -> Peer:
+def open_peer(key: str, path: Path) -> PeerProgram:
     """Return a peer, its environment made.
 
     Raises:
         NoEnvironment, PeerFailed
     """
     command = command_for(path)
-    about = Peer(key, command, {}).ask("describe", NOWHERE, START_SECONDS)
+    about = PeerProgram(key, command, {}).ask("describe", NOWHERE, START_SECONDS)
     if missing := sorted(TOLD - set(about)):
         raise PeerFailed(f"{key} describe does not tell {', '.join(missing)}")
-    return Peer(key, command, about)
+    return PeerProgram(key, command, about)
 
 
 class Program:
     """A run of a peer's program; killed at the end of the block if it still runs."""
 
-    def __init__(self, peer: Peer, verb: str, url: str, **options: Any) -> None:
+    def __init__(self, peer: PeerProgram, verb: str, url: str, **options: Any) -> None:
         words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         self._what = f"{peer.key} {verb}"
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the block

@@ -7,7 +7,7 @@ from typing import Any
 
 from delayq.cli.bench.samples import summary
 
-from benchmarks.programs import Peer, PeerFailed, Unsupported
+from benchmarks.programs import PeerFailed, PeerProgram, Unsupported
 from benchmarks.server import BenchServer
 from benchmarks.tasks import Figures, Task
 from benchmarks.workloads import Workload
@@ -45,7 +45,7 @@ class Rounds:
         self._counts: dict[str, int] = {}
         self._excuses: dict[str, Cell] = {}
 
-    def run(self, peers: Sequence[Peer], runs: int) -> dict[str, Cell]:
+    def run(self, peers: Sequence[PeerProgram], runs: int) -> dict[str, Cell]:
         """Warm up, and go round; return what came of it, a cell a peer."""
         for peer in peers:
             self._warm_up(peer)
@@ -56,7 +56,7 @@ class Rounds:
                     self._samples.setdefault(peer.key, []).append(figures)
         return {peer.key: self._cell(peer.key) for peer in peers}
 
-    def _warm_up(self, peer: Peer) -> None:
+    def _warm_up(self, peer: PeerProgram) -> None:
         count = self._workload.messages
         if not self._workload.most:
             self._counts[peer.key] = count
@@ -65,7 +65,7 @@ class Rounds:
         if figures is not None:
             self._counts[peer.key] = scaled(figures[self._workload.main], self._seconds, self._workload.most)
 
-    def _try(self, peer: Peer, count: int, what: str) -> Figures | None:
+    def _try(self, peer: PeerProgram, count: int, what: str) -> Figures | None:
         if peer.key in self._excuses:
             return None
         self._server.flush()

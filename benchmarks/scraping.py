@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from delayq.cli.bench.samples import Paired, alternate
+from delayq.cli.bench.samples import PairedRates, alternate
 from delayq.cli.consume.monitor import routes
 
 from benchmarks.own import opened
@@ -114,7 +114,7 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callabl
     with opened(server, size) as place, scraping() as scraper:
         measure = Measure(place.queue, lambda: place.due(messages), scraper, messages)
         measure.without()  # connects, and loads the scripts
-        paired: Paired = alternate(measure.with_port, measure.without, runs)
+        paired: PairedRates = alternate(measure.with_port, measure.without, runs)
     told = f"{paired.median:,.0f}/s, {cost(paired.ratio):.1%} less than without"
     say(f"drain, scraped {sum(measure.scrapes)} times in {runs} runs: {told}")
     return {"drain": paired.as_record() | {"scrapes": measure.scrapes}}

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import redis
-from delayq.cli.bench.server_load import Reading, freed, read
+from delayq.cli.bench.server_load import ServerReading, freed, read
 
 from tests.harness.servers import RedisServer, server_binaries
 
@@ -87,7 +87,7 @@ class BenchServer:
         self.client.config_resetstat()
         freed(self.client)
 
-    def read(self) -> Reading:
+    def read(self) -> ServerReading:
         """Read the gauges."""
         return read(self.client)
 

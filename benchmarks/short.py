@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from delayq.cli.bench.rates import Bench
-from delayq.cli.bench.samples import Paired
+from delayq.cli.bench.samples import PairedRates
 
 from benchmarks.own import opened
 from benchmarks.server import BenchServer
@@ -24,7 +24,7 @@ PAIRS = 9  # of each measure; their median is compared
 
 ON_ONE_CORE = {"send_one"}  # of these, most of the time is the way from one process to the other and back
 
-MEASURES: dict[str, Callable[[Bench], Paired]] = {
+MEASURES: dict[str, Callable[[Bench], PairedRates]] = {
     "send_one": lambda place: place.send_one(4_000, PAIRS),
     "send_bulk": lambda place: place.send_bulk(40_000, PAIRS),
     "drain": lambda place: place.drain(40_000, PAIRS),
@@ -50,7 +50,9 @@ class Comparison(NamedTuple):
         return self.ratio < self.least
 
 
-def measure(server: BenchServer, say: Callable[[str, Paired], None], names: Iterable[str]) -> dict[str, Paired]:
+def measure(
+    server: BenchServer, say: Callable[[str, PairedRates], None], names: Iterable[str]
+) -> dict[str, PairedRates]:
     """Return what delayq and the bare scripts make of measures.
 
     Args:

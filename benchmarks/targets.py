@@ -14,7 +14,7 @@ MS_OF_A_SCRIPT, MS_OF_A_CALL = 5, 2
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TargetVerdict:
     """A target, and what was measured.
 
     Attributes:
@@ -49,7 +49,7 @@ class Verdict:
         return value, f"{'≥' if self.at_least else '≤'} {_number(self.bound)}{unit}"
 
 
-def verdicts(results: Results) -> list[Verdict]:
+def verdicts(results: Results) -> list[TargetVerdict]:
     """Return all targets in their order, each with what was measured."""
     return [*_rates(results), *_lateness(results), *_costs(results), *_backlog(results), *_growth(results)]
 
@@ -60,34 +60,34 @@ def median(results: Results, workload: str, peer: str, figure: str = "per_second
     return found
 
 
-def _rates(results: Results) -> Iterator[Verdict]:
+def _rates(results: Results) -> Iterator[TargetVerdict]:
     def rate(name: str, key: str = "per_second.median") -> float | None:
         found: float | None = _at(results, "own", "rates", name, *key.split("."))
         return found
 
-    yield Verdict("send in bulk", median(results, "send_bulk", OWN), 150_000, True, "/s")
-    yield Verdict(*_times_best_python(results, "send_one", "send one by one"), 1.3, True, "×")
-    yield Verdict("send from 8 threads", rate("threads_8"), 60_000, True, "/s")
-    yield Verdict("send from 64 threads", rate("threads_64"), 60_000, True, "/s")
-    yield Verdict("drain", median(results, "drain", OWN), 60_000, True, "/s")
-    yield Verdict("drain, of BullMQ's on Node", _times(results, "drain", "bullmq_node"), 2, True, "×")
-    yield Verdict(*_times_best_python(results, "drain", "drain"), 10, True, "×")
-    yield Verdict("receive and ack by 500", rate("pull"), 100_000, True, "/s")
-    yield Verdict("receive and ack, of the bare scripts", rate("pull", "ratio"), 0.85, True)
+    yield TargetVerdict("send in bulk", median(results, "send_bulk", OWN), 150_000, True, "/s")
+    yield TargetVerdict(*_times_best_python(results, "send_one", "send one by one"), 1.3, True, "×")
+    yield TargetVerdict("send from 8 threads", rate("threads_8"), 60_000, True, "/s")
+    yield TargetVerdict("send from 64 threads", rate("threads_64"), 60_000, True, "/s")
+    yield TargetVerdict("drain", median(results, "drain", OWN), 60_000, True, "/s")
+    yield TargetVerdict("drain, of BullMQ's on Node", _times(results, "drain", "bullmq_node"), 2, True, "×")
+    yield TargetVerdict(*_times_best_python(results, "drain", "drain"), 10, True, "×")
+    yield TargetVerdict("receive and ack by 500", rate("pull"), 100_000, True, "/s")
+    yield TargetVerdict("receive and ack, of the bare scripts", rate("pull", "ratio"), 0.85, True)
     for name in ("publish", "poll", "ack"):
         ratio = _at(results, "own", "topics", name, "ratio")
-        yield Verdict(f"topics: {name}, of redis-py's own commands", ratio, 0.7, True)
-    yield Verdict(
+        yield TargetVerdict(f"topics: {name}, of redis-py's own commands", ratio, 0.7, True)
+    yield TargetVerdict(
         "tables: write, of plain Python with the same script",
         _at(results, "own", "tables", "write_of_plain"),
         0.8,
         True,
     )
     share = _at(results, "own", "two_consumers", "redis_core_share")
-    yield Verdict("Redis' core with two consumers", _percent(share), 95, True, "%")
+    yield TargetVerdict("Redis' core with two consumers", _percent(share), 95, True, "%")
 
 
-def _lateness(results: Results) -> Iterator[Verdict]:
+def _lateness(results: Results) -> Iterator[TargetVerdict]:
     for name, figure, of_runs, bound, unit in (
         ("lateness, 50%", "p50_ms", "median", 1.2, "ms"),
         ("lateness, 99%", "p99_ms", "median", 3, "ms"),
@@ -95,47 +95,47 @@ def _lateness(results: Results) -> Iterator[Verdict]:
         ("delivered early", "early", "max", 0, ""),
     ):
         late = _at(results, "workloads", "lateness", OWN, "figures", figure, of_runs)
-        yield Verdict(name, late, bound, False, unit)
+        yield TargetVerdict(name, late, bound, False, unit)
     for figure in ("p50_ms", "p99_ms"):
         own, celery = (median(results, "lateness", peer, figure) for peer in (OWN, "celery"))
         ratio = own / celery if own is not None and celery else None
-        yield Verdict(f"lateness, {figure[1:3]}%, of Celery's", ratio, 1.2, False, "×")
-    yield Verdict("lateness at 1,000/s, 99%", median(results, "lateness_1000", OWN, "p99_ms"), 5, False, "ms")
+        yield TargetVerdict(f"lateness, {figure[1:3]}%, of Celery's", ratio, 1.2, False, "×")
+    yield TargetVerdict("lateness at 1,000/s, 99%", median(results, "lateness_1000", OWN, "p99_ms"), 5, False, "ms")
 
 
-def _costs(results: Results) -> Iterator[Verdict]:
+def _costs(results: Results) -> Iterator[TargetVerdict]:
     idle, own = _at(results, "own", "idle_own"), _at(results, "own", "cost")
-    yield Verdict("an idle fleet", _at(idle, "fleet", "commands_per_second"), 30, False, "commands/s")
-    yield Verdict("an idle consumer", _at(idle, "one", "cpu_percent"), 0.5, False, "% of a core")
+    yield TargetVerdict("an idle fleet", _at(idle, "fleet", "commands_per_second"), 30, False, "commands/s")
+    yield TargetVerdict("an idle consumer", _at(idle, "one", "cpu_percent"), 0.5, False, "% of a core")
     fleet = _at(results, "own", "fleet")
     for name, figure, bound in (("50%", "p50_ms", 1.2), ("99%", "p99_ms", 3), ("greatest", "max_ms", 20)):
-        yield Verdict(f"lateness before an idle fleet, {name}", _at(fleet, figure), bound, False, "ms")
-    yield Verdict("memory of a waiting message", median(results, "memory", OWN, "bytes"), 350, False, "bytes")
-    yield Verdict("Redis' processor time a message", _at(own, "redis_cpu_us"), 15, False, "µs")
-    yield Verdict("round trips of a lone message", _at(own, "lone_trips"), 5, False)
-    yield Verdict("round trips a message in bulk", _at(own, "trips"), 0.1, False)
+        yield TargetVerdict(f"lateness before an idle fleet, {name}", _at(fleet, figure), bound, False, "ms")
+    yield TargetVerdict("memory of a waiting message", median(results, "memory", OWN, "bytes"), 350, False, "bytes")
+    yield TargetVerdict("Redis' processor time a message", _at(own, "redis_cpu_us"), 15, False, "µs")
+    yield TargetVerdict("round trips of a lone message", _at(own, "lone_trips"), 5, False)
+    yield TargetVerdict("round trips a message in bulk", _at(own, "trips"), 0.1, False)
 
 
-def _backlog(results: Results) -> Iterator[Verdict]:
+def _backlog(results: Results) -> Iterator[TargetVerdict]:
     for key, planned in (("backlog", 1_000_000), ("backlog_10m", 10_000_000)):
         found = _at(results, "own", key)
         waiting = f"{_at(found, 'waiting') or planned:,}"
         calls = _at(found, "calls") or {}
-        yield Verdict(f"drain with {waiting} waiting, of empty", _at(found, "of_empty", "drain"), 0.9, True)
+        yield TargetVerdict(f"drain with {waiting} waiting, of empty", _at(found, "of_empty", "drain"), 0.9, True)
         beside, alone = _at(found, "rates", "send_bulk", "ratio"), _at(results, "own", "rates", "send_bulk", "ratio")
         kept = beside / alone if beside and alone else None
-        yield Verdict(f"send in bulk with {waiting} waiting, of what the bare scripts keep", kept, 1, True, "×")
+        yield TargetVerdict(f"send in bulk with {waiting} waiting, of what the bare scripts keep", kept, 1, True, "×")
         slowest = max((each["p99_ms"] for each in calls.values()), default=None)
-        yield Verdict(f"slowest call with {waiting} waiting, 99%", slowest, MS_OF_A_CALL, False, "ms")
+        yield TargetVerdict(f"slowest call with {waiting} waiting, 99%", slowest, MS_OF_A_CALL, False, "ms")
         longest = _at(found, "longest_script", "ms")
-        yield Verdict(f"longest script with {waiting} waiting", longest, MS_OF_A_SCRIPT, False, "ms")
+        yield TargetVerdict(f"longest script with {waiting} waiting", longest, MS_OF_A_SCRIPT, False, "ms")
 
 
-def _growth(results: Results) -> Iterator[Verdict]:
+def _growth(results: Results) -> Iterator[TargetVerdict]:
     found = _at(results, "own", "growth")
     early, late = _at(found, "bytes_at_10_percent"), _at(found, "bytes_at_the_end")
     grown = late / early - 1 if early and late else None
-    yield Verdict("growth of a consumer's memory", _percent(grown), GROWTH * 100, False, "%")
+    yield TargetVerdict("growth of a consumer's memory", _percent(grown), GROWTH * 100, False, "%")
 
 
 def _times(results: Results, workload: str, peer: str) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 from delayq.cli.bench.samples import percentile
 
 from benchmarks import processes
-from benchmarks.programs import Peer, Program, Unsupported
+from benchmarks.programs import PeerProgram, Program, Unsupported
 from benchmarks.server import BenchServer
 
 HOUR = 3600  # seconds: not due while it is measured
@@ -34,7 +34,7 @@ class Task:
         size: bytes of a payload.
     """
 
-    peer: Peer
+    peer: PeerProgram
     server: BenchServer
     messages: int
     size: int

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 import redis
-from delayq.cli.bench.samples import Paired, alternate
+from delayq.cli.bench.samples import PairedRates, alternate
 
 from benchmarks.server import BenchServer
 from delayq import NewRecord, Topic
@@ -118,7 +118,7 @@ def rates(server: BenchServer, size: int, runs: int, records: int, say: Callable
         alternate(lambda: _kept(own, streams.by_topic()), lambda: _kept(raw, streams.by_hand()), runs)
     found = {}
     for name, title in TITLES.items():
-        paired = Paired([records / each[name] for each in own], [records / each[name] for each in raw])
+        paired = PairedRates([records / each[name] for each in own], [records / each[name] for each in raw])
         found[name] = paired.as_record()
         say(f"{title}: {paired.median:,.0f}/s, {paired.ratio:.2f} of the commands themselves")
     return found

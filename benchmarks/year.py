@@ -9,8 +9,8 @@ import tempfile
 import click
 import pyarrow as pa
 import redis
+from delayq.cli.formats import show_size
 from delayq.cli.output import print_fields
-from delayq.cli.sizes import show_size
 
 from benchmarks.server import find_binary
 from delayq import Queue

@@ -15,10 +15,9 @@ from delayq.queue import Queue
 
 from .connection import ServerOptions
 from .cron_file import differences, read_jobs
-from .formats import show_moment
+from .formats import Kind, payload_of, show_moment
 from .options import DURATION, PAIR, ExampledCommand, Function, example, json_option, server_options
 from .output import print_json, print_table, say
-from .payloads import Kind, payload_of
 
 ADDS = "delayq cron add nightly '0 3 * * *' '{\"full\": true}' --timezone Europe/Berlin\n"
 

@@ -15,9 +15,8 @@ import click
 from delayq.errors import InvalidInput
 
 from .logging import LogFormat, configure
-from .options import command
+from .options import NamedServer, command, servers_option
 from .output import note
-from .several import Place, servers_option
 
 if TYPE_CHECKING:
     from delayq.web import Login
@@ -71,7 +70,7 @@ STOP_SECONDS = 5
     "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
 )
 def dashboard(
-    port: int, host: str, places: Sequence[Place], prefix: str, read_only: bool, token: str | None,
+    port: int, host: str, places: Sequence[NamedServer], prefix: str, read_only: bool, token: str | None,
     users_file: Path | None, new_user: str | None, role: str, hosts: Sequence[str], behind: str | None, root_path: str,
     log_format: LogFormat,
 ) -> int:  # fmt: skip
@@ -117,7 +116,7 @@ def _login(web: Any, token: str | None, users_file: Path | None, role: str) -> L
     return None if token is None else web.Token(token, role)
 
 
-def _servers(places: Sequence[Place]) -> Any:
+def _servers(places: Sequence[NamedServer]) -> Any:
     """Return what `delayq.web.app` takes."""
     named = {each.name: each.url for each in places if each.name is not None}
     return named or [each.url for each in places] or None

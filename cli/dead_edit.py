@@ -13,6 +13,7 @@ from delayq.model.envelope import RAW
 from delayq.model.message_info import MessageInfo
 from delayq.queue import Queue
 
+from .formats import Kind, payload_of
 from .options import (
     PAIR,
     ExampledCommand,
@@ -24,7 +25,6 @@ from .options import (
     queue_argument,
 )
 from .output import note, print_json, say
-from .payloads import Kind, payload_of
 
 MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without end must not fill the memory
 

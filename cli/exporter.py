@@ -16,8 +16,7 @@ from delayq.transport.url import redact
 
 from .connection import ServerOptions
 from .consume.monitor import metrics_library, routes
-from .options import command
-from .several import Place, servers_option
+from .options import NamedServer, command, servers_option
 
 if TYPE_CHECKING:
     from delayq.metrics import Metrics
@@ -53,7 +52,7 @@ SECONDS = 5.0  # that --once waits for a server
 @servers_option
 @click.option("--prefix", default="delayq", show_default=True, help="What all keys in Redis begin with.")
 def exporter(
-    places: Sequence[Place], prefix: str, port: int, host: str, topics: Sequence[str], max_queues: int, once: bool
+    places: Sequence[NamedServer], prefix: str, port: int, host: str, topics: Sequence[str], max_queues: int, once: bool
 ) -> int:
     """Serve /metrics of all queues of each --url, found by name every minute, until SIGTERM or Ctrl-C.
 
@@ -71,8 +70,8 @@ def exporter(
         urls = [each.url for each in places] or (None,)
         servers = [stack.enter_context(ServerOptions(url, prefix)) for url in urls]
         labels = [each.name or address(each.url) for each in places] if len(places) > 1 else [""]
-        found = [library.Found(each, label, max_queues) for each, label in zip(servers, labels, strict=True)]
-        metrics = library.Metrics(topics=[Later(servers[0], name) for name in topics], servers=found)
+        found = [library.DiscoveredQueues(each, label, max_queues) for each, label in zip(servers, labels, strict=True)]
+        metrics = library.Metrics(topics=[LazyTopic(servers[0], name) for name in topics], servers=found)
         if once:
             return _print(metrics)
         with _until_signal() as wait, library.MetricsServer(host, port, routes(metrics, lambda _: "")):
@@ -80,7 +79,7 @@ def exporter(
     return 0
 
 
-class Later:
+class LazyTopic:
     """A topic of a server that may be away as yet."""
 
     def __init__(self, server: ServerOptions, name: str) -> None:

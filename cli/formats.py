@@ -1,11 +1,15 @@
-"""Places in a topic as people write them; and times as people read them."""
+"""What people write and read on the command line: times, places in a topic, counts, sizes, payloads."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
+from decimal import Decimal
+from typing import Any, Literal
 
-from delayq.errors import InvalidTime
+import msgspec
+
+from delayq.errors import InvalidInput, InvalidTime, PayloadNotSerializable
 from delayq.model import units
 from delayq.model.units import parse_moment
 
@@ -32,3 +36,86 @@ def parse_position(text: str) -> str | dt.datetime:
 def show_moment(moment: dt.datetime | None, relative: bool = True) -> str:
     """Return a moment in local time and, when `relative`, how far it is from now; ``-`` for None."""
     return "-" if moment is None else units.show_moment(moment, dt.datetime.now(dt.UTC) if relative else None)
+
+
+UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+"""Bytes, as Redis' own `maxmemory` counts them: by 1,024."""
+
+NAMES = ("bytes", "KiB", "MiB", "GiB", "TiB")
+MOST = 10**18
+
+_COUNT = re.compile(r"\d+(\.\d+)?(e\d{1,2})?|\d{1,3}([,_]\d{3})+", re.ASCII | re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
+
+
+def parse_count(text: str) -> int:
+    """Return the whole number that ``1000000``, ``1,000,000``, ``1e6`` or ``2.5e6`` stands for.
+
+    Raises:
+        InvalidInput: anything else, no whole number, or more than 10^18.
+    """
+    written = text.strip()
+    value = Decimal(re.sub("[,_]", "", written)) if _COUNT.fullmatch(written) else None
+    if value is None or value > MOST or value != int(value):
+        raise InvalidInput(f"{text!r} is not a whole number: write it as in 1000000, 1,000,000 or 1e6")
+    return int(value)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that ``300``, ``2k``, ``512m`` or ``16g`` stand for, rounded down; ``16GiB`` is 16g.
+
+    Raises:
+        InvalidInput: anything else, or more than 10^18.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    value = Decimal(match[1]) * UNITS[match[2].lower()] if match else None
+    if value is None or value > MOST:
+        raise InvalidInput(f"{text!r} is not a number of bytes: write it as in 300, 2k, 512m or 16g")
+    return int(value)
+
+
+def show_size(size: float) -> str:
+    """Return a number of bytes with three digits and its unit: ``14.2 GiB``."""
+    power = next((power for power in range(4) if size < 1000 * 1024**power), 4)
+    value = size / 1024**power
+    return f"{value:.3g} {NAMES[power]}" if value < 1000 else f"{value:,.0f} {NAMES[power]}"
+
+
+Kind = Literal["auto", "json", "text", "raw"]
+
+
+def payload_of(body: bytes, kind: Kind) -> Any:
+    """Return what to send.
+
+    Args:
+        kind: "json": JSON, kept as it is written; "text": a string; "raw": bytes as they are; "auto": JSON when it is
+            JSON, else a string.
+
+    Raises:
+        PayloadNotSerializable: the bytes are not of that kind.
+    """
+    if kind == "raw":
+        return body
+    if kind != "text":
+        try:
+            return checked_json(body)
+        except PayloadNotSerializable:
+            if kind == "json":
+                raise
+    try:
+        return body.decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise PayloadNotSerializable("the payload is no UTF-8 text: give --as raw to send bytes as they are") from error
+
+
+def checked_json(body: bytes) -> msgspec.Raw:
+    """Return JSON that is sent as it is written, its numbers to the last digit.
+
+    Raises:
+        PayloadNotSerializable: the bytes are no JSON.
+    """
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise PayloadNotSerializable(f"the payload is no JSON: {error}") from error
+    return msgspec.Raw(body.strip())

@@ -12,8 +12,8 @@ from delayq.errors import InvalidInput
 from delayq.model.delivery import OnConflict, Outgoing
 from delayq.model.units import parse_duration, parse_moment
 
+from .formats import checked_json
 from .output import shortened
-from .payloads import checked_json
 
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a payload of a mebibyte takes up to six of them when every character is escaped
 MAX_WHY = 500  # characters of an error: it may quote what stands in the line

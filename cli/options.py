@@ -8,8 +8,8 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import click
 
@@ -196,3 +196,41 @@ def one_of(delay: float | None, at: dt.datetime | None) -> None:
     """Refuse --delay together with --at."""
     if delay is not None and at is not None:
         raise click.UsageError("--delay and --at were given: give one of them")
+
+
+class NamedServer(NamedTuple):
+    """A server that was given: what it is to be called, None where nobody has said, and its URL."""
+
+    name: str | None
+    url: str
+
+
+def _places(ctx: click.Context, option: click.Parameter, given: Sequence[str]) -> list[NamedServer]:
+    for each in given:
+        not_empty(ctx, option, each)
+    matches = [_NAMED.fullmatch(each) for each in given]
+    if any(matches) and not all(matches):
+        raise click.BadParameter("some servers have a name and others none: write --url NAME=URL for each")
+    places = [
+        NamedServer(match["name"], match["url"]) if match else NamedServer(None, each)
+        for each, match in zip(given, matches, strict=True)
+    ]
+    names = [place.name for place in places if place.name is not None]
+    if len(set(names)) < len(names):
+        raise click.BadParameter("two servers have the same name: give each its own")
+    return places
+
+
+_NAMED = re.compile(r"(?P<name>[\w.-]+)=(?P<url>[a-z0-9+]+://.*)", re.DOTALL)
+
+servers_option = click.option(
+    "--url",
+    "places",
+    multiple=True,
+    envvar="DELAYQ_URL",
+    show_envvar=True,
+    metavar="[NAME=]URL",
+    callback=_places,
+    help="Of a server, as elsewhere, and what to call it; repeatable. Default: the embedded store in ./.delayq.",
+)
+"""The function gets `places`, a list of `NamedServer`; an empty one when none was given."""

@@ -13,9 +13,9 @@ from delayq.model.footprint import ID_BYTES, LAYOUTS, Shape
 from delayq.model.units import show_duration
 from delayq.operations.queue_context import MAX_SHARDS
 
+from .formats import parse_count, parse_size, show_size
 from .options import DURATION, RATE, Parsed, command, json_option
 from .output import note, print_json, print_table, say
-from .sizes import parse_count, parse_size, show_size
 
 COUNT = Parsed("count", parse_count)
 SIZE = Parsed("size", parse_size)

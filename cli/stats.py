@@ -28,7 +28,7 @@ from .output import (
     print_table,
 )
 from .upcoming import bucket_option, print_upcoming, window_option
-from .watching import again, watch_option
+from .watch import again, watch_option
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ from ..options import command, json_option, server_options
 from ..output import note, print_fields, print_json, print_table
 from ..progress import progress
 from . import costs
-from .consumer import Result
+from .consumer import DrainResult
 from .rates import Bench
 from .rates import bench as opened
-from .samples import NOISY, Paired, summary
+from .samples import NOISY, PairedRates, summary
 
 LATE_A_SECOND = 100  # messages, two thousand in twenty seconds
 LONE = 5
@@ -42,7 +42,7 @@ class BenchPlan(NamedTuple):
 
 SHORT = BenchPlan(messages=20_000, runs=1, seconds=2.0)
 
-RATES: dict[str, tuple[str, Callable[[Bench, BenchPlan], Paired]]] = {
+RATES: dict[str, tuple[str, Callable[[Bench, BenchPlan], PairedRates]]] = {
     "send_one": ("send, one by one", lambda bench, plan: bench.send_one(max(1, plan.messages // 5), plan.runs)),
     "send_bulk": ("send_many", lambda bench, plan: bench.send_bulk(plan.messages, plan.runs)),
     "threads_8": ("send, from 8 threads", lambda bench, plan: bench.send_threads(plan.messages // 2, plan.runs, 8)),
@@ -107,7 +107,7 @@ def bench(
             note(NOISE.format(name=RATES[name][0], percent=each.unrest))
 
 
-def _print_rates(rates: dict[str, Paired]) -> None:
+def _print_rates(rates: dict[str, PairedRates]) -> None:
     rows = []
     for name, paired in rates.items():
         own, bare = summary(paired.own), summary(paired.bare)
@@ -121,7 +121,7 @@ def _range(told: dict[str, Any]) -> str:
 
 
 def _print_figures(figures: dict[str, Any], plan: BenchPlan, size: int) -> None:
-    late: Result = figures["lateness"]
+    late: DrainResult = figures["lateness"]
     cost: costs.Cost = figures["cost"]
     late_of = f"50% within {late.p50_ms:.2f} ms, 99% within {late.p99_ms:.2f} ms, all within {late.max_ms:.2f} ms"
     print_fields(

@@ -27,7 +27,7 @@ from .server_load import clock_offset, home
 READY = b"ready\n"
 
 
-class Order(msgspec.Struct, frozen=True):
+class DrainOrder(msgspec.Struct, frozen=True):
     """What to consume.
 
     Attributes:
@@ -43,7 +43,7 @@ class Order(msgspec.Struct, frozen=True):
     seconds: float | None = None
 
 
-class Result(msgspec.Struct, frozen=True):
+class DrainResult(msgspec.Struct, frozen=True):
     """What came of it.
 
     Attributes:
@@ -81,23 +81,23 @@ class DrainTally:
         if message.handed_ms < message.due_ms:
             self.early += 1
 
-    def result(self, offset_ms: float, cpu_seconds: float) -> Result:
+    def result(self, offset_ms: float, cpu_seconds: float) -> DrainResult:
         """Sum up."""
         times, count = sorted(self.times), len(self.times)
         if not count:
-            return Result(0, 0.0, 0.0, 0.0, 0.0, 0, cpu_seconds)
+            return DrainResult(0, 0.0, 0.0, 0.0, 0.0, 0, cpu_seconds)
         warm = count // 10
         seconds = (times[-1] - times[warm]) * count / max(1, count - 1 - warm)
         late = sorted(each + offset_ms for each in self.late_ms)
         p50, p99 = percentile(late, 0.5), percentile(late, 0.99)
-        return Result(count, seconds, p50, p99, late[-1], self.early, cpu_seconds, late)
+        return DrainResult(count, seconds, p50, p99, late[-1], self.early, cpu_seconds, late)
 
 
 def main() -> None:
     """Obey the orders."""
     configure()
     logging.getLogger("delayq").setLevel(logging.ERROR)  # whoever gives the orders has warned of the server's settings
-    orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+    orders: queue.SimpleQueue[DrainOrder] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     while True:
         order = orders.get()
@@ -105,13 +105,13 @@ def main() -> None:
             _say(msgspec.json.encode(_consume(source, order)) + b"\n")
 
 
-def _listen(orders: queue.SimpleQueue[Order]) -> None:
+def _listen(orders: queue.SimpleQueue[DrainOrder]) -> None:
     for line in sys.stdin.buffer:
-        orders.put(msgspec.json.decode(line, type=Order))
+        orders.put(msgspec.json.decode(line, type=DrainOrder))
     os._exit(0)  # also in the middle of a run: nobody waits for it any more
 
 
-def _consume(source: Queue, order: Order) -> Result:
+def _consume(source: Queue, order: DrainOrder) -> DrainResult:
     offset = clock_offset(home(source))
     tally = DrainTally()
     handler = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from delayq.model.delivery import Outgoing
 
 from . import server_load
-from .consumer import Order, Result
+from .consumer import DrainOrder, DrainResult
 from .rates import CONSUMER_SECONDS, Bench
 from .samples import percentile
 
@@ -31,9 +31,9 @@ class Cost:
     trips: float
 
 
-def lateness(bench: Bench, count: int, seconds: float) -> Result:
+def lateness(bench: Bench, count: int, seconds: float) -> DrainResult:
     """Let `count` messages fall due over so many seconds, one after another, before an idle consumer."""
-    bench.apart.begin(Order(bench.queue.name, count))
+    bench.apart.begin(DrainOrder(bench.queue.name, count))
     step = seconds / count
     bench.queue.send_many([Outgoing(bench.payload, delay=LEAD_SECONDS + number * step) for number in range(count)])
     result = bench.apart.end(LEAD_SECONDS + seconds + CONSUMER_SECONDS)
@@ -64,7 +64,7 @@ def cost(bench: Bench, count: int) -> Cost:
 
 def lone_trips(bench: Bench, count: int) -> float:
     """Return the round trips of a lone message, from the send to the ack, before an idle consumer: the median."""
-    bench.apart.begin(Order(bench.queue.name, count))
+    bench.apart.begin(DrainOrder(bench.queue.name, count))
     time.sleep(LONE_SECONDS)
     trips = []
     for _ in range(count):

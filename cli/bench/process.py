@@ -13,12 +13,12 @@ import click
 import msgspec
 
 from ..connection import ServerOptions
-from .consumer import READY, Order, Result
+from .consumer import READY, DrainOrder, DrainResult
 
 START_SECONDS = 30.0  # a machine under load; an idle one needs half a second
 
 
-class Apart:
+class ConsumerProcess:
     """A process that consumes on order; ended with the block, in whatever state it is.
 
     Args:
@@ -54,16 +54,16 @@ class Apart:
         self._orders.close()
         self._answers.close()
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: DrainOrder) -> None:
         """Let it consume; return once it does."""
         self._orders.write(msgspec.json.encode(order) + b"\n")
         self._orders.flush()
         if self._line(START_SECONDS) != READY:
             raise click.ClickException("the consumer's process does not start")
 
-    def end(self, seconds: float) -> Result:
+    def end(self, seconds: float) -> DrainResult:
         """Return the result, for which it is given so many seconds."""
-        return msgspec.json.decode(self._line(seconds), type=Result)
+        return msgspec.json.decode(self._line(seconds), type=DrainResult)
 
     def _line(self, seconds: float) -> bytes:
         if not select.select([self._answers], [], [], seconds)[0]:

@@ -21,9 +21,9 @@ from delayq.queue import Queue
 
 from ..connection import ServerOptions
 from .bare_scripts import BareScripts
-from .consumer import Order
-from .process import Apart
-from .samples import Paired, alternate
+from .consumer import DrainOrder
+from .process import ConsumerProcess
+from .samples import PairedRates, alternate
 from .server_load import home
 
 HOUR = 3600.0  # seconds: not due while it is measured
@@ -45,7 +45,7 @@ class Bench:
 
     queue: Queue
     bare: BareScripts
-    apart: Apart
+    apart: ConsumerProcess
     payload: bytes
     client: redis.Redis
     tick: Callable[[], None]
@@ -60,23 +60,23 @@ class Bench:
         self.bare.send_bulk(count, due="+1")
         time.sleep(0.002)
 
-    def send_one(self, count: int, runs: int) -> Paired:
+    def send_one(self, count: int, runs: int) -> PairedRates:
         """Send messages one by one."""
         return self._pair(count, self._send_one, self.bare.send_one, runs)
 
-    def send_bulk(self, count: int, runs: int) -> Paired:
+    def send_bulk(self, count: int, runs: int) -> PairedRates:
         """Send messages by `send_many`."""
         return self._pair(count, self.send_many, self.bare.send_bulk, runs)
 
-    def send_threads(self, count: int, runs: int, threads: int) -> Paired:
+    def send_threads(self, count: int, runs: int, threads: int) -> PairedRates:
         """Send messages one by one from several threads; the bare scripts have only one."""
         return self._pair(count, lambda count: self._send_threads(count, threads), self.bare.send_one, runs)
 
-    def drain(self, count: int, runs: int) -> Paired:
+    def drain(self, count: int, runs: int) -> PairedRates:
         """Let a consumer with a handler that does nothing take and ack what is due."""
         return self._pair(count, self.consume, self.bare.drain, runs, filled=True)
 
-    def pull(self, count: int, runs: int) -> Paired:
+    def pull(self, count: int, runs: int) -> PairedRates:
         """Take by `receive`, up to 500 at once, and `ack` them."""
         return self._pair(count, self._pull, self.bare.pull, runs, filled=True)
 
@@ -89,14 +89,14 @@ class Bench:
     def consume(self, count: int) -> float:
         """Let the consumer take all that is due, `count` messages; return the seconds that took."""
         acked = self.queue.stats().acked
-        self.apart.begin(Order(self.queue.name, count))
+        self.apart.begin(DrainOrder(self.queue.name, count))
         seconds = self.apart.end(CONSUMER_SECONDS + count / SLOWEST).seconds
         _expect(count, self.queue.stats().acked - acked)
         return seconds
 
     def _pair(
         self, count: int, own: Callable[[int], float], bare: Callable[[int], float], runs: int, filled: bool = False
-    ) -> Paired:
+    ) -> PairedRates:
         def rate(measure: Callable[[int], float]) -> float:
             if filled:
                 self.due(count)
@@ -157,7 +157,7 @@ def bench(server: ServerOptions, size: int, tick: Callable[[], None]) -> Generat
     # With a client of its own, as a user makes a queue: one that shares its client is slower.
     queue = Queue(f"delayq-bench-{secrets.token_hex(4)}", url=server.url, prefix=server.prefix)
     try:
-        with BareScripts(queue, payload) as bare, Apart(server) as apart:
+        with BareScripts(queue, payload) as bare, ConsumerProcess(server) as apart:
             yield Bench(queue, bare, apart, payload, home(queue), tick)
     finally:
         clear(queue)

@@ -24,7 +24,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedRates:
     """Rates of delayq and of the bare scripts, measured in turn: bare, delayq, bare, …, delayq, bare.
 
     Attributes:
@@ -69,9 +69,9 @@ class Paired:
         }
 
 
-def alternate(own: Callable[[], float], bare: Callable[[], float], runs: int) -> Paired:
+def alternate(own: Callable[[], float], bare: Callable[[], float], runs: int) -> PairedRates:
     """Measure both in turn, `runs` pairs and the bare scripts once more; both return rates."""
-    paired = Paired()
+    paired = PairedRates()
     paired.bare.append(bare())
     for _ in range(runs):
         paired.own.append(own())

@@ -15,7 +15,7 @@ FREED_SECONDS = 10.0  # for a thread of the server to free what was unlinked
 CLOCK_LOOKS = 20
 
 
-class Reading(NamedTuple):
+class ServerReading(NamedTuple):
     """The counts of a server at one instant; of two readings, what came between.
 
     All clients of the server are in them.
@@ -32,9 +32,9 @@ class Reading(NamedTuple):
     trips: int
     memory_bytes: int
 
-    def since(self, earlier: Reading) -> Reading:
+    def since(self, earlier: ServerReading) -> ServerReading:
         """Return what came between; the earlier reading's own command and reply are not counted."""
-        return Reading(
+        return ServerReading(
             self.cpu_seconds - earlier.cpu_seconds,
             self.commands - earlier.commands - 1,
             self.trips - earlier.trips - 1,
@@ -42,10 +42,10 @@ class Reading(NamedTuple):
         )
 
 
-def read(client: redis.Redis) -> Reading:
+def read(client: redis.Redis) -> ServerReading:
     """Read the gauges of a server."""
     told: dict[str, Any] = client.info()
-    return Reading(
+    return ServerReading(
         told["used_cpu_user"] + told["used_cpu_sys"],
         told["total_commands_processed"],
         told["total_writes_processed"],

@@ -23,13 +23,13 @@ from ..connection import ServerOptions
 from ..logging import LogFormat, configure
 from ..options import DURATION, LONGEST_RUN, command, server_options
 from ..targets import load_queue, split, weighed
+from .consumers import consumers_of
 from .monitor import OWN as MONITORED
 from .monitor import Monitor, MonitoredTargets, monitor_options
-from .program import Programs
+from .program import ProgramHandler
 from .reload import Reloader
-from .serving import consumers_of
 from .supervised import watch_supervisor
-from .threads import Fleet
+from .threads import ConsumerThreads
 from .topic import Subscription, consume_topic, topic_options
 
 log = structlog.get_logger("delayq")
@@ -152,7 +152,7 @@ def consume(
         with monitor.serving(lambda: MonitoredTargets(topics=[server.topic(subscription.topic, subscription.ledger)])):
             consume_topic(server, subscription, targets[0], options, limits, monitor.watch)
         return 0
-    programs = Programs(program, timeout) if program else None
+    programs = ProgramHandler(program, timeout) if program else None
     queues = {server.queue(name, lease=lease) if programs else load_queue(name): each for name, each in weights.items()}
     for queue in queues if events else ():
         queue.wish(events=True)
@@ -164,7 +164,7 @@ def consume(
     monitor.watch(*consumers)
     try:
         with monitor.serving(lambda: MonitoredTargets(queues)):
-            return Fleet(consumers, burst, max_messages).run()
+            return ConsumerThreads(consumers, burst, max_messages).run()
     finally:
         if programs:
             _end(programs)
@@ -183,7 +183,7 @@ def _check(ctx: click.Context, program: str | None, subscription: Subscription |
         raise click.UsageError("--pool process is for one TARGET: give each a delayq consume of its own")
 
 
-def _end(programs: Programs) -> None:
+def _end(programs: ProgramHandler) -> None:
     """End what still runs; one signal more must not leave it behind."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     previous = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}

@@ -1,4 +1,4 @@
-"""The consumer of the async face as ``delayq consume`` runs it, in an event loop of its own."""
+"""Consumers for the queues of ``delayq consume``: one for the queues of each face."""
 
 from __future__ import annotations
 
@@ -6,47 +6,77 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import click
 import structlog
 
-from delayq.aio import Consumer, Queue
+from delayq.aio import Consumer as AsyncConsumer
+from delayq.aio import Queue as AsyncQueue
+from delayq.consumer import Consumer
 from delayq.model.batch_handler import BatchHandler
 from delayq.model.delivery import Delivery
 from delayq.model.outcome import is_coroutine_function
+from delayq.queue import Queue
+
+from .program import ProgramHandler
 
 
-def consumer_of(weights: Mapping[Queue, int], strict: bool, **options: Any) -> Consumer:
-    """Return a consumer of queues; log lines of their handlers, and of functions of schedules, carry their message."""
-    for queue in weights if options["pool"] == "thread" else ():  # in processes they do so anyway
-        queue.handlers.wrap(_named)
-    return Consumer(list(weights) if strict else weights, strict=strict, **options)
+def consumers_of(
+    weights: Mapping[Queue | AsyncQueue, int | None], programs: ProgramHandler | None, options: dict[str, Any]
+) -> list[Consumer | AsyncConsumerRunner]:
+    """Return a consumer for the queues of each face. The log lines of their handlers name their message.
+
+    Args:
+        weights: None for a queue for which none was given.
+        programs: the handler of all queues; None for the handler that each has registered.
+
+    Raises:
+        click.UsageError: weights or priority over queues of both faces, which share nothing.
+    """
+    plain = {queue: weight or 1 for queue, weight in weights.items() if isinstance(queue, Queue)}
+    awaited = {queue: weight or 1 for queue, weight in weights.items() if isinstance(queue, AsyncQueue)}
+    strict = options["strict"]
+    if plain and awaited and (strict or any(weights.values())):
+        raise click.UsageError(
+            f"weights and --strict are for queues of one kind, and {', '.join(queue.name for queue in awaited)} of "
+            "delayq.aio cannot share handlers with the others: give each kind to a delayq consume of its own"
+        )
+    if options["pool"] == "thread":  # a process of the pool binds the names itself
+        for queue in weights if programs is None else awaited:
+            queue.handlers.wrap(_with_log_context)
+    consumers: list[Consumer | AsyncConsumerRunner] = []
+    if plain:
+        consumers.append(Consumer(list(plain) if strict else plain, programs, **options))
+    if awaited:
+        consumers.append(AsyncConsumerRunner(AsyncConsumer(list(awaited) if strict else awaited, **options)))
+    return consumers
 
 
-def lines_named(subject: Delivery | list[Any]) -> Any:
-    """Let log lines carry, until the block ends, the message or the batch that they are about."""
+def log_context(subject: Delivery | list[Any]) -> Any:
+    """Let log lines name the message or the batch that they are about, until the block ends."""
     if isinstance(subject, list):
         return structlog.contextvars.bound_contextvars(queue=subject[0].queue, messages=len(subject))
     return structlog.contextvars.bound_contextvars(queue=subject.queue, id=subject.id, attempt=subject.attempt)
 
 
-def _named(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _with_log_context(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if isinstance(handler, BatchHandler):
-        return handler.around(_named)
+        return handler.around(_with_log_context)
 
     def handle(subject: Any) -> Any:
-        with lines_named(subject):
+        with log_context(subject):
             return handler(subject)
 
     async def handle_async(subject: Any) -> Any:
-        with lines_named(subject):
+        with log_context(subject):
             return await handler(subject)
 
     return handle_async if is_coroutine_function(handler) else handle
 
 
-class Awaited:
+class AsyncConsumerRunner:
     """A consumer of the async face, to be run from a thread that waits for its end."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer
         self._loop: asyncio.AbstractEventLoop | None = None
 

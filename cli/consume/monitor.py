@@ -15,11 +15,11 @@ from delayq.topic import Topic
 
 from ..formats import show_duration
 from ..options import DURATION, Function
-from .consumers import Awaited
-from .queue_reader import Across, LoopApart
+from .consumers import AsyncConsumerRunner
+from .queue_reader import AsyncQueueReader, EventLoopThread
 
 if TYPE_CHECKING:
-    from delayq.metrics import Answer, Metrics
+    from delayq.metrics import Metrics, Response
 
 OWN = ("metrics_port", "metrics_host", "stall_timeout")
 READY_SECONDS = 2.0  # for Redis to answer; a probe's own patience should be longer
@@ -41,7 +41,7 @@ class MonitoredTargets(NamedTuple):
     topics: Sequence[Topic] = ()
 
 
-class Port(NamedTuple):
+class MetricsPort(NamedTuple):
     """Where to tell, and after how many seconds without a turn the consumer is said to have stalled."""
 
     number: int
@@ -80,7 +80,7 @@ def monitor_options(function: Function) -> Function:
         for name in OWN[1:] if number is None else ():
             if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
                 raise click.UsageError(f"--{name.replace('_', '-')} goes with --metrics-port: give one")
-        port = None if number is None else Port(number, host, seconds)
+        port = None if number is None else MetricsPort(number, host, seconds)
         return ctx.invoke(function, *args, monitor=Monitor(port), **kwargs)
 
     return with_monitor
@@ -89,7 +89,7 @@ def monitor_options(function: Function) -> Function:
 class Monitor:
     """Watches the consumers of this process, and tells of them and their queues while it serves."""
 
-    def __init__(self, port: Port | None) -> None:
+    def __init__(self, port: MetricsPort | None) -> None:
         self._port = port
         self._watched: list[Monitored] = []
 
@@ -118,14 +118,16 @@ class Monitor:
             yield
             return
         library = metrics_library("--metrics-port")
-        loop = LoopApart() if apart else self._loop
+        loop = EventLoopThread() if apart else self._loop
         queues, topics = told()
-        metrics = library.Metrics([each if isinstance(each, Queue) else Across(each, loop) for each in queues], topics)
+        metrics = library.Metrics(
+            [each if isinstance(each, Queue) else AsyncQueueReader(each, loop) for each in queues], topics
+        )
         with library.MetricsServer(self._port.host, self._port.number, routes(metrics, self._trouble)):
             yield
 
     def _loop(self) -> Any:
-        return next((each.loop for each in self._watched if isinstance(each, Awaited)), None)
+        return next((each.loop for each in self._watched if isinstance(each, AsyncConsumerRunner)), None)
 
     def _trouble(self, ready: bool) -> str:
         if self._port is not None and self.stalled > self._port.stall_seconds:
@@ -134,14 +136,14 @@ class Monitor:
         return "" if is_running or not ready else "the consumer is starting, or stopping"
 
 
-def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callable[[str], Answer]]:
+def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callable[[str], Response]]:
     """Return what is served.
 
     Args:
         trouble: returns why this process is not alive, or with True, why it is not ready, "" when it is.
     """
 
-    def readiness(_: str) -> Answer:
+    def readiness(_: str) -> Response:
         if not (told := trouble(True)) and (silent := metrics.silent(READY_SECONDS)):
             told = f"no answer from Redis within {READY_SECONDS:g} s for {', '.join(silent)}"
         return _answer(told)
@@ -153,19 +155,19 @@ def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callab
     }
 
 
-def page(metrics: Metrics, accept: str) -> Answer:
+def page(metrics: Metrics, accept: str) -> Response:
     """Return the answer to a scrape: what is told of queues, and of this process."""
     from prometheus_client import REGISTRY  # noqa: PLC0415  # of the extra, as below
 
-    from delayq.metrics import Answer  # noqa: PLC0415
+    from delayq.metrics import Response  # noqa: PLC0415
 
-    return Answer(200, *metrics.exposition(accept, beside=REGISTRY))
+    return Response(200, *metrics.exposition(accept, beside=REGISTRY))
 
 
-def _answer(trouble: str) -> Answer:
-    from delayq.metrics import Answer  # noqa: PLC0415
+def _answer(trouble: str) -> Response:
+    from delayq.metrics import Response  # noqa: PLC0415
 
-    return Answer(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+    return Response(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
 
 
 def metrics_library(wanted: str) -> Any:

@@ -36,7 +36,7 @@ class ProgramFailed(Verdict):
     """The program did not end with exit code 0."""
 
 
-class Programs:
+class ProgramHandler:
     """Runs a shell command for each message: the payload on stdin, what is known of the message in the environment.
 
     Exit code 0 acks, 65 (EX_DATAERR) rejects, anything else and a signal nack. What the program writes to stdout passes

@@ -16,7 +16,7 @@ SECONDS = 5.0  # for an event loop that a handler blocks
 T = TypeVar("T")
 
 
-class Across:
+class AsyncQueueReader:
     """Reads a queue on its event loop, for a thread that waits.
 
     Args:
@@ -48,7 +48,7 @@ class Across:
             raise ServerUnreachable(f"queue {self.name} was not read within {SECONDS:g} s") from error
 
 
-class LoopApart:
+class EventLoopThread:
     """An event loop on a thread of its own, begun when it is first needed."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 
 from delayq.log import log
-from delayq.runtime.liveness_pipe import Beating
+from delayq.runtime.liveness_pipe import HeartbeatSender
 from delayq.runtime.supervisor import SUPERVISOR_ENV, is_orphan
 
 from .monitor import Monitor
@@ -20,7 +20,7 @@ def watch_supervisor(monitor: Monitor) -> None:
     """End this process in good order when its supervisor was killed; tell it, as long as the consumers turn."""
     if SUPERVISOR_ENV not in os.environ:
         return
-    heartbeat = Beating()
+    heartbeat = HeartbeatSender()
 
     def watch() -> None:
         while not is_orphan():

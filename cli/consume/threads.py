@@ -11,13 +11,15 @@ from typing import Any
 from delayq.consumer import Consumer
 from delayq.errors import DelayqError
 
-from .consumers import Awaited
+from .consumers import AsyncConsumerRunner
 
 
-class Fleet:
+class ConsumerThreads:
     """Runs consumers on a thread each, or a single one on this."""
 
-    def __init__(self, consumers: Sequence[Consumer | Awaited], burst: bool, max_messages: int | None) -> None:
+    def __init__(
+        self, consumers: Sequence[Consumer | AsyncConsumerRunner], burst: bool, max_messages: int | None
+    ) -> None:
         self._consumers = consumers
         self._limits: dict[str, Any] = {"burst": burst, "max_messages": max_messages}
         self._errors: list[BaseException] = []
@@ -41,7 +43,7 @@ class Fleet:
             raise self._errors[0]
         return 0
 
-    def _run(self, consumer: Consumer | Awaited) -> None:
+    def _run(self, consumer: Consumer | AsyncConsumerRunner) -> None:
         try:
             consumer.run(**self._limits)
         except DelayqError as error:

@@ -20,9 +20,8 @@ from ..connection import ServerOptions
 from ..options import MOMENT, command, json_option, server_options
 from ..output import note, print_json, print_table, say
 from . import EXAMPLE
-from .reading import check_archive
-from .spark_session import OpenSession, spark_options, watched
-from .stopping import stopping
+from .archive_folder import check_archive
+from .spark_session import OpenSession, spark_options, stopping, watched
 
 COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 

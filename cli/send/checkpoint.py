@@ -69,7 +69,7 @@ class _Transaction(Pipeline):
         super().reset()
 
 
-class Journal(Executor):
+class CheckpointExecutor(Executor):
     """Runs a queue's calls as its own connection does, and writes a note with each send.
 
     Args:

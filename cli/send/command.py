@@ -13,10 +13,9 @@ from delayq.errors import InvalidInput
 from delayq.model.delivery import OnConflict, SentMessage
 from delayq.queue import Queue
 
-from ..formats import show_moment
+from ..formats import Kind, payload_of, show_moment
 from ..options import DURATION, PAIR, command, due_options, json_option, one_of, queue_argument
 from ..output import print_json, say
-from ..payloads import Kind, payload_of
 from .file import send_file
 
 MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without end must not fill the memory

@@ -21,7 +21,7 @@ from delayq.queue import Queue
 from ..json_lines import JsonLine, parse_line, read_lines
 from ..output import note, plural, print_json, say
 from ..progress import progress
-from .checkpoint import Journal, Note
+from .checkpoint import CheckpointExecutor, Note
 
 BATCH_BYTES = 2 * 1024 * 1024  # what the server copies in a call, and no more than a call of `delayq.operations` takes
 
@@ -46,7 +46,7 @@ def send_file(queue: Queue, path: Path, resume: bool, as_json: bool) -> None:
         seekable = name != "stdin" and stream.seekable()
         if resume and not seekable:
             raise click.UsageError(f"--resume needs a file that can be read again: {name} cannot")
-        sender = Sender(queue, name, open_journal(queue, name, stream, resume) if seekable else None)
+        sender = FileSender(queue, name, open_journal(queue, name, stream, resume) if seekable else None)
         sender.send(stream, path.stat().st_size if seekable else None)
     if as_json:
         print_json({"queue": queue.name, "file": str(path), "sent": sender.sent, "existed": sender.existed})
@@ -56,13 +56,13 @@ def send_file(queue: Queue, path: Path, resume: bool, as_json: bool) -> None:
     say(f"sent {plural(sender.sent, 'message')} from {sender.name} to {queue.name} in {seconds:.1f}s{existed}")
 
 
-def open_journal(queue: Queue, name: str, stream: IO[bytes], resume: bool) -> Journal:
+def open_journal(queue: Queue, name: str, stream: IO[bytes], resume: bool) -> CheckpointExecutor:
     """Return the journal of a file, at the place where to go on.
 
     Raises:
         InvalidInput: the lines that were sent are no longer those of the file.
     """
-    journal = Journal(queue, _identity(name, stream))
+    journal = CheckpointExecutor(queue, _identity(name, stream))
     if resume and journal.known_run is None:
         note(f"nothing is known of an earlier sending of {name} to {queue.name}: beginning with line 1")
     elif resume:
@@ -99,7 +99,7 @@ def _holds(name: str, stream: IO[bytes], notes: list[Note]) -> bool:
     return not wanted
 
 
-class Sender:
+class FileSender:
     """Sends the messages of one file.
 
     Args:
@@ -110,7 +110,7 @@ class Sender:
         sent, existed: messages so far: new ones, and those whose id existed.
     """
 
-    def __init__(self, queue: Queue, name: str, journal: Journal | None = None) -> None:
+    def __init__(self, queue: Queue, name: str, journal: CheckpointExecutor | None = None) -> None:
         self.name = name
         self.sent = self.existed = 0
         self._queue = queue

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..formats import show_duration
 from ..output import printable, shortened
 from ..upcoming import sparkline
-from .snapshot import Pulse
+from .snapshot import QueueRow
 
 LEAST_NAME = 12  # characters of a queue's name; a fifth of the line, where that is more
 GAP = 1  # between columns
@@ -17,12 +17,12 @@ GAP = 1  # between columns
 class Column(NamedTuple):
     """What is shown of a queue, and by what queues are sorted: None is last."""
 
-    show: Callable[[Pulse], str]
-    rank: Callable[[Pulse], Any]
+    show: Callable[[QueueRow], str]
+    rank: Callable[[QueueRow], Any]
     is_text: bool = False
 
 
-def that_fit(pulses: Sequence[Pulse], width: int, keep: str = "") -> list[str]:
+def that_fit(pulses: Sequence[QueueRow], width: int, keep: str = "") -> list[str]:
     """Return the names of the columns that fit, in their order; those that matter least go first, but for `keep`."""
     wide = {name: max([len(name) + 1, *(len(cell(name, pulse, width)) for pulse in pulses)]) + GAP for name in COLUMNS}
     chosen = list(COLUMNS)
@@ -34,12 +34,12 @@ def that_fit(pulses: Sequence[Pulse], width: int, keep: str = "") -> list[str]:
     return chosen
 
 
-def cell(name: str, pulse: Pulse, width: int) -> str:
+def cell(name: str, pulse: QueueRow, width: int) -> str:
     """Return what a column shows of a queue, on a line of so many characters."""
     return shortened(COLUMNS[name].show(pulse), max(LEAST_NAME, width // 5) if name == "queue" else None)
 
 
-def ordered(pulses: Iterable[Pulse], name: str, is_reversed: bool) -> list[Pulse]:
+def ordered(pulses: Iterable[QueueRow], name: str, is_reversed: bool) -> list[QueueRow]:
     """Return queues sorted by a column: texts from a on, numbers from the greatest on; what has none comes last."""
     column = COLUMNS[name]
     by_name = sorted(pulses, key=lambda each: each.queue)
@@ -58,7 +58,7 @@ def rate(each: float | None) -> str:
     return "-" if each is None else f"{each:,.0f}" if each >= 10 or not each else f"{each:.1f}"
 
 
-def next_due(pulse: Pulse) -> str:
+def next_due(pulse: QueueRow) -> str:
     """Show when something falls due next."""
     if pulse.stats.paused_since:
         return "paused"
@@ -68,7 +68,7 @@ def next_due(pulse: Pulse) -> str:
     return f"in {show_duration(due)}" if due > 0 else "now"
 
 
-def _until_next(pulse: Pulse) -> float | None:
+def _until_next(pulse: QueueRow) -> float | None:
     due = pulse.stats.next_due_at
     return None if due is None else (due - pulse.stats.at).total_seconds()
 
@@ -85,15 +85,15 @@ def _quantile(name: str) -> Column:
     return Column(lambda pulse: show_bound(_of_rates(name)(pulse)), _of_rates(name))
 
 
-def _of_rates(name: str) -> Callable[[Pulse], float | None]:
+def _of_rates(name: str) -> Callable[[QueueRow], float | None]:
     return lambda pulse: getattr(pulse.rates, name, None)
 
 
-def _age(pulse: Pulse) -> str:
+def _age(pulse: QueueRow) -> str:
     return "-" if pulse.oldest_due is None else show_duration(pulse.oldest_due)
 
 
-def _trouble(pulse: Pulse) -> str:
+def _trouble(pulse: QueueRow) -> str:
     return ", ".join(each.code for each in pulse.troubles)
 
 

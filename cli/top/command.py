@@ -23,7 +23,7 @@ from ..output import WIDE, note, plural, print_json
 from ..stats import stats_record
 from ..upcoming import bucket_option, window_option
 from .render import frame, table
-from .snapshot import Pulse, Snapshot, look, pulse
+from .snapshot import QueueRow, Snapshot, look, pulse
 from .state import TopView
 from .terminal import screen
 
@@ -99,10 +99,10 @@ class TopWatch:
         self._search_at = 0.0
         self.troubles: list[str] = []
 
-    def look(self) -> list[Pulse]:
+    def look(self) -> list[QueueRow]:
         """Look at each queue, and return what has come of it; `troubles` are of those that cannot be read."""
         self.troubles = []
-        pulses: list[Pulse] = []
+        pulses: list[QueueRow] = []
         try:
             self.search()
         except DelayqError as error:
@@ -143,7 +143,7 @@ def _print(watch: TopWatch, interval: float, as_json: bool) -> int:
     return int(bool(watch.troubles))
 
 
-def _record(seen: Pulse) -> dict[str, Any]:
+def _record(seen: QueueRow) -> dict[str, Any]:
     rates = seen.rates
     told: dict[str, Any] = {"per_second": {name: getattr(rates, name, None) for name in PER_SECOND}}
     told |= {name: getattr(rates, field, None) for name, field in QUANTILES.items()}
@@ -153,7 +153,7 @@ def _record(seen: Pulse) -> dict[str, Any]:
     return stats_record(seen.stats) | told
 
 
-def _print_table(pulses: Sequence[Pulse]) -> None:
+def _print_table(pulses: Sequence[QueueRow]) -> None:
     from rich.console import Console  # noqa: PLC0415
 
     console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)

@@ -15,7 +15,7 @@ from ..formats import show_duration
 from ..output import printable
 from ..upcoming import sparkline
 from .columns import COLUMNS, GAP, LEFT, STYLES, cell, next_due, rate, show_bound, that_fit
-from .snapshot import Pulse
+from .snapshot import QueueRow
 from .state import HELP_LINE, KEYS, TopView
 
 AROUND = 6  # lines above and below the queues, their header included
@@ -41,7 +41,7 @@ def frame(view: TopView, above: str, errors: str, width: int, height: int) -> An
     return Group(*lines, *_of_all(view, width, max(1, height - AROUND)), _line(printable(errors), "dim"), _below(view))
 
 
-def table(pulses: Sequence[Pulse], width: int, view: TopView | None = None) -> Any:
+def table(pulses: Sequence[QueueRow], width: int, view: TopView | None = None) -> Any:
     """Return queues as a table, a line each, of as many columns as fit.
 
     Args:
@@ -87,7 +87,7 @@ def _below(view: TopView) -> Any:
     return _line(f"/{printable(view.filter)}  Esc shows all  {HELP_LINE}" if view.filter else HELP_LINE, "dim")
 
 
-def _of_one(pulse: Pulse, room: int) -> list[Any]:
+def _of_one(pulse: QueueRow, room: int) -> list[Any]:
     """Return the lines that tell all of a queue; where there is no room for all, its consumers are cut."""
     stats, rates = pulse.stats, pulse.rates
     lines = [_line(printable(pulse.queue), "bold")]

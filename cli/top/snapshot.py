@@ -21,7 +21,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     consumers: Sequence[ConsumerInfo] = ()
 
 
-class Pulse(msgspec.Struct, frozen=True, kw_only=True):
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     """A queue now, and since the look before.
 
     Attributes:
@@ -57,10 +57,10 @@ def look(queue: Queue, window: float, bucket: float) -> Snapshot:
     return Snapshot(queue.stats(), queue.upcoming(window, bucket), queue.consumers())
 
 
-def pulse(before: Snapshot | None, now: Snapshot) -> Pulse:
+def pulse(before: Snapshot | None, now: Snapshot) -> QueueRow:
     """Return what two looks tell."""
     rates = None if before is None else between(before.stats, now.stats)
-    return Pulse(
+    return QueueRow(
         stats=now.stats,
         upcoming=now.upcoming,
         consumers=now.consumers,

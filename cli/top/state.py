@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from .columns import COLUMNS, ordered
-from .snapshot import Pulse
+from .snapshot import QueueRow
 
 Page = Literal["queues", "queue", "help"]
 
@@ -46,10 +46,10 @@ class TopView:
         self.is_typing = self.is_paused = self.has_ended = False
         self.wants_look = False
         self._selected: str | None = None
-        self._pulses: Sequence[Pulse] = ()
-        self._shown: list[Pulse] = []
+        self._pulses: Sequence[QueueRow] = ()
+        self._shown: list[QueueRow] = []
 
-    def take(self, pulses: Sequence[Pulse]) -> None:
+    def take(self, pulses: Sequence[QueueRow]) -> None:
         """Show these queues from now on."""
         self._pulses = pulses
         wanted = self.filter.casefold()
@@ -57,7 +57,7 @@ class TopView:
         self._shown = ordered(named, self.sort, self.is_reversed)
 
     @property
-    def shown(self) -> Sequence[Pulse]:
+    def shown(self) -> Sequence[QueueRow]:
         """The queues of the list, in their order."""
         return self._shown
 
@@ -68,7 +68,7 @@ class TopView:
         return names.index(self._selected) if self._selected in names else 0
 
     @property
-    def pulse(self) -> Pulse | None:
+    def pulse(self) -> QueueRow | None:
         """The selected queue."""
         return self._shown[self.selected] if self._shown else None
 

@@ -12,10 +12,9 @@ import click
 from delayq.operations.topics import read as reading
 from delayq.topic import Topic
 
-from ..formats import show_moment
+from ..formats import Kind, payload_of, show_moment
 from ..options import DURATION, MOMENT, PAIR, POSITION, ExampledCommand, example, json_option, one_of
 from ..output import note, plural, print_json, say
-from ..payloads import Kind, payload_of
 from ..send.command import read_stdin
 from .file import publish_file
 from .groups import claim, destroy, group, groups, unacked

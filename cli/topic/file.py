@@ -15,9 +15,9 @@ from delayq.model.units import parse_moment
 from delayq.operations.topics.publish import NewRecord
 from delayq.topic import Topic
 
+from ..formats import checked_json
 from ..json_lines import BYTE_ORDER_MARK, JsonLine, read_lines, seconds_of
 from ..output import plural, print_json, say
-from ..payloads import checked_json
 from ..progress import progress
 
 BATCH = 500

@@ -8,7 +8,7 @@ except ImportError as error:
     raise ImportError("delayq.metrics needs prometheus_client: pip install 'delayq[metrics]'") from error
 
 from delayq.metrics.collector import Exposition, Metrics
-from delayq.metrics.discovery import Found
-from delayq.metrics.http_server import Answer, MetricsServer
+from delayq.metrics.discovery import DiscoveredQueues
+from delayq.metrics.http_server import MetricsServer, Response
 
-__all__ = ["Answer", "Exposition", "Found", "Metrics", "MetricsServer"]
+__all__ = ["DiscoveredQueues", "Exposition", "Metrics", "MetricsServer", "Response"]

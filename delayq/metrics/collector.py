@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 
 from delayq.errors import InvalidInput
 from delayq.metrics import families
-from delayq.metrics.discovery import Found
-from delayq.metrics.scrape import QueueReading, Reader, Reading, ReadQueue, ReadTopic, Subject, TopicReading, left
+from delayq.metrics.discovery import DiscoveredQueues
+from delayq.metrics.scrape import QueueReading, Reading, ReadQueue, ReadTopic, ScrapeThread, Subject, TopicReading, left
 
 SECONDS = 5.0
 """That a scrape waits for servers; Prometheus' own patience is 10 s, unless it is told otherwise."""
@@ -47,7 +47,7 @@ class Metrics(Collector):
         self,
         queues: Sequence[ReadQueue] = (),
         topics: Sequence[ReadTopic] = (),
-        servers: Sequence[Found] = (),
+        servers: Sequence[DiscoveredQueues] = (),
         seconds: float = SECONDS,
     ) -> None:
         for what, names in (
@@ -59,8 +59,8 @@ class Metrics(Collector):
         self._seconds = seconds
         self._servers = servers
         single: list[Subject] = [*queues, *topics]
-        self._sources = [_Source("", Reader(_always(each)), _always(each)) for each in single]
-        self._found = [_Source(each.label, Reader(each), lambda each=each: each.known) for each in servers]  # type: ignore[misc]
+        self._sources = [_Source("", ScrapeThread(_always(each)), _always(each)) for each in single]
+        self._found = [_Source(each.label, ScrapeThread(each), lambda each=each: each.known) for each in servers]  # type: ignore[misc]
         self._names = ["server", "queue"] if any(each.label for each in servers) else ["queue"]
 
     def describe(self) -> list[Metric]:
@@ -95,8 +95,8 @@ class Metrics(Collector):
         encode, content_type = choose_encoder(accept)
         return Exposition(encode(registry), content_type)
 
-    def _read(self, seconds: float) -> _Told:
-        told = _Told()
+    def _read(self, seconds: float) -> _Scraped:
+        told = _Scraped()
         deadline = time.monotonic() + seconds
         for source, sweep in [(source, source.reader.begin()) for source in (*self._sources, *self._found)]:
             found = sweep.wait(left(deadline))
@@ -105,7 +105,7 @@ class Metrics(Collector):
                 told.servers.append(({"server": source.label}, sweep.is_known and _answers(found, sweep.is_done)))
         return told
 
-    def _families(self, told: _Told) -> Iterator[Metric]:
+    def _families(self, told: _Scraped) -> Iterator[Metric]:
         yield families.up(self._names, told.queues_up, "queue")
         yield from families.of_queues(told.queues, self._names)
         if told.topics_up:
@@ -120,11 +120,11 @@ class _Source(NamedTuple):
     """Where something is read: `known` returns what is to be read, as far as that is known."""
 
     label: str
-    reader: Reader
+    reader: ScrapeThread
     known: Callable[[], Sequence[Subject]]
 
 
-class _Told:
+class _Scraped:
     """What one scrape has read."""
 
     def __init__(self) -> None:

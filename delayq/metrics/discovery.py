@@ -17,7 +17,7 @@ SEARCH_SECONDS = 60.0
 MOST_QUEUES = 1000
 
 
-class Sampled(ReadQueue, Protocol):
+class SampledQueue(ReadQueue, Protocol):
     """A queue whose counts are kept minute by minute, whoever looks at it."""
 
     def sample(self) -> bool: ...
@@ -27,10 +27,10 @@ class QueueServer(Protocol):
     """What lists the names of a server's queues, and makes queues of them."""
 
     def queue_names(self) -> Sequence[str]: ...
-    def queue(self, name: str) -> Sampled: ...
+    def queue(self, name: str) -> SampledQueue: ...
 
 
-class Found:
+class DiscoveredQueues:
     """The queues of a server, looked for again every minute, on a thread of its own: a large server takes its time.
 
     Args:
@@ -52,7 +52,7 @@ class Found:
         self._server = server
         self._most = most
         self._clock = clock
-        self._queues: dict[str, Sampled] = {}
+        self._queues: dict[str, SampledQueue] = {}
         self._error: DelayqError | None = None
         self._search_at = clock()
         self._search: threading.Thread | None = None
@@ -101,7 +101,7 @@ class Found:
             except DelayqError as error:  # such as a user who may only read
                 log.debug("no sample kept", queue=queue.name, error=str(error))
 
-    def _queue(self, name: str) -> Sampled:
+    def _queue(self, name: str) -> SampledQueue:
         return self._queues.get(name) or self._server.queue(name)
 
     def _tell(self, count: int) -> None:

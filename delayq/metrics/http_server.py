@@ -18,7 +18,7 @@ REQUEST_SECONDS = 10.0  # for a client that sends slowly, or not at all
 PLAIN = "text/plain; charset=utf-8"
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """To a request."""
 
     status: int
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     content_type: str = PLAIN
 
 
-Route = Callable[[str], Answer]
+Route = Callable[[str], Response]
 """Is called with the header Accept of a request."""
 
 
@@ -108,7 +108,7 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:  # the base class calls it so
             route = routes.get(self.path.partition("?")[0])
-            answer = Answer(404, f"there are {', '.join(routes)}\n".encode()) if route is None else self._asked(route)
+            answer = Response(404, f"there are {', '.join(routes)}\n".encode()) if route is None else self._asked(route)
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
@@ -119,12 +119,12 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
 
         do_HEAD = do_GET  # noqa: N815  # likewise
 
-        def _asked(self, route: Route) -> Answer:
+        def _asked(self, route: Route) -> Response:
             try:
                 return route(self.headers.get("Accept", ""))
             except Exception:  # noqa: BLE001  # such as a collector of the program's own
                 log.exception("request not answered", path=self.path)
-                return Answer(500, b"an error: see the log\n")
+                return Response(500, b"an error: see the log\n")
 
         def log_message(self, *_: Any) -> None:
             """Tell nobody: a probe comes every few seconds."""

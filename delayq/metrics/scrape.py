@@ -26,7 +26,7 @@ class TopicReading(NamedTuple):
     groups: Sequence[GroupInfo]
 
 
-class MayLive(Protocol):
+class SeenConsumer(Protocol):
     """A consumer that was seen."""
 
     @property
@@ -39,7 +39,7 @@ class ReadQueue(Protocol):
     @property
     def name(self) -> str: ...
     def stats(self) -> QueueStats: ...
-    def consumers(self) -> Sequence[MayLive]: ...
+    def consumers(self) -> Sequence[SeenConsumer]: ...
 
 
 class ReadTopic(Protocol):
@@ -61,7 +61,7 @@ def read(subject: Subject) -> Reading:
     return QueueReading(subject.stats(), sum(each.is_alive for each in subject.consumers()))
 
 
-class Sweep:
+class ScrapePass:
     """One pass over what is to be read; what cannot be is None in `found`, and what was not reached is not in it."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Sweep:
         return dict(self.found)
 
 
-class Reader:
+class ScrapeThread:
     """Reads on a thread of its own. Who asks while that is under way waits for it, and is told the same.
 
     A server that does not answer thus has one thread wait for it, however often it is asked for.
@@ -102,13 +102,13 @@ class Reader:
     def __init__(self, subjects: Callable[[], Iterable[Subject]]) -> None:
         self._subjects = subjects
         self._lock = threading.Lock()
-        self._sweep: Sweep | None = None
+        self._sweep: ScrapePass | None = None
 
-    def begin(self) -> Sweep:
+    def begin(self) -> ScrapePass:
         """Return the sweep that is under way, or a new one."""
         with self._lock:
             if self._sweep is None or self._sweep.is_done:
-                self._sweep = Sweep()
+                self._sweep = ScrapePass()
                 arguments = (self._subjects,)
                 threading.Thread(target=self._sweep.run, args=arguments, name="delayq-metrics", daemon=True).start()
             return self._sweep

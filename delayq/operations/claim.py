@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 NOTHING = Claimed(0, 0, [], [], [])
 
 
-class Unread(NamedTuple):
+class ClaimedUnfetched(NamedTuple):
     """What a shard has handed out, and is to be fetched; `asked` is when, on the monotonic clock."""
 
     scripts: QueueCommands
@@ -45,10 +45,10 @@ class Unread(NamedTuple):
     lease: int
     asked: float
 
-    def split(self, count: int) -> tuple[Unread, Unread]:
+    def split(self, count: int) -> tuple[ClaimedUnfetched, ClaimedUnfetched]:
         """Return the first `count` messages, and the others."""
 
-        def part(of: slice) -> Unread:
+        def part(of: slice) -> ClaimedUnfetched:
             now_ms, micros, ids, dues, deliveries, _ = self.found
             return self._replace(found=Claimed(now_ms, micros, ids[of], dues[of], deliveries[of]))
 
@@ -103,7 +103,7 @@ def claim(
                 context.is_limited, held = found.held is not None, bool(found.held)
             if found.ids:
                 claimed += len(found.ids)
-                admitted = yield from _fetched(context, make, Unread(scripts, found, lease, asked), envelopes)
+                admitted = yield from _fetched(context, make, ClaimedUnfetched(scripts, found, lease, asked), envelopes)
                 messages += admitted.messages
                 failed += admitted.failed
     except DelayqError:
@@ -146,11 +146,11 @@ def _hand_out(
     return NOTHING, None
 
 
-def _unread(context: QueueContext, limit: int) -> Unread | None:
+def _unread(context: QueueContext, limit: int) -> ClaimedUnfetched | None:
     """Take up to `limit` of what was handed out before and could not be fetched; its lease still stands."""
     while limit > 0:
         try:
-            unread: Unread = context.claimed_unfetched.pop()
+            unread: ClaimedUnfetched = context.claimed_unfetched.pop()
         except IndexError:
             return None
         if time.monotonic() < unread.asked + unread.lease / 1000:
@@ -162,7 +162,7 @@ def _unread(context: QueueContext, limit: int) -> Unread | None:
 
 
 def _fetched(
-    context: QueueContext, make: Callable[..., D], unread: Unread, envelopes: list[bytes | None] | None = None
+    context: QueueContext, make: Callable[..., D], unread: ClaimedUnfetched, envelopes: list[bytes | None] | None = None
 ) -> Operation[acquire_slots.Admitted]:
     try:
         return (yield from open_messages(context, make, *unread, envelopes))

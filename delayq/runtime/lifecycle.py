@@ -24,7 +24,7 @@ def consumer_name(token: str) -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{token}"
 
 
-class Run(Protocol):
+class ConsumerRun(Protocol):
     """A run of a consumer."""
 
     @property
@@ -53,7 +53,7 @@ class Lifecycle:
         self.name = name or consumer_name(secrets.token_hex(3))
         self._concurrency = concurrency
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
-        self._current: Run | None = None
+        self._current: ConsumerRun | None = None
         self._this_grace: float | None = None  # of `stop`, for the current run
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -87,7 +87,7 @@ class Lifecycle:
         """What its log lines carry."""
         raise NotImplementedError
 
-    def _new_run(self) -> Run:
+    def _new_run(self) -> ConsumerRun:
         """Return a run that is connected, and goes on until it is stopped."""
         raise NotImplementedError
 
@@ -134,11 +134,11 @@ class Lifecycle:
         if self._current is not None:
             raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
 
-    def _connect(self, run: Run) -> None:
+    def _connect(self, run: ConsumerRun) -> None:
         run.connect()
         self._current, self._this_grace = run, None
 
-    def _run(self, run: Run) -> int:
+    def _run(self, run: ConsumerRun) -> int:
         """Go through a run in this thread, which looks out for signals if it is the main one."""
         previous: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
@@ -150,7 +150,7 @@ class Lifecycle:
             for number, old in previous.items():
                 signal.signal(number, signal.SIG_DFL if old is None else old)
 
-    def _consume(self, run: Run) -> int:
+    def _consume(self, run: ConsumerRun) -> int:
         log.info("consumer started", **self._labels, concurrency=self._concurrency)
         try:
             with self._watching():
@@ -160,7 +160,7 @@ class Lifecycle:
             self._current = None
             log.info("consumer stopped", **self._labels, handled=run.handled)
 
-    def _consume_apart(self, run: Run) -> None:
+    def _consume_apart(self, run: ConsumerRun) -> None:
         try:
             self._consume(run)
         except Exception as error:  # noqa: BLE001  # it is for whoever calls stop

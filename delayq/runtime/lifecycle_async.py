@@ -17,7 +17,7 @@ from delayq.model.units import Seconds, milliseconds
 from delayq.runtime.signals_async import watched
 
 
-class Run(Protocol):
+class ConsumerRun(Protocol):
     """A run of a consumer."""
 
     @property
@@ -45,7 +45,7 @@ class Lifecycle:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._concurrency = concurrency
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
-        self._current: Run | None = None
+        self._current: ConsumerRun | None = None
         self._this_grace: float | None = None  # of `stop`, for the current run
         self._task: asyncio.Task[int] | None = None
         self._handled = self._failed = 0  # in earlier runs
@@ -78,7 +78,7 @@ class Lifecycle:
         """What its log lines carry."""
         raise NotImplementedError
 
-    async def _new_run(self) -> Run:
+    async def _new_run(self) -> ConsumerRun:
         """Return a run that is connected, and goes on until it is stopped."""
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ class Lifecycle:
         if self._current is not None:
             raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
 
-    async def _connect(self, run: Run) -> None:
+    async def _connect(self, run: ConsumerRun) -> None:
         self._current, self._this_grace = run, None
         try:
             await run.connect()
@@ -130,12 +130,12 @@ class Lifecycle:
             self._current = None
             raise
 
-    async def _run(self, run: Run) -> int:
+    async def _run(self, run: ConsumerRun) -> int:
         """Go through a run in this task; if it is in the main thread, it looks out for signals."""
         with watched(lambda: run.stop(at_once=run.is_stopping)):
             return await self._consume(run)
 
-    async def _consume(self, run: Run) -> int:
+    async def _consume(self, run: ConsumerRun) -> int:
         log.info("consumer started", **self._labels, concurrency=self._concurrency)
         task = asyncio.create_task(self._make(run), name="delayq-loop")
         try:
@@ -160,7 +160,7 @@ class Lifecycle:
         if error is not None:
             log.error("consumer ended by an error", **self._labels, error=repr(error))
 
-    async def _make(self, run: Run) -> int:
+    async def _make(self, run: ConsumerRun) -> int:
         with self._watching():
             return await run.run(self._seconds_left)
 

@@ -41,7 +41,7 @@ class LivenessPipe:
         os.close(self._own)
 
 
-class Beating:
+class HeartbeatSender:
     """The child's end; where there is no supervisor that listens, nothing is sent."""
 
     def __init__(self) -> None:

@@ -131,7 +131,7 @@ class Cluster:
                 each.reply = exceptions.ClusterDownError(f"no node has the slot {each.slot}")
             else:
                 groups.setdefault(each.node.name, []).append(each)
-        talks: list[_Talk] = []
+        talks: list[_NodeCalls] = []
         try:
             for group in groups.values():
                 talk = self._begun(group)
@@ -146,14 +146,14 @@ class Cluster:
             for talk in talks:
                 talk.close()
 
-    def _begun(self, group: list[SentCommands]) -> _Talk | None:
+    def _begun(self, group: list[SentCommands]) -> _NodeCalls | None:
         """Return a connection to the calls' node; None when it does not let us in."""
         node = group[0].node
         began = time.monotonic()
         error: Exception = exceptions.ConnectionError("it was away a moment ago")
         if began >= self._away.get(node.name, 0.0):
             try:
-                talk = _Talk(self._client.get_redis_connection(node), node.name, group)
+                talk = _NodeCalls(self._client.get_redis_connection(node), node.name, group)
             except _LOST as failure:
                 error = failure
                 if not isinstance(error, _ANSWERS):
@@ -199,7 +199,7 @@ class SentCommands:
         return self.is_lost or isinstance(self.reply, exceptions.ClusterDownError)
 
 
-class _Talk:
+class _NodeCalls:
     """Calls to one node, on one connection.
 
     Attributes:

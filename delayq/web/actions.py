@@ -21,14 +21,14 @@ from delayq.operations.encode import due_word
 from delayq.operations.manage import PURGEABLE
 from delayq.web import jobs
 from delayq.web.background_tasks import Work
-from delayq.web.filters import Filter, quoted, unquoted
+from delayq.web.filters import MessageFilter, quoted, unquoted
 
 COUNT_SECONDS = 0.06  # that a confirmation may take to count what is meant
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 MOST_IDS = 500
 
 
-class Kind(NamedTuple):
+class ActionKind(NamedTuple):
     """A kind of action.
 
     Attributes:
@@ -43,13 +43,13 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "now": Kind("Run now", WAITING, "They are due at once; their attempts stay counted."),
-    "reschedule": Kind("Reschedule", WAITING, "Their attempts stay counted."),
-    "requeue": Kind("Requeue", ("dead",), "They come back to pending, and their retries begin anew."),
-    "cancel": Kind(
+    "now": ActionKind("Run now", WAITING, "They are due at once; their attempts stay counted."),
+    "reschedule": ActionKind("Reschedule", WAITING, "Their attempts stay counted."),
+    "requeue": ActionKind("Requeue", ("dead",), "They come back to pending, and their retries begin anew."),
+    "cancel": ActionKind(
         "Cancel", (*PURGEABLE, "unack"), "Withdrawn for good. What runs is not stopped, but will not be retried."
     ),
-    "purge": Kind(
+    "purge": ActionKind(
         "Purge",
         PURGEABLE,
         "So many are discarded for good, the earliest first, and none that stands behind all that are there now.",
@@ -57,7 +57,7 @@ KINDS = {
 }
 
 
-class Counted(msgspec.Struct, frozen=True):
+class MessageCount(msgspec.Struct, frozen=True):
     """How many messages are meant, as far as one could count in a moment.
 
     Attributes:
@@ -76,7 +76,7 @@ class Counted(msgspec.Struct, frozen=True):
         return self.looked_at >= self.total
 
 
-class Deed(msgspec.Struct, frozen=True, kw_only=True):
+class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a form asks for.
 
     Attributes:
@@ -92,7 +92,7 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     act: str
-    filter: Filter
+    filter: MessageFilter
     ids: tuple[str, ...] = ()
     when: str = ""
     delay: str = ""
@@ -102,7 +102,7 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
     up_to: str = ""
 
     @classmethod
-    def of(cls, form: QueryParams) -> Deed:
+    def of(cls, form: QueryParams) -> ActionRequest:
         """Read a form; raises InvalidInput."""
         act = form.get("act", "")
         if act not in KINDS:
@@ -113,13 +113,13 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
         if not ids and form.get("all") != "1":
             raise InvalidInput("no message was ticked: go back, and tick some")
         texts = {name: form.get(name, "").strip() for name in ("when", "delay", "rate", "most", "up_to")}
-        wanted = Filter.of(form)
+        wanted = MessageFilter.of(form)
         if not ids and wanted.state not in KINDS[act].states:
             raise InvalidInput(f"what is in {wanted.state} cannot be asked to {KINDS[act].verb.lower()}")
         return cls(act=act, filter=wanted, ids=ids, dry=form.get("dry") == "1", **texts)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ActionKind:
         return KINDS[self.act]
 
     @property
@@ -174,17 +174,17 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
         return rescheduling(due), due
 
 
-async def counted(queue: Queue, deed: Deed) -> Counted:
+async def counted(queue: Queue, deed: ActionRequest) -> MessageCount:
     """Count what is meant, for a moment."""
     if not deed.is_sweep:
-        return Counted(len(deed.ids), len(deed.ids), len(deed.ids))
+        return MessageCount(len(deed.ids), len(deed.ids), len(deed.ids))
     sweep, until = Sweep(deed.filter.state, deed.filter.choice(), None), time.monotonic() + COUNT_SECONDS
     told = await queue.execute(sweep.step)
     if deed.filter.is_empty:
-        return Counted(told.total, told.total, told.total)
+        return MessageCount(told.total, told.total, told.total)
     while not sweep.done and time.monotonic() < until:
         told = await queue.execute(sweep.step)
-    return Counted(told.matched, told.total if sweep.done else told.looked_at, told.total)
+    return MessageCount(told.matched, told.total if sweep.done else told.looked_at, told.total)
 
 
 def _whole(text: str) -> int:

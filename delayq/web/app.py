@@ -18,11 +18,11 @@ from delayq.errors import DelayqError
 from delayq.web import error_pages, security_headers
 from delayq.web.audit import Audit, logged
 from delayq.web.auth import Login, User
-from delayq.web.background_tasks import Tasks
-from delayq.web.login_throttle import Attempts
+from delayq.web.background_tasks import BackgroundTasks
+from delayq.web.login_throttle import LoginThrottle
 from delayq.web.pages import PAGES
-from delayq.web.poller import Watch
-from delayq.web.security import AROUND, Guard, Rules
+from delayq.web.poller import ServerPoller
+from delayq.web.security import AROUND, SecurityMiddleware, SecurityRules
 from delayq.web.servers import Places, servers_of
 from delayq.web.sessions import Sessions
 
@@ -82,11 +82,11 @@ def app(
     """
     known = servers_of(servers, prefix)
     sessions = Sessions(secret)
-    rules = Rules(login, read_only, [host.lower() for host in hosts])
+    rules = SecurityRules(login, read_only, [host.lower() for host in hosts])
     static = Mount("/static", StaticFiles(directory=str(files("delayq.web").joinpath("static"))), name="static")
     dashboard = Dashboard(
         routes=[static, *(route for each in PAGES for route in each.ROUTES)],
-        middleware=[Middleware(Guard, rules=rules, sessions=sessions)],
+        middleware=[Middleware(SecurityMiddleware, rules=rules, sessions=sessions)],
         exception_handlers={
             HTTPException: error_pages.refused,
             DelayqError: error_pages.failed,
@@ -97,12 +97,12 @@ def app(
     )
     state = dashboard.state
     state.servers = known
-    state.watches = {name: Watch(server, interval) for name, server in known.items()}
+    state.watches = {name: ServerPoller(server, interval) for name, server in known.items()}
     state.read_only, state.sessions, state.login = read_only, sessions, login
     state.has_logout = login is not None and not callable(login)
-    state.attempts = Attempts()
+    state.attempts = LoginThrottle()
     state.streams = set()
-    state.tasks = Tasks()
+    state.tasks = BackgroundTasks()
     state.audit = audit or logged
     state.nav = [each.NAV for each in PAGES if hasattr(each, "NAV")]
     state.tabs = [each.TAB for each in PAGES if hasattr(each, "TAB")]

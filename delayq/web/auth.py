@@ -12,7 +12,7 @@ from typing import Literal, Protocol, Self, get_args
 import msgspec
 
 from delayq.errors import InvalidInput
-from delayq.web.passwords import AT_ONCE, KNOWN_AT_ONCE, MOST_SECRET, Lane, checked, hashed
+from delayq.web.passwords import AT_ONCE, KNOWN_AT_ONCE, MOST_SECRET, PasswordChecks, checked, hashed
 
 Role = Literal["operator", "viewer"]
 """An operator may act, a viewer only looks."""
@@ -112,7 +112,7 @@ class Users:
         self._users: dict[str, User] = {}
         self._hashes: dict[str, str] = {}
         self._nobodys = hashed(secrets.token_urlsafe())
-        self._lanes = {False: Lane(AT_ONCE), True: Lane(KNOWN_AT_ONCE)}
+        self._lanes = {False: PasswordChecks(AT_ONCE), True: PasswordChecks(KNOWN_AT_ONCE)}
         for number, line in enumerate(lines, 1):
             if line.strip() and not line.startswith("#"):
                 self._add(number, line.strip())

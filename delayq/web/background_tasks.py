@@ -26,10 +26,10 @@ MOST_RUNNING = 20
 """Of all queues together."""
 
 Status = Literal["running", "done", "stopped", "failed"]
-Work: TypeAlias = "Callable[[Task], Awaitable[None]]"
+Work: TypeAlias = "Callable[[BackgroundTask], Awaitable[None]]"
 
 
-class Task:
+class BackgroundTask:
     """Something that was asked for, and how far it is.
 
     Attributes:
@@ -116,19 +116,19 @@ class Task:
         news.set()
 
 
-class Tasks:
+class BackgroundTasks:
     """The tasks of a dashboard: those that run, and the last that have ended."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, BackgroundTask] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, str | None] = {}
 
-    def get(self, task_id: str) -> Task | None:
+    def get(self, task_id: str) -> BackgroundTask | None:
         """Return a task; None for one that is not known (any more)."""
         return self._tasks.get(task_id)
 
-    def all(self, server: str) -> list[Task]:
+    def all(self, server: str) -> list[BackgroundTask]:
         """Return those of a server, the last one first."""
         return [task for task in reversed(self._tasks.values()) if task.server == server]
 
@@ -149,11 +149,11 @@ class Tasks:
                 self._asked.pop(word, None)
             raise
 
-    def asked(self, once: str) -> Task | None:
+    def asked(self, once: str) -> BackgroundTask | None:
         """Return the task that a form has started already."""
         return self._tasks.get(self._asked.get(once) or "")
 
-    def start(self, task: Task, work: Work, once: str, ended: Callable[[Task], None]) -> None:
+    def start(self, task: BackgroundTask, work: Work, once: str, ended: Callable[[BackgroundTask], None]) -> None:
         """Let a task run.
 
         Args:
@@ -204,7 +204,7 @@ def word_of(form: Mapping[str, str]) -> str:
     return word
 
 
-async def _run(task: Task, work: Work) -> None:
+async def _run(task: BackgroundTask, work: Work) -> None:
     try:
         await work(task)
     except DelayqError as error:

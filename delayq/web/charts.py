@@ -22,7 +22,7 @@ GAP = 3
 Values = Sequence[float | None]
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A line of a chart: its name, its kind (which decides how it looks), and where it goes."""
 
     name: str
@@ -30,7 +30,7 @@ class Line(NamedTuple):
     path: str
 
 
-class Row(NamedTuple):
+class ChartRow(NamedTuple):
     """What a chart shows at one time, as text, and where."""
 
     at: dt.datetime
@@ -46,19 +46,19 @@ class Chart(NamedTuple):
     """
 
     title: str
-    lines: Sequence[Line]
-    rows: Sequence[Row]
+    lines: Sequence[ChartLine]
+    rows: Sequence[ChartRow]
     scale: Sequence[str]
 
 
-class Spark(NamedTuple):
+class Sparkline(NamedTuple):
     """A line without axes, and what it shows in words; empty where nothing is known."""
 
     path: str = ""
     told: str = ""
 
 
-class Bar(NamedTuple):
+class StackedBar(NamedTuple):
     """A bar, from below: what is pending, and on top of it what is in retry."""
 
     x: float
@@ -78,14 +78,14 @@ def rates_of(history: Sequence[Sample], now: QueueStats | None = None) -> list[R
     return [each for each in found if each is not None]
 
 
-def sparkline(history: Sequence[Sample], width: float = 120, height: float = 24) -> Spark:
+def sparkline(history: Sequence[Sample], width: float = 120, height: float = 24) -> Sparkline:
     """Draw what was acked a second within the last hour."""
     counts = _apart([each.stats for each in history if each.at >= history[-1].at - HOUR])
     acked = [max(0, b.acked - a.acked) / (b.at - a.at).total_seconds() for a, b in pairwise(counts)]
     if not acked:
-        return Spark()
+        return Sparkline()
     top = max(acked)
-    return Spark(
+    return Sparkline(
         path(places([each.at for each in counts[1:]], width), [each / (top or 1) for each in acked], height),
         f"between {per_second(min(acked))} and {per_second(top)}",
     )
@@ -129,12 +129,12 @@ def times(title: str, rates: Sequence[Rates], half: Values, most: Values) -> Cha
     )
 
 
-def bars(upcoming: Sequence[Upcoming]) -> list[Bar]:
+def bars(upcoming: Sequence[Upcoming]) -> list[StackedBar]:
     """Draw what falls due, a bar for each span of time; heights are of the highest."""
     top = max((each.count for each in upcoming), default=0) or 1
     step = WIDTH / max(1, len(upcoming))
     return [
-        Bar(i * step, step * 0.8, HEIGHT * each.pending / top, HEIGHT * each.retry / top, each)
+        StackedBar(i * step, step * 0.8, HEIGHT * each.pending / top, HEIGHT * each.retry / top, each)
         for i, each in enumerate(upcoming)
     ]
 
@@ -149,12 +149,12 @@ def _chart(
 ) -> Chart:
     xs = places([each.until for each in rates], WIDTH)
     lines = [
-        Line(name, kind, path(xs, [None if value is None else share(value) for value in values], HEIGHT))
+        ChartLine(name, kind, path(xs, [None if value is None else share(value) for value in values], HEIGHT))
         for name, (kind, values) in named.items()
     ]
     columns = [values for _, values in named.values()]
     rows = [
-        Row(each.until, x, ["–" if values[i] is None else shown(values[i] or 0) for values in columns])
+        ChartRow(each.until, x, ["–" if values[i] is None else shown(values[i] or 0) for values in columns])
         for i, (each, x) in enumerate(zip(rates, xs, strict=True))
     ]
     return Chart(title, lines, rows, scale)

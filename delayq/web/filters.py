@@ -16,7 +16,7 @@ from delayq.operations.bulk.selection import Choice
 WHERE = ("payload", "header", "error")
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
+class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages of a state are meant: those to which all that is not empty applies.
 
     Attributes:
@@ -40,7 +40,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     newer: str = ""
 
     @classmethod
-    def of(cls, fields: Mapping[str, str]) -> Filter:
+    def of(cls, fields: Mapping[str, str]) -> MessageFilter:
         """Read the fields of a form or a link: those of a filter, or ``where`` and ``text`` of a search."""
         known = {name: fields[name] for name in cls.__struct_fields__ if fields.get(name)}
         if fields.get("where") in WHERE and fields.get("text"):

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from delayq.errors import DelayqError
-from delayq.web.snapshot import Seen
+from delayq.web.snapshot import QueueSnapshot
 
 AT_ONCE = 16
 """Queues that are looked at together."""
@@ -41,8 +41,8 @@ async def in_turns(names: Sequence[str], look: Callable[[str], Awaitable[T]]) ->
 
 
 async def in_earnest(
-    names: Sequence[str], look: Callable[[str], Awaitable[Seen]], answer: Callable[[], Awaitable[None]]
-) -> list[Seen]:
+    names: Sequence[str], look: Callable[[str], Awaitable[QueueSnapshot]], answer: Callable[[], Awaitable[None]]
+) -> list[QueueSnapshot]:
     """Look at some queues; once more at those that could not be read, if it was the server that was silent.
 
     Args:
@@ -51,7 +51,7 @@ async def in_earnest(
     Raises:
         ServerError: it is silent still, so that no queue is to be blamed.
     """
-    seen: list[Seen] = []
+    seen: list[QueueSnapshot] = []
     for start in range(0, len(names), AT_ONCE):
         turn = await in_turns(names[start : start + AT_ONCE], look)
         failed = [each.name for each in turn if each.error]
@@ -77,7 +77,7 @@ async def end(task: asyncio.Task[None] | None, looking: asyncio.Lock) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-class Round:
+class HealthSweep:
     """Looks at one queue after the other, for as long as anybody wants to know.
 
     Args:
@@ -92,7 +92,7 @@ class Round:
     def __init__(
         self,
         names: Callable[[], Awaitable[Sequence[str]]],
-        glance: Callable[[str], Awaitable[Seen]],
+        glance: Callable[[str], Awaitable[QueueSnapshot]],
         answer: Callable[[], Awaitable[None]],
     ) -> None:
         self.troubled: dict[str, tuple[str, ...]] = {}
@@ -110,7 +110,7 @@ class Round:
         """How many queues were looked at since somebody has asked."""
         return len(self._looked_at)
 
-    def note(self, seen: Seen) -> None:
+    def note(self, seen: QueueSnapshot) -> None:
         """Remember what troubles a queue, which somebody has looked at."""
         self._looked_at[seen.name] = time.monotonic()
         self.troubled.pop(seen.name, None)

@@ -18,7 +18,7 @@ from delayq.operations.doctor.finding import Step
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, round_trip, unwrap
 from delayq.protocol.queue_commands import MAX_IDS
-from delayq.web.background_tasks import Task, Work
+from delayq.web.background_tasks import BackgroundTask, Work
 
 MOST_FINDINGS = 200
 
@@ -42,7 +42,7 @@ class _Stopped(Exception):
 def selected(queue: Queue, act: Act, ids: Sequence[str]) -> Work:
     """Do it with these messages."""
 
-    async def work(task: Task) -> None:
+    async def work(task: BackgroundTask) -> None:
         told = await queue.execute(actions.each, act, ids)
         task.tell(len(told), len(told), outcome(act, Counter(told.values()), len(told)))
 
@@ -52,7 +52,7 @@ def selected(queue: Queue, act: Act, ids: Sequence[str]) -> Work:
 def swept(queue: Queue, sweep: Sweep, act: Act | None) -> Work:
     """Do it with all that a sweep finds; without an act, count them."""
 
-    async def work(task: Task) -> None:
+    async def work(task: BackgroundTask) -> None:
         while not sweep.done and task.goes_on:
             told = await queue.execute(sweep.step)
             became = outcome(act, told.outcomes, told.matched) if told.outcomes else f"{told.matched:,} match."
@@ -67,7 +67,7 @@ def swept(queue: Queue, sweep: Sweep, act: Act | None) -> Work:
 def redriven(queue: Queue, redrive: Redrive, dry_run: bool) -> Work:
     """Bring dead letters back."""
 
-    async def work(task: Task) -> None:
+    async def work(task: BackgroundTask) -> None:
         while not redrive.done and task.goes_on:
             told = await queue.execute(redrive.step)
             moved = "" if dry_run else f"{told.moved:,} are back in pending."
@@ -93,7 +93,7 @@ def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
         up_to: those whose score is no higher, ms.
     """
 
-    async def work(task: Task) -> None:
+    async def work(task: BackgroundTask) -> None:
         done = 0
         for scripts in await queue.execute(QueueContext.opened):
             gone = 1
@@ -112,7 +112,7 @@ def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
 def examined(queue: Queue) -> Work:
     """Let the doctor look at the queue, without a repair."""
 
-    async def work(task: Task) -> None:
+    async def work(task: BackgroundTask) -> None:
         findings: list[str] = []
 
         def on_step(step: Step) -> None:
@@ -143,7 +143,7 @@ def outcome(act: Act | None, became: Mapping[str, int], of: int) -> str:
     return "; ".join(parts) + "." if parts else "Nothing was there to be done."
 
 
-async def _collect(queue: Queue, task: Task) -> None:
+async def _collect(queue: Queue, task: BackgroundTask) -> None:
     """Delete the payloads of what was discarded, as consumers do all the time, for as long as nobody stops it."""
     more = True
     while more and task.goes_on:

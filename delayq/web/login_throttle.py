@@ -14,7 +14,7 @@ MOST_ADDRESSES = 10_000
 """Of which guesses are remembered, those that were the last to guess."""
 
 
-class Attempts:
+class LoginThrottle:
     """The guesses of the last minute, by where they came from."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

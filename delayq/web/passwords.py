@@ -20,11 +20,11 @@ MOST_WAITING = 20
 """Passwords of a lane that are checked or wait for it: whoever guesses from many addresses makes nobody wait longer."""
 
 
-class Busy(Exception):
+class TooManyLogins(Exception):
     """There are as many logins as can be looked at."""
 
 
-class Lane:
+class PasswordChecks:
     """Passwords that are looked at: some at a time, while some more wait.
 
     Args:
@@ -42,7 +42,7 @@ class Lane:
             Busy: MOST_WAITING others are looked at.
         """
         if self._waiting >= MOST_WAITING:
-            raise Busy
+            raise TooManyLogins
         self._waiting += 1
         try:
             async with self._checking:

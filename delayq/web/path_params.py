@@ -11,10 +11,10 @@ from starlette.requests import Request
 
 from delayq.aio import Queue, Topic
 from delayq.protocol.discovery import Kind
-from delayq.web.servers import Server
+from delayq.web.servers import DashboardServer
 
 
-class Name(Convertor[str]):
+class NameParam(Convertor[str]):
     """Any name or id as one step of a path: with slashes, too, and dots, which browsers would take for steps up."""
 
     regex = "[^/]+"
@@ -37,13 +37,13 @@ def _byte(match: re.Match[str]) -> str:
     return f"%{ord(match[0]) - 0xDC00:02X}"
 
 
-register_url_convertor("name", Name())
+register_url_convertor("name", NameParam())
 
 
-def server_of(request: Request) -> Server:
+def server_of(request: Request) -> DashboardServer:
     """Return the server that the path names; raises a 404 when there is none."""
     name = request.path_params["server"]
-    server: Server | None = request.app.state.servers.get(name)
+    server: DashboardServer | None = request.app.state.servers.get(name)
     if server is None:
         raise HTTPException(404, f"There is no server {name} here.")
     return server
@@ -63,6 +63,6 @@ async def topic_of(request: Request) -> Topic:
     return await server.topic(name)
 
 
-async def _check(server: Server, kind: Kind, name: str) -> None:
+async def _check(server: DashboardServer, kind: Kind, name: str) -> None:
     if not await server.has(kind, name):
         raise HTTPException(404, f"There is no {kind} {name} on {server.name}: nothing was ever sent to it.")

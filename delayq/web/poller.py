@@ -15,10 +15,10 @@ from delayq.aio import Queue
 from delayq.errors import DelayqError
 from delayq.log import log
 from delayq.model.queue_stats import QueueStats
-from delayq.web.health_sweep import LEAST_REST, Round, end, in_earnest
-from delayq.web.queue_list import Listing, One, View
-from delayq.web.servers import Server
-from delayq.web.snapshot import Eye, Seen, glance
+from delayq.web.health_sweep import LEAST_REST, HealthSweep, end, in_earnest
+from delayq.web.queue_list import NamePage, QueueListView, SingleQueue
+from delayq.web.servers import DashboardServer
+from delayq.web.snapshot import QueueSnapshot, QueueWatcher, glance
 
 FAILED = "The dashboard has failed here: its log tells more."
 
@@ -31,10 +31,10 @@ MOST_TOLD = 5
 ROUND_WAIT = 0.06
 """Seconds that a page of queues in trouble may wait until all were looked at."""
 
-Wanted: TypeAlias = "View | One"
+Wanted: TypeAlias = "QueueListView | SingleQueue"
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A server, as it was seen.
 
     Attributes:
@@ -50,8 +50,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at: float
-    page: Listing = Listing()
-    queues: tuple[Seen, ...] = ()
+    page: NamePage = NamePage()
+    queues: tuple[QueueSnapshot, ...] = ()
     total: int = 0
     looked_at: int = 0
     troubled: int = 0
@@ -60,26 +60,26 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     texts: dict[str, str] = {}
 
 
-class Watch:
+class ServerPoller:
     """The one who looks at a server for all browsers.
 
     Args:
         seconds: between two looks, at the least.
     """
 
-    def __init__(self, server: Server, seconds: float) -> None:
+    def __init__(self, server: DashboardServer, seconds: float) -> None:
         self.server = server
         self._seconds = seconds
-        self._eyes: dict[str, Eye] = {}
-        self._round = Round(server.queue_names, self._glance, server.answer)
-        self._sights: dict[Wanted, Sight] = {}
+        self._eyes: dict[str, QueueWatcher] = {}
+        self._round = HealthSweep(server.queue_names, self._glance, server.answer)
+        self._sights: dict[Wanted, ServerSnapshot] = {}
         self._looking = asyncio.Lock()
         self._news = asyncio.Event()
         self._followed = Counter[Wanted]()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    async def now(self, wanted: Wanted) -> Sight:
+    async def now(self, wanted: Wanted) -> ServerSnapshot:
         """Return what was seen last, if that was just now; else look."""
         if wanted.troubled:  # before the lock, for which a round steps aside
             self._round.ask()
@@ -91,12 +91,12 @@ class Watch:
                 self._sights = kept | {wanted: await self._look(wanted, since)}
             return self._sights[wanted]
 
-    async def following(self, wanted: Wanted) -> AsyncGenerator[Sight, None]:
+    async def following(self, wanted: Wanted) -> AsyncGenerator[ServerSnapshot, None]:
         """Yield what is seen, until `close`; who is slow misses what came meanwhile, and holds up nobody."""
         self._followed[wanted] += 1
         if self._task is None:
             self._task = asyncio.create_task(self._watch())
-        last: Sight | None = None
+        last: ServerSnapshot | None = None
         try:
             while not self._is_closed:
                 news = self._news
@@ -119,11 +119,11 @@ class Watch:
         await self._rest()
         await self._round.close()
 
-    async def look_at(self, name: str, since: float = float("inf")) -> Seen:
+    async def look_at(self, name: str, since: float = float("inf")) -> QueueSnapshot:
         """Look at one queue, unless that was done since then, on the monotonic clock."""
 
-        async def look(queue: Queue) -> Seen:
-            self._eyes[name] = eye = self._eyes.pop(name, None) or Eye(queue)
+        async def look(queue: Queue) -> QueueSnapshot:
+            self._eyes[name] = eye = self._eyes.pop(name, None) or QueueWatcher(queue)
             if len(self._eyes) > MOST_EYES:
                 del self._eyes[next(iter(self._eyes))]
             return await eye.look(since)
@@ -133,17 +133,17 @@ class Watch:
             self._round.note(seen)
         return seen
 
-    async def safely(self, name: str, look: Callable[[Queue], Awaitable[Seen]]) -> Seen:
+    async def safely(self, name: str, look: Callable[[Queue], Awaitable[QueueSnapshot]]) -> QueueSnapshot:
         """Look at one queue; what keeps one from being seen hides no other."""
         try:
             return await look(await self.server.queue(name))
         except DelayqError as error:
-            return Seen(name=name, stats=QueueStats(queue=name), error=str(error))
+            return QueueSnapshot(name=name, stats=QueueStats(queue=name), error=str(error))
         except Exception as error:  # noqa: BLE001  # such as a count that is none
             log.error("queue not seen", server=self.server.name, queue=name, exc_info=error)
-            return Seen(name=name, stats=QueueStats(queue=name), error=FAILED)
+            return QueueSnapshot(name=name, stats=QueueStats(queue=name), error=FAILED)
 
-    async def _glance(self, name: str) -> Seen:
+    async def _glance(self, name: str) -> QueueSnapshot:
         async with self._looking:  # what somebody waits for goes first
             pass
         return await self.safely(name, glance)
@@ -166,13 +166,13 @@ class Watch:
             rest = 0 if is_away else LEAST_REST * (time.monotonic() - began)
             await asyncio.sleep(max(self._seconds, rest))
 
-    async def _look(self, wanted: Wanted, since: float) -> Sight:
+    async def _look(self, wanted: Wanted, since: float) -> ServerSnapshot:
         try:
             return await self._see(wanted, since)
         except DelayqError as error:
-            return Sight(at=time.monotonic(), error=str(error))
+            return ServerSnapshot(at=time.monotonic(), error=str(error))
 
-    async def _see(self, wanted: Wanted, since: float) -> Sight:
+    async def _see(self, wanted: Wanted, since: float) -> ServerSnapshot:
         names = await self.server.queue_names()
         self._round.ask()
         page = wanted.listed(names, self._round.troubled)
@@ -180,7 +180,7 @@ class Watch:
         seen = await in_earnest([*page.names, *told], lambda name: self.look_at(name, since), self.server.answer)
         for each in seen:
             self._round.note(each)
-        return Sight(
+        return ServerSnapshot(
             at=time.monotonic(),
             page=page,
             queues=tuple(seen[: len(page.names)]),

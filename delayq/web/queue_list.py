@@ -12,7 +12,7 @@ LEAST_PAGE = 10
 """Queues of a page, where it has those of several servers."""
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
+class NamePage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of names.
 
     Attributes:
@@ -30,7 +30,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     last: str | None = None
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class QueueListView(msgspec.Struct, frozen=True, kw_only=True):
     """Which queues somebody wants to see.
 
     Attributes:
@@ -46,7 +46,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = PAGE
 
     @classmethod
-    def of(cls, fields: Mapping[str, str], rows: int = PAGE) -> View:
+    def of(cls, fields: Mapping[str, str], rows: int = PAGE) -> QueueListView:
         """Read the fields of a link, or of the form that filters."""
         asked = fields.get("rows", "")
         if asked.isdecimal() and len(asked) < 4:
@@ -68,15 +68,15 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         """Whether no queue is left out."""
         return not (self.name or self.troubled)
 
-    def listed(self, names: Sequence[str], troubled: Collection[str]) -> Listing:
+    def listed(self, names: Sequence[str], troubled: Collection[str]) -> NamePage:
         """Return the page of all names, which are in order."""
         text = self.name.casefold()
         found = [each for each in names if text in each.casefold() and (not self.troubled or each in troubled)]
         if not found:
-            return Listing()
+            return NamePage()
         first = min(bisect_left(found, self.start), len(found) - 1)
         behind, last = first + self.rows, (len(found) - 1) // self.rows * self.rows
-        return Listing(
+        return NamePage(
             names=tuple(found[first:behind]),
             first=first,
             matched=len(found),
@@ -86,7 +86,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class One(msgspec.Struct, frozen=True):
+class SingleQueue(msgspec.Struct, frozen=True):
     """One queue, whether a search has found it yet or not."""
 
     name: str
@@ -101,6 +101,6 @@ class One(msgspec.Struct, frozen=True):
         """Whether others are told of."""
         return False
 
-    def listed(self, names: Sequence[str], troubled: Collection[str]) -> Listing:  # noqa: ARG002  # as `View` has it
+    def listed(self, names: Sequence[str], troubled: Collection[str]) -> NamePage:  # noqa: ARG002  # as `View` has it
         """Return the one."""
-        return Listing(names=(self.name,), matched=1)
+        return NamePage(names=(self.name,), matched=1)

@@ -25,7 +25,7 @@ from delayq.web.payloads import preview, size, value_of
 from delayq.web.request_context import visit
 
 
-class Entry(NamedTuple):
+class NavLink(NamedTuple):
     """A link that base.html shows.
 
     Attributes:

@@ -15,7 +15,7 @@ _KEY = "delayq.visit"
 
 
 @dataclass
-class Visit:
+class RequestContext:
     """What the guard knows of a request.
 
     Attributes:
@@ -37,14 +37,14 @@ class Visit:
     noted: bool = False
 
 
-def enter(scope: Scope, visit: Visit) -> None:
+def enter(scope: Scope, visit: RequestContext) -> None:
     """Let all that follows know of a visit."""
     scope[_KEY] = visit
 
 
-def visit(request: HTTPConnection) -> Visit:
+def visit(request: HTTPConnection) -> RequestContext:
     """Return the visit of a request."""
-    found: Visit = request.scope[_KEY]
+    found: RequestContext = request.scope[_KEY]
     return found
 
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from delayq.web import audit, error_pages, render
 from delayq.web.auth import Login, Token, User
-from delayq.web.request_context import Visit, client_address, cookie_name, enter
+from delayq.web.request_context import RequestContext, client_address, cookie_name, enter
 from delayq.web.sessions import Session, Sessions
 
 READING = {"GET", "HEAD"}
@@ -28,7 +28,7 @@ LOCAL = User("local")
 
 
 @dataclass(frozen=True)
-class Rules:
+class SecurityRules:
     """What the guard goes by.
 
     Attributes:
@@ -42,10 +42,10 @@ class Rules:
     hosts: Sequence[str]
 
 
-class Guard:
+class SecurityMiddleware:
     """Turns away: another host's name, who has not logged in, forged requests, and changes by who may only look."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, sessions: Sessions) -> None:
+    def __init__(self, app: ASGIApp, rules: SecurityRules, sessions: Sessions) -> None:
         self._app = app
         self._rules = rules
         self._sessions = sessions
@@ -82,7 +82,7 @@ class Guard:
 
         await answer(scope, receive, sending)
 
-    def _visit(self, request: Request, session: Session) -> Visit:
+    def _visit(self, request: Request, session: Session) -> RequestContext:
         login = self._rules.login
         if login is None:
             user: User | None = LOCAL
@@ -91,7 +91,7 @@ class Guard:
         else:
             user = login.user(session.user) if session.user else self._program(request)
         may_act = user is not None and user.role == "operator" and not self._rules.read_only
-        return Visit(session, user, self._sessions.token(session), may_act)
+        return RequestContext(session, user, self._sessions.token(session), may_act)
 
     def _bearer(self, request: Request) -> str | None:
         """Return the token in the request of a program that reads; None where there is none, or none is asked for."""
@@ -110,7 +110,7 @@ class Guard:
             attempts.forgive(address)
         return user
 
-    async def _refusal(self, request: Request, visit: Visit) -> Response | None:
+    async def _refusal(self, request: Request, visit: RequestContext) -> Response | None:
         path = _path(request)
         is_open = path == "/login" or path.startswith("/static/")  # where nothing of a server is shown or changed
         if visit.user is None and not is_open:
@@ -145,7 +145,7 @@ class Guard:
     def _is_host(self, request: Request) -> bool:
         return not self._rules.hosts or _hostname(request.headers.get("host", "")) in self._rules.hosts
 
-    def _is_own(self, request: Request, visit: Visit) -> bool:
+    def _is_own(self, request: Request, visit: RequestContext) -> bool:
         """Whether a POST comes from a page of the dashboard, in the same session."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "null")
         if site not in {None, "same-origin"}:

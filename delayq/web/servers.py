@@ -29,7 +29,7 @@ Place: TypeAlias = "str | Client"
 Places: TypeAlias = "Place | Sequence[Place] | Mapping[str, Place] | None"
 
 
-class Server:
+class DashboardServer:
     """A Redis server, connected when first needed, and shared by all who look at it.
 
     Args:
@@ -46,7 +46,7 @@ class Server:
             url.make(place, _CHECKING)
         self._connection = Executor(lambda: connect(place) if is_url else place, shared=not is_url)  # type: ignore[arg-type, return-value]
         self._queues: dict[str, Queue] = {}
-        self._names: dict[Kind, Names] = {"queue": Names(), "topic": Names()}
+        self._names: dict[Kind, QueueNames] = {"queue": QueueNames(), "topic": QueueNames()}
 
     async def client(self) -> Client:
         """Return the client, connected and its server checked."""
@@ -123,7 +123,7 @@ def _checked(*_: Any, **__: Any) -> None:
 _CHECKING = url.Makers(*[_checked] * 5)
 
 
-class Names:
+class QueueNames:
     """What a search has found; while the next one goes on, which may take long, that is still what is known."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Names:
                 self._searching = None
 
 
-def servers_of(places: Places, prefix: str) -> dict[str, Server]:
+def servers_of(places: Places, prefix: str) -> dict[str, DashboardServer]:
     """Return the servers by their names: those given, or else their addresses.
 
     Raises:
@@ -170,7 +170,9 @@ def servers_of(places: Places, prefix: str) -> dict[str, Server]:
         raise InvalidInput("no server was given: give one URL, at the least")
     if taken := RESERVED & named.keys():
         raise InvalidInput(f"server name {min(taken)!r} is that of a page: choose another")
-    return {check_queue_name(name, "server name"): Server(name, place, prefix) for name, place in named.items()}
+    return {
+        check_queue_name(name, "server name"): DashboardServer(name, place, prefix) for name, place in named.items()
+    }
 
 
 def _named(places: Place | Sequence[Place] | None) -> Iterator[tuple[str, Place | None]]:

@@ -16,7 +16,7 @@ from delayq.model.health import Trouble, troubles
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
 from delayq.model.sample import Sample
-from delayq.web.charts import HOUR, Spark, sparkline
+from delayq.web.charts import HOUR, Sparkline, sparkline
 
 OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old: rates are those of one or two
 FOR_TROUBLES = dt.timedelta(minutes=5)
@@ -24,7 +24,7 @@ HISTORY_SECONDS = 60.0
 CREW_SECONDS = 5.0
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A queue, as it was seen.
 
     Attributes:
@@ -39,7 +39,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     rates: Rates | None = None
     consumers: tuple[ConsumerInfo, ...] = ()
     troubles: tuple[Trouble, ...] = ()
-    spark: Spark = Spark()
+    spark: Sparkline = Sparkline()
     error: str = ""
 
     @property
@@ -53,7 +53,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return (*(each.code for each in self.troubles), *(["unreadable"] if self.error else []))
 
 
-class Eye:
+class QueueWatcher:
     """Looks at a queue again and again, and asks no more often than things change.
 
     It keeps the samples going of a queue that has no consumer to do so.
@@ -62,15 +62,15 @@ class Eye:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._history: tuple[Sample, ...] = ()
-        self._spark = Spark()
+        self._spark = Sparkline()
         self._history_until = 0.0
         self._consumers: tuple[ConsumerInfo, ...] = ()
         self._consumers_until = 0.0
         self._first: QueueStats | None = None
-        self._last: Seen | None = None
+        self._last: QueueSnapshot | None = None
         self._looked_at = 0.0
 
-    async def look(self, since: float = float("inf")) -> Seen:
+    async def look(self, since: float = float("inf")) -> QueueSnapshot:
         """Return what there is to see, or what was seen last, if that began since then, on the monotonic clock."""
         began = time.monotonic()
         if self._last is None or self._looked_at < since:
@@ -78,12 +78,12 @@ class Eye:
             self._looked_at = began
         return self._last
 
-    async def _look(self) -> Seen:
+    async def _look(self) -> QueueSnapshot:
         stats = await self._queue.stats()
         await asyncio.gather(self._read_history(stats.at), self._read_consumers())
         self._first = self._first or stats
         found = troubles(stats, self._since(stats, FOR_TROUBLES, oldest=True), self._consumers)
-        return Seen(
+        return QueueSnapshot(
             name=self._queue.name,
             stats=stats,
             rates=self._since(stats, OF_LATE),
@@ -115,19 +115,19 @@ class Eye:
         self._consumers_until = time.monotonic() + CREW_SECONDS
 
 
-async def glance(queue: Queue) -> Seen:
+async def glance(queue: Queue) -> QueueSnapshot:
     """Look at a queue once, for its troubles: without what is drawn, and without remembering its history."""
     await _keep(queue)
     stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
     lately = [each.stats for each in await queue.samples(stats.at - FOR_TROUBLES) if each.stats.at < stats.at]
     found = troubles(stats, between(lately[0], stats) if lately else None, consumers)
-    return Seen(name=queue.name, stats=stats, consumers=tuple(consumers), troubles=tuple(found))
+    return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers), troubles=tuple(found))
 
 
-async def count(queue: Queue) -> Seen:
+async def count(queue: Queue) -> QueueSnapshot:
     """Look at what a queue holds, and who is there, and at nothing else."""
     stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
-    return Seen(name=queue.name, stats=stats, consumers=tuple(consumers))
+    return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers))
 
 
 async def _keep(queue: Queue) -> None:

@@ -35,7 +35,7 @@ _START: Message = {
 }
 
 
-def stream(request: Request, texts: AsyncGenerator[str, None]) -> Response | Stream:
+def stream(request: Request, texts: AsyncGenerator[str, None]) -> Response | EventStream:
     """Return an answer that sends each text of an endless iterator to the browser, if it differs from the one before.
 
     The texts are HTML: the inside of the element that has ``hx-sse:connect``.
@@ -44,17 +44,17 @@ def stream(request: Request, texts: AsyncGenerator[str, None]) -> Response | Str
         return Response(media_type="text/event-stream")
     if len(request.app.state.streams) >= MOST:
         return error_pages.page(request, 503, f"There are {MOST} browsers that watch: close some, or reload later.")
-    return Stream(texts, request.app.state.streams)
+    return EventStream(texts, request.app.state.streams)
 
 
-class Stream:
+class EventStream:
     """An answer that goes on until the browser leaves, the server ends or a minute is over.
 
     Args:
         streams: where it is kept while it goes on.
     """
 
-    def __init__(self, texts: AsyncGenerator[str, None], streams: set[Stream]) -> None:
+    def __init__(self, texts: AsyncGenerator[str, None], streams: set[EventStream]) -> None:
         self._texts = texts
         self._streams = streams
 

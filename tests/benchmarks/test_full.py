@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from benchmarks import full, machine
 from benchmarks.__main__ import main
-from benchmarks.full import Full, Scale
+from benchmarks.full import Full, RunScale
 
-SCALE = Scale(runs=1, size=100, seconds=1, growth=1, backlog=1)
+SCALE = RunScale(runs=1, size=100, seconds=1, growth=1, backlog=1)
 USED = {"commands_per_second": 20.0, "within_scripts_per_second": 60.0, "cpu_percent": 0.1}
 IDLE = {"one": USED, "fleet": USED}
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import processes
 from benchmarks.environments import NoEnvironment, command_for, requirements
-from benchmarks.programs import PEERS, Peer, PeerFailed, Program, Unsupported, find_programs
+from benchmarks.programs import PEERS, PeerFailed, PeerProgram, Program, Unsupported, find_programs
 from tests.harness.proc import needs_proc
 from tests.harness.stores import is_alive
 from tests.harness.waiting import eventually
@@ -24,10 +24,10 @@ PYTHON = """# /// script
 """
 
 
-def peer(tmp_path: Path, program: str) -> Peer:
+def peer(tmp_path: Path, program: str) -> PeerProgram:
     path = tmp_path / "program.py"
     path.write_text(f"import json, os, sys, time\n{program}\n")
-    return Peer("peer", [sys.executable, str(path)], {"peer": "Peer"})
+    return PeerProgram("peer", [sys.executable, str(path)], {"peer": "Peer"})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.programs import Peer, PeerFailed, Unsupported
+from benchmarks.programs import PeerFailed, PeerProgram, Unsupported
 from benchmarks.rounds import Rounds, scaled
 from benchmarks.tasks import Figures, Task, complete, steady_rate
 from benchmarks.workloads import Workload
@@ -22,8 +22,8 @@ class NoServer:
         self.flushed += 1
 
 
-def peer(key: str) -> Peer:
-    return Peer(key, [], {"peer": key.upper()})
+def peer(key: str) -> PeerProgram:
+    return PeerProgram(key, [], {"peer": key.upper()})
 
 
 def run(figures: dict[str, Any], runs: int = 2, **options: Any) -> tuple[dict[str, Any], list[str], NoServer]:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import scraping
 from benchmarks.server import BenchServer
 from delayq import Consumer
-from delayq.metrics.http_server import Answer, MetricsServer
+from delayq.metrics.http_server import MetricsServer, Response
 
 
 @pytest.mark.full
@@ -22,7 +22,7 @@ def test_consumer_is_measured_scraped_and_not_in_turn():
 
 
 def test_scraper_that_is_told_to_end_before_it_has_begun_ends():
-    routes = {"/metrics": lambda _: Answer(200, b"")}
+    routes = {"/metrics": lambda _: Response(200, b"")}
     with MetricsServer("127.0.0.1", 0, routes) as served, scraping.scraping() as scraper:
         scraper.begin(f"http://127.0.0.1:{served.port}/metrics")  # while its process still starts
         assert scraper.end() == 1

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from delayq.cli.bench.server_load import Reading
+from delayq.cli.bench.server_load import ServerReading
 
 from benchmarks.backlog import longest_script
 from benchmarks.server import BenchServer, parse_csv
@@ -63,7 +63,7 @@ def test_server_shares_a_core_with_this_thread_for_as_long_as_it_is_wanted(serve
 
 
 def test_since_is_the_difference_without_the_earlier_reading_s_own_command():
-    assert Reading(3.5, 110, 60, 900).since(Reading(1.5, 100, 50, 400)) == (2.0, 9, 9, 500)
+    assert ServerReading(3.5, 110, 60, 900).since(ServerReading(1.5, 100, 50, 400)) == (2.0, 9, 9, 500)
 
 
 def test_slow_log_is_kept_for_as_long_as_it_is_wanted(server: BenchServer):

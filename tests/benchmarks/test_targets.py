@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.targets import Verdict, verdicts
+from benchmarks.targets import TargetVerdict, verdicts
 
 PEERS = {
     "delayq": {"peer": "delayq", "language": "Python"},
@@ -28,7 +28,7 @@ def results(workloads: dict[str, dict[str, dict[str, float]]] | None = None, **o
     return {"peers": PEERS, "workloads": cells, "own": own}
 
 
-def named(found: dict[str, Any], name: str) -> Verdict:
+def named(found: dict[str, Any], name: str) -> TargetVerdict:
     (verdict,) = [each for each in verdicts(found) if each.name == name]
     return verdict
 
@@ -49,12 +49,12 @@ def test_nothing_passes_that_failed_or_is_not_supported():
     ("value", "at_least", "passed"), [(10, True, True), (9.99, True, False), (10, False, True), (10.01, False, False)]
 )
 def test_bound_itself_passes(value: float, at_least: bool, passed: bool):
-    assert Verdict("name", value, 10, at_least).passed is passed
+    assert TargetVerdict("name", value, 10, at_least).passed is passed
 
 
 def test_figure_and_bound_are_shown_with_their_unit():
-    assert Verdict("name", 0.123456, 60_000, True, "/s").shown == ("0.123 /s", "≥ 60,000 /s")
-    assert Verdict("name", None, 0, False).shown == ("–", "≤ 0")
+    assert TargetVerdict("name", 0.123456, 60_000, True, "/s").shown == ("0.123 /s", "≥ 60,000 /s")
+    assert TargetVerdict("name", None, 0, False).shown == ("–", "≤ 0")
 
 
 def test_drain_is_held_against_the_quickest_python_peer_and_against_node():

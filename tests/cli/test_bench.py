@@ -12,10 +12,10 @@ import pytest
 import redis
 from delayq.cli.bench.bare_scripts import BareScripts
 from delayq.cli.bench.command import COSTS, RATES
-from delayq.cli.bench.consumer import Order
-from delayq.cli.bench.process import Apart
+from delayq.cli.bench.consumer import DrainOrder
+from delayq.cli.bench.process import ConsumerProcess
 from delayq.cli.bench.rates import clear
-from delayq.cli.bench.samples import Paired, alternate, percentile
+from delayq.cli.bench.samples import PairedRates, alternate, percentile
 from delayq.cli.connection import ServerOptions
 
 from delayq import Outgoing, Queue
@@ -124,11 +124,14 @@ def test_bare_scripts_do_what_the_library_does(redis_server: RedisServer, redis_
 
 
 def test_consumer_that_is_told_for_how_long_tells_every_lateness(redis_server: RedisServer):
-    with Queue("timed", url=redis_server.url) as queue, Apart(ServerOptions(redis_server.url, "delayq")) as apart:
-        apart.begin(Order("timed", 5, seconds=3600.0))  # long enough for a machine that stands still meanwhile
+    with (
+        Queue("timed", url=redis_server.url) as queue,
+        ConsumerProcess(ServerOptions(redis_server.url, "delayq")) as apart,
+    ):
+        apart.begin(DrainOrder("timed", 5, seconds=3600.0))  # long enough for a machine that stands still meanwhile
         queue.send_many([Outgoing(n, delay=n / 10) for n in range(5)])
         result = apart.end(120)
-        apart.begin(Order("nothing", None, seconds=0.1))
+        apart.begin(DrainOrder("nothing", None, seconds=0.1))
         nothing = apart.end(120)
     assert (result.messages, result.early, len(result.late_ms)) == (5, 0, 5)
     assert result.late_ms == sorted(result.late_ms)
@@ -142,7 +145,7 @@ def test_percentile_is_the_least_that_so_many_do_not_exceed(share: float, value:
 
 
 def test_ratio_is_that_of_neighbours_so_that_a_slow_hour_slows_both():
-    paired = Paired(own=[50, 20, 50], bare=[100, 100, 25, 100])
+    paired = PairedRates(own=[50, 20, 50], bare=[100, 100, 25, 100])
     assert paired.ratios == [0.5, 0.32, 0.8]
     assert paired.ratio == 0.5
     assert paired.unrest == 0.75
@@ -157,4 +160,4 @@ def test_bare_scripts_and_delayq_are_measured_in_turn():
 
     paired = alternate(lambda: rate("own"), lambda: rate("bare"), runs=2)
     assert turns == ["bare", "own", "bare", "own", "bare"]
-    assert paired == Paired(own=[2, 4], bare=[1, 3, 5])
+    assert paired == PairedRates(own=[2, 4], bare=[1, 3, 5])

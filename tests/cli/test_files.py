@@ -139,7 +139,7 @@ def test_file_is_read_no_further_than_what_is_sent():
             return b'{"payload": 1}\n'
 
     endless = Counting()
-    sender = file.Sender(Queue("unused"), "endless")
+    sender = file.FileSender(Queue("unused"), "endless")
     assert len(next(file.batches(sender.entries(endless)))) == send.MAX_SENT
     assert endless.lines == send.MAX_SENT + 1
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from delayq.cli.sizes import parse_count, parse_size, show_size
+from delayq.cli.formats import parse_count, parse_size, show_size
 
 from delayq.errors import InvalidInput
 from tests.cli.conftest import Invoke

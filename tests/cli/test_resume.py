@@ -143,7 +143,7 @@ def test_answer_that_is_lost_is_told_and_nothing_is_sent_twice(
         return reply
 
     with path.open("rb") as stream:
-        sender = file.Sender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
+        sender = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
         monkeypatch.setattr(redis.connection.UnixDomainSocketConnection, "read_response", read_response)
         with pytest.raises(ServerUnreachable, match="go on with --resume: nothing is sent twice"):
             sender.send(stream, None)
@@ -152,7 +152,7 @@ def test_answer_that_is_lost_is_told_and_nothing_is_sent_twice(
     for message in queue.receive(max_messages=10):
         message.ack()
     with path.open("rb") as stream:
-        again = file.Sender(queue, path.name, file.open_journal(queue, path.name, stream, resume=True))
+        again = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=True))
         again.send(stream, None)
     assert (again.sent, queue.stats().sent) == (0, 10)
 
@@ -160,10 +160,10 @@ def test_answer_that_is_lost_is_told_and_nothing_is_sent_twice(
 def test_two_sendings_of_a_file_at_once_are_refused(queue: Queue, write: Write):
     path = write(numbered(1200))
     with path.open("rb") as stream, path.open("rb") as other:
-        first = file.Sender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
+        first = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
         batches = file.batches(first.entries(stream))
         first.send_batch(next(batches))
-        second = file.Sender(queue, path.name, file.open_journal(queue, path.name, other, resume=True))
+        second = file.FileSender(queue, path.name, file.open_journal(queue, path.name, other, resume=True))
         second.send(other, None)
         with pytest.raises(DelayqError, match="another process sends a file of this name"):
             first.send_batch(next(batches))
@@ -203,9 +203,9 @@ def test_sending_that_is_cut_between_two_shards_is_resumed_without_loss_or_doubl
 ):
     path = write(numbered(500))
     commits = iter([True, True, True, True, False])
-    commit = checkpoint.Journal.commit
+    commit = checkpoint.CheckpointExecutor.commit
 
-    def cut(self: checkpoint.Journal, call: Any) -> Any:
+    def cut(self: checkpoint.CheckpointExecutor, call: Any) -> Any:
         if not next(commits):
             raise ServerUnreachable("cut")
         return commit(self, call)
@@ -214,8 +214,8 @@ def test_sending_that_is_cut_between_two_shards_is_resumed_without_loss_or_doubl
     with Queue("wide", url=server.url, shards=3) as queue, path.open("rb") as stream:
         queue.pause()  # records the shards
         queue.resume()
-        sender = file.Sender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
-        monkeypatch.setattr(checkpoint.Journal, "commit", cut)
+        sender = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
+        monkeypatch.setattr(checkpoint.CheckpointExecutor, "commit", cut)
         with pytest.raises(ServerUnreachable):
             sender.send(stream, None)
         monkeypatch.undo()
@@ -223,7 +223,7 @@ def test_sending_that_is_cut_between_two_shards_is_resumed_without_loss_or_doubl
             handled += [message.payload for message, _ in batch]
         assert send.MAX_SENT < len(handled) < 2 * send.MAX_SENT
         stream.seek(0)
-        again = file.Sender(queue, path.name, file.open_journal(queue, path.name, stream, resume=True))
+        again = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=True))
         again.send(stream, None)
         while batch := list(_acked(queue)):
             handled += [message.payload for message, _ in batch]

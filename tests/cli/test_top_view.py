@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from delayq.cli.top.columns import COLUMNS, ordered
 from delayq.cli.top.render import frame, table
-from delayq.cli.top.snapshot import Pulse, Snapshot, pulse
+from delayq.cli.top.snapshot import QueueRow, Snapshot, pulse
 from delayq.cli.top.state import HELP_LINE, KEYS, TopView
 from delayq.cli.top.terminal import keys
 from delayq.cli.upcoming import sparkline
@@ -60,7 +60,7 @@ def test_columns_that_matter_least_give_way():
     assert shown[5] == ["queue", "pending", "dead"]
 
 
-def shown_of(pulse: Pulse, *pressed: str) -> str:
+def shown_of(pulse: QueueRow, *pressed: str) -> str:
     """What a wide terminal shows of a queue after some keys."""
     view = TopView()
     view.take([pulse])
@@ -107,7 +107,7 @@ def view() -> TopView:
     return view
 
 
-def shows(queue: str, **stats: Any) -> Pulse:
+def shows(queue: str, **stats: Any) -> QueueRow:
     return pulse(seen(1, queue=queue), seen(2, queue=queue, **stats))
 
 

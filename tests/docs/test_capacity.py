@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from click.testing import CliRunner
 from delayq.cli import main
-from delayq.cli.sizes import show_size
+from delayq.cli.formats import show_size
 
 from delayq.model import capacity
 from delayq.model.footprint import LAYOUTS, Shape, in_lake, reserved, waiting

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 from delayq.cli import main
-from delayq.cli.payloads import payload_of
+from delayq.cli.formats import payload_of
 from hypothesis import given
 from hypothesis import strategies as st
 

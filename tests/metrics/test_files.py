@@ -17,8 +17,8 @@ import yaml
 from delayq.cli import main
 
 from delayq import Queue, Topic
-from delayq.metrics import Found, Metrics
-from delayq.metrics.discovery import Sampled
+from delayq.metrics import DiscoveredQueues, Metrics
+from delayq.metrics.discovery import SampledQueue
 from delayq.model.units import parse_duration
 from tests.harness.scrapes import Scrape
 from tests.harness.tree import ROOT
@@ -39,7 +39,7 @@ class One:
     def queue_names(self) -> list[str]:
         return [self._queue.name]
 
-    def queue(self, _: str) -> Sampled:
+    def queue(self, _: str) -> SampledQueue:
         return self._queue
 
 
@@ -50,7 +50,9 @@ def names(queue: Queue) -> set[str]:
     with Topic("orders", redis=queue._executor.client) as topic:
         topic.group("billing", start="0").lag()
         topic.publish("x")
-        return Scrape(Metrics(topics=[topic], servers=[Found(One(queue))]).exposition().body.decode()).names()
+        return Scrape(
+            Metrics(topics=[topic], servers=[DiscoveredQueues(One(queue))]).exposition().body.decode()
+        ).names()
 
 
 def rules() -> list[dict[str, Any]]:

@@ -17,9 +17,9 @@ from redis.exceptions import RedisClusterException
 
 from delayq import Consumer, Outgoing, Queue, Topic
 from delayq.errors import InvalidInput, ServerUnreachable
-from delayq.metrics import Found, Metrics
+from delayq.metrics import DiscoveredQueues, Metrics
 from delayq.metrics.families import BUCKETS_MS, COUNTERS, histogram
-from delayq.metrics.scrape import Sweep
+from delayq.metrics.scrape import ScrapePass
 from delayq.model.placement import STATES
 from delayq.types import QueueStats
 from tests.harness.scrapes import OPENMETRICS, Scrape
@@ -173,13 +173,13 @@ def test_server_that_does_not_answer_is_down_and_keeps_no_other_waiting(still: S
 def test_scrapes_at_the_same_time_share_a_read(still: Still, monkeypatch: pytest.MonkeyPatch):
     metrics = Metrics([still], seconds=60)
     pages: list[Scrape] = []
-    begun, wait = list[Sweep](), Sweep.wait
+    begun, wait = list[ScrapePass](), ScrapePass.wait
 
-    def noted(sweep: Sweep, seconds: float) -> Any:
+    def noted(sweep: ScrapePass, seconds: float) -> Any:
         begun.append(sweep)
         return wait(sweep, seconds)
 
-    monkeypatch.setattr(Sweep, "wait", noted)
+    monkeypatch.setattr(ScrapePass, "wait", noted)
     scrapers = [threading.Thread(target=lambda: pages.append(scraped(metrics))) for _ in range(5)]
     for each in scrapers:
         each.start()
@@ -230,7 +230,9 @@ def test_two_queues_of_one_name_are_refused(queue: Queue):
     with pytest.raises(InvalidInput, match="two queues for metrics are called 'emails'"):
         Metrics([queue, queue])
     with pytest.raises(InvalidInput, match="two servers"):
-        Metrics(servers=[Found(ServerOptions(None, "delayq")), Found(ServerOptions(None, "delayq"))])
+        Metrics(
+            servers=[DiscoveredQueues(ServerOptions(None, "delayq")), DiscoveredQueues(ServerOptions(None, "delayq"))]
+        )
 
 
 # Found by name
@@ -240,7 +242,7 @@ def test_queues_are_found_by_name_and_new_ones_a_minute_later(redis_server: Redi
     now = [0.0]
     queue.send("x")
     with serving(redis_server) as server, Queue("more", url=redis_server.url) as more:
-        metrics = Metrics(servers=[Found(server, clock=lambda: now[0])])
+        metrics = Metrics(servers=[DiscoveredQueues(server, clock=lambda: now[0])])
         assert scraped(metrics).names(queue="emails")
         more.send("x")
         assert not scraped(metrics).names(queue="more")
@@ -256,7 +258,7 @@ def test_more_queues_than_the_bound_are_left_out_and_counted(redis_server: Redis
         with Queue(name, redis=redis_client) as each:
             each.send("x")
     with serving(redis_server) as server:
-        scrape = scraped(Metrics(servers=[Found(server, most=2)]))
+        scrape = scraped(Metrics(servers=[DiscoveredQueues(server, most=2)]))
     assert (len(scrape.names(queue="a")), scrape.names(queue="c")) == (len(scrape.names(queue="b")), set())
     assert scrape.value("delayq_queues_left_out") == 1
 
@@ -274,7 +276,7 @@ class Away:
 def test_servers_are_told_apart_and_one_that_is_away_is_down(redis_server: RedisServer, queue: Queue):
     queue.send("x")
     with serving(redis_server) as server:
-        metrics = Metrics(servers=[Found(server, "here:6379/0"), Found(Away(), "there:6379/0")])
+        metrics = Metrics(servers=[DiscoveredQueues(server, "here:6379/0"), DiscoveredQueues(Away(), "there:6379/0")])
         scrape = scraped(metrics)
     assert scrape.value("delayq_messages_sent_total", server="here:6379/0", queue="emails") == 1
     assert scrape.value("delayq_server_up", server="here:6379/0") == 1
@@ -287,7 +289,7 @@ def test_cluster_without_a_node_is_told_to_be_away(redis_server: RedisServer, mo
 
     with serving(redis_server) as server:
         monkeypatch.setattr(server.client, "scan_iter", scan)
-        assert scraped(Metrics(servers=[Found(server)])).value("delayq_server_up") == 0
+        assert scraped(Metrics(servers=[DiscoveredQueues(server)])).value("delayq_server_up") == 0
 
 
 def test_queue_whose_counts_are_none_keeps_no_other_from_being_read(
@@ -298,7 +300,7 @@ def test_queue_whose_counts_are_none_keeps_no_other_from_being_read(
             queue.send("hello")
     redis_client.hset("delayq:{a}:stats", "sent", "many")
     with serving(redis_server) as server:
-        told = scraped(Metrics(servers=[Found(server)]))
+        told = scraped(Metrics(servers=[DiscoveredQueues(server)]))
     assert [told.value("delayq_up", queue=name) for name in ("a", "b")] == [0, 1]
 
 
@@ -317,7 +319,7 @@ class Slow:
 
 def test_server_that_takes_longer_for_all_its_queues_than_a_scrape_waits_is_up(queue: Queue, still: Still):
     queue.send("x")
-    metrics = Metrics(servers=[Found(Slow(queue, still))], seconds=0.5)
+    metrics = Metrics(servers=[DiscoveredQueues(Slow(queue, still))], seconds=0.5)
     assert eventually(lambda: metrics.silent(0.5) == [])
     pages: list[Scrape] = []
 
@@ -331,4 +333,4 @@ def test_server_that_takes_longer_for_all_its_queues_than_a_scrape_waits_is_up(q
 
 
 def test_server_of_which_no_queue_is_read_is_silent(still: Still):
-    assert Metrics(servers=[Found(Slow(still, still), "west")]).silent(0.2) == ["west"]  # type: ignore[arg-type]
+    assert Metrics(servers=[DiscoveredQueues(Slow(still, still), "west")]).silent(0.2) == ["west"]  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 import delayq as library
 from delayq import Outgoing, Queue, Topic
-from delayq.metrics import Answer, Metrics, MetricsServer
+from delayq.metrics import Metrics, MetricsServer, Response
 from tests.cli.conftest import Invoke, Start, delayq, environment, followed, invoke, server, start  # noqa: F401
 from tests.harness.scrapes import OPENMETRICS, Scrape, get
 from tests.harness.servers import RedisServer
@@ -140,7 +140,7 @@ class Broken(Collector):
 def test_page_that_cannot_be_made_is_an_error_of_the_server_and_logged():
     with structlog.testing.capture_logs() as lines:
         metrics = Metrics()
-        page = {"/metrics": lambda accept: Answer(200, *metrics.exposition(accept, beside=Broken()))}
+        page = {"/metrics": lambda accept: Response(200, *metrics.exposition(accept, beside=Broken()))}
         with MetricsServer("127.0.0.1", 0, page) as served:
             status, text, _ = get(f"http://127.0.0.1:{served.port}/metrics")
     assert (status, text) == (500, "an error: see the log\n")

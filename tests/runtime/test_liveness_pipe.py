@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from delayq.runtime import liveness_pipe
-from delayq.runtime.liveness_pipe import Beating, LivenessPipe
+from delayq.runtime.liveness_pipe import HeartbeatSender, LivenessPipe
 
 CHILD = """
 import sys
@@ -55,7 +55,7 @@ def test_silence_ends_with_a_beat_of_the_child(listening: LivenessPipe):
 
 def test_beats_that_nobody_hears_block_nobody(monkeypatch: pytest.MonkeyPatch, listening: LivenessPipe):
     monkeypatch.setenv(liveness_pipe.ENV, str(listening.child))
-    beating = Beating()
+    beating = HeartbeatSender()
     assert liveness_pipe.ENV not in os.environ
     for _ in range(2 * liveness_pipe.MANY):
         beating.beat()
@@ -66,5 +66,5 @@ def test_beats_that_nobody_hears_block_nobody(monkeypatch: pytest.MonkeyPatch, l
 
 def test_process_without_a_supervisor_beats_in_vain(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(liveness_pipe.ENV, raising=False)
-    Beating().beat()
+    HeartbeatSender().beat()
     assert liveness_pipe.ENV not in os.environ

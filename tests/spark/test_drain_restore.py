@@ -276,7 +276,7 @@ def test_folder_with_messages_of_somebody_else_is_left_as_it_is(
 def test_queue_that_changes_while_it_is_read_is_not_drained(
     spark: SparkSession, server: RedisOptions, queue: Queue, folder: str, monkeypatch: pytest.MonkeyPatch
 ):
-    def measured(messages: Any) -> manifest.Measure:
+    def measured(messages: Any) -> manifest.MessageChecksum:
         queue.send("another", delay=3600)
         return manifest.measure(messages)
 

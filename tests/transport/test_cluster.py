@@ -14,7 +14,7 @@ from redis import exceptions
 
 from delayq.protocol.command import Command, identity, script
 from delayq.transport import cluster
-from delayq.transport.cluster import SentCommands, _Talk
+from delayq.transport.cluster import SentCommands, _NodeCalls
 from delayq.transport.cluster_async import Cluster as AsyncCluster
 
 
@@ -53,7 +53,7 @@ def test_refused_asking_is_the_error_of_its_own_call_alone() -> None:
     node = Node(exceptions.NoPermissionError("asking"), exceptions.MovedError("5 h:1"), "second", "third")
     sent = [SentCommands(Command("a", ("GET", "a"), identity), whole=False) for _ in range(3)]
     sent[0].asked = object()  # type: ignore[assignment]
-    talk = _Talk(node, "node", sent)
+    talk = _NodeCalls(node, "node", sent)
     talk.speak()
     talk.listen()
     talk.close()

@@ -6,7 +6,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from delayq.web import Dashboard, Token, login_throttle
-from delayq.web.login_throttle import MOST, SECONDS, Attempts, place_of
+from delayq.web.login_throttle import MOST, SECONDS, LoginThrottle, place_of
 from tests.web.conftest import Enter, log_in
 
 TOKEN = "a token that is long enough"
@@ -42,7 +42,7 @@ def test_who_knows_the_token_gets_in_while_others_guess_from_a_hundred_addresses
 
 def test_address_that_has_guessed_too_often_waits_until_the_first_guess_is_a_minute_old():
     now = [0.0]
-    guesses = Attempts(lambda: now[0])
+    guesses = LoginThrottle(lambda: now[0])
     for now[0] in range(MOST):
         assert guesses.begin("192.0.2.1") == 0
     assert guesses.begin("192.0.2.1") == SECONDS - MOST + 1
@@ -55,7 +55,7 @@ def test_addresses_that_are_remembered_are_bounded_and_who_goes_on_guessing_is_n
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(login_throttle, "MOST_ADDRESSES", 10)
-    guesses = Attempts(lambda: 0.0)
+    guesses = LoginThrottle(lambda: 0.0)
     for stranger in range(100):
         guesses.begin(f"198.51.100.{stranger}")
         guesses.begin("192.0.2.1")

@@ -87,7 +87,7 @@ def test_passwords_that_wait_to_be_looked_at_are_bounded(monkeypatch: pytest.Mon
         for _ in range(2):
             asked = [users.check("ann", "correct horse") for _ in range(5)]
             told = await asyncio.gather(*asked, return_exceptions=True)
-            assert [type(each) for each in told] == [User] * 3 + [passwords.Busy] * 2
+            assert [type(each) for each in told] == [User] * 3 + [passwords.TooManyLogins] * 2
 
     asyncio.run(ask())
 

@@ -13,9 +13,9 @@ import redis
 
 from delayq import Queue
 from delayq.web import health_sweep, sse
-from delayq.web.poller import Watch
-from delayq.web.queue_list import View
-from delayq.web.servers import Server
+from delayq.web.poller import ServerPoller
+from delayq.web.queue_list import QueueListView
+from delayq.web.servers import DashboardServer
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 from tests.harness.web.following import Follower, holds
@@ -90,8 +90,8 @@ def test_browser_that_accepts_nothing_for_long_is_left(monkeypatch: pytest.Monke
     async def receive() -> Any:
         await asyncio.Event().wait()
 
-    streams: set[sse.Stream] = set()
-    asyncio.run(asyncio.wait_for(sse.Stream(texts(), streams)({"type": "http"}, receive, send), 10))
+    streams: set[sse.EventStream] = set()
+    asyncio.run(asyncio.wait_for(sse.EventStream(texts(), streams)({"type": "http"}, receive, send), 10))
     assert [message.get("more_body") for message in sent] == [None, True, False]
     assert not streams
 
@@ -104,9 +104,9 @@ def test_nobody_looks_when_nobody_has_watched_for_long(
     monkeypatch.setattr(health_sweep, "ROUND_SECONDS", 0.01)
 
     async def follow_twice() -> None:
-        server = Server("main", redis_server.url, "delayq")
-        watch = Watch(server, 0.01)
-        following = watch.following(View())
+        server = DashboardServer("main", redis_server.url, "delayq")
+        watch = ServerPoller(server, 0.01)
+        following = watch.following(QueueListView())
         counts = [(await anext(following)).queues[0].stats.pending for _ in range(2)]
         assert counts == [1, 1]
         assert len(asyncio.all_tasks()) > 1

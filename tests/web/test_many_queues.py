@@ -12,10 +12,10 @@ import redis
 from delayq import Queue, aio
 from delayq.model.queue_stats import QueueStats
 from delayq.web import health_sweep, poller
-from delayq.web.poller import Watch
-from delayq.web.queue_list import PAGE, Listing, One, View
-from delayq.web.servers import Names, Server
-from delayq.web.snapshot import Eye, Seen
+from delayq.web.poller import ServerPoller
+from delayq.web.queue_list import PAGE, NamePage, QueueListView, SingleQueue
+from delayq.web.servers import DashboardServer, QueueNames
+from delayq.web.snapshot import QueueSnapshot, QueueWatcher
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 from tests.harness.web.following import holds
@@ -75,15 +75,15 @@ def test_queues_are_found_by_a_part_of_their_names_in_capitals_or_not(enter: Ent
 
 @pytest.mark.usefixtures("many")
 def test_page_reads_its_own_queues_only(enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(health_sweep.Round, "ask", lambda _: None)
+    monkeypatch.setattr(health_sweep.HealthSweep, "ask", lambda _: None)
     client, read = enter(), set[str]()
-    look_at = Watch.look_at
+    look_at = ServerPoller.look_at
 
-    async def noted(watch: Watch, name: str, since: float) -> object:
+    async def noted(watch: ServerPoller, name: str, since: float) -> object:
         read.add(name)
         return await look_at(watch, name, since)
 
-    monkeypatch.setattr(Watch, "look_at", noted)
+    monkeypatch.setattr(ServerPoller, "look_at", noted)
     redis_client.config_resetstat()
     client.get(f"/main/queues?start={NAMES[60]}")
     assert read == set(NAMES[60:110])
@@ -157,25 +157,25 @@ def test_overview_of_several_servers_has_fewer_queues_of_each(
 @pytest.mark.parametrize(
     ("view", "listing"),
     [
-        (View(rows=3), Listing(names=("a", "b", "c"), first=0, matched=8, following="d", last="g")),
+        (QueueListView(rows=3), NamePage(names=("a", "b", "c"), first=0, matched=8, following="d", last="g")),
         (
-            View(rows=3, start="d"),
-            Listing(names=("d", "e", "f"), first=3, matched=8, back="a", following="g", last="g"),
+            QueueListView(rows=3, start="d"),
+            NamePage(names=("d", "e", "f"), first=3, matched=8, back="a", following="g", last="g"),
         ),
         (
-            View(rows=3, start="bb"),
-            Listing(names=("c", "d", "e"), first=2, matched=8, back="a", following="f", last="g"),
+            QueueListView(rows=3, start="bb"),
+            NamePage(names=("c", "d", "e"), first=2, matched=8, back="a", following="f", last="g"),
         ),
-        (View(rows=3, start="g"), Listing(names=("g", "h"), first=6, matched=8, back="d")),
-        (View(rows=3, start="z"), Listing(names=("h",), first=7, matched=8, back="e")),
-        (View(rows=8), Listing(names=tuple("abcdefgh"), matched=8)),
-        (View(troubled=True), Listing(names=("b", "g"), matched=2)),
-        (View(troubled=True, name="G"), Listing(names=("g",), matched=1)),
-        (View(name="x"), Listing()),
-        (One("new"), Listing(names=("new",), matched=1)),
+        (QueueListView(rows=3, start="g"), NamePage(names=("g", "h"), first=6, matched=8, back="d")),
+        (QueueListView(rows=3, start="z"), NamePage(names=("h",), first=7, matched=8, back="e")),
+        (QueueListView(rows=8), NamePage(names=tuple("abcdefgh"), matched=8)),
+        (QueueListView(troubled=True), NamePage(names=("b", "g"), matched=2)),
+        (QueueListView(troubled=True, name="G"), NamePage(names=("g",), matched=1)),
+        (QueueListView(name="x"), NamePage()),
+        (SingleQueue("new"), NamePage(names=("new",), matched=1)),
     ],
 )
-def test_page_begins_with_a_name_or_the_one_behind_it(view: View | One, listing: Listing):
+def test_page_begins_with_a_name_or_the_one_behind_it(view: QueueListView | SingleQueue, listing: NamePage):
     assert view.listed(list("abcdefgh"), {"b", "g"}) == listing
 
 
@@ -184,7 +184,7 @@ def test_page_begins_with_a_name_or_the_one_behind_it(view: View | One, listing:
     [("", PAGE), ("25", 25), ("0", 10), ("-5", PAGE), ("999", PAGE), ("9" * 5000, PAGE), ("²", PAGE)],
 )
 def test_link_asks_for_no_more_rows_than_a_page_has(asked: str, taken: int):
-    assert View.of({"rows": asked}).rows == taken
+    assert QueueListView.of({"rows": asked}).rows == taken
 
 
 def test_history_is_remembered_of_so_many_queues_only(
@@ -196,18 +196,18 @@ def test_history_is_remembered_of_so_many_queues_only(
 
     made = list[str]()
 
-    def eye(queue: aio.Queue) -> Eye:
+    def eye(queue: aio.Queue) -> QueueWatcher:
         made.append(queue.name)
-        return Eye(queue)
+        return QueueWatcher(queue)
 
-    monkeypatch.setattr(poller, "Eye", eye)
+    monkeypatch.setattr(poller, "QueueWatcher", eye)
 
     async def look() -> None:
-        server = Server("main", redis_server.url, "delayq")
-        watch = Watch(server, 0)
-        await watch.now(View())
+        server = DashboardServer("main", redis_server.url, "delayq")
+        watch = ServerPoller(server, 0)
+        await watch.now(QueueListView())
         for name in (NAMES[8], NAMES[0]):
-            await watch.now(One(name))
+            await watch.now(SingleQueue(name))
         await watch.close()
         await server.close()
 
@@ -223,7 +223,7 @@ def test_queue_that_is_gone_is_not_kept(
         Queue(name, redis=redis_client).send("hello", delay=60)
 
     async def look() -> list[bool]:
-        server = Server("main", redis_server.url, "delayq")
+        server = DashboardServer("main", redis_server.url, "delayq")
         before = [await server.queue(name) for name in await server.queue_names()]
         redis_client.delete(*redis_client.keys(f"delayq:{{{NAMES[0]}}}*"))
         while await server.queue_names() != NAMES[1:2]:  # noqa: ASYNC110  # nobody tells
@@ -239,7 +239,7 @@ def test_search_for_names_that_takes_long_holds_up_the_first_page_only(monkeypat
     monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # what was found is old at once
 
     async def search_twice() -> None:
-        found, goes_on = Names(), asyncio.Event()
+        found, goes_on = QueueNames(), asyncio.Event()
 
         async def first() -> list[str]:
             return ["one"]
@@ -262,7 +262,7 @@ def test_search_that_fails_is_told_and_made_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", 1000.0)
 
     async def search_twice() -> None:
-        found = Names()
+        found = QueueNames()
 
         async def fails() -> list[str]:
             raise RuntimeError("away")
@@ -286,9 +286,9 @@ def test_round_rests_most_of_the_time_and_knows_no_queue_that_is_gone(monkeypatc
         async def known() -> list[str]:
             return names
 
-        async def glance(name: str) -> Seen:
+        async def glance(name: str) -> QueueSnapshot:
             await sleep(0.001)
-            return Seen(name=name, stats=QueueStats(queue=name), error="no such luck")
+            return QueueSnapshot(name=name, stats=QueueStats(queue=name), error="no such luck")
 
         async def answer() -> None:
             pass
@@ -297,7 +297,7 @@ def test_round_rests_most_of_the_time_and_knows_no_queue_that_is_gone(monkeypatc
             rested.extend([seconds] if seconds else [])
             await sleep(0)
 
-        round_ = health_sweep.Round(known, glance, answer)
+        round_ = health_sweep.HealthSweep(known, glance, answer)
         monkeypatch.setattr(asyncio, "sleep", resting)
         round_.ask()
         await holds(lambda: round_.looked_at == len(names))

@@ -14,10 +14,10 @@ import redis
 from delayq import Queue
 from delayq.errors import ServerError
 from delayq.web import health_sweep
-from delayq.web.poller import Watch
-from delayq.web.queue_list import View
-from delayq.web.servers import Server
-from delayq.web.snapshot import Seen, glance
+from delayq.web.poller import ServerPoller
+from delayq.web.queue_list import QueueListView
+from delayq.web.servers import DashboardServer
+from delayq.web.snapshot import QueueSnapshot, glance
 from tests.harness.servers import RedisServer
 from tests.harness.web.following import holds
 from tests.web.conftest import Enter
@@ -39,12 +39,12 @@ def silenced(own_server: RedisServer) -> Iterator[Callable[[signal.Signals], Non
     os.kill(own_server.pid, signal.SIGCONT)
 
 
-def watched(server: RedisServer, look: Callable[[Watch], Awaitable[None]]) -> None:
+def watched(server: RedisServer, look: Callable[[ServerPoller], Awaitable[None]]) -> None:
     """Let a watch, who waits for no answer longer than a moment, look at a server."""
 
     async def run() -> None:
-        known = Server("main", f"{server.url}?socket_timeout=0.3", "delayq")
-        watch = Watch(known, 0)
+        known = DashboardServer("main", f"{server.url}?socket_timeout=0.3", "delayq")
+        watch = ServerPoller(known, 0)
         try:
             await look(watch)
         finally:
@@ -54,10 +54,10 @@ def watched(server: RedisServer, look: Callable[[Watch], Awaitable[None]]) -> No
     asyncio.run(run())
 
 
-async def first_sight(watch: Watch) -> None:
+async def first_sight(watch: ServerPoller) -> None:
     """Look until the server is seen: a machine that stands still for a moment is silent, too."""
     deadline = time.monotonic() + PATIENCE
-    while error := (await watch.now(View())).error:
+    while error := (await watch.now(QueueListView())).error:
         assert time.monotonic() < deadline, error
 
 
@@ -69,8 +69,8 @@ def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
     monkeypatch.setattr(health_sweep, "AGAIN_SECONDS", 0.0, raising=False)
     unread = list[str]()
 
-    async def look(watch: Watch) -> None:
-        async def noted(name: str) -> Seen:
+    async def look(watch: ServerPoller) -> None:
+        async def noted(name: str) -> QueueSnapshot:
             if round_.looked_at >= 2 * health_sweep.AT_ONCE and not unread:
                 silenced(signal.SIGSTOP)
             seen = await watch.safely(name, glance)
@@ -79,7 +79,7 @@ def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
                 silenced(signal.SIGCONT)
             return seen
 
-        round_ = health_sweep.Round(watch.server.queue_names, noted, watch.server.answer)
+        round_ = health_sweep.HealthSweep(watch.server.queue_names, noted, watch.server.answer)
         round_.ask()
         await holds(lambda: round_.looked_at == len(NAMES))
         assert round_.troubled == {}
@@ -93,16 +93,16 @@ def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
 def test_page_of_a_server_that_is_silent_blames_no_queue(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(health_sweep.Round, "ask", lambda _: None)
+    monkeypatch.setattr(health_sweep.HealthSweep, "ask", lambda _: None)
 
-    async def look(watch: Watch) -> None:
+    async def look(watch: ServerPoller) -> None:
         await first_sight(watch)
         silenced(signal.SIGSTOP)
-        while not (await watch.now(View())).error:
+        while not (await watch.now(QueueListView())).error:
             pass
         silenced(signal.SIGCONT)
         deadline = time.monotonic() + PATIENCE
-        while (sight := await watch.now(View(start=NAMES[50]))).error:
+        while (sight := await watch.now(QueueListView(start=NAMES[50]))).error:
             assert time.monotonic() < deadline, sight.error
         assert (sight.troubled, [each.error for each in sight.queues]) == (0, [""] * 10)
 
@@ -113,20 +113,20 @@ def test_page_of_a_server_that_is_silent_blames_no_queue(
 def test_page_of_a_server_that_is_silent_waits_for_a_few_queues_and_not_for_all(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(health_sweep.Round, "ask", lambda _: None)
+    monkeypatch.setattr(health_sweep.HealthSweep, "ask", lambda _: None)
     asked = list[str]()
 
-    async def look(watch: Watch) -> None:
+    async def look(watch: ServerPoller) -> None:
         await first_sight(watch)
         look_at = watch.look_at
 
-        async def noted(name: str, since: float) -> Seen:
+        async def noted(name: str, since: float) -> QueueSnapshot:
             asked.append(name)
             return await look_at(name, since)
 
         monkeypatch.setattr(watch, "look_at", noted)
         silenced(signal.SIGSTOP)
-        assert (await watch.now(View())).error
+        assert (await watch.now(QueueListView())).error
 
     watched(own_server, look)
     assert asked == NAMES[: health_sweep.AT_ONCE]
@@ -138,8 +138,8 @@ def test_server_that_falls_silent_between_two_looks_at_a_queue_is_not_mistaken_f
 ):
     looks = list[str]()
 
-    async def look(watch: Watch) -> None:
-        async def noted(name: str) -> Seen:
+    async def look(watch: ServerPoller) -> None:
+        async def noted(name: str) -> QueueSnapshot:
             silenced(signal.SIGSTOP)
             looks.append(name)
             seen = await watch.safely(name, glance)
@@ -168,7 +168,7 @@ def test_server_that_refuses_to_say_that_it_is_there_has_answered(own_server: Re
         client.acl_setuser("looks", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-ping"])
 
     async def ask() -> None:
-        known = Server("main", f"{own_server.url}?username=looks&password=x", "delayq")
+        known = DashboardServer("main", f"{own_server.url}?username=looks&password=x", "delayq")
         await known.answer()
         await known.close()
 
@@ -182,7 +182,7 @@ def test_queue_in_trouble_that_is_told_by_its_name_is_looked_at_with_the_page(
         Queue(name, redis=redis_client).send("hello", delay=86_400)
     troubled = Queue(NAMES[57], redis=redis_client)
     troubled.send("late", at=LONG_AGO, id="late")
-    monkeypatch.setattr(health_sweep.Round, "ask", lambda _: None)
+    monkeypatch.setattr(health_sweep.HealthSweep, "ask", lambda _: None)
     client = enter(interval=0)
     client.get(f"/main/queues?start={NAMES[50]}")
     assert f"1 of 60 queues in trouble: {NAMES[57]} (no consumer, late)" in text_of(client.get("/").text)

@@ -8,27 +8,27 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from delayq.errors import ServerUnreachable
-from delayq.web.background_tasks import MOST_KEPT, MOST_RUNNING, Task, Tasks
+from delayq.web.background_tasks import MOST_KEPT, MOST_RUNNING, BackgroundTask, BackgroundTasks
 
 HOUR = 3600.0
 
 
-def task(queue: str = "emails", alone: bool = True) -> Task:
-    return Task("main", queue, "Cancel all", "local", alone)
+def task(queue: str = "emails", alone: bool = True) -> BackgroundTask:
+    return BackgroundTask("main", queue, "Cancel all", "local", alone)
 
 
-async def waits(task: Task) -> None:
+async def waits(task: BackgroundTask) -> None:
     while task.goes_on:
         await task.rest(HOUR)
 
 
-def ended(_: Task) -> None:
+def ended(_: BackgroundTask) -> None:
     """Tell nobody."""
 
 
 def test_tasks_end_when_the_dashboard_does():
-    async def run() -> Task:
-        tasks, waiting = Tasks(), task()
+    async def run() -> BackgroundTask:
+        tasks, waiting = BackgroundTasks(), task()
         tasks.start(waiting, waits, "once", ended)
         await tasks.close()
         return waiting
@@ -38,7 +38,7 @@ def test_tasks_end_when_the_dashboard_does():
 
 def test_one_task_that_takes_all_runs_on_a_queue_at_a_time():
     async def run() -> None:
-        tasks = Tasks()
+        tasks = BackgroundTasks()
         tasks.start(task(), waits, "a", ended)
         tasks.start(task("orders"), waits, "b", ended)
         tasks.start(task(alone=False), waits, "c", ended)
@@ -53,7 +53,7 @@ def test_one_task_that_takes_all_runs_on_a_queue_at_a_time():
 
 def test_only_so_many_tasks_run():
     async def run() -> None:
-        tasks = Tasks()
+        tasks = BackgroundTasks()
         for number in range(MOST_RUNNING):
             tasks.start(task(f"q{number}"), waits, f"{number}", ended)
         with pytest.raises(HTTPException, match="20 tasks run"):
@@ -68,11 +68,11 @@ def test_only_so_many_tasks_run():
     [(ServerUnreachable("it is away"), "it is away"), (ValueError("secret"), "The dashboard has failed here: its log")],
 )
 def test_task_that_fails_tells_why_but_no_details_of_a_bug(error: Exception, told: str):
-    async def fails(_: Task) -> None:
+    async def fails(_: BackgroundTask) -> None:
         raise error
 
-    async def run() -> Task:
-        tasks, failing = Tasks(), task()
+    async def run() -> BackgroundTask:
+        tasks, failing = BackgroundTasks(), task()
         tasks.start(failing, fails, "once", ended)
         await failing.over(HOUR)
         return failing
@@ -82,11 +82,11 @@ def test_task_that_fails_tells_why_but_no_details_of_a_bug(error: Exception, tol
 
 
 def test_tasks_that_ended_long_ago_are_forgotten():
-    async def nothing(_: Task) -> None:
+    async def nothing(_: BackgroundTask) -> None:
         pass
 
-    async def run() -> list[Task]:
-        tasks, all_of_them = Tasks(), [task() for _ in range(MOST_KEPT + 5)]
+    async def run() -> list[BackgroundTask]:
+        tasks, all_of_them = BackgroundTasks(), [task() for _ in range(MOST_KEPT + 5)]
         for number, each in enumerate(all_of_them):
             tasks.start(each, nothing, f"{number}", ended)
             await each.over(HOUR)
@@ -95,23 +95,23 @@ def test_tasks_that_ended_long_ago_are_forgotten():
     assert 0 < len(asyncio.run(run())) <= 5
 
 
-def sent(tasks: Tasks, word: str) -> bool:
+def sent(tasks: BackgroundTasks, word: str) -> bool:
     with tasks.once(word) as is_new:
         return is_new
 
 
 def test_form_is_new_once():
-    tasks = Tasks()
+    tasks = BackgroundTasks()
     assert [sent(tasks, "a"), sent(tasks, "a"), sent(tasks, "b")] == [True, False, True]
 
 
 def test_form_that_has_failed_may_be_sent_again():
-    tasks = Tasks()
+    tasks = BackgroundTasks()
     with pytest.raises(ServerUnreachable):
         fail(tasks, "a")
     assert sent(tasks, "a")
 
 
-def fail(tasks: Tasks, word: str) -> None:
+def fail(tasks: BackgroundTasks, word: str) -> None:
     with tasks.once(word):
         raise ServerUnreachable("it is away")

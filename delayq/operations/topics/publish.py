@@ -59,7 +59,7 @@ class NewRecord(_RecordPayload, frozen=True, kw_only=True):
         return self.at is not None or bool(self.delay)
 
 
-class _Sealed(NamedTuple):
+class _EncodedRecord(NamedTuple):
     position: int  # among the records of the call
     words: tuple[Raw, ...]
 
@@ -80,7 +80,7 @@ def publish(
     yield from context.opened(create=True)
     now, later = _sealed(context, chosen)
     results: list[Any] = [None] * len(chosen)
-    calls: list[tuple[Command[Any], Sequence[_Sealed]]] = []
+    calls: list[tuple[Command[Any], Sequence[_EncodedRecord]]] = []
     for scripts, sealed in now.items():
         calls += [(scripts.publish([each.words for each in part], most, exactly), part) for part in _parts(sealed)]  # type: ignore[misc]
     for scripts, sealed in later.items():
@@ -97,10 +97,10 @@ def publish(
 
 def _sealed(
     context: TopicContext, records: Sequence[NewRecord]
-) -> tuple[dict[TopicCommands, list[_Sealed]], dict[TopicCommands, list[_Sealed]]]:
+) -> tuple[dict[TopicCommands, list[_EncodedRecord]], dict[TopicCommands, list[_EncodedRecord]]]:
     """Check records; return those to be appended at once, and those that wait, by their shards."""
-    now: dict[TopicCommands, list[_Sealed]] = defaultdict(list)
-    later: dict[TopicCommands, list[_Sealed]] = defaultdict(list)
+    now: dict[TopicCommands, list[_EncodedRecord]] = defaultdict(list)
+    later: dict[TopicCommands, list[_EncodedRecord]] = defaultdict(list)
     places: dict[str, TopicCommands] = {}  # of those that wait, by their ids
     for position, record in enumerate(records):
         if not isinstance(record, NewRecord):
@@ -114,10 +114,10 @@ def _sealed(
             scripts = context.shard_for(record.key or named)
             if places.setdefault(named, scripts) is not scripts:
                 raise InvalidInput(f"id {named!r} comes with keys of several shards: give it the same key each time")
-            later[scripts].append(_Sealed(position, (named, due, envelope)))
+            later[scripts].append(_EncodedRecord(position, (named, due, envelope)))
         else:
             own = "*" if record.id is None else own_id(record.id)
-            now[context.shard_for(record.key)].append(_Sealed(position, (own, envelope)))
+            now[context.shard_for(record.key)].append(_EncodedRecord(position, (own, envelope)))
     for sealed in now.values():
         _check_order([str(each.words[0]) for each in sealed])
     return now, later
@@ -132,10 +132,10 @@ def _check_order(ids: Sequence[str]) -> None:
             raise InvalidInput(f"record id {second!r} does not come after {first!r}: own ids must strictly rise")
 
 
-def _parts(sealed: Sequence[_Sealed]) -> list[Sequence[_Sealed]]:
+def _parts(sealed: Sequence[_EncodedRecord]) -> list[Sequence[_EncodedRecord]]:
     """Cut records into what a call may take: so many, and so many bytes."""
-    parts: list[Sequence[_Sealed]] = []
-    part: list[_Sealed] = []
+    parts: list[Sequence[_EncodedRecord]] = []
+    part: list[_EncodedRecord] = []
     size = 0
     for each in sealed:
         if part and (len(part) == MAX_RECORDS or size + len(each.words[-1]) > CALL_BYTES):  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def _parts(sealed: Sequence[_Sealed]) -> list[Sequence[_Sealed]]:
     return [*parts, part] if part else parts
 
 
-def _published(sealed: _Sealed, told: Any) -> Published:
+def _published(sealed: _EncodedRecord, told: Any) -> Published:
     if isinstance(told, str):
         return Published(told)
     return Published(str(sealed.words[0]), None if told < 0 else from_ms(told), told >= 0)

@@ -36,7 +36,7 @@ class CannotStart(Exception):
     """A process has ended before it could run a handler; the text tells why."""
 
 
-class Died(Exception):
+class ProcessDied(Exception):
     """A process has ended while it ran a handler; the text tells how."""
 
 
@@ -127,7 +127,7 @@ class WorkerProcess:
                     return _outcome(*told)
                 self._pipe.send_bytes(self._answer(message, *told))
         except (EOFError, OSError) as error:
-            raise Died(self._how()) from error
+            raise ProcessDied(self._how()) from error
 
     def kill(self) -> None:
         """Kill it, and what it has started, now; nothing happens if it has ended."""

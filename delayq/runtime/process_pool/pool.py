@@ -17,7 +17,14 @@ from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.histogram import HandlerTimes
 from delayq.runtime import prefetch
-from delayq.runtime.process_pool.handle import CannotStart, Died, Request, TookTooLong, WorkerProcess, check_program
+from delayq.runtime.process_pool.handle import (
+    CannotStart,
+    ProcessDied,
+    Request,
+    TookTooLong,
+    WorkerProcess,
+    check_program,
+)
 from delayq.runtime.process_pool.job import ProcessJob
 from delayq.runtime.shutdown import TIMEOUT_ERROR
 from delayq.runtime.time_limit import TimeLimit
@@ -225,7 +232,7 @@ class ProcessPool(Generic[D]):
             has_run = False
             log.warning("a process of the pool died: another one is started", how=str(error), pid=process.pid)
             return oc.RELEASED, False
-        except Died as error:
+        except ProcessDied as error:
             return oc.Failed(error=TIMEOUT_ERROR if self._is_interrupted else f"ProcessDied: {error}"), False
         except TookTooLong:
             process.kill()

@@ -25,7 +25,7 @@ from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, StoredBatch
 from delayq.spark.archiving.streaming import OnBatch
 from delayq.spark.reading import offsets as at
-from delayq.spark.reading.batch_reader import Streams
+from delayq.spark.reading.batch_reader import EntryStreams
 from delayq.spark.reading.offsets import BEGINNING, Offset
 from delayq.spark.reading.stream_partitions import number
 from delayq.spark.reading.stream_reader import REMEDY
@@ -161,7 +161,7 @@ def in_table(table: AppendTable, batch: int) -> dict[int, ShardEntries]:
 
 
 def _extents(server: RedisOptions, queue: str) -> dict[int, Extent]:
-    streams = Streams(server.options(events=queue), SCHEMA)
+    streams = EntryStreams(server.options(events=queue), SCHEMA)
     with streams.opened() as topic:
         calls = [scripts.extent() for scripts in streams.shards(topic)]
         return dict(enumerate(map(unwrap, topic.execute(round_trip, calls))))

@@ -25,7 +25,7 @@ from delayq.queue import Queue
 from delayq.spark.archiving.folders import for_spark
 from delayq.spark.errors import translated
 from delayq.spark.jobs import manifest as folder
-from delayq.spark.jobs.manifest import DrainManifest, Measure, measure
+from delayq.spark.jobs.manifest import DrainManifest, MessageChecksum, measure
 from delayq.spark.jobs.partitions import in_tasks
 from delayq.spark.redis_options import RedisOptions
 
@@ -116,7 +116,7 @@ def _check(queue: Queue, live: bool) -> None:
 
 def _write(
     spark: SparkSession, server: RedisOptions, queue: Queue, path: str, live: bool
-) -> tuple[Measure, QueueStats]:
+) -> tuple[MessageChecksum, QueueStats]:
     """Write the messages, again where some came or went meanwhile; return what was written, and the counts then."""
     for _ in range(TRIES):
         before = queue.stats()
@@ -143,7 +143,7 @@ def _books(stats: QueueStats) -> dict[str, int]:
     return {name: getattr(stats, name) for name in QueueStats.COUNTERS if name not in _ASIDE}
 
 
-def _manifest(queue: Queue, found: Measure, stats: QueueStats, schedules: int, live: bool) -> DrainManifest:
+def _manifest(queue: Queue, found: MessageChecksum, stats: QueueStats, schedules: int, live: bool) -> DrainManifest:
     return DrainManifest(
         queue=queue.name,
         drained_at=dt.datetime.now(dt.UTC),
@@ -163,7 +163,7 @@ def _server_version(context: QueueContext) -> Operation[str | None]:
     return (yield from ask(shards[0])).version
 
 
-def _check_again(found: Measure, again: Measure, path: str) -> None:
+def _check_again(found: MessageChecksum, again: MessageChecksum, path: str) -> None:
     if (again.total, again.checksum) != (found.total, found.checksum):
         raise LakeMismatch(
             f"{path!r} has {found.total} messages with checksum {found.checksum}, and the queue now {again.total} with "

@@ -34,7 +34,7 @@ _SCHEDULES = "schedules.parquet"
 _COLUMNS = pa.schema([("name", pa.string()), ("record", pa.binary()), ("slot_ms", pa.int64())])
 
 
-class Measure(NamedTuple):
+class MessageChecksum(NamedTuple):
     """What tells one set of messages from another, in whatever order they come.
 
     Attributes:
@@ -77,19 +77,19 @@ class DrainManifest(msgspec.Struct, frozen=True, kw_only=True):
     stats: dict[str, int]
 
     @property
-    def measure(self) -> Measure:
+    def measure(self) -> MessageChecksum:
         """Of its messages."""
-        return Measure(self.rows, self.checksum)
+        return MessageChecksum(self.rows, self.checksum)
 
 
-def measure(messages: DataFrame) -> Measure:
+def measure(messages: DataFrame) -> MessageChecksum:
     """Measure messages: one row per message, with id, state, times and envelope."""
     at = "CASE state WHEN 'unack' THEN lease_until ELSE coalesce(due_at, died_at) END"
     ms = f"coalesce(cast(unix_millis({at}) AS string), '')"
     content = F.expr(f"concat(cast(id AS binary), X'00', cast({ms} AS binary), X'00', coalesce(envelope, X''))")
     bits = F.conv(F.substring(F.sha2(content, 256), 1, 16), 16, 10).cast("decimal(20,0)")
     rows = messages.groupBy("state").agg(F.count("*"), F.sum(bits)).collect()
-    return Measure({row[0]: row[1] for row in rows}, f"{sum(int(row[2]) for row in rows):x}")
+    return MessageChecksum({row[0]: row[1] for row in rows}, f"{sum(int(row[2]) for row in rows):x}")
 
 
 def messages_of(path: str) -> str:

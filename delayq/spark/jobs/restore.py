@@ -23,7 +23,7 @@ from delayq.spark.archiving.folders import for_spark
 from delayq.spark.errors import translated
 from delayq.spark.jobs import manifest as folder
 from delayq.spark.jobs.drain import all_messages, shards_of
-from delayq.spark.jobs.manifest import DrainManifest, Measure, measure
+from delayq.spark.jobs.manifest import DrainManifest, MessageChecksum, measure
 from delayq.spark.jobs.partitions import in_tasks
 from delayq.spark.redis_options import RedisOptions
 
@@ -141,7 +141,7 @@ def _check_empty(there: DataFrame, messages: DataFrame, queue: Queue) -> None:
         )
 
 
-def _verify(expected: Measure, found: Measure, queue: Queue) -> None:
+def _verify(expected: MessageChecksum, found: MessageChecksum, queue: Queue) -> None:
     if (found.total, found.checksum) != (expected.total, expected.checksum):
         raise LakeMismatch(
             f"queue {queue.name} holds {found.total} messages with checksum {found.checksum}, and should hold "

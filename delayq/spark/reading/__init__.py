@@ -21,7 +21,7 @@ from delayq.spark.reading.stream_reader import StreamReader
 Options: TypeAlias = Mapping[str, str]
 
 
-class Table(NamedTuple):
+class SourceTable(NamedTuple):
     """Something that can be read.
 
     Attributes:
@@ -41,16 +41,16 @@ _BATCH = ("start", "end", "partitions")
 _STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")
 
 QUEUE = {
-    "messages": Table(pages.COLUMNS, MessagesReader, ("states", *_SCORED)),
-    "dead": Table(pages.COLUMNS, partial(MessagesReader, states=["dead"]), _SCORED),
-    "stats": Table(single_partition.STATS, single_partition.StatsReader),
-    "schedules": Table(single_partition.SCHEDULES, single_partition.SchedulesReader),
+    "messages": SourceTable(pages.COLUMNS, MessagesReader, ("states", *_SCORED)),
+    "dead": SourceTable(pages.COLUMNS, partial(MessagesReader, states=["dead"]), _SCORED),
+    "stats": SourceTable(single_partition.STATS, single_partition.StatsReader),
+    "schedules": SourceTable(single_partition.SCHEDULES, single_partition.SchedulesReader),
 }
 """What can be read of a queue: the values of the option `read`."""
 
 STREAMS = {
-    "events": Table(ledger_rows.COLUMNS, EntriesReader, _BATCH),
-    "topic": Table(records.COLUMNS, EntriesReader, _BATCH),
+    "events": SourceTable(ledger_rows.COLUMNS, EntriesReader, _BATCH),
+    "topic": SourceTable(records.COLUMNS, EntriesReader, _BATCH),
 }
 """What can be read as it grows: options that name it."""
 
@@ -89,7 +89,7 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
     return StreamReader(options, arrow_schema(table.columns, schema))
 
 
-def _table(options: Options) -> tuple[str, Table]:
+def _table(options: Options) -> tuple[str, SourceTable]:
     given = [name for name in ("queue", *STREAMS) if name in options]
     if len(given) != 1:
         raise InvalidInput(

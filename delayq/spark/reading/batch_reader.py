@@ -31,7 +31,7 @@ EARLIEST, LATEST = "earliest", "latest"
 _ID = re.compile(r"\d+(-\d+)?", re.ASCII)
 
 
-class Streams:
+class EntryStreams:
     """The streams of a ledger or of a topic, one a shard, and the columns of their entries. It goes to the tasks.
 
     Args:
@@ -94,7 +94,7 @@ class EntriesReader(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
-        self._streams = Streams(options, schema)
+        self._streams = EntryStreams(options, schema)
         start, end = position(options, "start", EARLIEST), position(options, "end", LATEST)
         if start == LATEST or end == EARLIEST:
             raise InvalidInput(f"from start={start} to end={end} there is nothing: leave out the one or the other")

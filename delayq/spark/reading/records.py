@@ -27,7 +27,7 @@ COLUMNS = {
 }
 
 
-class _Sent(NamedTuple):
+class _PublishedCells(NamedTuple):
     """The cells of what a publisher has given."""
 
     headers: HeaderCell | None = None
@@ -71,13 +71,13 @@ class Records:
         if self._unreadable:
             log.warning("records that cannot be read", topic=self._topic, count=self._unreadable)
 
-    def _sent(self, entry: str, fields: Sequence[bytes]) -> _Sent:
+    def _sent(self, entry: str, fields: Sequence[bytes]) -> _PublishedCells:
         if len(fields) < 2 or fields[0] != ENVELOPE:
             values = Record(self._topic, entry, fields).values
-            return _Sent([], msgspec.json.encode(values).decode())
+            return _PublishedCells([], msgspec.json.encode(values).decode())
         try:
             envelope = parse_unstamped(fields[1])
         except UnreadableEnvelope:
             self._unreadable += 1
-            return _Sent()
-        return _Sent(headers_cell(envelope.headers), payload_cell(envelope), envelope.body)
+            return _PublishedCells()
+        return _PublishedCells(headers_cell(envelope.headers), payload_cell(envelope), envelope.body)

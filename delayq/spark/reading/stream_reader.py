@@ -16,7 +16,7 @@ from delayq.operations.topics.topic_context import opened
 from delayq.protocol.operation import round_trip, unwrap
 from delayq.protocol.topic_commands import Extent
 from delayq.spark.reading import offsets as at
-from delayq.spark.reading.batch_reader import EARLIEST, LATEST, Streams, position
+from delayq.spark.reading.batch_reader import EARLIEST, LATEST, EntryStreams, position
 from delayq.spark.reading.offsets import BEGINNING, Offset, Offsets
 from delayq.spark.reading.options import switch, whole
 from delayq.spark.reading.stream_partitions import StreamPartition, number
@@ -36,7 +36,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
-        self._streams = Streams(options, schema)
+        self._streams = EntryStreams(options, schema)
         self._start = position(options, "start", EARLIEST)
         self._most = whole(options, "maxEntriesPerTrigger", MOST_ENTRIES)
         self._fails = switch(options, "failOnDataLoss", True)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 
-class Lock:
+class FileLock:
     """A lock on a file, held until `close`, or until the last process is gone that inherited it.
 
     Raises:
         BlockingIOError: another process holds it.
     """
 
-    exclusive: ClassVar[weakref.WeakSet[Lock]] = weakref.WeakSet()
+    exclusive: ClassVar[weakref.WeakSet[FileLock]] = weakref.WeakSet()
 
     def __init__(self, path: Path, kind: int) -> None:
         self.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -48,4 +48,4 @@ class Lock:
             lock.close()
 
 
-os.register_at_fork(after_in_child=Lock.forget_in_child)
+os.register_at_fork(after_in_child=FileLock.forget_in_child)

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from delayq.errors import StoreError
 from delayq.transport.embedded import keeper
 from delayq.transport.embedded.binaries import find_server, read_version, write_version
-from delayq.transport.embedded.file_lock import Lock
+from delayq.transport.embedded.file_lock import FileLock
 
 START_SECONDS = 60.0  # 20 million messages load in that time; a new store starts in a twentieth of a second
 LEAVE_SECONDS = 90.0  # for a keeper that is stopping; it kills a server that hangs after 30 s
@@ -41,7 +41,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._users: Lock | None = None
+        self._users: FileLock | None = None
 
     def __repr__(self) -> str:
         return f"<Store {self.folder}>"
@@ -109,10 +109,10 @@ class Store:
             keepers.close()
             return False
         with contextlib.suppress(BlockingIOError):
-            Lock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_EX).close()
+            FileLock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_EX).close()
             return True  # the keeper has not noticed yet
         with contextlib.suppress(BlockingIOError):
-            Lock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_SH).close()
+            FileLock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_SH).close()
             return False  # others use it
         return True
 
@@ -121,23 +121,23 @@ class Store:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (self.folder / ".gitignore").write_text("*\n")
 
-    def _lock_users(self) -> Lock:
+    def _lock_users(self) -> FileLock:
         deadline = time.monotonic() + LEAVE_SECONDS
         while time.monotonic() < deadline:
             with contextlib.suppress(BlockingIOError):
-                return Lock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_SH)
+                return FileLock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_SH)
             time.sleep(0.002)  # the last user is gone, and the server is ending
         raise StoreError(
             f"the keeper of the store {self.folder} stops its server, and does not come to an end: end both"
         )
 
-    def _lock_keeper(self) -> Lock | None:
+    def _lock_keeper(self) -> FileLock | None:
         try:
-            return Lock(self.folder / keeper.KEEPER_LOCK, fcntl.LOCK_EX)
+            return FileLock(self.folder / keeper.KEEPER_LOCK, fcntl.LOCK_EX)
         except BlockingIOError:
             return None
 
-    def _start_keeper(self, lock: Lock) -> int:
+    def _start_keeper(self, lock: FileLock) -> int:
         """Start the keeper, which inherits the lock; return where its part of the log begins."""
         written = read_version(self.folder)
         server = find_server(self.folder, written)

@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from delayq.model.text import printable_id
 from delayq.web import audit, jobs, path_params, render
-from delayq.web.actions import Deed, counted
-from delayq.web.background_tasks import Task, Tasks, Work, word_of
+from delayq.web.actions import ActionRequest, counted
+from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
 from delayq.web.request_context import visit, who
 
 MOST_LISTED = 10
@@ -21,7 +21,7 @@ MOST_LISTED = 10
 async def confirm(request: Request) -> Response:
     """Tell what a form would do, with how many messages, and ask for the rest."""
     queue = await path_params.queue_of(request)
-    deed = Deed.of(visit(request).form)
+    deed = ActionRequest.of(visit(request).form)
     up_to = await jobs.last_score(queue, deed.filter.state) if deed.act == "purge" else None
     return render.page(
         request,
@@ -37,12 +37,14 @@ async def confirm(request: Request) -> Response:
 async def run(request: Request) -> Response:
     """Let a task do it; a form that is sent twice leads to the task of the first time."""
     queue, form = await path_params.queue_of(request), visit(request).form
-    tasks: Tasks = request.app.state.tasks
-    deed, once = Deed.of(form), word_of(form)
+    tasks: BackgroundTasks = request.app.state.tasks
+    deed, once = ActionRequest.of(form), word_of(form)
     work = deed.work(queue, (await queue.stats()).at)
     task = tasks.asked(once)
     if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
-        task = Task(request.path_params["server"], queue.name, deed.title(), who(request), alone=deed.is_sweep)
+        task = BackgroundTask(
+            request.path_params["server"], queue.name, deed.title(), who(request), alone=deed.is_sweep
+        )
         if deed.dry:
             task.again = dict(deed.fields()) | {"delay": deed.delay, "rate": deed.rate}
         line = audit_line(task, deed)
@@ -57,9 +59,9 @@ QUICK_SECONDS = 0.3
 """How long a task may take to be over when its page is shown first."""
 
 
-def begin(request: Request, task: Task, work: Work, once: str, line: dict[str, object]) -> None:
+def begin(request: Request, task: BackgroundTask, work: Work, once: str, line: dict[str, object]) -> None:
     """Start a task, of whose end, or why it was refused, an audit line tells."""
-    tasks: Tasks = request.app.state.tasks
+    tasks: BackgroundTasks = request.app.state.tasks
     try:
         tasks.start(task, work, once, lambda ended: audit.note(request, line | outcome(ended)))
     except HTTPException as error:
@@ -67,13 +69,13 @@ def begin(request: Request, task: Task, work: Work, once: str, line: dict[str, o
         raise
 
 
-def audit_line(task: Task, deed: Deed) -> dict[str, object]:
+def audit_line(task: BackgroundTask, deed: ActionRequest) -> dict[str, object]:
     """Return what an audit line tells of a task."""
     about: dict[str, object] = {"ids": [*map(printable_id, deed.ids)]} if deed.ids else {"all": deed.filter.words()}
     return {"who": task.who, "action": deed.act, "server": task.server, "queue": task.queue, "task": task.id} | about
 
 
-def outcome(task: Task) -> dict[str, object]:
+def outcome(task: BackgroundTask) -> dict[str, object]:
     """Return what an audit line tells of the end of a task."""
     return {"outcome": f"failed: {task.error}" if task.error else task.status, "told": " ".join(task.told)}
 

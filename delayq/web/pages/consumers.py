@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.web import path_params, render
-from delayq.web.render import Entry
+from delayq.web.render import NavLink
 
 MOST_LISTED = 100
 MOST_HELD = 20
@@ -29,5 +29,5 @@ async def consumers(request: Request) -> Response:
     )
 
 
-TAB = Entry("Consumers", "consumers")
+TAB = NavLink("Consumers", "consumers")
 ROUTES = [Route("/{server:name}/queues/{queue:name}/consumers", consumers, name="consumers")]

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.web import path_params, render
-from delayq.web.render import Entry
+from delayq.web.render import NavLink
 
 MOST = 5000
 """Dead letters that are grouped."""
@@ -20,5 +20,5 @@ async def dead(request: Request) -> Response:
     return render.page(request, "dead.html", found=found, now=(await queue.stats()).at)
 
 
-TAB = Entry("Dead letters", "dead")
+TAB = NavLink("Dead letters", "dead")
 ROUTES = [Route("/{server:name}/queues/{queue:name}/dead", dead, name="dead")]

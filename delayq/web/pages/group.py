@@ -15,7 +15,7 @@ from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin, group_read, reclaim
 from delayq.web import audit, path_params, render
-from delayq.web.background_tasks import Tasks, word_of
+from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.request_context import visit
 
 MOST_LISTED = 100
@@ -53,7 +53,7 @@ async def claim(request: Request) -> Response:
     topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
     consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
     idle = parse_duration(form.get("idle", ""))
-    tasks: Tasks = request.app.state.tasks
+    tasks: BackgroundTasks = request.app.state.tasks
     told = "That was done already."
     with tasks.once(word_of(form)) as is_new:
         if is_new:

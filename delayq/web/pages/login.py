@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from delayq.web import audit, render
 from delayq.web.auth import KNOWN_SECONDS, Login, User
-from delayq.web.passwords import MOST_SECRET, Busy
+from delayq.web.passwords import MOST_SECRET, TooManyLogins
 from delayq.web.request_context import client_address, cookie_name, visit
 
 
@@ -41,7 +41,7 @@ async def enter(request: Request) -> Response:
     line = {"who": name, "action": "login", "from": address}
     try:
         user = await login.check(name, form.get("secret", "")[: MOST_SECRET + 1], is_known)
-    except Busy:
+    except TooManyLogins:
         attempts.forgive(place)  # nobody has looked at it
         audit.note(request, line | {"outcome": "refused: too many logins at once"})
         return _asked(request, "Too many log in at once: try again in a few seconds.", 503)

@@ -16,8 +16,8 @@ from delayq.operations.bulk.search import Search
 from delayq.operations.bulk.sweep import count
 from delayq.operations.walk import Row
 from delayq.web import path_params, render
-from delayq.web.filters import WHERE, Filter, quoted, unquoted
-from delayq.web.render import Entry
+from delayq.web.filters import WHERE, MessageFilter, quoted, unquoted
+from delayq.web.render import NavLink
 
 PAGE = 50
 LARGEST = 16 * 1024  # bytes of a payload that a list reads for its preview
@@ -30,7 +30,7 @@ async def messages(request: Request) -> Response:
     queue, asked = await path_params.queue_of(request), request.query_params
     if message_id := asked.get("id", "").strip():
         return RedirectResponse(render.url(request, "message", **request.path_params, id=message_id), 303)
-    wanted = Filter.of(asked)
+    wanted = MessageFilter.of(asked)
     known: dict[str, Any] = {"states": STATES, "wheres": WHERE, "filter": wanted, "where": asked.get("where", "")}
     known["stats"] = await queue.stats()
     if not wanted.is_empty:
@@ -44,12 +44,12 @@ async def messages(request: Request) -> Response:
 
 async def more(request: Request) -> Response:
     """Go on with a search: rows, and how far it is."""
-    queue, wanted = await path_params.queue_of(request), Filter.of(request.query_params)
+    queue, wanted = await path_params.queue_of(request), MessageFilter.of(request.query_params)
     found = await search(request, queue, wanted)
     return HTMLResponse(render.render(request, "_found.html", filter=wanted, **found))
 
 
-async def search(request: Request, queue: Queue, wanted: Filter) -> dict[str, Any]:
+async def search(request: Request, queue: Queue, wanted: MessageFilter) -> dict[str, Any]:
     """Look for a moment, from where an earlier request has stopped; return what a template needs of it."""
     asked = request.query_params
     behind = unquoted(asked["from"]) if asked.get("from") else None
@@ -78,7 +78,7 @@ def _number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() and len(text) < 16 else 0  # what a link holds
 
 
-TAB = Entry("Messages", "messages")
+TAB = NavLink("Messages", "messages")
 ROUTES = [
     Route("/{server:name}/queues/{queue:name}/messages", messages, name="messages"),
     Route("/{server:name}/queues/{queue:name}/found", more, name="found"),

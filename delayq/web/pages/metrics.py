@@ -13,8 +13,8 @@ from starlette.routing import Route
 
 from delayq.errors import DelayqError
 from delayq.web.health_sweep import in_turns
-from delayq.web.poller import Watch
-from delayq.web.snapshot import Seen, count
+from delayq.web.poller import ServerPoller
+from delayq.web.snapshot import QueueSnapshot, count
 
 MOST_QUEUES = 1000
 """Of a server, those whose names come first, as `delayq exporter` has it."""
@@ -31,40 +31,40 @@ async def metrics(request: Request) -> Response:
         from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
     except ImportError as error:
         raise HTTPException(501, "Metrics need prometheus_client: pip install 'delayq[metrics]'.") from error
-    watches: Mapping[str, Watch] = request.app.state.watches
+    watches: Mapping[str, ServerPoller] = request.app.state.watches
     told = await asyncio.gather(*map(_told, watches.values()))
     registry = CollectorRegistry()
-    registry.register(Servers(dict(zip(watches, told, strict=True))))
+    registry.register(ServersCollector(dict(zip(watches, told, strict=True))))
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     text = await asyncio.to_thread(encode, registry)  # a thousand queues take a second
     return Response(text, headers={"content-type": content_type})
 
 
-class Told(NamedTuple):
+class ServerMetrics(NamedTuple):
     """What a server tells: of its first queues, how many are left out, and why nothing could be read, or nothing."""
 
-    queues: Sequence[Seen] = ()
+    queues: Sequence[QueueSnapshot] = ()
     left_out: int = 0
     error: str = ""
 
 
-async def _told(watch: Watch) -> Told:
+async def _told(watch: ServerPoller) -> ServerMetrics:
     """Ask a server; one that does not answer keeps no other from the scrape."""
     try:
         async with asyncio.timeout(SECONDS):
             names = await watch.server.queue_names()
             seen = await in_turns(names[:MOST_QUEUES], lambda name: watch.safely(name, count))
-            return Told(seen, max(0, len(names) - MOST_QUEUES))
+            return ServerMetrics(seen, max(0, len(names) - MOST_QUEUES))
     except TimeoutError:
-        return Told(error=f"no answer within {SECONDS:g} s")
+        return ServerMetrics(error=f"no answer within {SECONDS:g} s")
     except DelayqError as error:
-        return Told(error=str(error))
+        return ServerMetrics(error=str(error))
 
 
-class Servers:
+class ServersCollector:
     """What servers have told, for a registry. Of several, each sample has the label `server`."""
 
-    def __init__(self, told: Mapping[str, Told]) -> None:
+    def __init__(self, told: Mapping[str, ServerMetrics]) -> None:
         self._told = dict(zip(told if len(told) > 1 else [""], told.values(), strict=True))
 
     def describe(self) -> list[Any]:

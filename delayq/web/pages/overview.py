@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.web import path_params, render, sse
-from delayq.web.poller import Sight, Watch
-from delayq.web.queue_list import LEAST_PAGE, PAGE, View
+from delayq.web.poller import ServerPoller, ServerSnapshot
+from delayq.web.queue_list import LEAST_PAGE, PAGE, QueueListView
 
 MOST_UNFILTERED = 12
 """Queues of a server that are found at a glance: of more, one can ask for some by their names."""
@@ -19,7 +19,7 @@ MOST_UNFILTERED = 12
 
 async def overview(request: Request) -> Response:
     """Show the first queues of each server."""
-    watches: dict[str, Watch] = request.app.state.watches
+    watches: dict[str, ServerPoller] = request.app.state.watches
     return await _page(request, watches, max(PAGE // len(watches), LEAST_PAGE))
 
 
@@ -29,14 +29,14 @@ async def queues(request: Request) -> Response:
     return await _page(request, {name: request.app.state.watches[name]}, PAGE)
 
 
-async def follow(request: Request) -> Response | sse.Stream:
+async def follow(request: Request) -> Response | sse.EventStream:
     """Send a page of a server's queues, whenever they have changed."""
-    server, view = path_params.server_of(request), View.of(request.query_params)
+    server, view = path_params.server_of(request), QueueListView.of(request.query_params)
     return sse.stream(request, _rendered(request, request.app.state.watches[server.name], view))
 
 
-async def _page(request: Request, watches: Mapping[str, Watch], rows: int) -> Response:
-    view = View.of(request.query_params, rows)
+async def _page(request: Request, watches: Mapping[str, ServerPoller], rows: int) -> Response:
+    view = QueueListView.of(request.query_params, rows)
     sights = await asyncio.gather(*(watch.now(view) for watch in watches.values()))
     status = 503 if all(sight.error for sight in sights) else 200
     has_filter = not view.is_of_all or any(sight.total > MOST_UNFILTERED for sight in sights)
@@ -44,12 +44,12 @@ async def _page(request: Request, watches: Mapping[str, Watch], rows: int) -> Re
     return render.page(request, "overview.html", status, **known)
 
 
-async def _rendered(request: Request, watch: Watch, view: View) -> AsyncGenerator[str, None]:
+async def _rendered(request: Request, watch: ServerPoller, view: QueueListView) -> AsyncGenerator[str, None]:
     async for sight in watch.following(view):
         yield _queues(request, sight, view)
 
 
-def _queues(request: Request, sight: Sight, view: View) -> str:
+def _queues(request: Request, sight: ServerSnapshot, view: QueueListView) -> str:
     """Return what is the same for all browsers that see it under the same prefix: it is made once for all of them."""
     root = request.scope.get("root_path", "")
     if root not in sight.texts:

@@ -15,9 +15,9 @@ from delayq.aio import Queue
 from delayq.model.sample import Sample
 from delayq.web import audit, path_params, render, sse
 from delayq.web import charts as drawing
-from delayq.web.poller import Watch
-from delayq.web.queue_list import One
-from delayq.web.render import Entry
+from delayq.web.poller import ServerPoller
+from delayq.web.queue_list import SingleQueue
+from delayq.web.render import NavLink
 
 SPANS = ("hour", "day")
 HOUR = dt.timedelta(hours=1)
@@ -37,7 +37,7 @@ async def charts(request: Request) -> Response:
     return HTMLResponse(render.render(request, "_charts.html", **drawn))
 
 
-async def follow(request: Request) -> Response | sse.Stream:
+async def follow(request: Request) -> Response | sse.EventStream:
     """Send what the queue holds, whenever that has changed."""
     found = await path_params.queue_of(request)
     return sse.stream(request, _rendered(request, found.name))
@@ -59,13 +59,13 @@ async def resume(request: Request) -> Response:
     return audit.back(request, f"{found.name} goes on.", "queue")
 
 
-def _watch(request: Request) -> Watch:
-    watch: Watch = request.app.state.watches[request.path_params["server"]]
+def _watch(request: Request) -> ServerPoller:
+    watch: ServerPoller = request.app.state.watches[request.path_params["server"]]
     return watch
 
 
 async def _rendered(request: Request, name: str) -> AsyncGenerator[str, None]:
-    async for sight in _watch(request).following(One(name)):
+    async for sight in _watch(request).following(SingleQueue(name)):
         for seen in sight.queues:
             yield render.render(request, "_queue.html", seen=seen)
 
@@ -98,7 +98,7 @@ def _of(samples: list[Sample], span: str, now: dt.datetime) -> list[Sample]:
     return [each for each in samples if not each.at.minute % 10]
 
 
-TAB = Entry("Now", "queue")
+TAB = NavLink("Now", "queue")
 ROUTES = [
     Route("/{server:name}/queues/{queue:name}", queue, name="queue"),
     Route("/{server:name}/queues/{queue:name}/live", follow, name="queue-live"),

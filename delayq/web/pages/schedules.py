@@ -19,8 +19,8 @@ from delayq.model.event import Event, read
 from delayq.model.schedule import Schedule
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.web import audit, path_params, render
-from delayq.web.background_tasks import Tasks, word_of
-from delayq.web.render import Entry
+from delayq.web.background_tasks import BackgroundTasks, word_of
+from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 
 NEXT = 3
@@ -31,7 +31,7 @@ MOST_LOOKED_AT = 2000
 _OCCURRENCE = re.compile(r"(?P<name>.*)@\d+(~\d+)?", re.DOTALL)
 
 
-class Listed(NamedTuple):
+class ScheduleRow(NamedTuple):
     """A schedule, as its row tells it.
 
     Attributes:
@@ -52,7 +52,7 @@ async def schedules(request: Request) -> Response:
     return render.page(
         request,
         "schedules.html",
-        rows=[Listed(each, next_times(each), last.get(each.name)) for each in found[:MOST_LISTED]],
+        rows=[ScheduleRow(each, next_times(each), last.get(each.name)) for each in found[:MOST_LISTED]],
         total=len(found),
         has_ledger=has_ledger,
         now=(await queue.stats()).at,
@@ -67,7 +67,7 @@ async def act(request: Request) -> Response:
     verb = form.get("act", "")
     if verb not in _TOLD:
         raise InvalidInput(f"action {verb!r} is none of {', '.join(_TOLD)}")
-    tasks: Tasks = request.app.state.tasks
+    tasks: BackgroundTasks = request.app.state.tasks
     told = "That was done already."
     with tasks.once(f"{word_of(form)} {verb} {name}") as is_new:
         if is_new:
@@ -114,7 +114,7 @@ _TOLD: dict[str, str] = {
     "run": "{name} was sent out of turn",
 }
 
-TAB = Entry("Schedules", "schedules")
+TAB = NavLink("Schedules", "schedules")
 ROUTES: list[Any] = [
     Route("/{server:name}/queues/{queue:name}/schedules", schedules, name="schedules"),
     Route("/{server:name}/queues/{queue:name}/schedules/{schedule:name}", act, name="schedule", methods=["POST"]),

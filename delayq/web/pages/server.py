@@ -11,9 +11,9 @@ from starlette.routing import Route
 from delayq.operations.doctor.server import ask, dangers
 from delayq.operations.queue_context import QueueContext
 from delayq.web import jobs, path_params, render
-from delayq.web.background_tasks import Task, Tasks, word_of
+from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, word_of
 from delayq.web.pages.actions import QUICK_SECONDS, begin
-from delayq.web.render import Entry
+from delayq.web.render import NavLink
 from delayq.web.request_context import visit, who
 
 ASKED_AS = "server"
@@ -41,11 +41,13 @@ async def server(request: Request) -> Response:
 async def examine(request: Request) -> Response:
     """Let the doctor look at a queue, as a task."""
     queue, form = await path_params.queue_of(request), visit(request).form
-    tasks: Tasks = request.app.state.tasks
+    tasks: BackgroundTasks = request.app.state.tasks
     once = word_of(form)
     task = tasks.asked(once)
     if task is None:
-        task = Task(request.path_params["server"], queue.name, f"Examine queue {queue.name}", who(request), alone=True)
+        task = BackgroundTask(
+            request.path_params["server"], queue.name, f"Examine queue {queue.name}", who(request), alone=True
+        )
         line = {"who": task.who, "action": "examine", "server": task.server, "queue": queue.name, "task": task.id}
         begin(request, task, jobs.examined(queue), once, dict(line))
         await task.over(QUICK_SECONDS)
@@ -54,7 +56,7 @@ async def examine(request: Request) -> Response:
 
 MOST_LISTED = 200
 
-NAV = Entry("Server", "server")
+NAV = NavLink("Server", "server")
 ROUTES = [
     Route("/{server:name}/server", server, name="server"),
     Route("/{server:name}/queues/{queue:name}/examine", examine, name="examine", methods=["POST"]),

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.web import audit, path_params, render, sse
-from delayq.web.background_tasks import Task
-from delayq.web.render import Entry
+from delayq.web.background_tasks import BackgroundTask
+from delayq.web.render import NavLink
 
 NEWS_SECONDS = 1.0  # at the longest between two looks at how long a task runs
 LEAST_SECONDS = 0.2  # between two of what it tells
@@ -28,7 +28,7 @@ async def task(request: Request) -> Response:
     return render.page(request, "task.html", task=_found(request))
 
 
-async def follow(request: Request) -> Response | sse.Stream:
+async def follow(request: Request) -> Response | sse.EventStream:
     """Send how far a task is, until it is over."""
     return sse.stream(request, _rendered(request, _found(request)))
 
@@ -42,22 +42,22 @@ async def stop(request: Request) -> Response:
     return audit.back(request, "It was told to stop.", "task")
 
 
-async def _rendered(request: Request, found: Task) -> AsyncGenerator[str, None]:
+async def _rendered(request: Request, found: BackgroundTask) -> AsyncGenerator[str, None]:
     while True:
         yield render.render(request, "_task.html", task=found)
         await found.news(NEWS_SECONDS)
         await found.over(LEAST_SECONDS)
 
 
-def _found(request: Request) -> Task:
+def _found(request: Request) -> BackgroundTask:
     server = path_params.server_of(request)
-    found: Task | None = request.app.state.tasks.get(request.path_params["task"])
+    found: BackgroundTask | None = request.app.state.tasks.get(request.path_params["task"])
     if found is None or found.server != server.name:
         raise HTTPException(404, "There is no such task: it ended long ago, or the dashboard was started anew since.")
     return found
 
 
-NAV = Entry("Tasks", "tasks")
+NAV = NavLink("Tasks", "tasks")
 ROUTES = [
     Route("/{server:name}/tasks", tasks, name="tasks"),
     Route("/{server:name}/tasks/{task:name}", task, name="task"),
