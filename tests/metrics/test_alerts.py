@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.metrics.test_files import RULES, rules
+from tests.metrics.test_prometheus_files import RULES, rules
 
 pytestmark = pytest.mark.full
 
