@@ -164,7 +164,7 @@ class Topic:
             start: "$" from now on, "0" from the first one, the id behind which to begin, or an aware datetime.
             wait: seconds (0 or more) or a timedelta.
         """
-        patience = None if wait is None else milliseconds(wait, "wait") / 1000
+        timeout = None if wait is None else milliseconds(wait, "wait") / 1000
         place = read.Tail(self._context, start)
         self._executor.execute(place.begin())
         waiting = TopicWait(self._context, self._executor)
@@ -175,7 +175,7 @@ class Topic:
                     yield from found
                     since = time.monotonic()
                     continue
-                left = FOR_EVER if patience is None else since + patience - time.monotonic()
+                left = FOR_EVER if timeout is None else since + timeout - time.monotonic()
                 if left <= 0:
                     return
                 waiting.wait(place.seen, left)

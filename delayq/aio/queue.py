@@ -202,10 +202,10 @@ class Queue:
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
             [sent] = await self._executor.execute(sending)
             return sent
-        sealed = encode.encode_one(self._context, message, new_id())
-        if encode.may_share(sealed):
-            return await self._coalescer.send(sealed)
-        [sent] = await self._executor.execute(send.send_sealed(self._context, [sealed]))
+        encoded = encode.encode_one(self._context, message, new_id())
+        if encode.may_share(encoded):
+            return await self._coalescer.send(encoded)
+        [sent] = await self._executor.execute(send.send_encoded(self._context, [encoded]))
         return sent
 
     async def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
@@ -489,5 +489,5 @@ class Queue:
         """
         return await self._executor.execute(counts.upcoming(self._context, window, bucket))
 
-    async def _send_shared(self, sealed: Sequence[encode.EncodedMessage]) -> Sequence[SentMessage | DelayqError]:
-        return await self._executor.execute(send.send_shared(self._context, sealed))
+    async def _send_shared(self, encoded: Sequence[encode.EncodedMessage]) -> Sequence[SentMessage | DelayqError]:
+        return await self._executor.execute(send.send_shared(self._context, encoded))

@@ -107,7 +107,7 @@ class DeferredMessages:
             for i, sent in zip(far, (yield from self._defer([encoded[i] for i in far], now)), strict=True):
                 results[i] = sent
         near = [i for i, sent in enumerate(results) if sent is None]
-        sents = yield from send.send_sealed(context, [encoded[i] for i in near], wait_replicas)
+        sents = yield from send.send_encoded(context, [encoded[i] for i in near], wait_replicas)
         for i, sent in zip(near, sents, strict=True):
             results[i] = sent
         send.raise_duplicates(encoded, results)

@@ -85,7 +85,7 @@ def encode_envelope(
 
 
 def encode(envelope: Envelope) -> bytes:
-    """Return an envelope that was opened as `seal` made it, without its stamp."""
+    """Return an envelope that was opened as `encode_envelope` made it, without its stamp."""
     return _encode_envelope(envelope)
 
 
@@ -109,7 +109,7 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
 
 
 def parse_unstamped(stored: bytes) -> Envelope:
-    """Return an envelope as `seal` made it; raises UnreadableEnvelope as `parse` does."""
+    """Return an envelope as `encode_envelope` made it; raises UnreadableEnvelope as `parse` does."""
     try:
         envelope = _decode_envelope(stored)
     except (ValueError, msgspec.MsgspecError, RecursionError):

@@ -55,11 +55,11 @@ class AckAndSend:
 
     Attributes:
         then: messages of the same queue.
-        sealed: the same, ready to go out, once that was tried: tried again, they have the same ids.
+        encoded: the same, ready to go out, once that was tried: tried again, they have the same ids.
     """
 
     then: Iterable[Any]
-    sealed: Sequence[Any] | None = None
+    encoded: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

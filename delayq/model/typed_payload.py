@@ -168,7 +168,7 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
 
 
 def _takes_bytes(info: msgspec.inspect.Type) -> bool:
-    """Whether a payload as a whole may be bytes. Those within one are base64 text, as `seal` has made it of them."""
+    """Whether a payload as a whole may be bytes. `encode_one` has made base64 text of those within one."""
     if isinstance(info, msgspec.inspect.Metadata):
         return _takes_bytes(info.type)
     if isinstance(info, msgspec.inspect.UnionType):

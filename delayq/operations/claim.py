@@ -1,4 +1,4 @@
-"""Claiming: from due to handed out."""
+"""Claim messages: from due to handed out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limiting: storing and reading the configuration that a queue has, whoever serves it."""
+"""Store and read the configuration of a queue, which holds for every consumer of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreseeing: how much falls due when."""
+"""Count how much falls due when."""
 
 from __future__ import annotations
 

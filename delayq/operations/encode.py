@@ -1,4 +1,4 @@
-"""Sealing: from a payload and its options to what a send stores."""
+"""Encode a message: from a payload and its options to what a send stores."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def encode_then(context: QueueContext, message_id: str, then: Iterable[Outgoing]
     if len(messages) > MAX_THEN:
         raise InvalidInput(f"more than {MAX_THEN} messages follow from {message_id!r}: give one that sends the others")
     home = context.shard(message_id)
-    sealed: dict[str, EncodedMessage] = {}
+    encoded: dict[str, EncodedMessage] = {}
     for message in messages:
         if not isinstance(message, Outgoing):
             raise InvalidInput(f"{message!r} is not an Outgoing: what follows is sent to this queue, as Outgoing(…)")
@@ -94,14 +94,14 @@ def encode_then(context: QueueContext, message_id: str, then: Iterable[Outgoing]
                 f"message id {each.id!r} is on another shard than {message_id!r}, from which it is to follow, and one "
                 "step reaches one shard: leave the id out, to have one made that fits, or send the message by itself"
             )
-        if each.id in sealed:
+        if each.id in encoded:
             raise InvalidInput(f"message id {each.id!r} follows twice from {message_id!r}: give each its own id")
-        sealed[each.id] = each
-    if sum(len(each.envelope) for each in sealed.values()) > MAX_THEN_BYTES:
+        encoded[each.id] = each
+    if sum(len(each.envelope) for each in encoded.values()) > MAX_THEN_BYTES:
         raise InvalidInput(
             f"what follows from {message_id!r} takes more than {MAX_THEN_BYTES} bytes: send less at once"
         )
-    return list(sealed.values())
+    return list(encoded.values())
 
 
 def encode_one(context: QueueContext, message: Outgoing, fresh: str) -> EncodedMessage:

@@ -1,4 +1,4 @@
-"""Explaining: why a message has not been delivered, or what became of it."""
+"""Explain why a message has not been delivered, or what became of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resting: how long a consumer without work may sleep, and who wakes instead."""
+"""How long a consumer without work may sleep, and who wakes instead."""
 
 from __future__ import annotations
 

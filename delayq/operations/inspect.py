@@ -1,4 +1,4 @@
-"""Inspecting: what a queue holds; nothing here changes it."""
+"""Read what a queue holds; nothing here changes it."""
 
 from __future__ import annotations
 
@@ -128,11 +128,11 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         error=found.error or None,
         reason=found.reason,
         cancelled=found.cancelled,
-        **_unsealed(found.stored),
+        **_decoded(found.stored),
     )
 
 
-def _unsealed(stored: bytes | None) -> dict[str, Any]:
+def _decoded(stored: bytes | None) -> dict[str, Any]:
     try:
         created_ms, envelope = parse(stored or b"")
     except UnreadableEnvelope:

@@ -1,4 +1,4 @@
-"""Admitting: whether what was handed out may begin, or waits in the queue for others of its key to end."""
+"""Slots of keys: whether a claimed message may begin, or waits in the queue for others of its key to end."""
 
 from __future__ import annotations
 

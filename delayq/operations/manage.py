@@ -1,4 +1,4 @@
-"""Managing: cancel, reschedule, pause, requeue, purge, and the garbage collector."""
+"""Manage messages: cancel, reschedule, pause, requeue, purge, and the garbage collector."""
 
 from __future__ import annotations
 

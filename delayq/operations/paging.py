@@ -1,4 +1,4 @@
-"""Paging: some messages of a state, behind or in front of a place, in time that does not grow with the state."""
+"""Pages of a state, from either side of a place, in time that does not grow with the state."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def described(
         stored: dict[str, bytes] = {}
         while left:
             stored |= yield from scan.envelopes(scripts, left)
-        told = yield from _told(scripts, state, of_shard)
+        told = yield from _message_details(scripts, state, of_shard)
         for position, fields in zip(positions, told, strict=True):
             message_id, score = rows[position]
             found = StoredMessage({state: float(score)}, *fields, stored.get(message_id))
@@ -194,7 +194,7 @@ def described(
     return [known[message_id] for message_id in ids], sizes
 
 
-def _told(
+def _message_details(
     scripts: QueueCommands, state: State, ids: list[str]
 ) -> Operation[list[tuple[str | None, str | None, str | None, bool]]]:
     """Return of each message its deliveries, its last error, its reason of death, and whether it was cancelled."""

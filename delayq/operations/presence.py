@@ -1,4 +1,4 @@
-"""Appearing: a consumer notes in Redis that it lives, and what it does, in a round trip that it makes anyway."""
+"""Heartbeats: a consumer notes in Redis that it lives, and what it does, in a round trip that it makes anyway."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Presence:
         self._context = context
         self._describe = describe
         self._times = times
-        self._told: dict[int, int] = {}  # of the times, by bucket, what the queue's statistics have
-        self._pace = Interval(SECONDS)
+        self._sent_times: dict[int, int] = {}  # of the times, by bucket, what the queue's statistics have
+        self._interval = Interval(SECONDS)
         self._is_served = False  # as far as is known: by what it was answered first, and every 10 s
         self._has_appeared = False
 
     def beside(self, operation: Operation[T], name: str) -> Operation[T]:
         """Return an operation; when it is time, one that takes along the note that the consumer `name` lives."""
-        return operation if self._is_served and self._pace.left() else self._noting(operation, name)
+        return operation if self._is_served and self._interval.left() else self._noting(operation, name)
 
     def leave(self, name: str) -> Operation[None]:
         """Be a consumer no longer, and hand over the times that are left."""
@@ -80,7 +80,7 @@ class Presence:
                 own = replies[: len(calls)]
                 if note:
                     noted = True
-                    self._pace.due()
+                    self._interval.due()
                     self._note(name, times, replies[len(calls) :])
                 elif opened:
                     self._is_served = not any(isinstance(each, DelayqError) for each in own)
@@ -95,14 +95,14 @@ class Presence:
     def _untold(self) -> dict[int, int]:
         """Return the times that no note has handed over: those of one whose reply was lost are handed over again."""
         counted = enumerate(self._times())
-        return {bucket: count for bucket, count in ((b, c - self._told.get(b, 0)) for b, c in counted) if count}
+        return {bucket: count for bucket, count in ((b, c - self._sent_times.get(b, 0)) for b, c in counted) if count}
 
     def _note(self, name: str, times: dict[int, int], replies: Sequence[Any]) -> None:
         """Note what a note was answered."""
         if not isinstance(replies[0], DelayqError):
             self._has_appeared = True
             for bucket, count in times.items():
-                self._told[bucket] = self._told.get(bucket, 0) + count
+                self._sent_times[bucket] = self._sent_times.get(bucket, 0) + count
         for error in replies:
             if isinstance(error, DelayqError):  # nobody misses a message for it
                 log.debug("consumer not noted", queue=self._context.name, consumer=name, error=str(error))

@@ -1,4 +1,4 @@
-"""Arming: from an occurrence that is handed out to the next one on its way, and back to a chain that was broken."""
+"""The chain of a schedule: from an occurrence that is handed out to the next one, and back to a chain that broke."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scheduling: what the keepers of schedules do. How a schedule goes on by itself is in `arming`."""
+"""Store, list and remove schedules. How a schedule continues by itself is in `schedule_chain`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delayq.operations import configure
 from delayq.operations.encode import EncodedMessage
 from delayq.operations.queue_context import QueueContext, check_retries
 from delayq.operations.schedule_chain import home, opened
-from delayq.operations.send import send_sealed
+from delayq.operations.send import send_encoded
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
@@ -145,8 +145,8 @@ def run_now(context: QueueContext, name: str) -> Operation[SentMessage]:
     envelope = opened((yield from _read(context, name)).record)
     if envelope is None:
         raise InvalidInput(f"schedule {name!r} is not in queue {context.name}: add it first")
-    sealed = EncodedMessage(new_id(), "+0", with_slot(envelope, None), "ignore", False)
-    (sent,) = yield from send_sealed(context, [sealed])
+    encoded = EncodedMessage(new_id(), "+0", with_slot(envelope, None), "ignore", False)
+    (sent,) = yield from send_encoded(context, [encoded])
     return sent
 
 

@@ -1,4 +1,4 @@
-"""Sending: from a sealed message to pending."""
+"""Send messages: from encoded to pending."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def send_many(
 
     Args:
         is_batch: what middleware is told of it.
-        send: sends what was checked; `send_sealed` when None.
+        send: sends what was checked; `send_encoded` when None.
 
     Raises:
         InvalidInput: for any of the messages; none was sent.
@@ -51,7 +51,7 @@ def send_many(
         NotReplicated
     """
     check_replicas(wait_replicas)
-    send = send or send_sealed
+    send = send or send_encoded
     if context.middleware.has_sends:
         sending = Sending(context.name, listed(outgoing), is_batch)
         for message in sending.messages:
@@ -67,35 +67,35 @@ def send_many(
     return (yield from send(context, encode_all(context, outgoing), wait_replicas))
 
 
-def send_sealed(
-    context: QueueContext, sealed: Sequence[EncodedMessage], wait_replicas: int = 0
+def send_encoded(
+    context: QueueContext, encoded: Sequence[EncodedMessage], wait_replicas: int = 0
 ) -> Operation[list[SentMessage]]:
     """Send messages that have been checked; otherwise as `send_many`."""
-    if not sealed:
+    if not encoded:
         return []
     yield from _prepared(context)
-    results: Sent = [None] * len(sealed)
-    if len(sealed) == 1 and not wait_replicas:  # a lone message is worth a short way
-        (reply,) = yield [_call(context.shard(sealed[0].id), sealed, whole=False)]
+    results: Sent = [None] * len(encoded)
+    if len(encoded) == 1 and not wait_replicas:  # a lone message is worth a short way
+        (reply,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
         results = unwrap(reply)
     elif wait_replicas:
-        for call, positions in _calls(context, sealed, whole=True):
-            yield from _send_confirmed(context, sealed, call, positions, wait_replicas, results)
-        raise_duplicates(sealed, results)
+        for call, positions in _calls(context, encoded, whole=True):
+            yield from _send_confirmed(context, encoded, call, positions, wait_replicas, results)
+        raise_duplicates(encoded, results)
     else:
-        yield from _send_in_trips(context, sealed, results)
+        yield from _send_in_trips(context, encoded, results)
     if None in results:
-        yield from _find_existing(context, sealed, range(len(sealed)), results)
-        raise_duplicates(sealed, results)
+        yield from _find_existing(context, encoded, range(len(encoded)), results)
+        raise_duplicates(encoded, results)
     return results  # type: ignore[return-value]  # none of them is None any more
 
 
-def send_new(context: QueueContext, sealed: Sequence[EncodedMessage]) -> Operation[list[bool]]:
+def send_new(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Operation[list[bool]]:
     """Send messages that have been checked; return which were new. Those whose id exists are not looked at."""
-    results: Sent = [None] * len(sealed)
-    if sealed:
+    results: Sent = [None] * len(encoded)
+    if encoded:
         yield from _prepared(context)
-        yield from _send_in_trips(context, sealed, results)
+        yield from _send_in_trips(context, encoded, results)
     return [result is not None for result in results]
 
 
@@ -106,8 +106,8 @@ def _prepared(context: QueueContext) -> Operation[None]:
         yield from configure.declare(context)
 
 
-def _send_in_trips(context: QueueContext, sealed: Sequence[EncodedMessage], results: Sent) -> Operation[None]:
-    calls = _calls(context, sealed, whole=False)
+def _send_in_trips(context: QueueContext, encoded: Sequence[EncodedMessage], results: Sent) -> Operation[None]:
+    calls = _calls(context, encoded, whole=False)
     for start in range(0, len(calls), CALLS_A_TRIP):
         group = calls[start : start + CALLS_A_TRIP]
         for (_, positions), reply in zip(group, (yield [call for call, _ in group]), strict=True):
@@ -115,14 +115,14 @@ def _send_in_trips(context: QueueContext, sealed: Sequence[EncodedMessage], resu
 
 
 def send_shared(
-    context: QueueContext, sealed: Sequence[EncodedMessage]
+    context: QueueContext, encoded: Sequence[EncodedMessage]
 ) -> Operation[Sequence[SentMessage | DelayqError]]:
     """Send messages of several senders: an error of one call is no concern of those whose messages are in another."""
-    if len(sealed) == 1:
-        return (yield from send_sealed(context, sealed))
-    groups = [group for _, group in _groups(context, sealed)]
-    sents = yield from gather(*[send_sealed(context, [sealed[i] for i in group]) for group in groups])
-    results: list[Any] = [None] * len(sealed)
+    if len(encoded) == 1:
+        return (yield from send_encoded(context, encoded))
+    groups = [group for _, group in _groups(context, encoded)]
+    sents = yield from gather(*[send_encoded(context, [encoded[i] for i in group]) for group in groups])
+    results: list[Any] = [None] * len(encoded)
     for group, sent in zip(groups, sents, strict=True):
         for i, position in enumerate(group):
             results[position] = sent if isinstance(sent, DelayqError) else sent[i]
@@ -131,18 +131,18 @@ def send_shared(
 
 def _send_confirmed(
     context: QueueContext,
-    sealed: Sequence[EncodedMessage],
+    encoded: Sequence[EncodedMessage],
     call: Command[Sent],
     positions: Sequence[int],
     replicas: int,
     results: Sent,
 ) -> Operation[None]:
-    confirm = context.shard(sealed[positions[0]].id).confirm()
+    confirm = context.shard(encoded[positions[0]].id).confirm()
     reply, _, confirmed = yield [call, confirm, Command(call.key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), identity)]
     _note(positions, unwrap(reply), results)
-    yield from _find_existing(context, sealed, positions, results)
+    yield from _find_existing(context, encoded, positions, results)
     if unwrap(confirmed) < replicas:
-        ids = ", ".join(sealed[position].id for position in positions[:3])
+        ids = ", ".join(encoded[position].id for position in positions[:3])
         raise NotReplicated(
             f"{confirmed} of {replicas} replicas confirmed {ids} within {REPLICA_TIMEOUT_MS // 1000} s; "
             "the message is stored on the master: send again under the same id (see `sent`) once replicas are back",
@@ -162,10 +162,10 @@ def check_replicas(wait_replicas: int) -> None:
 
 
 def _calls(
-    context: QueueContext, sealed: Sequence[EncodedMessage], whole: bool
+    context: QueueContext, encoded: Sequence[EncodedMessage], whole: bool
 ) -> list[tuple[Command[Sent], Sequence[int]]]:
     """Group messages, of which the positions are told, into calls: of one shard, ids all different, bounded."""
-    return [(_call(scripts, [sealed[i] for i in group], whole), group) for scripts, group in _groups(context, sealed)]
+    return [(_call(scripts, [encoded[i] for i in group], whole), group) for scripts, group in _groups(context, encoded)]
 
 
 def _call(scripts: QueueCommands, messages: Sequence[EncodedMessage], whole: bool) -> Command[Sent]:
@@ -201,15 +201,15 @@ def _created(messages: Sequence[EncodedMessage], dues: list[int]) -> Sent:
     return sent
 
 
-def _groups(context: QueueContext, sealed: Sequence[EncodedMessage]) -> Iterator[tuple[QueueCommands, Sequence[int]]]:
+def _groups(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Iterator[tuple[QueueCommands, Sequence[int]]]:
     """Cut messages, those of a shard in their order, into what goes into one call; some go alone."""
-    for scripts, positions in context.by_shard(range(len(sealed)), lambda position: sealed[position].id):
+    for scripts, positions in context.by_shard(range(len(encoded)), lambda position: encoded[position].id):
         start = size = 0
-        first = sealed[positions[0]]
+        first = encoded[positions[0]]
         lone, unique = first.goes_alone, first.unique_ms > 0
         ids: set[str] = set()
         for i, position in enumerate(positions):
-            message = sealed[position]
+            message = encoded[position]
             size += len(message.envelope)
             alone = lone or message.on_conflict == "replace" or (message.unique_ms > 0) != unique
             full = i - start >= MAX_SENT or size > MAX_CALL_BYTES
@@ -224,12 +224,12 @@ def _groups(context: QueueContext, sealed: Sequence[EncodedMessage]) -> Iterator
 
 
 def _find_existing(
-    context: QueueContext, sealed: Sequence[EncodedMessage], positions: Sequence[int], results: Sent
+    context: QueueContext, encoded: Sequence[EncodedMessage], positions: Sequence[int], results: Sent
 ) -> Operation[None]:
     existing = [position for position in positions if results[position] is None]
-    found = yield from find_all(context, [sealed[position].id for position in existing])
+    found = yield from find_all(context, [encoded[position].id for position in existing])
     for position, result in zip(existing, found, strict=True):
-        message, scores = sealed[position], result.scores
+        message, scores = encoded[position], result.scores
         due = next((scores[state] for state in ("pending", "ready", "retry") if state in scores), None)
         # A random id that exists can only be our own: the connection broke after an earlier try had gone through.
         results[position] = SentMessage(message.id, from_ms(due or _asked(context, message.due)), not message.named)
@@ -240,16 +240,16 @@ def _asked(context: QueueContext, due: Raw) -> float:
     return float(now) + int(due) if isinstance(due, str) else float(due)
 
 
-def raise_duplicates(sealed: Sequence[EncodedMessage], results: Sent) -> None:
+def raise_duplicates(encoded: Sequence[EncodedMessage], results: Sent) -> None:
     """Raise DuplicateMessage when one of them existed, and should not have."""
     duplicates = [
         message.id
-        for message, result in zip(sealed, results, strict=True)
+        for message, result in zip(encoded, results, strict=True)
         if message.on_conflict == "error" and result is not None and not result.created
     ]
     if duplicates:
         names = f"{', '.join(map(repr, duplicates[:5]))}{'…' if len(duplicates) > 5 else ''}"
-        others = "nothing was changed" if len(sealed) == 1 else "it was left as it is, and all others were sent"
+        others = "nothing was changed" if len(encoded) == 1 else "it was left as it is, and all others were sent"
         raise DuplicateMessage(
             f'message id {names} exists already: {others}; use on_conflict="ignore" or "replace", or another id',
             [result for result in results if result is not None],

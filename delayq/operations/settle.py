@@ -1,4 +1,4 @@
-"""Settling: from handed out to what the handler decided; and the leases until then."""
+"""Settle messages: from handed out to what the handler decided; and renew leases until then."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, out
 
     Sent again unasked, it has the same ids: one that is random and there tells that the first copy has gone through.
     """
-    if outcome.sealed is None:
-        outcome.sealed = encode_then(context, message.id, outcome.then)
-    follow = [(each.id, each.due, each.envelope, each.on_conflict if each.named else "new") for each in outcome.sealed]
+    if outcome.encoded is None:
+        outcome.encoded = encode_then(context, message.id, outcome.then)
+    follow = [(each.id, each.due, each.envelope, each.on_conflict if each.named else "new") for each in outcome.encoded]
     return scripts.ack_then(message.id, message.receipt, follow)
 
 

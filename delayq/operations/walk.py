@@ -1,4 +1,4 @@
-"""Walking over a state in pages, while messages come and go."""
+"""Walk over a state in pages, while messages come and go."""
 
 from __future__ import annotations
 

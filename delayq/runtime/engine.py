@@ -36,6 +36,7 @@ from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.poison_isolation import PoisonIsolation
 
+CLEANUP_SECONDS = 60.0  # between two looks for old dead letters and for schedules that have stopped
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only for the others
 
 D = TypeVar("D", bound=Delivery)
@@ -112,7 +113,7 @@ class ConsumerEngine(Generic[D]):
         self._is_cut_off = False  # the server did not answer at the end
         self._trouble: DelayqError | None = None
         self._upkeep = Interval(FALLBACK_MS / 1000)
-        self._cleaning = Interval(60)
+        self._cleanup = Interval(CLEANUP_SECONDS)
         self._began = time.monotonic()
         self._presence = presence.Presence(context, self._describe, self._times)
         self._unstored: Iterable[schedules.Prepared] = declared  # then those for which the server had no memory
@@ -285,7 +286,7 @@ class ConsumerEngine(Generic[D]):
         """Each duty when it is due: renew leases, purge old dead letters, revive schedules or store them."""
         if self.renewal.due():
             yield from self.renew()
-        if self._cleaning.due():
+        if self._cleanup.due():
             yield from self._context.opened(create=True)
             for result in (yield from gather(garbage.purge_old(self._context), schedule_chain.revive(self._context))):
                 unwrap(result)
@@ -331,7 +332,7 @@ class ConsumerEngine(Generic[D]):
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
         is_idle = has_room and not self._leases.held()
         if is_idle:
-            seconds = min(seconds, self._cleaning.left())
+            seconds = min(seconds, self._cleanup.left())
         else:
             seconds = min(seconds, self.renewal.left(), self._upkeep.left() + 0.001)
         for_lease = sleep.for_event and not sleep.for_message
@@ -349,7 +350,7 @@ class ConsumerEngine(Generic[D]):
     def _sleeps_on(self) -> Effects[bool]:
         """Sleep on if there is nothing to do for anybody, which costs much less than to try."""
         self._slept_in_peace = False
-        if self.shutdown.is_requested or self._cleaning.left() == 0:
+        if self.shutdown.is_requested or self._cleanup.left() == 0:
             return False
         watching = idle.poll_idle(self._context, self._name, FALLBACK_MS)
         sleep = yield from self._presence.beside(watching, self._name)

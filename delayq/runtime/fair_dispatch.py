@@ -45,14 +45,14 @@ class WholeShare:
         """Nothing: there is nobody to share with."""
 
     def rests(self) -> None:
-        """Nothing, likewise."""
+        """Nothing, for the same reason."""
 
 
 class FairDispatcher:
     """Lets so many handlers run at a time, and says which queue's message is next.
 
-    Messages that were claimed wait here for a permit. A permit that is given back goes to the lane that the rota names,
-    of those in which messages wait.
+    Claimed messages wait here for a permit. A returned permit goes to the lane that the scheduler names, of those in
+    which messages wait.
 
     Args:
         concurrency: permits.
@@ -76,7 +76,7 @@ class FairDispatcher:
         self.lock = threading.RLock()  # handlers end on their threads
         self.is_closed = False  # nothing starts any more: set by whoever ends it, be it a signal handler
         self._concurrency = concurrency
-        self._rota = WeightedFairScheduler(weights, strict)
+        self._scheduler = WeightedFairScheduler(weights, strict)
         self._strict = strict
         self.burst = burst
         self._most = most
@@ -119,7 +119,7 @@ class FairDispatcher:
             if not ready:
                 break
             absent = [lane.number for lane in self.lanes if lane.is_full and not lane.waiting]
-            lane = self.lanes[self._rota.next(ready, absent)]
+            lane = self.lanes[self._scheduler.next(ready, absent)]
             self._started += 1
             running += 1
             lane.begin()
@@ -166,7 +166,7 @@ class FairDispatcher:
 
 
 class QueueLane(Generic[D]):
-    """One queue's way through the gate.
+    """One queue's way through the dispatcher.
 
     Attributes:
         waiting: messages that were claimed and have no permit yet.
@@ -179,7 +179,7 @@ class QueueLane(Generic[D]):
         wake: lets the lane's loop look for messages and outcomes; likewise.
     """
 
-    def __init__(self, gate: FairDispatcher, number: int, weight: int) -> None:
+    def __init__(self, dispatcher: FairDispatcher, number: int, weight: int) -> None:
         self.number = number
         self.weight = weight
         self.waiting: deque[D] = deque()
@@ -188,7 +188,7 @@ class QueueLane(Generic[D]):
         self.is_refused = False
         self.seconds: float | None = None
         self.looked, self.found_nothing = 0, -1
-        self._gate = gate
+        self._dispatcher = dispatcher
         self._room = 0
         self.handed_back: list[D] = []
         self.start: Callable[[D], object] = lambda _: None
@@ -198,7 +198,7 @@ class QueueLane(Generic[D]):
 
     @property
     def is_burst(self) -> bool:
-        return self._gate.burst
+        return self._dispatcher.burst
 
     @property
     def is_backlogged(self) -> bool:
@@ -214,10 +214,10 @@ class QueueLane(Generic[D]):
         Args:
             seconds: that a handler takes, as far as is known.
         """
-        with self._gate.lock:
+        with self._dispatcher.lock:
             self.seconds = seconds
-            self.looked = self._gate.changes
-            self._room, self.asked = self._gate.room(self)
+            self.looked = self._dispatcher.changes
+            self._room, self.asked = self._dispatcher.room(self)
             self.is_refused = not self._room
             return self._room
 
@@ -230,21 +230,21 @@ class QueueLane(Generic[D]):
             settled: there were outcomes.
             keyless: of the messages that have ended, those that never had a permit, though `most` counts them.
         """
-        with self._gate.lock:
+        with self._dispatcher.lock:
             self.asked = 0
             if self._room or failed:  # who had no room knows nothing new
                 self.is_full = self._room <= claimed and not failed
             if settled or keyless:
-                self._gate.changed(handled, unstarted=-keyless)
-            self._gate.grant()
+                self._dispatcher.changed(handled, unstarted=-keyless)
+            self._dispatcher.grant()
 
     def bring(self, messages: list[D]) -> None:
         """Let messages wait for their permits, in their order."""
-        with self._gate.lock:
+        with self._dispatcher.lock:
             self.asked = 0
             self.waiting.extend(messages)
-            self._gate.changed()
-            self._gate.grant()
+            self._dispatcher.changed()
+            self._dispatcher.grant()
 
     def begin(self) -> None:
         """Start the next message; the caller holds the lock."""
@@ -262,10 +262,10 @@ class QueueLane(Generic[D]):
 
     def ended(self) -> None:
         """Give a permit back."""
-        with self._gate.lock:
+        with self._dispatcher.lock:
             self.running -= 1
-            self._gate.changed()
-            self._gate.grant()
+            self._dispatcher.changed()
+            self._dispatcher.grant()
 
     def hand_back(self) -> None:
         """Let the messages that wait be handed back; the caller holds the lock."""
@@ -276,16 +276,16 @@ class QueueLane(Generic[D]):
 
     def returned(self, unstarted: int) -> list[D]:
         """Fetch what is to be handed back, and tell how many others have had a permit and were not started."""
-        with self._gate.lock:
+        with self._dispatcher.lock:
             if unstarted:
-                self._gate.changed(unstarted=unstarted)
-                self._gate.grant()
+                self._dispatcher.changed(unstarted=unstarted)
+                self._dispatcher.grant()
             returned, self.handed_back = self.handed_back, []
             return returned
 
     def withdraw(self) -> list[D]:
         """Take back what waits; what is brought from now on waits for ever."""
-        with self._gate.lock:
+        with self._dispatcher.lock:
             taken = [*self.waiting, *self.handed_back]
             self.waiting.clear()
             self.handed_back.clear()
@@ -293,5 +293,5 @@ class QueueLane(Generic[D]):
 
     def rests(self) -> None:
         """Note that there is nothing to do; see `Gate.rests`."""
-        with self._gate.lock:
-            self._gate.rests(self)
+        with self._dispatcher.lock:
+            self._dispatcher.rests(self)

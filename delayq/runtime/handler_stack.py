@@ -38,7 +38,7 @@ class HandlerStack:
     Args:
         handler: the one registered with the queue when None.
         concurrency: handlers, or batches, that run at the same time.
-        overtime: how long each may run, or None.
+        time_limit: how long each may run, or None.
         pool: "thread" or "process".
         initializer: is called in each process first, or None.
 
@@ -56,7 +56,7 @@ class HandlerStack:
         queue: HandledQueue,
         handler: Callable[[Any], Any] | None,
         concurrency: int,
-        overtime: TimeLimit | None,
+        time_limit: TimeLimit | None,
         pool: Pool,
         initializer: Callable[[], object] | None,
     ) -> None:
@@ -69,13 +69,13 @@ class HandlerStack:
             check_handler(chosen)
         self.queue = queue
         self._concurrency = concurrency
-        self._overtime = overtime
+        self._time_limit = time_limit
         choose = handlers.crons.route(None if chosen is None else adapt(chosen), queue.name, self._around)
         self.handler: Callable[[Any], Any] = lambda message: choose(message)(message)
         self.batching: Batching[Any] | None = None
         if batch is not None:
             check_batch_pool(queue.name, pool)
-            timed = batch.around(overtime.wrap) if overtime else batch
+            timed = batch.around(time_limit.wrap) if time_limit else batch
             self.batching = Batching(timed, handlers.middleware, handlers.crons.takes)
         self._job = pack(queue, chosen, initializer) if pool == "process" else None
 
@@ -90,7 +90,7 @@ class HandlerStack:
             on_outcome: is called, on any thread, after each outcome.
         """
         if self._job is not None:
-            return ProcessPool(self._job, self._concurrency, self._overtime, self._ask, may_start, on_outcome)
+            return ProcessPool(self._job, self._concurrency, self._time_limit, self._ask, may_start, on_outcome)
         if self.batching is not None:
             return BatchPool(self.batching, burst, self.handler, self._concurrency, may_start, on_outcome)
         return ThreadPool(self.handler, self._concurrency, may_start, on_outcome)
@@ -103,7 +103,7 @@ class HandlerStack:
         return pool, DispatchedPool(lane, pool, pool.submit_one)
 
     def _around(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return surrounded(handler, self.queue.handlers.middleware, self._overtime)
+        return surrounded(handler, self.queue.handlers.middleware, self._time_limit)
 
     def _ask(self, request: Request, message: Any, argument: Any) -> None:
         if request == "settle":
@@ -113,11 +113,11 @@ class HandlerStack:
 
 
 def surrounded(
-    handler: Callable[[Any], Any], middleware: Middleware, overtime: TimeLimit | None
+    handler: Callable[[Any], Any], middleware: Middleware, time_limit: TimeLimit | None
 ) -> Callable[[Any], Any]:
     """Return a handler within its middleware, and watched."""
     wrapped = middleware.wrap(handler)
-    return overtime.wrap(wrapped) if overtime else wrapped
+    return time_limit.wrap(wrapped) if time_limit else wrapped
 
 
 def no_handler(queue: str) -> HandlerMissing:

@@ -33,7 +33,7 @@ class HandlerStack:
         queue: HandledQueue,
         handler: Callable[[Any], Any] | None,
         concurrency: int,
-        overtime: TimeLimit | None,
+        time_limit: TimeLimit | None,
         pool: Pool,
         initializer: Callable[[], object] | None,
     ) -> None:
@@ -45,7 +45,7 @@ class HandlerStack:
             check_async_handler(chosen)
         self.queue = queue
         self._concurrency = concurrency
-        self._overtime = overtime
+        self._time_limit = time_limit
         batch = chosen if isinstance(chosen, BatchHandler) else None
         # With a batch handler, it is asked for messages of schedules only; but it is async if any function is.
         single = batch.function if batch else chosen and adapt(chosen)
@@ -73,7 +73,7 @@ class HandlerStack:
         """
         if self._job is not None:
             ask = partial(self._ask, asyncio.get_running_loop())
-            return ProcessPool(self._job, self._concurrency, self._overtime, ask, may_start, on_outcome)
+            return ProcessPool(self._job, self._concurrency, self._time_limit, ask, may_start, on_outcome)
         if self.batching is not None:
             kind = batch_pool_async.BatchPool if self.is_async else BatchPool
             return kind(self.batching, burst, self.handler, self._concurrency, may_start, on_outcome)
@@ -88,12 +88,12 @@ class HandlerStack:
         return pool, DispatchedPool(lane, pool, start)
 
     def _around(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return surrounded(handler, self.queue.handlers.middleware, self._overtime)
+        return surrounded(handler, self.queue.handlers.middleware, self._time_limit)
 
     def _batched(self, batch: BatchHandler) -> Batching[Any]:
         """Return how messages are handled together; on the event loop if any function that may be called runs there."""
-        if self._overtime:
-            batch = batch.around(self._overtime.wrap)
+        if self._time_limit:
+            batch = batch.around(self._time_limit.wrap)
         if self.is_async:
             batch = batch.around(awaited)
         return Batching(batch, self.queue.handlers.middleware, self.queue.handlers.crons.takes)

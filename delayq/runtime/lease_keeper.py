@@ -14,13 +14,16 @@ from delayq.operations import settle
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation
 
+HEARTBEATS_PER_LEASE = 6
+
 D = TypeVar("D", bound=Delivery)
 
 
 class LeaseKeeper(Generic[D]):
     """What was claimed and is not settled.
 
-    A lease is renewed when a third of it is over, so that two heartbeats may fail before it ends.
+    A heartbeat renews each lease of which a third is over. Heartbeats come every sixth of a lease, so that several may
+    fail before one ends.
 
     Attributes:
         lease_ms: the length of each.
@@ -31,7 +34,7 @@ class LeaseKeeper(Generic[D]):
         self._context = context
         self.lease_ms = lease_ms(context.settings.lease)
         self._held: dict[int, D] = {}
-        self.heartbeat = Interval(self.lease_ms / 6000)
+        self.heartbeat = Interval(self.lease_ms / 1000 / HEARTBEATS_PER_LEASE)
 
     def hold(self, messages: Iterable[D]) -> None:
         """Look after these deliveries from now on."""

@@ -18,11 +18,11 @@ class PoisonIsolation(Generic[D]):
 
     One that comes with others, or while others run, is handed back, uncounted. Nothing is claimed then until those are
     done, and one message at a time for a while. But a handler that takes long must not idle the others for as long, so
-    they go on in every other stretch of `patience`, in seconds.
+    they continue in every other period of `stretch` seconds.
     """
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, stretch: float) -> None:
+        self._stretch = stretch
         self._since = 0.0
         self._claims_of_one = 0
         self._alone: D | None = None
@@ -37,7 +37,7 @@ class PoisonIsolation(Generic[D]):
             return room
         if not held:
             return min(room, 1)
-        return room if int((time.monotonic() - self._since) / self._patience) % 2 else 0
+        return room if int((time.monotonic() - self._since) / self._stretch) % 2 else 0
 
     def admit(self, messages: list[D], held: Collection[D]) -> tuple[list[D], list[D]]:
         """Return what may run of a claim, beside what is held, and the suspects to be handed back."""

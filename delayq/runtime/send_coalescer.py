@@ -34,10 +34,10 @@ class _PendingSend:
         has_left: the thread waits no longer.
     """
 
-    __slots__ = ("batch", "call", "follower", "has_left", "leader", "result", "sealed", "turn")
+    __slots__ = ("batch", "call", "encoded", "follower", "has_left", "leader", "result", "turn")
 
-    def __init__(self, sealed: EncodedMessage, call: int) -> None:
-        self.sealed = sealed
+    def __init__(self, encoded: EncodedMessage, call: int) -> None:
+        self.encoded = encoded
         self.call = call
         self.leader = 0
         self.turn = threading.Lock()
@@ -77,18 +77,18 @@ class SendCoalescer:
     def close(self) -> None:
         """Nothing: a thread that sends waits for the result."""
 
-    def send(self, sealed: EncodedMessage) -> SentMessage:
+    def send(self, encoded: EncodedMessage) -> SentMessage:
         """Send one message, with those that others send now; raises what kept the server from taking it."""
         if self._process != os.getpid():  # forked: whoever was sending is not here
             self._reset()
         thread, call = threading.get_ident(), next(self._numbers)
         if thread in self._threads:  # a signal handler that interrupts a send must not wait for its end
-            return unwrap(self._send([sealed])[0])
+            return unwrap(self._send([encoded])[0])
         try:
             try:
                 self._threads.add(thread)
                 self._calls.add(call)
-                return unwrap(self._share(sealed, call))
+                return unwrap(self._share(encoded, call))
             finally:
                 self._threads.discard(thread)
                 self._calls.discard(call)
@@ -96,18 +96,18 @@ class SendCoalescer:
             self._threads.discard(thread)
             self._calls.discard(call)
 
-    def _share(self, sealed: EncodedMessage, call: int) -> SentMessage | DelayqError:
+    def _share(self, encoded: EncodedMessage, call: int) -> SentMessage | DelayqError:
         mine = None
         with self._lock:
             if self._leader not in self._calls:
                 self._leader = call
             else:
-                mine = _PendingSend(sealed, call)
+                mine = _PendingSend(encoded, call)
                 self._waiting.append(mine)
         if mine is not None:
             return self._wait(mine)
         try:
-            return self._send([sealed])[0]
+            return self._send([encoded])[0]
         finally:
             self._pass_on([])
 
@@ -117,7 +117,7 @@ class SendCoalescer:
                 if mine.result is not None or mine.batch is not None:  # whoever was to wake this thread is gone
                     break
                 if self._is_forsaken(mine):
-                    return self._send([mine.sealed])[0]
+                    return self._send([mine.encoded])[0]
             if mine.batch is not None:
                 self._send_all(mine, mine.batch)
         finally:
@@ -128,7 +128,7 @@ class SendCoalescer:
             if follower is not None:
                 follower.wake()
         if mine.result is None:  # the leader was interrupted while it handed out the results
-            return self._send([mine.sealed])[0]
+            return self._send([mine.encoded])[0]
         if isinstance(mine.result, DelayqError):  # each thread raises one of its own
             copied = copy.copy(mine.result)
             copied.__cause__ = mine.result.__cause__
@@ -147,7 +147,7 @@ class SendCoalescer:
     def _send_all(self, mine: _PendingSend, batch: list[_PendingSend]) -> None:
         results: Sequence[SentMessage | DelayqError] = []
         try:
-            results = self._send([entry.sealed for entry in batch])
+            results = self._send([entry.encoded for entry in batch])
         except DelayqError as error:
             results = [error] * len(batch)
         finally:

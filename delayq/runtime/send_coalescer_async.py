@@ -31,15 +31,15 @@ class SendCoalescer:
         self._waiting: list[tuple[EncodedMessage, asyncio.Future[SentMessage]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def send(self, sealed: EncodedMessage) -> SentMessage:
+    async def send(self, encoded: EncodedMessage) -> SentMessage:
         """Send one message, with those that others send now; raises what kept the server from taking it."""
         if self._is_busy:
             future: asyncio.Future[SentMessage] = asyncio.get_running_loop().create_future()
-            self._waiting.append((sealed, future))
+            self._waiting.append((encoded, future))
             return await future
         self._is_busy = True
         try:
-            return unwrap((await self._send([sealed]))[0])
+            return unwrap((await self._send([encoded]))[0])
         finally:
             self._pass_on()
 
@@ -55,7 +55,7 @@ class SendCoalescer:
     async def _send_all(self) -> None:
         batch, self._waiting = [each for each in self._waiting if not each[1].done()], []
         try:
-            results = await self._send([sealed for sealed, _ in batch]) if batch else []
+            results = await self._send([encoded for encoded, _ in batch]) if batch else []
             for (_, future), result in zip(batch, results, strict=True):
                 _settle(future, result)
         except DelayqError as error:

@@ -43,7 +43,7 @@ class Supervisor:
         self._command = list(command)
         self._count = processes
         self._tries = TRIES if ends else None
-        self._patience = shutdown_timeout + KILL_MARGIN
+        self._stop_timeout = shutdown_timeout + KILL_MARGIN
         self._children: list[Child] = []
         self._stopping = False
 
@@ -90,7 +90,7 @@ class Supervisor:
         return max(codes) if len(codes) == len(self._children) else None
 
     def _end(self) -> int:
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._stop_timeout
         for child in self._children:
             child.terminate()
         ended = [child.end(deadline) for child in self._children]

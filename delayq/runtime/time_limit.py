@@ -69,7 +69,7 @@ class TimeLimit:
     def watching(self) -> Iterator[None]:
         """Look at what runs, on a thread of its own."""
         over = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(over,), name="delayq-overtime", daemon=True)
+        thread = threading.Thread(target=self._watch, args=(over,), name="delayq-time-limit", daemon=True)
         thread.start()
         try:
             yield

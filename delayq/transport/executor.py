@@ -39,9 +39,9 @@ class Executor:
         self._connect = connect
         self._shared = shared
         self._client: Client | None = None
-        self._wires: FastSocketPool | None = None
+        self._sockets: FastSocketPool | None = None
         self._cluster: Cluster | None = None
-        self._told = ScriptCache()
+        self._script_cache = ScriptCache()
         self._process = os.getpid()
         self._lock = threading.RLock()  # a signal handler may send while its thread connects
 
@@ -63,9 +63,11 @@ class Executor:
                     except BaseException:
                         self._drop(client)
                         raise
-                    self._told = ScriptCache()
+                    self._script_cache = ScriptCache()
                     if isinstance(client, Redis):
-                        self._wires = FastSocketPool(client.connection_pool, not self._shared, self._told.forget)
+                        self._sockets = FastSocketPool(
+                            client.connection_pool, not self._shared, self._script_cache.forget
+                        )
                     else:
                         self._cluster = Cluster(client)
                     self._client = client
@@ -73,9 +75,9 @@ class Executor:
 
     def close(self) -> None:
         """Close the client, unless it is shared; the next call makes a new one."""
-        client, wires, self._client, self._wires = self._client, self._wires, None, None
-        if wires is not None:
-            wires.end()
+        client, sockets, self._client, self._sockets = self._client, self._sockets, None, None
+        if sockets is not None:
+            sockets.end()
         if client is not None:
             self._drop(client)
 
@@ -119,7 +121,7 @@ class Executor:
                 if isinstance(result, RedisError):
                     return self._mended(client, calls, plain, repeat, results)
         except RedisError as error:
-            self._told.forget()
+            self._script_cache.forget()
             raise translate(error) from error
         except Exception as error:  # redis-py's own, when another thread closes the connection that it is using
             if self._client is client:
@@ -139,7 +141,7 @@ class Executor:
             except RedisError as error:
                 if len(missing) == len(calls):
                     raise
-                self._told.forget()
+                self._script_cache.forget()
                 again = [error] * len(missing)  # what the others have handed out must not be lost with these
             for i, result in zip(missing, again, strict=True):
                 results[i] = result
@@ -151,34 +153,36 @@ class Executor:
     def _send(
         self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
-        wires, told = self._wires, self._told
+        sockets, script_cache = self._sockets, self._script_cache
         token = clients.REPEATS.set(repeat)
         try:
-            if plain and wires is not None:
-                wire = wires.take(repeat)
-                if wire.has_socket:
-                    sent = told.complete(calls)
+            if plain and sockets is not None:
+                socket = sockets.take(repeat)
+                if socket.has_socket:
+                    sent = script_cache.complete(calls)
                     try:
-                        results = wires.use(wire, [call.words(whole) for call in sent], [call.read for call in sent])
+                        results = sockets.use(
+                            socket, [call.words(whole) for call in sent], [call.read for call in sent]
+                        )
                     except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
                         if not repeat or clients.HURRIES.get()():
                             raise
-                        told.forget()
+                        script_cache.forget()
                     else:
-                        told.note(sent, results)
+                        script_cache.note(sent, results)
                         return results
                 else:
-                    wires.give_back(wire)
-            if wires is not None:
-                wires.close()  # of a small pool, they may hold the last connection
-            sent = told.complete(calls)
+                    sockets.give_back(socket)
+            if sockets is not None:
+                sockets.close()  # of a small pool, they may hold the last connection
+            sent = script_cache.complete(calls)
             if self._cluster is not None:
                 replies = self._cluster.run(sent, whole, repeat)
             else:
                 replies = _execute(client, sent, whole)
         finally:
             clients.REPEATS.reset(token)
-        told.note(sent, replies)
+        script_cache.note(sent, replies)
         return [
             reply if isinstance(reply, RedisError) else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)

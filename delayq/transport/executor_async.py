@@ -43,7 +43,7 @@ class Executor:
     def _forget(self) -> None:
         self._client: Client | None = None
         self._cluster: Cluster | None = None
-        self._told = ScriptCache()
+        self._script_cache = ScriptCache()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._trips = asyncio.Semaphore(MOST_TRIPS)
@@ -134,12 +134,12 @@ class Executor:
                     except RedisError as error:
                         if len(missing) == len(calls):
                             raise
-                        self._told.forget()
+                        self._script_cache.forget()
                         again = [error] * len(missing)  # what the others have handed out must not be lost with these
                     for i, result in zip(missing, again, strict=True):
                         results[i] = result
         except RedisError as error:
-            self._told.forget()
+            self._script_cache.forget()
             heed_cancels(asked)
             raise translate(error) from error
         except Exception as error:  # redis-py's own, when another task closes the connection that it is using
@@ -161,21 +161,21 @@ class Executor:
     async def _send(
         self, client: Client, cluster: Cluster | None, calls: Sequence[Command[Any]], repeat: bool, whole: bool = False
     ) -> list[Any]:
-        told = self._told
+        script_cache = self._script_cache
         if cluster is not None:
-            sent = told.complete(calls)
+            sent = script_cache.complete(calls)
             results: list[Any] = await cluster.run(sent, whole, repeat)
-            told.note(sent, results)
+            script_cache.note(sent, results)
             return results
         pool: Any = client.connection_pool  # type: ignore[union-attr]  # it is no cluster
         connection = await pool.get_connection()
-        sent = told.complete(calls)
+        sent = script_cache.complete(calls)
         is_whole = False
 
         async def lost(_: Exception) -> None:
             nonlocal sent
-            told.forget()
-            sent = told.complete(calls)
+            script_cache.forget()
+            sent = script_cache.complete(calls)
             await connection.disconnect(nowait=True)
 
         try:
@@ -188,7 +188,7 @@ class Executor:
             if not is_whole:
                 await connection.disconnect(nowait=True)  # half a reply may be under way
             await pool.release(connection)
-        told.note(sent, results)
+        script_cache.note(sent, results)
         return results
 
 

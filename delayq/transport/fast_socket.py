@@ -32,7 +32,7 @@ class FastSocket:
 
     Args:
         pool: lends the connection until `close`.
-        is_quick: an exchange with its server, on another wire, was over at once.
+        is_quick: an exchange with its server, on another connection, was over at once.
 
     Attributes:
         is_quick: the last exchange was over at once.
@@ -167,12 +167,12 @@ class FastSocket:
 
 
 class FastSocketPool:
-    """The wires to one server.
+    """The fast sockets to one server.
 
     Args:
         pool: lends the connections.
-        keep: hold on to a wire between two calls: for a pool that nobody else needs.
-        lost: called when a wire was found broken: another server may have taken the place of its own.
+        keep: keep a socket between two calls: for a pool that nobody else needs.
+        lost: called when a socket was found broken: another server may have taken the place of its own.
     """
 
     def __init__(self, pool: ConnectionPool, keep: bool, lost: Callable[[], object]) -> None:
@@ -180,10 +180,10 @@ class FastSocketPool:
         self._keep = keep
         self._lost = lost
         self._idle: list[FastSocket] = []
-        self._is_quick = False  # for the wires of a client of others, which are made anew for each call
+        self._is_quick = False  # for the sockets of a client of others, which are made anew for each call
 
     def take(self, repeats: bool) -> FastSocket:
-        """Lend a wire, to be used or given back.
+        """Lend a socket, to be used or given back.
 
         Args:
             repeats: what it is for may run twice: no need to make sure first that the server is there.
@@ -193,43 +193,43 @@ class FastSocketPool:
         """
         while True:
             try:
-                wire = self._idle.pop()
+                fast = self._idle.pop()
             except IndexError:
                 return FastSocket(self._pool, self._is_quick)
-            if wire.is_ours:
+            if fast.is_ours:
                 try:
-                    wire.check(thoroughly=not repeats)
+                    fast.check(thoroughly=not repeats)
                 except exceptions.RedisError:
-                    wire.close(broken=True)
+                    fast.close(broken=True)
                     self._lost()
                 else:
-                    return wire
+                    return fast
 
-    def use(self, wire: FastSocket, commands: Iterable[tuple[Any, ...]], reads: Iterable[Read]) -> list[Any]:
-        """Send commands and return what is read of the replies, as `Wire.exchange`; the wire is given back."""
+    def use(self, fast: FastSocket, commands: Iterable[tuple[Any, ...]], reads: Iterable[Read]) -> list[Any]:
+        """Send commands and return what is read of the replies, as `FastSocket.exchange`; the socket is given back."""
         broken = True
         try:
-            results = wire.exchange(map(hiredis.pack_command, commands), reads)
-            self._is_quick = wire.is_quick
+            results = fast.exchange(map(hiredis.pack_command, commands), reads)
+            self._is_quick = fast.is_quick
             broken = False
         finally:
-            self.give_back(wire, broken)
+            self.give_back(fast, broken)
         return results
 
-    def give_back(self, wire: FastSocket, broken: bool = False) -> None:
-        """Take a wire back."""
+    def give_back(self, fast: FastSocket, broken: bool = False) -> None:
+        """Take a socket back."""
         if broken or not self._keep:
-            wire.close(broken)
+            fast.close(broken)
         else:
-            self._idle.append(wire)
+            self._idle.append(fast)
 
     def end(self) -> None:
-        """Give all wires back to the pool; those that are in use, once they are no longer."""
+        """Give all sockets back to the pool; those that are in use, once they are no longer."""
         self._keep = False
         self.close()
 
     def close(self) -> None:
-        """Give all idle wires back to the pool."""
+        """Give all idle sockets back to the pool."""
         while True:
             try:
                 self._idle.pop().close()

@@ -32,15 +32,15 @@ class ScriptCache:
     """
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str]] = set()
+        self._known: set[tuple[str, str]] = set()
 
     def complete(self, calls: Sequence[Command[Any]]) -> Sequence[Command[Any]]:
         """Return the calls of a trip, with the texts that are missing."""
         if len(calls) == 1:
             return calls
-        told, completed, new = self._told, list(calls), set()
+        known, completed, new = self._known, list(calls), set()
         for i, call in enumerate(calls):
-            if call.script is not None and (pair := (call.script.sha, call.key)) not in told and pair not in new:
+            if call.script is not None and (pair := (call.script.sha, call.key)) not in known and pair not in new:
                 completed[i] = replace(call, whole=True)
                 new.add(pair)
         return completed if new else calls
@@ -52,11 +52,11 @@ class ScriptCache:
                 self.forget()
                 return
             if call.whole and call.script is not None and not isinstance(reply, Exception):
-                self._told.add((call.script.sha, call.key))
+                self._known.add((call.script.sha, call.key))
 
     def forget(self) -> None:
         """Note that a server was lost, or did not know a script: the next one may know none."""
-        self._told.clear()
+        self._known.clear()
 
 
 def missing_scripts(calls: Sequence[Command[Any]], results: Sequence[Any]) -> list[int]:

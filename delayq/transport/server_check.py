@@ -111,10 +111,10 @@ def _inspect(server: redis.Redis, address: str) -> ServerInfo:
 
 def inspecting(address: str) -> Generator[tuple[str, ...], Any, ServerInfo]:
     """Ask a server about itself: yields commands, and is sent their replies or errors."""
-    told = _told((yield ("INFO",)), address)
+    told = _info_reply((yield ("INFO",)), address)
     version = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(told.get("redis_version", "")))
     append_only = bool(told["aof_enabled"]) if "aof_enabled" in told else None
-    save_points = _told((yield "CONFIG GET", "save"), address).get("save") if append_only is False else None
+    save_points = _info_reply((yield "CONFIG GET", "save"), address).get("save") if append_only is False else None
     return ServerInfo(
         address=address,
         version=tuple(int(part) for part in version.groups(default="0")) if version else None,
@@ -125,7 +125,7 @@ def inspecting(address: str) -> Generator[tuple[str, ...], Any, ServerInfo]:
     )
 
 
-def _told(reply: Any, address: str) -> dict[str, Any]:
+def _info_reply(reply: Any, address: str) -> dict[str, Any]:
     """Read the reply to INFO or CONFIG GET; empty where it is forbidden, renamed or, as in a fake server, missing."""
     if isinstance(reply, exceptions.ResponseError):
         return {}

@@ -22,7 +22,7 @@ STAMP = b"1700000000000"
 CORE = QueueContext("emails", "delayq", 1, Settings())
 
 header_values = st.text() | st.binary() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.booleans() | st.none()
-sealed = st.builds(
+encoded = st.builds(
     lambda payload, retries, expires, headers: STAMP + encode_envelope(payload, retries, expires, headers),
     st.binary(max_size=200) | JSON,
     st.integers(0, 2**40),
@@ -110,7 +110,7 @@ def test_any_bytes_are_an_envelope_or_unreadable(noise: bytes, before: bytes) ->
 
 @pytest.mark.full
 @examples(500)
-@given(mutations(sealed))
+@given(mutations(encoded))
 def test_damaged_envelope_is_one_or_unreadable(stored: bytes) -> None:
     look_or_refuse(stored)
 
@@ -123,7 +123,7 @@ def test_other_messagepack_is_an_envelope_or_unreadable(data: bytes) -> None:
 
 
 @examples(300)
-@given(sealed)
+@given(encoded)
 def test_envelope_of_delayq_is_never_unreadable(stored: bytes) -> None:
     look(stored)
 

@@ -75,10 +75,10 @@ def send(data: bytes) -> list[Any]:
         message = parse_line(line)
         if message is not None:
             try:
-                (sealed,) = encode_all(CORE, [message])
+                (encoded,) = encode_all(CORE, [message])
             except InvalidInput as error:
                 raise line.wrong(error) from error
-            payloads.append(open_body(parse(b"1700000000000" + sealed.envelope)[1]))
+            payloads.append(open_body(parse(b"1700000000000" + encoded.envelope)[1]))
     return payloads
 
 

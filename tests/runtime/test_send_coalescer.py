@@ -86,13 +86,13 @@ class Sender(threading.Thread):
     def run(self) -> None:
         try:
             sys.settrace(self._trace if self.interrupt_at else None)
-            self.result = self.box.send(sealed(self.id))
+            self.result = self.box.send(encoded(self.id))
         except BaseException as error:  # noqa: BLE001  # it is what the test looks at
             self.error = error
         finally:
             sys.settrace(None)
         if self.interrupt_at and isinstance(self.error, Interrupt):
-            self.result = self.box.send(sealed(self.id))
+            self.result = self.box.send(encoded(self.id))
 
     def _trace(self, frame: FrameType, event: str, _value: Any) -> Any:
         if frame.f_code.co_filename != send_coalescer.__file__:
@@ -117,13 +117,13 @@ def instructions(code: CodeType) -> dict[int, str]:
     return {each.offset: each.opname for each in dis.get_instructions(code)}
 
 
-def sealed(message_id: str) -> EncodedMessage:
+def encoded(message_id: str) -> EncodedMessage:
     return EncodedMessage(message_id, "+0", b"{}", "ignore", True)
 
 
 def waits(box: SendCoalescer, message_id: str) -> bool:
     """Whether a message waits for whoever sends."""
-    return any(each.sealed.id == message_id for each in list(box._waiting))
+    return any(each.encoded.id == message_id for each in list(box._waiting))
 
 
 def ended(*senders: threading.Thread) -> bool:
@@ -147,7 +147,7 @@ def queued(server: Server, box: SendCoalescer, ids: Sequence[str]) -> list[Sende
 def test_lone_sender_goes_at_once_each_time() -> None:
     server = Server()
     box = SendCoalescer(server.send)
-    assert [box.send(sealed(each)) for each in "abc"] == [SentMessage(each, DUE, True) for each in "abc"]
+    assert [box.send(encoded(each)) for each in "abc"] == [SentMessage(each, DUE, True) for each in "abc"]
     assert server.batches == [["a"], ["b"], ["c"]]
 
 
@@ -188,7 +188,7 @@ def test_thread_that_sends_again_does_not_share_with_itself() -> None:
 
     def send(thread: int) -> None:
         for number in range(50):
-            results.append(box.send(sealed(f"{thread}-{number}")))  # noqa: PERF401  # each is to be seen at once
+            results.append(box.send(encoded(f"{thread}-{number}")))  # noqa: PERF401  # each is to be seen at once
 
     threads = [threading.Thread(target=send, args=(thread,), daemon=True) for thread in range(20)]
     for thread in threads:
@@ -209,8 +209,8 @@ def test_error_of_a_lone_sender_is_its_own_and_the_next_one_is_served() -> None:
 
     box = SendCoalescer(Server(refuse).send)
     with pytest.raises(ServerUnreachable, match="no way"):
-        box.send(sealed("a"))
-    assert box.send(sealed("b")).id == "b"
+        box.send(encoded("a"))
+    assert box.send(encoded("b")).id == "b"
 
 
 def test_error_reaches_every_thread_of_the_batch_as_its_own_copy_and_nobody_else() -> None:
@@ -231,7 +231,7 @@ def test_error_reaches_every_thread_of_the_batch_as_its_own_copy_and_nobody_else
     assert [error.__cause__ for error in errors if error] == [cause] * 3
     assert len({id(error) for error in errors}) == 3
     assert senders[0].has_own_result
-    assert box.send(sealed("e")).id == "e"
+    assert box.send(encoded("e")).id == "e"
 
 
 def test_error_that_is_none_of_delayqs_does_not_leave_the_others_waiting() -> None:
@@ -282,7 +282,7 @@ def test_every_leader_may_be_interrupted_in_its_turn() -> None:
     assert ended(*senders)
     assert server.batches == [["a"], ["b", "c", "d", "e"], ["c", "d", "e"], ["d", "e"], ["e"]]
     assert [sender.has_own_result for sender in senders] == [False, False, False, False, True]
-    assert box.send(sealed("f")).id == "f"
+    assert box.send(encoded("f")).id == "f"
 
 
 # -- interrupts at any place -----------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ class Restless(threading.Thread):
                 try:
                     with self._lock:
                         self._open = True
-                    what = "right" if self.box.send(sealed(self.at)).id == self.at else "wrong"
+                    what = "right" if self.box.send(encoded(self.at)).id == self.at else "wrong"
                 except DelayqError:
                     what = "refused"
                 with self._lock:  # an interrupt that was on its way strikes here at the latest
@@ -449,7 +449,7 @@ def signalled(box: SendCoalescer, main: int, then: Callable[[], object]) -> thre
 
     def run() -> None:
         assert eventually(lambda: waits(box, "main"))
-        (entry,) = (each for each in box._waiting if each.sealed.id == "main")
+        (entry,) = (each for each in box._waiting if each.encoded.id == "main")
         turn: Any = Turn(entry.turn)
         entry.turn = turn
         assert turn.is_asked_for.wait(PATIENCE)
@@ -482,7 +482,7 @@ def test_wait_that_a_signal_ends_costs_nobody_else_anything(on_signal: OnSignal)
 
     helper = signalled(box, threading.get_ident(), go_on)
     with pytest.raises(Interrupt):
-        box.send(sealed("main"))
+        box.send(encoded("main"))
     assert ended(helper)
     assert ended(*before, *after)
     assert all(sender.has_own_result for sender in [*before, *after])
@@ -497,11 +497,11 @@ def test_signal_handler_sends_while_its_thread_waits(on_signal: OnSignal) -> Non
 
     def send() -> None:
         server.gate.set()
-        results.append(box.send(sealed("from the handler")))
+        results.append(box.send(encoded("from the handler")))
 
     on_signal(send)
     helper = signalled(box, threading.get_ident(), lambda: None)
-    assert box.send(sealed("main")).id == "main"
+    assert box.send(encoded("main")).id == "main"
     assert ended(first, helper)
     assert [result.id for result in results] == ["from the handler"]
     assert ["from the handler"] in server.batches
@@ -516,11 +516,11 @@ def test_signal_handler_sends_while_its_thread_sends(on_signal: OnSignal) -> Non
 
     server = Server(answer)
     box = SendCoalescer(server.send)
-    on_signal(lambda: results.append(box.send(sealed("from the handler"))))
-    assert box.send(sealed("main")).id == "main"
+    on_signal(lambda: results.append(box.send(encoded("from the handler"))))
+    assert box.send(encoded("main")).id == "main"
     assert [result.id for result in results] == ["from the handler"]
     assert server.batches == [["main"], ["from the handler"]]
-    assert box.send(sealed("later")).id == "later"
+    assert box.send(encoded("later")).id == "later"
 
 
 @pytest.mark.parametrize("lasting", [False, True])
@@ -535,7 +535,7 @@ def test_signal_handler_sends_at_any_place_of_the_outbox(lasting: bool) -> None:
             return None
         sys.settrace(None)
         frame.f_trace = None
-        sent.append(box.send(sealed(f"handler-{len(sent)}")).id)
+        sent.append(box.send(encoded(f"handler-{len(sent)}")).id)
         if lasting:
             sys.settrace(trace)
         frame.f_trace = trace
@@ -544,14 +544,14 @@ def test_signal_handler_sends_at_any_place_of_the_outbox(lasting: bool) -> None:
     def send() -> None:
         sys.settrace(trace)
         try:
-            assert box.send(sealed("main")).id == "main"
+            assert box.send(encoded("main")).id == "main"
         finally:
             sys.settrace(None)
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(send).result(PATIENCE)
     assert sent
-    assert box.send(sealed("later")).id == "later"
+    assert box.send(encoded("later")).id == "later"
 
 
 # -- forks -----------------------------------------------------------------------------------------------------------
@@ -581,7 +581,7 @@ def test_child_sends_that_was_forked_while_others_sent_and_waited(forker: str) -
     def send() -> None:
         server.gate.set()
         for each in "xy":
-            assert box.send(sealed(each)).id == each
+            assert box.send(encoded(each)).id == each
         assert server.batches == [["a"], ["x"], ["y"]]  # nobody of those that waited is here
         others = [Sender(box, each) for each in "pqr"]
         assert ended(*others)
@@ -603,8 +603,8 @@ def test_child_that_was_forked_within_a_send_sends() -> None:
 
     def answer(ids: list[str]) -> None:
         if ids == ["a"]:
-            children.append(in_child(lambda: box.send(sealed("child"))))
+            children.append(in_child(lambda: box.send(encoded("child"))))
 
     box = SendCoalescer(Server(answer).send)
-    assert box.send(sealed("a")).id == "a"
+    assert box.send(encoded("a")).id == "a"
     assert children == [True]

@@ -56,15 +56,15 @@ def test_handler_within_its_time_is_not_told_of(queue: Queue) -> None:
 
 
 def test_look_at_a_handler_that_still_has_time_tells_nothing(queue: Queue) -> None:
-    overtime = TimeLimit(3600)
+    time_limit = TimeLimit(3600)
 
     def handler(_: Message) -> None:
-        with overtime.watching():  # which looks once, at least
+        with time_limit.watching():  # which looks once, at least
             pass
 
     queue.send("x")
-    assert Consumer(queue, overtime.wrap(handler)).drain() == 1
-    assert overtime.count == 0
+    assert Consumer(queue, time_limit.wrap(handler)).drain() == 1
+    assert time_limit.count == 0
 
 
 def test_each_delivery_has_the_time_to_itself(queue: Queue) -> None:
@@ -87,14 +87,14 @@ def test_no_thread_is_left_behind(queue: Queue) -> None:
     seen: list[list[str]] = []
 
     def look(_: Message) -> None:
-        seen.append([thread.name for thread in threading.enumerate() if thread.name == "delayq-overtime"])
+        seen.append([thread.name for thread in threading.enumerate() if thread.name == "delayq-time-limit"])
 
     queue.send("x")
     Consumer(queue, look, timeout=60).drain()
     queue.send("x")
     Consumer(queue, look).drain()
-    assert seen == [["delayq-overtime"], []]
-    assert "delayq-overtime" not in [thread.name for thread in threading.enumerate()]
+    assert seen == [["delayq-time-limit"], []]
+    assert "delayq-time-limit" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "soon", True, 86_401])
@@ -105,7 +105,7 @@ def test_time_that_is_none_is_refused(queue: Queue, timeout: Any) -> None:
 
 def test_async_handler_over_its_time_is_cancelled_and_raises() -> None:
     seen: list[str] = []
-    overtime = TimeLimit(0.01)
+    time_limit = TimeLimit(0.01)
 
     async def stuck(_: object) -> None:
         try:
@@ -114,19 +114,19 @@ def test_async_handler_over_its_time_is_cancelled_and_raises() -> None:
             seen.append("cancelled")
 
     with pytest.raises(TimeoutError, match=r"the handler took longer than 0\.01 s: cancelled"):
-        asyncio.run(overtime.wrap(stuck)(object()))
-    assert (seen, overtime.count) == (["cancelled"], 1)
+        asyncio.run(time_limit.wrap(stuck)(object()))
+    assert (seen, time_limit.count) == (["cancelled"], 1)
 
 
 def test_timeout_of_an_async_handler_s_own_is_not_counted() -> None:
-    overtime = TimeLimit(3600)
+    time_limit = TimeLimit(3600)
 
     async def impatient(message: object) -> object:
         if message is None:
             raise TimeoutError("no answer")
         return message
 
-    assert asyncio.run(overtime.wrap(impatient)(5)) == 5
+    assert asyncio.run(time_limit.wrap(impatient)(5)) == 5
     with pytest.raises(TimeoutError, match="no answer"):
-        asyncio.run(overtime.wrap(impatient)(None))
-    assert overtime.count == 0
+        asyncio.run(time_limit.wrap(impatient)(None))
+    assert time_limit.count == 0

@@ -21,8 +21,8 @@ from delayq.web.snapshot import QueueSnapshot, glance
 from tests.harness.servers import RedisServer
 from tests.harness.web.following import holds
 from tests.web.conftest import Enter
-from tests.web.test_queue_list import LONG_AGO
 from tests.web.test_overview import text_of
+from tests.web.test_queue_list import LONG_AGO
 
 PATIENCE = 240.0  # seconds in which a server that answers is heard
 

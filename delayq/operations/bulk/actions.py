@@ -1,4 +1,4 @@
-"""Acting: what can be done with any number of messages, and what became of each of them, in a word."""
+"""Act on any number of messages, and say in a word what became of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Editing: a dead letter goes back with what it should have held."""
+"""Edit dead letters: each goes back with what it should have held."""
 
 from __future__ import annotations
 

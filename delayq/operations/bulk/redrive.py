@@ -1,4 +1,4 @@
-"""Redriving: bring back those dead letters that are meant, page by page, and no faster than is wanted."""
+"""Redrive dead letters: requeue those that are selected, page by page, at a bounded rate."""
 
 from __future__ import annotations
 

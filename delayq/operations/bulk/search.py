@@ -1,4 +1,4 @@
-"""Searching: look through a state for what is meant, a step at a time, from where an earlier search has stopped."""
+"""Search a state for selected messages, a step at a time, from where an earlier search stopped."""
 
 from __future__ import annotations
 

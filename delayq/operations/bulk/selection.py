@@ -1,4 +1,4 @@
-"""Choosing: which messages are meant, by what is known of them."""
+"""Select messages by what is known of them."""
 
 from __future__ import annotations
 

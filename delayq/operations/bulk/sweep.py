@@ -1,4 +1,4 @@
-"""Sweeping: do the same with all messages of a state that are meant, a step at a time."""
+"""Do the same with every selected message of a state, a step at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examining: whether a queue, live, keeps its promises; and repairing it."""
+"""Examine a live queue: does it keep its promises? And repair it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scanning: structures and payload keys, page by page. What is there all the while is seen; it may be seen twice."""
+"""Scan structures and payload keys, page by page. What is there throughout is seen, perhaps twice."""
 
 from __future__ import annotations
 

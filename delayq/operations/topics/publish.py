@@ -1,4 +1,4 @@
-"""Publishing: records into a topic, now or when their time comes."""
+"""Publish records to a topic, now or when their time comes."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def publish(
     most = context.settings.max_length if max_length is None else check_length(max_length)
     exactly = context.settings.exact if exact is None else exact
     yield from context.opened(create=True)
-    now, later = _sealed(context, chosen)
+    now, later = _encoded(context, chosen)
     results: list[Any] = [None] * len(chosen)
     calls: list[tuple[Command[Any], Sequence[_EncodedRecord]]] = []
-    for scripts, sealed in now.items():
-        calls += [(scripts.publish([each.words for each in part], most, exactly), part) for part in _parts(sealed)]  # type: ignore[misc]
-    for scripts, sealed in later.items():
-        calls += [(scripts.publish_later([each.words for each in part]), part) for part in _parts(sealed)]  # type: ignore[misc]
+    for scripts, encoded in now.items():
+        calls += [(scripts.publish([each.words for each in part], most, exactly), part) for part in _parts(encoded)]  # type: ignore[misc]
+    for scripts, encoded in later.items():
+        calls += [(scripts.publish_later([each.words for each in part]), part) for part in _parts(encoded)]  # type: ignore[misc]
     owned = any(each.id is not None and not each.waits for each in chosen)
     size = 1 if owned else TRIP_CALLS  # one that is refused must keep the greater ids behind it from being stored
     for trip in range(0, len(calls), size):
@@ -95,7 +95,7 @@ def publish(
     return results
 
 
-def _sealed(
+def _encoded(
     context: TopicContext, records: Sequence[NewRecord]
 ) -> tuple[dict[TopicCommands, list[_EncodedRecord]], dict[TopicCommands, list[_EncodedRecord]]]:
     """Check records; return those to be appended at once, and those that wait, by their shards."""
@@ -118,8 +118,8 @@ def _sealed(
         else:
             own = "*" if record.id is None else own_id(record.id)
             now[context.shard_for(record.key)].append(_EncodedRecord(position, (own, envelope)))
-    for sealed in now.values():
-        _check_order([str(each.words[0]) for each in sealed])
+    for encoded in now.values():
+        _check_order([str(each.words[0]) for each in encoded])
     return now, later
 
 
@@ -132,12 +132,12 @@ def _check_order(ids: Sequence[str]) -> None:
             raise InvalidInput(f"record id {second!r} does not come after {first!r}: own ids must strictly rise")
 
 
-def _parts(sealed: Sequence[_EncodedRecord]) -> list[Sequence[_EncodedRecord]]:
+def _parts(encoded: Sequence[_EncodedRecord]) -> list[Sequence[_EncodedRecord]]:
     """Cut records into what a call may take: so many, and so many bytes."""
     parts: list[Sequence[_EncodedRecord]] = []
     part: list[_EncodedRecord] = []
     size = 0
-    for each in sealed:
+    for each in encoded:
         if part and (len(part) == MAX_RECORDS or size + len(each.words[-1]) > CALL_BYTES):  # type: ignore[arg-type]
             parts.append(part)
             part, size = [], 0
@@ -146,10 +146,10 @@ def _parts(sealed: Sequence[_EncodedRecord]) -> list[Sequence[_EncodedRecord]]:
     return [*parts, part] if part else parts
 
 
-def _published(sealed: _EncodedRecord, told: Any) -> Published:
+def _published(encoded: _EncodedRecord, told: Any) -> Published:
     if isinstance(told, str):
         return Published(told)
-    return Published(str(sealed.words[0]), None if told < 0 else from_ms(told), told >= 0)
+    return Published(str(encoded.words[0]), None if told < 0 else from_ms(told), told >= 0)
 
 
 class Waiting(NamedTuple):

@@ -1,4 +1,4 @@
-"""Reading a topic without a group: nothing is acked, and nobody is kept from anything."""
+"""Read a topic without a group: nothing is acked, and no other reader is affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking over what other consumers of a group have left unacked for long."""
+"""Reclaim what other consumers of a group have left unacked for long."""
 
 from __future__ import annotations
 

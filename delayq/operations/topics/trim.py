@@ -1,4 +1,4 @@
-"""Trimming: dropping what a topic no longer needs, a bounded number of records a call."""
+"""Trim a topic: drop what it no longer needs, a bounded number of records a call."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class ProcessPool(Generic[D]):
     Args:
         job: what they are to do.
         count: of processes.
-        overtime: how long a handler may run, and how many have run longer; None for ever.
+        time_limit: how long a handler may run, and how many have run longer; None for ever.
         ask: is called, on any thread, for what a handler wants done about its message.
         may_start: whether a message's lease still stands.
         on_outcome: is called, on any thread, after each outcome, and when there is room for more.
@@ -73,7 +73,7 @@ class ProcessPool(Generic[D]):
         self,
         job: ProcessJob,
         count: int,
-        overtime: TimeLimit | None,
+        time_limit: TimeLimit | None,
         ask: Callable[[Request, Any, Any], object],
         may_start: Callable[[D], bool],
         on_outcome: Callable[[], None],
@@ -81,7 +81,7 @@ class ProcessPool(Generic[D]):
         check_program()
         self._job = job
         self.count = count
-        self._overtime = overtime
+        self._time_limit = time_limit
         self._ask = ask
         self._may_start = may_start
         self._on_outcome = on_outcome
@@ -227,7 +227,7 @@ class ProcessPool(Generic[D]):
             self._running.add(process)
         started, has_run = time.perf_counter(), True
         try:
-            outcome = process.run(message, None if self._overtime is None else self._overtime.seconds)
+            outcome = process.run(message, None if self._time_limit is None else self._time_limit.seconds)
         except CannotStart as error:
             has_run = False
             log.warning("a process of the pool died: another one is started", how=str(error), pid=process.pid)
@@ -245,10 +245,10 @@ class ProcessPool(Generic[D]):
         return outcome, True
 
     def _overran(self) -> oc.Outcome:
-        assert self._overtime is not None, "only a handler that has a time takes too long"
+        assert self._time_limit is not None, "only a handler that has a time takes too long"
         with self._lock:
-            self._overtime.count += 1
-        seconds = self._overtime.seconds
+            self._time_limit.count += 1
+        seconds = self._time_limit.seconds
         return oc.Failed(error=f"TimeoutError: the handler took longer than {seconds:g} s: its process was killed")
 
     def _tell(self, error: Exception, wait: float) -> None:
