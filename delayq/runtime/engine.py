@@ -3,10 +3,10 @@
 The life of a message here, in the order of the methods:
 
     _turn               look after what is due, and find room
-    _exchange           settle what is done, and claim: `claim` decodes what it is handed
+    _settle_and_claim   settle what is done, and claim: `claim` decodes what it is handed
     _take, _submit      hold the leases, and give the messages to the pool, which runs the handler
     collect_outcomes    fetch what became of them
-    _exchange           settle, in the round trip that claims the next ones
+    _settle_and_claim   settle, in the round trip that claims the next ones
     _note               let the leases go, and log what failed
 """
 

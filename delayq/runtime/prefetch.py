@@ -1,4 +1,4 @@
-"""How much a consumer takes, and when it looks after what: decisions without I/O, for both faces."""
+"""How many messages a consumer claims: decisions without I/O, for both faces."""
 
 from __future__ import annotations
 
