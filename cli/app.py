@@ -82,7 +82,7 @@ class Commands(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:  # exits, as click's own does
         kwargs["standalone_mode"] = False
         if COMPLETES in os.environ:
-            from . import completion  # noqa: F401, PLC0415  # registers delayq's bash completion in place of click's
+            from . import shells  # noqa: F401, PLC0415  # registers delayq's bash completion in place of click's
         try:
             sys.exit(super().main(*args, **kwargs) or DONE)
         except click.exceptions.NoArgsIsHelpError as error:

@@ -57,8 +57,8 @@ def check(lake: str, queue: str | None) -> None:
 
     A queue that is not in it may be one of which nothing was deferred yet: that is told on stderr.
     """
-    shelf, _ = _modules()
-    if not shelf.exists(lake):
+    queue_folder, _ = _modules()
+    if not queue_folder.exists(lake):
         raise InvalidInput(
             f"the lake {lake!r} is not there: give the folder that queues have as `lake`, or that "
             "`delayq pipeline defer` wrote to; make it if both are yet to come"
@@ -70,23 +70,22 @@ def check(lake: str, queue: str | None) -> None:
 
 def queues(lake: str) -> list[str]:
     """Return the names of the queues that have something in a lake, in order."""
-    shelf, _ = _modules()
-    names: list[str] = shelf.queues(lake)
+    queue_folder, _ = _modules()
+    names: list[str] = queue_folder.queues(lake)
     return names
 
 
 def examine(queue: Queue, lake: str, report: Report, on_step: Callable[[Step], None]) -> None:
     """Examine what a queue has in a lake, and add it to the report on the queue."""
-    _, examining = _modules()
-    found = examining.examine(queue, lake, on_step)
+    _, doctor = _modules()
+    found = doctor.examine(queue, lake, on_step)
     report.messages += found.messages
     report.findings += found.findings
 
 
 def _modules() -> tuple[Any, Any]:
     try:
-        from delayq.lake import doctor as examining  # noqa: PLC0415  # without a lake, no command needs pyarrow
-        from delayq.lake import queue_folder as shelf  # noqa: PLC0415
+        from delayq.lake import doctor, queue_folder  # noqa: PLC0415  # without a lake, no command needs pyarrow
     except ModuleNotFoundError as error:
         raise InvalidInput(f"a lake needs {error.name}: pip install 'delayq[lake]'") from error
-    return shelf, examining
+    return queue_folder, doctor

@@ -3,6 +3,8 @@
 What a program types is here; what only signatures mention is in `delayq.types`. `delayq.aio` has the same, awaited.
 """
 
+import sys
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 from delayq.consumer import Consumer
@@ -22,9 +24,22 @@ from delayq.topic_consumer import TopicConsumer
 
 __version__ = "0.1.0"
 
-_ROOT = Path(__file__).parents[1]
-if (_ROOT / "pyproject.toml").is_file() and (_ROOT / "lua").is_dir():
-    __path__.append(str(_ROOT))  # a checkout, in which lua/ and cli/ are not below this folder, but beside it
+
+class _Checkout:
+    """Finds delayq.cli and delayq.lua in a checkout, where they are not below this folder, but beside it."""
+
+    root = Path(__file__).parents[1]
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):  # type: ignore[no-untyped-def]  # noqa: ARG003
+        if name in {"delayq.cli", "delayq.lua"}:
+            folder = cls.root / name.removeprefix("delayq.")
+            return spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
+        return None
+
+
+if (_Checkout.root / "pyproject.toml").is_file() and (_Checkout.root / "lua").is_dir():
+    sys.meta_path.append(_Checkout)
 
 __all__ = [
     "Ack",

@@ -13,13 +13,13 @@
 -- ARGV[2..]           the ids of 1..1000 messages, then their receipts in the same order
 -- Returns  1 a message, or 0 where the receipt is not that of the running delivery, in their order
 -- Cost     O(n log m)
-local count = (#ARGV - 1) / 2
-local lease_ends = redis.call('ZMSCORE', KEYS[1], unpack(ARGV, 2, count + 1))
-local stored = redis.call('EXISTS', KEYS[2]) == 1 and redis.call('HMGET', KEYS[2], unpack(ARGV, 2, count + 1)) or {}
-local receipts = {unpack(ARGV, count + 2)}
+local n = (#ARGV - 1) / 2
+local lease_ends = redis.call('ZMSCORE', KEYS[1], unpack(ARGV, 2, n + 1))
+local stored = redis.call('EXISTS', KEYS[2]) == 1 and redis.call('HMGET', KEYS[2], unpack(ARGV, 2, n + 1)) or {}
+local receipts = {unpack(ARGV, n + 2)}
 local fresh = {} -- receipts of first deliveries: those of one claim share the end of their lease
 local results, done, keys, retried, past = {}, {}, {}, {}, {}
-for i = 1, count do
+for i = 1, n do
   local lease_end, right = lease_ends[i], nil
   if lease_end and stored[i] then
     right = receipt(lease_end, stored[i])
@@ -35,17 +35,17 @@ for i = 1, count do
   end
 end
 if #done == 0 then return results end
-local note = ledger(KEYS[6], KEYS[7], ARGV[1])
-redis.call('HINCRBY', KEYS[5], 'acked', redis.call('ZREM', KEYS[1], unpack(done)))
+local note, gone, named = ledger(KEYS[6], KEYS[7], ARGV[1]), {}, {} -- a message may have been named twice
 redis.call('UNLINK', unpack(keys))
-if #retried > 0 then
-  redis.call('HDEL', KEYS[2], unpack(retried))
-  redis.call('HDEL', KEYS[3], unpack(retried))
+for i, id in ipairs(done) do
+  if not named[id] then
+    gone[#gone + 1], named[id] = id, true
+    if note then note(id, 'acked', deliveries(past[i]) + 1) end
+  end
 end
+if #retried > 0 then redis.call('HDEL', KEYS[3], unpack(retried)) end
 if redis.call('EXISTS', KEYS[4]) == 1 then redis.call('SREM', KEYS[4], unpack(done)) end
-local told = {} -- a message may have been named twice
-for i, id in ipairs(note and done or {}) do
-  if not told[id] then note(id, 'acked', deliveries(past[i]) + 1) end
-  told[id] = true
-end
+count(KEYS[5], 'acked', #gone)
+redis.call('ZREM', KEYS[1], unpack(gone))
+if #retried > 0 then redis.call('HDEL', KEYS[2], unpack(retried)) end -- last: the receipt is made of it
 return results

@@ -47,23 +47,25 @@ end
 if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end
 if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
 local note = ledger(KEYS[14], KEYS[15], now)
-check_target(KEYS[2]) -- it and the next two fail before anything is changed, should a key have been overwritten
-for _, key in ipairs({3, 10, 11}) do redis.call('HGET', KEYS[key], '') end
-redis.call('SISMEMBER', KEYS[12], '') -- SREM would count as a write, after which maxmemory refuses nothing any more
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
-if not again then redis.call('UNLINK', KEYS[13]) end
-redis.call('HINCRBY', KEYS[3], 'acked', redis.call('ZREM', KEYS[6], done))
 if note then note(done, 'acked', deliveries(given) + 1) end
-redis.call('HDEL', KEYS[9], done)
-for key = 10, 11 do redis.call('HDEL', KEYS[key], unpack(gone)) end
-redis.call('SREM', KEYS[12], unpack(gone))
 for _, send in ipairs(sends) do
   local id, due = send[1], due_time(send[2], now, micros)
-  local event = start_anew(id, KEYS[6], {KEYS[1], KEYS[5], KEYS[7], KEYS[8]}, KEYS[9]) and 'replaced' or 'sent'
-  redis.call('ZREM', KEYS[2], id)
-  redis.call('ZADD', KEYS[1], due, id)
-  redis.call('HINCRBY', KEYS[3], event, 1)
-  if note then note(id, event, nil, due, nil, 'follows ' .. done) end
+  local places = id == done and {} or where(id, {KEYS[6], KEYS[1], KEYS[5], KEYS[7], KEYS[8]})
+  local event = #places > 0 and 'replaced' or 'sent'
+  local running = places[1] == KEYS[6] and 1 or 0
+  places[#places + 1] = KEYS[2]
+  move(places, KEYS[1], {due, id}, function()
+    count(KEYS[3], event, 1)
+    if note then note(id, event, nil, due, nil, 'follows ' .. done) end
+    start_anew(id, running, event == 'replaced', KEYS[9])
+  end)
 end
+for key = 10, 11 do redis.call('HDEL', KEYS[key], unpack(gone)) end
+redis.call('SREM', KEYS[12], unpack(gone))
+if not again then redis.call('UNLINK', KEYS[13]) end
+count(KEYS[3], 'acked', 1)
+redis.call('ZREM', KEYS[6], done)
+redis.call('HDEL', KEYS[9], done) -- last: the receipt is made of it
 if head(KEYS[1]) < before then ring(KEYS[4]) end
 return 1

@@ -31,8 +31,6 @@ if not limit then return {} end
 local now, micros = clock(ARGV[1])
 local most, verdicts, counts, held_back = math.ceil(4000 / #ARGV), {}, {}, 0
 local net, note = tonumber(ARGV[2]) + 10 * redis.call('ZCARD', KEYS[5]), ledger(KEYS[7], KEYS[14], now)
-check_target(KEYS[2])
-if ARGV[3] ~= '' then check_target(KEYS[13]) end
 for i = 4, #ARGV, 4 do
   local key, id, given, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
   local slot = key .. '\0' .. given .. '\0' .. id
@@ -48,21 +46,21 @@ for i = 4, #ARGV, 4 do
       counts[key], verdicts[#verdicts] = counts[key] + 1 - kept, due
       if waited then redis.call('HDEL', KEYS[6], id) end
     else
-      redis.call('ZREM', KEYS[1], id)
-      if ARGV[3] ~= '' then give_back(KEYS[13], ARGV[3]) end
-      held_back, verdicts[#verdicts] = held_back + 1, -1
       local past, released, attempts_reset, lost = deliveries(stored)
-      if note then note(id, 'held_back', past + 1, due, nil, 'its key has no room') end
-      if not discard_cancelled(id, now, KEYS[12], KEYS[10], KEYS[3], KEYS[11], KEYS[8], note) then
-        keep_deliveries(KEYS[3], id, past, released + 1, attempts_reset, lost)
-        redis.call('ZADD', KEYS[2], now + net, id)
+      local cancelled = redis.call('SISMEMBER', KEYS[12], id) == 1
+      held_back, verdicts[#verdicts] = held_back + 1, -1
+      move({KEYS[1]}, cancelled and KEYS[10] or KEYS[2], {cancelled and now or now + net, id}, function()
+        if ARGV[3] ~= '' then give_back(KEYS[13], ARGV[3]) end
+        if note then note(id, 'held_back', past + 1, due, nil, 'its key has no room') end
+        if cancelled then return forget_cancelled({id}, KEYS[12], KEYS[3], KEYS[11], KEYS[8], note) end
         redis.call('HSET', KEYS[6], id, string.format('%d %d', now + net, due))
         redis.call('ZADD', KEYS[5], 0, key .. '\0' .. string.format('%015d', due) .. '\0' .. id)
-      end
+        keep_deliveries(KEYS[3], id, past, released + 1, attempts_reset, lost)
+      end)
     end
   end
 end
 if held_back == 0 then return verdicts end
-for _, count in ipairs({'released', 'held_back'}) do redis.call('HINCRBY', KEYS[8], count, held_back) end
+for _, counter in ipairs({'released', 'held_back'}) do count(KEYS[8], counter, held_back) end
 for key = 5, 6 do redis.call('PEXPIRE', KEYS[key], math.max(redis.call('PTTL', KEYS[key]), 2 * net)) end
 return verdicts

@@ -18,15 +18,15 @@
 -- ARGV[2]  id
 -- Returns  'cancelled', 'in_flight' or 'unknown'
 -- Cost     O(log n)
-local id, note = ARGV[2], ledger(KEYS[12], KEYS[13], ARGV[1])
-for i = 1, 4 do
-  if redis.call('ZREM', KEYS[i], id) == 1 then
+local now, id, note = clock(ARGV[1]), ARGV[2], ledger(KEYS[12], KEYS[13], ARGV[1])
+local places = where(id, {KEYS[1], KEYS[2], KEYS[3], KEYS[4]})
+if #places > 0 then
+  move(places, KEYS[6], {now, id}, function()
     for field = 7, 9 do redis.call('HDEL', KEYS[field], id) end
-    redis.call('ZADD', KEYS[6], clock(ARGV[1]), id)
-    redis.call('HINCRBY', KEYS[11], 'cancelled', 1)
+    count(KEYS[11], 'cancelled', 1)
     if note then note(id, 'cancelled') end
-    return 'cancelled'
-  end
+  end)
+  return 'cancelled'
 end
 if not redis.call('ZSCORE', KEYS[5], id) then return 'unknown' end
 redis.call('SADD', KEYS[10], id)

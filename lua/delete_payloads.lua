@@ -16,5 +16,5 @@ for i, id in ipairs(ARGV) do
 end
 if #ids == 0 then return 0 end
 redis.call('UNLINK', unpack(keys))
-redis.call('HINCRBY', KEYS[2], 'collected', #ids)
+count(KEYS[2], 'collected', #ids)
 return redis.call('ZREM', KEYS[1], unpack(ids))

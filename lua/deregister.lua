@@ -8,5 +8,5 @@
 -- Returns  1, or 0 when it had not appeared
 -- Cost     O(1)
 local left = redis.call('HDEL', KEYS[1], ARGV[1])
-for i = 2, #ARGV, 2 do redis.call('HINCRBY', KEYS[2], 'took:' .. ARGV[i], ARGV[i + 1]) end
+for i = 2, #ARGV, 2 do count(KEYS[2], 'took:' .. ARGV[i], ARGV[i + 1]) end
 return left

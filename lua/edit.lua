@@ -24,15 +24,13 @@ local id, died = ARGV[2], redis.call('ZSCORE', KEYS[1], ARGV[2])
 if not died or tonumber(died) ~= tonumber(ARGV[3]) then return 0 end
 local due, before = due_time(ARGV[4], now, micros), head(KEYS[2])
 local past, released = deliveries(redis.call('HGET', KEYS[3], id))
-redis.call('HGET', KEYS[4], '') -- fails before anything is changed, should the key have been overwritten
-redis.call('HGET', KEYS[5], '')
 local note = ledger(KEYS[8], KEYS[9], now)
-redis.call('SET', KEYS[7], string.format('%013.0f', now) .. ARGV[5])
-redis.call('ZREM', KEYS[1], id)
-keep_deliveries(KEYS[3], id, past, released, past, 0)
-redis.call('HDEL', KEYS[4], id)
-redis.call('ZADD', KEYS[2], due, id)
-redis.call('HINCRBY', KEYS[5], 'requeued', 1)
-if note then note(id, 'requeued', nil, due, nil, 'edited') end
+redis.call('SET', KEYS[7], string.format('%013.0f', now) .. ARGV[5]) -- first: at maxmemory it is refused
+move({KEYS[1]}, KEYS[2], {due, id}, function()
+  keep_deliveries(KEYS[3], id, past, released, past, 0)
+  redis.call('HDEL', KEYS[4], id)
+  count(KEYS[5], 'requeued', 1)
+  if note then note(id, 'requeued', nil, due, nil, 'edited') end
+end)
 if due < before then ring(KEYS[6]) end
 return 1

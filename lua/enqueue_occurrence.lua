@@ -32,34 +32,31 @@
 -- Cost     O(log n)
 local now, name, id = clock(ARGV[1]), ARGV[2], ARGV[7]
 if tonumber(redis.call('ZSCORE', KEYS[2], name) or -1) ~= tonumber(ARGV[3] == '' and -1 or ARGV[3]) then return 0 end
-for i = 4, 5 do check_target(KEYS[i]) end
--- These fail before anything is changed, should another program have overwritten a key.
-for _, key in ipairs({1, 9, 10, 11}) do redis.call('HGET', KEYS[key], '') end
-local note = ledger(KEYS[14], KEYS[15], now)
-local before, there = head(KEYS[3]), false
-for _, i in ipairs({6, 7, 8}) do there = there or redis.call('ZSCORE', KEYS[i], id) end
-if id ~= ARGV[4] then -- else a changed schedule keeps its slot: the occurrence is sent anew
-  there = there or redis.call('ZSCORE', KEYS[3], id) or redis.call('ZSCORE', KEYS[4], id)
+local note, withdrawn = ledger(KEYS[14], KEYS[15], now), ARGV[4] == '' and {} or where(ARGV[4], {KEYS[3], KEYS[4]})
+local before, there = head(KEYS[3]), #where(id, {KEYS[6], KEYS[7], KEYS[8]}) > 0
+if id ~= ARGV[4] then there = there or #where(id, {KEYS[3], KEYS[4]}) > 0 end -- else the occurrence is sent anew
+local sends = id ~= '' and not there
+if sends then redis.call('SET', KEYS[13], string.format('%013.0f', now) .. ARGV[8]) end
+if #withdrawn > 0 then
+  move(withdrawn, KEYS[5], {now, ARGV[4]}, function()
+    redis.call('HDEL', KEYS[9], ARGV[4])
+    redis.call('HDEL', KEYS[10], ARGV[4])
+    count(KEYS[11], 'cancelled', 1)
+    if note then note(ARGV[4], 'cancelled', nil, nil, nil, 'its schedule has changed') end
+  end)
 end
-if id ~= '' and not there then redis.call('SET', KEYS[13], string.format('%013.0f', now) .. ARGV[8]) end
-if ARGV[4] ~= '' and redis.call('ZREM', KEYS[3], ARGV[4]) + redis.call('ZREM', KEYS[4], ARGV[4]) > 0 then
-  redis.call('HDEL', KEYS[9], ARGV[4])
-  redis.call('HDEL', KEYS[10], ARGV[4])
-  redis.call('ZADD', KEYS[5], now, ARGV[4])
-  redis.call('HINCRBY', KEYS[11], 'cancelled', 1)
-  if note then note(ARGV[4], 'cancelled', nil, nil, nil, 'its schedule has changed') end
+if sends then
+  move({KEYS[5]}, KEYS[3], {ARGV[6], id}, function()
+    count(KEYS[11], 'sent', 1)
+    if note then note(id, 'sent', nil, ARGV[6]) end
+  end)
 end
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], name, ARGV[5]) end
 if ARGV[6] == '' then
   redis.call('HDEL', KEYS[1], name)
   redis.call('ZREM', KEYS[2], name)
 else
-  redis.call('ZADD', KEYS[2], ARGV[6], name)
+  put(KEYS[2], {ARGV[6], name})
 end
-if id == '' or there then return 1 end
-redis.call('ZREM', KEYS[5], id)
-redis.call('ZADD', KEYS[3], ARGV[6], id)
-redis.call('HINCRBY', KEYS[11], 'sent', 1)
-if note then note(id, 'sent', nil, ARGV[6]) end
-if tonumber(ARGV[6]) < before then ring(KEYS[12]) end
+if sends and tonumber(ARGV[6]) < before then ring(KEYS[12]) end
 return 1

@@ -20,11 +20,11 @@ local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[3], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local note = ledger(KEYS[7], KEYS[8], now)
-redis.call('ZREM', KEYS[1], id)
-redis.call('HDEL', KEYS[3], id)
-redis.call('HDEL', KEYS[4], id)
-redis.call('SREM', KEYS[5], id)
-redis.call('ZADD', KEYS[2], now, id)
-redis.call('HINCRBY', KEYS[6], 'expired', 1)
-if note then note(id, 'expired', deliveries(stored) + 1) end
+move({KEYS[1]}, KEYS[2], {now, id}, function()
+  redis.call('HDEL', KEYS[4], id)
+  redis.call('SREM', KEYS[5], id)
+  count(KEYS[6], 'expired', 1)
+  if note then note(id, 'expired', deliveries(stored) + 1) end
+  redis.call('HDEL', KEYS[3], id) -- last: the receipt is made of it
+end)
 return 1

@@ -12,9 +12,10 @@
 -- Cost     O(log n)
 local now = clock(ARGV[1])
 local id, given = ARGV[2], ARGV[3]
-if not held(KEYS[1], KEYS[2], id, given) then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
+local ours = held(KEYS[1], KEYS[2], id, given)
+if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local lease_end = now + tonumber(ARGV[4])
 local micros = tonumber(string.match(given, '%d+$'))
-redis.call('ZREM', KEYS[1], id) -- a server at its maxmemory refuses a script that begins with a ZADD
-redis.call('ZADD', KEYS[1], string.format('%.3f', lease_end + micros / 1000), id)
+local score = string.format('%.3f', lease_end + micros / 1000)
+put(KEYS[1], {score, id})
 return lease_end

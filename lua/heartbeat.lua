@@ -31,5 +31,5 @@ local gone = math.min(math.max(past, redis.call('ZCARD', KEYS[1]) - MOST + 1), M
 if gone > 0 then strike(0, gone - 1) end
 redis.call('ZADD', KEYS[1], now, ARGV[2])
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
-for i = 4, #ARGV, 2 do redis.call('HINCRBY', KEYS[3], 'took:' .. ARGV[i], ARGV[i + 1]) end
+for i = 4, #ARGV, 2 do count(KEYS[3], 'took:' .. ARGV[i], ARGV[i + 1]) end
 return struck

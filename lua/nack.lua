@@ -23,16 +23,16 @@ local now, micros = clock(ARGV[1])
 local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
-local before = head(KEYS[2]) -- also fails, before the first write, when the key was overwritten
-local note = ledger(KEYS[9], KEYS[10], now)
+local before, due, note = head(KEYS[2]), due_time(ARGV[4], now, micros), ledger(KEYS[9], KEYS[10], now)
 local past, released, attempts_reset, lost = deliveries(stored)
-local due = due_time(ARGV[4], now, micros)
-redis.call('ZREM', KEYS[1], id)
-redis.call('HINCRBY', KEYS[7], 'nacked', 1)
-if note then note(id, 'nacked', past + 1, due, nil, ARGV[5]) end
-if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7], note) then return -1 end
-keep_deliveries(KEYS[4], id, past + 1, released, attempts_reset, lost)
-if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
-redis.call('ZADD', KEYS[2], due, id)
+local cancelled = redis.call('SISMEMBER', KEYS[6], id) == 1
+move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {cancelled and now or due, id}, function()
+  if note then note(id, 'nacked', past + 1, due, nil, ARGV[5]) end
+  if not cancelled and ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
+  count(KEYS[7], 'nacked', 1)
+  if cancelled then return forget_cancelled({id}, KEYS[6], KEYS[4], KEYS[5], KEYS[7], note) end
+  keep_deliveries(KEYS[4], id, past + 1, released, attempts_reset, lost)
+end)
+if cancelled then return -1 end
 if due < before then ring(KEYS[8]) end
 return due

@@ -20,12 +20,11 @@ local noted = note and redis.call('ZRANGE', KEYS[1], 0, due - 1, 'WITHSCORES') o
 if redis.call('ZCARD', KEYS[2]) == 0 then -- a copy within the server, at half the cost of one through this script
   redis.call('DEL', KEYS[2]) -- a server at its maxmemory refuses a script that begins with a ZRANGESTORE
   redis.call('ZRANGESTORE', KEYS[2], KEYS[1], 0, due - 1)
-  redis.call('ZREMRANGEBYRANK', KEYS[1], 0, due - 1)
 else
-  local popped = redis.call('ZPOPMIN', KEYS[1], due)
-  for i = 1, #popped, 2 do popped[i], popped[i + 1] = popped[i + 1], popped[i] end
-  redis.call('ZADD', KEYS[2], unpack(popped))
+  local entries = swapped(redis.call('ZRANGE', KEYS[1], 0, due - 1, 'WITHSCORES'))
+  put(KEYS[2], entries)
 end
-redis.call('HINCRBY', KEYS[3], 'promoted', due)
+count(KEYS[3], 'promoted', due)
 for i = 1, #noted, 2 do note(noted[i], 'promoted', nil, noted[i + 1], now - noted[i + 1]) end
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, due - 1)
 return due

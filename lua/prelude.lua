@@ -31,22 +31,76 @@ local function timer(key)
   return tonumber(wakes or 0), holder
 end
 
--- A script has no rollback: before it takes messages away, it fails when the place that they go to is no sorted set any
--- more, because another program has overwritten the key.
-local function check_target(zset)
-  redis.call('ZCARD', zset)
+-- A script has no rollback, so one that moves messages checks first that every key still has its type and that the user
+-- may run every command: it then fails while nothing is changed. Redis 6.2 cannot say what a user may do.
+local function probe(types, commands)
+  for i, type in ipairs(types) do
+    if type == 'zset' then redis.call('ZSCORE', KEYS[i], '') end
+    if type == 'hash' then redis.call('HGET', KEYS[i], '') end
+    if type == 'set' then redis.call('SISMEMBER', KEYS[i], '') end
+    if type == 'stream' then redis.call('XLEN', KEYS[i]) end
+  end
+  for _, command in ipairs(redis.acl_check_cmd and commands or {}) do
+    if not redis.acl_check_cmd(command, KEYS[1]) then
+      error({err = "NOPERM User has no permissions to run the '" .. string.lower(command) .. "' command"})
+    end
+  end
 end
 
--- Add scores and members to a sorted set. Up to 128 entries, it is a list in which Redis looks for each new one's place
--- from the head, reading scores as text. A member of more than 64 bytes makes a tree of it: ten times as quick for
--- hundreds.
-local LONG = string.rep('\0', 65) -- what no id is
+-- What another program has put in the place of a counter is replaced.
+local function counted(stats, name)
+  return tonumber(redis.call('HGET', stats, name) or 0) or 0
+end
 
-local function add_all(zset, entries)
+local function count(stats, name, by)
+  local sum = redis.pcall('HINCRBY', stats, name, by)
+  if type(sum) ~= 'table' then return sum end
+  if not string.find(sum.err, 'integer', 1, true) then return redis.call('HINCRBY', stats, name, by) end -- which fails
+  redis.call('HSET', stats, name, by)
+  return by
+end
+
+-- A list of members and scores as one of scores and members, or the other way round.
+local function swapped(list)
+  for i = 1, #list, 2 do list[i], list[i + 1] = list[i + 1], list[i] end
+  return list
+end
+
+-- Put members into a sorted set: score, member, …
+--
+-- A server at its maxmemory refuses a script whose first write may take memory: the first one here cannot. Up to 128
+-- entries, a sorted set is a list in which Redis looks for each new one's place from the head, reading scores as text. A
+-- member of more than 64 bytes makes a tree of it: ten times as quick for hundreds.
+local NOBODY = string.rep('\0', 65) -- what no id is
+
+local function put(zset, entries)
   local many = #entries > 32
-  if many then redis.call('ZADD', zset, 0, LONG) end
+  redis.call('ZREM', zset, NOBODY)
+  if many then redis.call('ZADD', zset, 0, NOBODY) end
   redis.call('ZADD', zset, unpack(entries))
-  if many then redis.call('ZREM', zset, LONG) end
+  if many then redis.call('ZREM', zset, NOBODY) end
+end
+
+-- Move messages to another sorted set, with their new scores: score, id, … They are put there first; then `note` says all
+-- that is to be known of it; last they leave the places where they were. What fails in between leaves them in two places,
+-- never in none, and the next move out of either heals that.
+local function move(places, target, entries, note)
+  put(target, entries)
+  note()
+  local ids = {}
+  for i = 2, #entries, 2 do ids[#ids + 1] = entries[i] end
+  for _, place in ipairs(places) do
+    if place ~= target then redis.call('ZREM', place, unpack(ids)) end
+  end
+end
+
+-- Those of the sorted sets that hold an id.
+local function where(id, zsets)
+  local found = {}
+  for _, zset in ipairs(zsets) do
+    if redis.call('ZSCORE', zset, id) then found[#found + 1] = zset end
+  end
+  return found
 end
 
 -- One token is enough: whoever takes it looks at everything, and rings again when it leaves work behind. A server at
@@ -56,7 +110,7 @@ local function ring(bell)
 end
 
 -- What is known of a message's earlier deliveries: how many counted, how many were handed back uncounted, how many
--- of the counted ones a requeue has attempts_reset, and how many of those since then lost their lease. It is stored only
+-- of the counted ones a requeue has set aside, and how many of those since then lost their lease. It is stored only
 -- once there is something to tell.
 local FRESH = '0.0.0.0'
 
@@ -71,17 +125,12 @@ local function keep_deliveries(attempts, id, ...)
   redis.call('HSET', attempts, id, table.concat({...}, '.'))
 end
 
--- Take a message that is to be sent anew out of where it is; its retries start again, and its attempt numbers go on
--- rising. Return whether it was anywhere.
-local function start_anew(id, unack, zsets, attempts)
-  local running, found = redis.call('ZREM', unack, id), 0
-  for _, zset in ipairs(zsets) do found = found + redis.call('ZREM', zset, id) end
+-- The retries of a message that is replaced start again, and its attempt numbers go on rising.
+local function start_anew(id, running, found, attempts)
   local stored = redis.call('HGET', attempts, id)
-  if running == 1 or (stored and found > 0) then
-    local past, released = deliveries(stored)
-    keep_deliveries(attempts, id, past + running, released, past + running, 0)
-  end
-  return found + running > 0
+  if running == 0 and not (stored and found) then return end
+  local past, released = deliveries(stored)
+  keep_deliveries(attempts, id, past + running, released, past + running, 0)
 end
 
 -- The receipt of the running delivery. The fraction of a lease's end is the microsecond of its hand-out: it tells
@@ -124,15 +173,13 @@ local function ledger(meta, events, given)
   end
 end
 
--- A message that was cancelled in flight and has left unack is garbage; return whether it was.
-local function discard_cancelled(id, now, cancelled, garbage, attempts, errors, stats, note)
-  if redis.call('SREM', cancelled, id) == 0 then return false end
-  redis.call('HDEL', attempts, id)
-  redis.call('HDEL', errors, id)
-  redis.call('ZADD', garbage, now, id)
-  redis.call('HINCRBY', stats, 'cancelled', 1)
-  if note then note(id, 'cancelled') end
-  return true
+-- Messages that were cancelled in flight become garbage when they leave unack.
+local function forget_cancelled(ids, cancelled, attempts, errors, stats, note)
+  redis.call('HDEL', errors, unpack(ids))
+  count(stats, 'cancelled', #ids)
+  for _, id in ipairs(note and ids or {}) do note(id, 'cancelled') end
+  redis.call('SREM', cancelled, unpack(ids))
+  redis.call('HDEL', attempts, unpack(ids)) -- last: the receipts are made of it
 end
 
 -- What a queue allows: how many messages may go now, infinity without limits, nil while it is paused; when the next may

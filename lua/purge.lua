@@ -15,17 +15,13 @@
 -- Returns  the number of messages discarded; `limit` says that there may be more
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
-local count = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2]), tonumber(ARGV[3]))
-if count == 0 then return 0 end
-check_target(KEYS[2])
-local note = ledger(KEYS[7], KEYS[8], now)
-local popped, ids = redis.call('ZPOPMIN', KEYS[1], count), {}
-for i = 1, #popped, 2 do
-  ids[#ids + 1] = popped[i]
-  popped[i], popped[i + 1] = now, popped[i]
-end
-redis.call('ZADD', KEYS[2], unpack(popped))
-for field = 3, 5 do redis.call('HDEL', KEYS[field], unpack(ids)) end
-redis.call('HINCRBY', KEYS[6], 'purged', count)
-for _, id in ipairs(note and ids or {}) do note(id, 'purged') end
-return count
+local most = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2]), tonumber(ARGV[3]))
+if most == 0 then return 0 end
+local ids, since, note = redis.call('ZRANGE', KEYS[1], 0, most - 1), {}, ledger(KEYS[7], KEYS[8], now)
+for i, id in ipairs(ids) do since[2 * i - 1], since[2 * i] = now, id end
+move({KEYS[1]}, KEYS[2], since, function()
+  for field = 3, 5 do redis.call('HDEL', KEYS[field], unpack(ids)) end
+  count(KEYS[6], 'purged', most)
+  for _, id in ipairs(note and ids or {}) do note(id, 'purged') end
+end)
+return most

@@ -27,7 +27,7 @@ local free, _, period = allowance(KEYS[5], KEYS[3], KEYS[8], now, micros)
 if not free then return {now, micros, {}, {}} end
 local limit = math.min(tonumber(ARGV[2]), free)
 local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2], '-inf', now)
-local turn = limit % 2 == 1 and tonumber(redis.call('HGET', KEYS[6], 'delivered') or 0) % 2 or 0
+local turn = limit % 2 == 1 and counted(KEYS[6], 'delivered') % 2 or 0
 local retries = math.min(due, math.max(limit - waiting, math.floor((limit + turn) / 2)))
 local fresh = math.min(waiting, limit - retries)
 local leaves = waiting + due > retries + fresh
@@ -37,25 +37,27 @@ if retries + fresh == 0 then
   if rings then ring(KEYS[7]) end
   return {now, micros, {}, {}, held}
 end
-check_target(KEYS[3])
 local note = ledger(KEYS[5], KEYS[9], now)
-local claimed = retries > 0 and redis.call('ZPOPMIN', KEYS[2], retries) or {}
-for _, field in ipairs(fresh > 0 and redis.call('ZPOPMIN', KEYS[1], fresh) or {}) do claimed[#claimed + 1] = field end
+local claimed = retries > 0 and redis.call('ZRANGE', KEYS[2], 0, retries - 1, 'WITHSCORES') or {}
+local new = fresh > 0 and redis.call('ZRANGE', KEYS[1], 0, fresh - 1, 'WITHSCORES') or {}
+for _, field in ipairs(new) do claimed[#claimed + 1] = field end
 local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) + micros / 1000)
 local ids, leases, late = {}, {}, {}
 for i = 1, #claimed, 2 do
   ids[#ids + 1], leases[i], leases[i + 1] = claimed[i], lease_end, claimed[i]
-  local _, bucket = math.frexp(math.max(0, now - claimed[i + 1]))
+  local _, bucket = math.frexp(math.max(0, now - math.max(0, claimed[i + 1])))
   late[bucket] = (late[bucket] or 0) + 1
 end
-add_all(KEYS[3], leases)
+put(KEYS[3], leases)
 if rings then ring(KEYS[7]) end
-local number = redis.call('HINCRBY', KEYS[6], 'delivered', #ids)
+local number = count(KEYS[6], 'delivered', #ids)
 if period then spend(KEYS[8], period, now * 1000 + micros, number, #ids) end
-for bucket, count in pairs(late) do redis.call('HINCRBY', KEYS[6], 'late:' .. bucket, count) end
+for bucket, times in pairs(late) do count(KEYS[6], 'late:' .. bucket, times) end
 local earlier = redis.call('EXISTS', KEYS[4]) == 1 and redis.call('HMGET', KEYS[4], unpack(ids)) or {}
 for i, id in ipairs(note and ids or {}) do
   local due = claimed[2 * i]
   note(id, 'delivered', deliveries(earlier[i]) + 1, due, now - due, nil, ARGV[4])
 end
+if retries > 0 then redis.call('ZREMRANGEBYRANK', KEYS[2], 0, retries - 1) end
+if fresh > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], 0, fresh - 1) end
 return {now, micros, claimed, earlier, held}

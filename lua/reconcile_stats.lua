@@ -12,6 +12,6 @@
 local missing = 0
 for i = 1, 5 do missing = missing - redis.call('ZCARD', KEYS[i]) end
 local counts = redis.call('HMGET', KEYS[6], 'sent', 'acked', 'cancelled', 'expired', 'purged', 'adjusted')
-for i, count in ipairs(counts) do missing = missing + (i == 1 and 1 or -1) * (count or 0) end
-if missing ~= 0 then redis.call('HINCRBY', KEYS[6], 'adjusted', missing) end
+for i, sum in ipairs(counts) do missing = missing + (i == 1 and 1 or -1) * (tonumber(sum or 0) or 0) end
+if missing ~= 0 then count(KEYS[6], 'adjusted', missing) end
 return missing

@@ -21,22 +21,21 @@
 -- Errors   STALE      the receipt is not that of the running delivery
 -- Cost     O(log n)
 local now = clock(ARGV[1])
-local id, counted = ARGV[2], tonumber(ARGV[6])
+local id, counts = ARGV[2], tonumber(ARGV[6])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
-check_target(KEYS[2])
-local note = ledger(KEYS[9], KEYS[10], now)
-redis.call('ZREM', KEYS[1], id)
-if discard_cancelled(id, now, KEYS[7], KEYS[3], KEYS[4], KEYS[5], KEYS[8], note) then return -1 end
+local note, cancelled = ledger(KEYS[9], KEYS[10], now), redis.call('SISMEMBER', KEYS[7], id) == 1
 local past, released, attempts_reset, lost = deliveries(stored)
-keep_deliveries(KEYS[4], id, past + counted, released + 1 - counted, attempts_reset, lost)
-redis.call('HSET', KEYS[6], id, ARGV[4])
-if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
-redis.call('ZADD', KEYS[2], now, id)
-redis.call('HINCRBY', KEYS[8], 'died', 1)
-if note then
-  local why = ARGV[5] == '' and ARGV[4] or ARGV[5]
-  if not string.find(why, ARGV[4], 1, true) then why = ARGV[4] .. ': ' .. why end
-  note(id, 'died', past + 1, nil, nil, why)
-end
-return now
+move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {now, id}, function()
+  if cancelled then return forget_cancelled({id}, KEYS[7], KEYS[4], KEYS[5], KEYS[8], note) end
+  redis.call('HSET', KEYS[6], id, ARGV[4])
+  if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
+  count(KEYS[8], 'died', 1)
+  if note then
+    local why = ARGV[5] == '' and ARGV[4] or ARGV[5]
+    if not string.find(why, ARGV[4], 1, true) then why = ARGV[4] .. ': ' .. why end
+    note(id, 'died', past + 1, nil, nil, why)
+  end
+  keep_deliveries(KEYS[4], id, past + counts, released + 1 - counts, attempts_reset, lost)
+end)
+return cancelled and -1 or now

@@ -24,16 +24,16 @@ local now = clock(ARGV[1])
 local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
-check_target(KEYS[2])
-if ARGV[5] ~= '' then check_target(KEYS[9]) end
-local note = ledger(KEYS[10], KEYS[11], now)
+local note, cancelled = ledger(KEYS[10], KEYS[11], now), redis.call('SISMEMBER', KEYS[6], id) == 1
 local past, released, attempts_reset, lost = deliveries(stored)
-redis.call('ZREM', KEYS[1], id)
-redis.call('HINCRBY', KEYS[7], 'released', 1)
-if ARGV[5] ~= '' then give_back(KEYS[9], ARGV[5]) end
-if note then note(id, 'released', past + 1, ARGV[4]) end
-if discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7], note) then return 0 end
-keep_deliveries(KEYS[4], id, past, released + 1, attempts_reset, lost)
-redis.call('ZADD', KEYS[2], math.min(now, tonumber(ARGV[4])), id)
+local due = cancelled and now or math.min(now, tonumber(ARGV[4]))
+move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {due, id}, function()
+  if note then note(id, 'released', past + 1, ARGV[4]) end
+  if ARGV[5] ~= '' then give_back(KEYS[9], ARGV[5]) end
+  count(KEYS[7], 'released', 1)
+  if cancelled then return forget_cancelled({id}, KEYS[6], KEYS[4], KEYS[5], KEYS[7], note) end
+  keep_deliveries(KEYS[4], id, past, released + 1, attempts_reset, lost)
+end)
+if cancelled then return 0 end
 ring(KEYS[8])
 return 1

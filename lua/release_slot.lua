@@ -24,7 +24,6 @@
 local limit = tonumber(redis.call('HGET', KEYS[8], 'per_key') or '')
 local now, micros = clock(ARGV[1])
 local most, moved = math.ceil(3000 / #ARGV), 0
-check_target(KEYS[2])
 local note = ledger(KEYS[8], KEYS[11], now)
 for i = 2, #ARGV, 3 do
   local key, ended, given = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -32,8 +31,8 @@ for i = 2, #ARGV, 3 do
   local from, to = bounds(key)
   local room, looked, first = most, 0, {}
   local enough = ended == '' and 0 or limit or math.huge
-  local count = running(KEYS[5], KEYS[1], KEYS[2], KEYS[4], key, enough, most, micros)
-  if limit then room = limit - count end
+  local taken = running(KEYS[5], KEYS[1], KEYS[2], KEYS[4], key, enough, most, micros)
+  if limit then room = limit - taken end
   while room > 0 and looked < most do
     first = redis.call('ZRANGEBYLEX', KEYS[6], from, to, 'LIMIT', 0, math.min(room, most - looked))
     if #first == 0 then break end
@@ -44,10 +43,10 @@ for i = 2, #ARGV, 3 do
       local score = redis.call('ZSCORE', KEYS[3], id) or redis.call('ZSCORE', KEYS[2], id)
       redis.call('ZREM', KEYS[6], member)
       if score and told == due and tonumber(score) == till then -- else it was cancelled, or moved
-        redis.call('ZREM', KEYS[3], id)
-        redis.call('ZADD', KEYS[2], math.min(now, due), id)
-        if limit then redis.call('ZADD', KEYS[5], 0, key .. '\0\0' .. id) end
-        if note then note(id, 'promoted', nil, due, now - due, 'its key has room') end
+        move({KEYS[3]}, KEYS[2], {math.min(now, due), id}, function()
+          if limit then redis.call('ZADD', KEYS[5], 0, key .. '\0\0' .. id) end
+          if note then note(id, 'promoted', nil, due, now - due, 'its key has room') end
+        end)
         room, moved = room - 1, moved + 1
       end
       if told == due and not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[7], id) end
@@ -55,7 +54,7 @@ for i = 2, #ARGV, 3 do
   end
 end
 if moved > 0 then
-  redis.call('HINCRBY', KEYS[9], 'promoted', moved)
+  count(KEYS[9], 'promoted', moved)
   ring(KEYS[10])
 end
 return moved

@@ -28,13 +28,10 @@ for i, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ids))) do
   end
 end
 if #found == 0 then return results end
--- These fail before the first message is taken away, should another program have overwritten a key.
-check_target(KEYS[2])
-for _, key in ipairs({3, 4, 5, 6}) do redis.call('HGET', KEYS[key], '') end
 local note = ledger(KEYS[7], KEYS[8], now)
-redis.call('ZREM', KEYS[1], unpack(found))
-redis.call('ZADD', KEYS[2], unpack(since))
-for field = 3, 5 do redis.call('HDEL', KEYS[field], unpack(found)) end
-redis.call('HINCRBY', KEYS[6], 'purged', #found)
-for _, id in ipairs(note and found or {}) do note(id, 'purged', nil, nil, nil, 'drained') end
+move({KEYS[1]}, KEYS[2], since, function()
+  for field = 3, 5 do redis.call('HDEL', KEYS[field], unpack(found)) end
+  count(KEYS[6], 'purged', #found)
+  for _, id in ipairs(note and found or {}) do note(id, 'purged', nil, nil, nil, 'drained') end
+end)
 return results

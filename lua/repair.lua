@@ -25,8 +25,8 @@
 -- Returns  what was done, in words, in order; empty when nothing was wrong
 -- Cost     O(log n)
 local now, id, done, note = clock(ARGV[1]), ARGV[2], {}, ledger(KEYS[13], KEYS[14], ARGV[1])
-local function say(count, ...)
-  if count ~= 0 then done[#done + 1] = string.format(...) end
+local function say(changed, ...)
+  if changed ~= 0 then done[#done + 1] = string.format(...) end
 end
 local names, kept, zset = {'pending', 'ready', 'unack', 'retry', 'dead', 'garbage'}, '', false
 for _, i in ipairs({3, 4, 2, 1, 5, 6}) do
@@ -39,11 +39,11 @@ end
 local payload, waits = redis.call('EXISTS', KEYS[11]) == 1, kept == 'pending' or kept == 'ready' or kept == 'retry'
 local reason = not zset and payload and 'orphan' or waits and not payload and 'payload-missing'
 if reason then
-  if zset then redis.call('ZREM', zset, id) end
+  move(zset and {zset} or {}, KEYS[5], {now, id}, function()
+    count(KEYS[12], 'died', 1)
+    if note then note(id, 'died', nil, nil, nil, reason) end
+  end)
   kept, zset = 'dead', KEYS[5]
-  redis.call('ZADD', zset, now, id)
-  redis.call('HINCRBY', KEYS[12], 'died', 1)
-  if note then note(id, 'died', nil, nil, nil, reason) end
 elseif kept == 'dead' and not payload and redis.call('HGET', KEYS[9], id) ~= 'payload-missing' then
   reason = 'payload-missing'
 end

@@ -26,23 +26,19 @@
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
-local running = redis.call('ZSCORE', KEYS[6], id) and 1 or 0
--- Another program may have overwritten any of these: better fail before anything is changed.
-for _, i in ipairs({2, 5, 7, 8}) do redis.call('ZSCORE', KEYS[i], id) end
-for _, i in ipairs({3, 9, 10, 11}) do redis.call('HGET', KEYS[i], '') end
-redis.call('SISMEMBER', KEYS[12], '')
-local note = ledger(KEYS[14], KEYS[15], now)
+local note, places = ledger(KEYS[14], KEYS[15], now), where(id, {KEYS[6], KEYS[1], KEYS[5], KEYS[7], KEYS[8]})
+local running, event = places[1] == KEYS[6] and 1 or 0, #places > 0 and 'replaced' or 'sent'
 -- First, since at maxmemory it is refused, and nothing changes. Whoever has been handed the old message within this very
 -- millisecond, and fetches the new one, is to see that it was stored later.
 redis.call('SET', KEYS[13], string.format('%013.0f', now + running) .. ARGV[4])
-local found = start_anew(id, KEYS[6], {KEYS[1], KEYS[5], KEYS[7], KEYS[8]}, KEYS[9])
-redis.call('ZREM', KEYS[2], id)
-redis.call('HDEL', KEYS[10], id)
-redis.call('HDEL', KEYS[11], id)
-redis.call('SREM', KEYS[12], id)
-redis.call('ZADD', KEYS[1], due, id)
-local event = found and 'replaced' or 'sent'
-redis.call('HINCRBY', KEYS[3], event, 1)
-if note then note(id, event, nil, due) end
+places[#places + 1] = KEYS[2]
+move(places, KEYS[1], {due, id}, function()
+  redis.call('HDEL', KEYS[10], id)
+  redis.call('HDEL', KEYS[11], id)
+  redis.call('SREM', KEYS[12], id)
+  count(KEYS[3], event, 1)
+  if note then note(id, event, nil, due) end
+  start_anew(id, running, event == 'replaced', KEYS[9])
+end)
 if due < before then ring(KEYS[4]) end
-return {due, found and 0 or 1}
+return {due, event == 'sent' and 1 or 0}

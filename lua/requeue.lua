@@ -33,16 +33,13 @@ for i, id in ipairs(ids) do
     results[i], found[#found + 1], taken[id] = 1, id, true
   end
 end
-if #found > 0 then
-  redis.call('HGET', KEYS[4], '') -- fails before the first message is taken away, should the key have been overwritten
-  redis.call('HGET', KEYS[5], '')
-  local note = ledger(KEYS[7], KEYS[8], ARGV[1])
-  redis.call('ZREM', KEYS[1], unpack(found))
+if #found == 0 then return results end
+local note = ledger(KEYS[7], KEYS[8], ARGV[1])
+move({KEYS[1]}, KEYS[2], dues, function()
   redis.call('HSET', KEYS[3], unpack(attempts))
   redis.call('HDEL', KEYS[4], unpack(found))
-  redis.call('ZADD', KEYS[2], unpack(dues))
-  redis.call('HINCRBY', KEYS[5], 'requeued', #found)
-  if due < before then ring(KEYS[6]) end
+  count(KEYS[5], 'requeued', #found)
   for _, id in ipairs(note and found or {}) do note(id, 'requeued', nil, due) end
-end
+end)
+if due < before then ring(KEYS[6]) end
 return results

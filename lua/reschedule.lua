@@ -15,15 +15,17 @@
 -- ARGV[3]  due      '+delay_ms' or ms
 -- Returns  'rescheduled', or why not: 'in_flight', 'dead', 'unknown'
 -- Cost     O(log n)
-local id, note = ARGV[2], ledger(KEYS[8], KEYS[9], ARGV[1])
-local found = redis.call('ZREM', KEYS[1], id) + redis.call('ZREM', KEYS[2], id) + redis.call('ZREM', KEYS[3], id)
-if found == 0 then
+local now, micros = clock(ARGV[1])
+local id, note = ARGV[2], ledger(KEYS[8], KEYS[9], now)
+local places = where(id, {KEYS[1], KEYS[2], KEYS[3]})
+if #places == 0 then
   if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
   return redis.call('ZSCORE', KEYS[5], id) and 'dead' or 'unknown'
 end
-local due, before = due_time(ARGV[3], clock(ARGV[1])), head(KEYS[1])
-redis.call('ZADD', KEYS[1], due, id)
-redis.call('HINCRBY', KEYS[6], 'rescheduled', 1)
+local due, before = due_time(ARGV[3], now, micros), head(KEYS[1])
+move(places, KEYS[1], {due, id}, function()
+  count(KEYS[6], 'rescheduled', 1)
+  if note then note(id, 'rescheduled', nil, due) end
+end)
 if due < before then ring(KEYS[7]) end
-if note then note(id, 'rescheduled', nil, due) end
 return 'rescheduled'

@@ -23,15 +23,15 @@
 --                    reason; '' for what there is none of; ids all different, 1..500 of them
 -- Returns  1 a message, or 0 for an id that existed; in their order
 -- Cost     O(n log m)
-local before, count, ids, taken = head(KEYS[1]), (#ARGV - 1) / 6, {}, {}
-for i = 1, count do ids[i] = ARGV[6 * i - 4] end
+local before, n, ids, taken = head(KEYS[1]), (#ARGV - 1) / 6, {}, {}
+for i = 1, n do ids[i] = ARGV[6 * i - 4] end
 local garbage = redis.call('ZMSCORE', KEYS[2], unpack(ids))
-for i = 1, count do taken[i] = not garbage[i] and redis.call('EXISTS', KEYS[14 + i]) == 1 end
+for i = 1, n do taken[i] = not garbage[i] and redis.call('EXISTS', KEYS[14 + i]) == 1 end
 for _, key in ipairs({5, 6, 7, 8, 9}) do
   for i, score in ipairs(redis.call('ZMSCORE', KEYS[key], unpack(ids))) do taken[i] = taken[i] or score end
 end
 local results, new, values, members, first = {}, 0, {}, {}, math.huge
-for i = 1, count do
+for i = 1, n do
   results[i] = taken[i] and 0 or 1
   if not taken[i] then
     new, first = new + 1, math.min(first, tonumber(ARGV[6 * i - 3]))
@@ -40,14 +40,12 @@ for i = 1, count do
   end
 end
 if new == 0 then return results end
--- These fail before anything is changed, should another program have overwritten a key.
-for _, key in ipairs({3, 10, 11, 12}) do redis.call('HGET', KEYS[key], '') end
 local note, waits = ledger(KEYS[13], KEYS[14], ARGV[1]), KEYS[1] ~= KEYS[9]
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first, since at maxmemory it is refused, and nothing changes
 redis.call('ZADD', KEYS[1], unpack(members))
 redis.call('ZREM', KEYS[2], unpack(ids))
-redis.call('HINCRBY', KEYS[3], 'sent', new)
-for i = 1, count do
+count(KEYS[3], 'sent', new)
+for i = 1, n do
   if results[i] == 1 then
     if ARGV[6 * i - 2] == '' then redis.call('DEL', KEYS[14 + i]) end -- what garbage of this id may have left
     if ARGV[6 * i - 1] ~= '' then redis.call('HSET', KEYS[10], ids[i], ARGV[6 * i - 1]) end

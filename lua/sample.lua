@@ -19,7 +19,7 @@
 -- Returns  how many samples were added, 0 to 2
 -- Cost     O(log n), and O(samples) after the clock was set back
 local now, added, counted = clock(ARGV[1]), 0, nil
-local function count()
+local function counts()
   local sizes, heads, counters, times, values = {}, {}, {}, {}, {}
   for i = 1, 6 do
     sizes[i] = redis.call('ZCARD', KEYS[i])
@@ -46,7 +46,7 @@ for i, period in ipairs({60000, 600000}) do
     last = kept[1]
   end
   if not last or last[1] ~= at then
-    counted = counted or count()
+    counted = counted or counts()
     redis.call('XADD', samples, 'MAXLEN', period == 60000 and 61 or 145, at, 's', counted)
     added = added + 1
   end

@@ -34,10 +34,9 @@ if look then
   garbage = redis.call('ZMSCORE', KEYS[2], unpack(ids))
 end
 local function exists(i)
-  if garbage[i] then return redis.call('ZREM', KEYS[2], ARGV[3 * i]) == 0 end
-  return found[i] or (stored > 0 and redis.call('EXISTS', KEYS[10 + i]) == 1)
+  return not garbage[i] and (found[i] or (stored > 0 and redis.call('EXISTS', KEYS[10 + i]) == 1))
 end
-local values, members, dues, first, count = {}, {}, {}, math.huge, 0
+local values, members, dues, first, n = {}, {}, {}, math.huge, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
   if look and exists(i / 3) then
@@ -48,15 +47,15 @@ for i = 3, #ARGV, 3 do
       score, first = string.format('%.0f', due), math.min(first, due)
     end
     values[#values + 1], values[#values + 2] = KEYS[10 + i / 3], stamp .. ARGV[i + 2]
-    members[count + 1], members[count + 2] = score, ARGV[i]
-    dues[i / 3], count = due, count + 2
+    members[n + 1], members[n + 2] = score, ARGV[i]
+    dues[i / 3], n = due, n + 2
   end
 end
-if count > 0 then
-  redis.call('MSET', unpack(values))
-  redis.call('ZADD', KEYS[1], unpack(members))
-  redis.call('HINCRBY', KEYS[3], 'sent', count / 2)
-  for i = 1, note and count or 0, 2 do note(members[i + 1], 'sent', nil, members[i]) end
-  if first < before then ring(KEYS[4]) end
-end
+if n == 0 then return dues end
+redis.call('MSET', unpack(values)) -- first: at maxmemory it is refused, and nothing changes
+redis.call('ZADD', KEYS[1], unpack(members))
+count(KEYS[3], 'sent', n / 2)
+for i = 1, note and n or 0, 2 do note(members[i + 1], 'sent', nil, members[i]) end
+if first < before then ring(KEYS[4]) end
+for i in pairs(garbage) do if garbage[i] then redis.call('ZREM', KEYS[2], ARGV[3 * i]) end end
 return dues

@@ -21,11 +21,11 @@
 -- Returns  the due times, ms, in the messages' order; -1 for an id that existed or was reserved
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
-local stamp, before, count = string.format('%013.0f', now), head(KEYS[1]), (#ARGV - 1) / 4
+local stamp, before, n = string.format('%013.0f', now), head(KEYS[1]), (#ARGV - 1) / 4
 local ids, taken = {}, {}
-for i = 1, count do ids[i] = ARGV[4 * i - 2] end
+for i = 1, n do ids[i] = ARGV[4 * i - 2] end
 local garbage = redis.call('ZMSCORE', KEYS[2], unpack(ids))
-for i = 1, count do
+for i = 1, n do
   local reserved = (tonumber(redis.call('GET', KEYS[10 + 2 * i])) or 0) > now
   taken[i] = reserved or (not garbage[i] and redis.call('EXISTS', KEYS[9 + 2 * i]) == 1)
 end
@@ -33,7 +33,7 @@ for _, key in ipairs({1, 5, 6, 7, 8}) do
   for i, score in ipairs(redis.call('ZMSCORE', KEYS[key], unpack(ids))) do taken[i] = taken[i] or score end
 end
 local values, members, dues, first = {}, {}, {}, math.huge
-for i = 1, count do
+for i = 1, n do
   dues[i] = taken[i] and -1 or due_time(ARGV[4 * i - 1], now, micros)
   if not taken[i] then
     first = math.min(first, dues[i])
@@ -43,12 +43,11 @@ for i = 1, count do
 end
 if #members == 0 then return dues end
 local note = ledger(KEYS[9], KEYS[10], now)
-redis.call('HGET', KEYS[3], '') -- fails before an id is reserved, should the key have been overwritten
 redis.call('MSET', unpack(values)) -- first, since at maxmemory it is refused, and nothing changes
-redis.call('ZREM', KEYS[2], unpack(ids))
 redis.call('ZADD', KEYS[1], unpack(members))
-redis.call('HINCRBY', KEYS[3], 'sent', #members / 2)
-for i = 1, count do
+redis.call('ZREM', KEYS[2], unpack(ids))
+count(KEYS[3], 'sent', #members / 2)
+for i = 1, n do
   if not taken[i] then
     local ends = due_time(ARGV[4 * i + 1], now, micros)
     redis.call('SET', KEYS[10 + 2 * i], string.format('%.0f', ends), 'PX', string.format('%.0f', ends - now))

@@ -19,35 +19,32 @@
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
 local lost = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, tonumber(ARGV[2]), 'WITHSCORES')
-check_target(KEYS[2])
 if #lost == 0 then return 0 end
-local ids, attempts, errors, retries = {}, {}, {}, {}
+local ids, attempts, errors, retries, cancelled, since = {}, {}, {}, {}, {}, {}
 for i = 1, #lost, 2 do ids[#ids + 1] = lost[i] end
 local stored = redis.call('HMGET', KEYS[4], unpack(ids))
--- Another program may have overwritten any of these: better fail before the first message is taken away.
-check_target(KEYS[3])
-redis.call('HGET', KEYS[5], '')
-redis.call('HGET', KEYS[7], '')
-redis.call('SREM', KEYS[6], '')
-local note = ledger(KEYS[9], KEYS[10], now)
-local cancels = redis.call('EXISTS', KEYS[6]) == 1
-redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
+local note, cancels = ledger(KEYS[9], KEYS[10], now), redis.call('EXISTS', KEYS[6]) == 1
 for i, id in ipairs(ids) do
   local past, released, attempts_reset, times = deliveries(stored[i])
-  local due = math.floor(tonumber(lost[2 * i]))
-  if note then note(id, 'lease_lost', past + 1, due) end
-  if not (cancels and discard_cancelled(id, now, KEYS[6], KEYS[3], KEYS[4], KEYS[5], KEYS[7], note)) then
+  local due = math.floor(math.max(0, lost[2 * i]))
+  if cancels and redis.call('SISMEMBER', KEYS[6], id) == 1 then
+    cancelled[#cancelled + 1], since[#since + 1], since[#since + 2] = id, now, id
+  else
     local n = #retries
     attempts[n + 1], attempts[n + 2] = id, table.concat({past + 1, released, attempts_reset, times + 1}, '.')
     errors[n + 1], errors[n + 2] = id, 'LeaseLost: the consumer did not settle the message before its lease ended'
     retries[n + 1], retries[n + 2] = due, id
   end
 end
+if #cancelled > 0 then put(KEYS[3], since) end
+if #retries > 0 then put(KEYS[2], retries) end
+for i, id in ipairs(note and ids or {}) do note(id, 'lease_lost', deliveries(stored[i]) + 1, math.floor(lost[2 * i])) end
 if #retries > 0 then
   redis.call('HSET', KEYS[4], unpack(attempts))
   redis.call('HSET', KEYS[5], unpack(errors))
-  redis.call('ZADD', KEYS[2], unpack(retries))
 end
-redis.call('HINCRBY', KEYS[7], 'lease_lost', #ids)
+if #cancelled > 0 then forget_cancelled(cancelled, KEYS[6], KEYS[4], KEYS[5], KEYS[7], note) end
+count(KEYS[7], 'lease_lost', #ids)
 ring(KEYS[8])
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
 return #ids

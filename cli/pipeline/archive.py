@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from delayq.errors import InvalidInput
-from delayq.spark import redis_options as spark_server
+from delayq.spark import redis_options
 from delayq.spark.archiving.append_table import StoredBatch
 from delayq.spark.archiving.compaction import Compacted, compact
 from delayq.spark.archiving.gaps import Loss
@@ -106,7 +106,7 @@ def _archive(
 
     spark = open_session()
     with stopping() as stop, watched(spark, f"archiving to {path}"):
-        source = spark_server.RedisOptions(server.url, server.prefix)
+        source = redis_options.RedisOptions(server.url, server.prefix)
         run(spark, source, names, path, **way, stop=stop, tell=tell, tell_loss=tell_loss)
     return stop.is_set()
 

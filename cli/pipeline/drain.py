@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from delayq.spark.jobs import drain as job
-from delayq.spark.redis_options import RedisOptions as SparkServer
+from delayq.spark.redis_options import RedisOptions
 
 from .. import candidates
 from ..connection import ServerOptions
@@ -39,7 +39,9 @@ def drain(
     manifest in the folder, which is written last, has the number of messages in each state, and their checksum.
     """
     with watched(open_session(), f"draining {name}"):
-        told = job.drain(open_session(), SparkServer(server.url, server.prefix), name, folder, live=live, remove=remove)
+        told = job.drain(
+            open_session(), RedisOptions(server.url, server.prefix), name, folder, live=live, remove=remove
+        )
     manifest = told.manifest
     if as_json:
         print_json({"folder": folder, "removed": told.removed, "left": told.left} | msgspec.structs.asdict(manifest))

@@ -9,7 +9,7 @@ import click
 
 from delayq.lake.hydrate import KEEP
 from delayq.spark.jobs import hydrate as job
-from delayq.spark.redis_options import RedisOptions as SparkServer
+from delayq.spark.redis_options import RedisOptions
 
 from .. import lakes
 from ..connection import ServerOptions
@@ -58,7 +58,7 @@ def hydrate(
         raise click.UsageError("give --horizon or --until: one of these")
     lakes.check(lake, queue)
     spark = open_session()
-    to = SparkServer(server.url, server.prefix)
+    to = RedisOptions(server.url, server.prefix)
     with watched(spark, "hydrating"):
         files = job.hydrate(
             spark, lake, to, horizon or 0, queue, until=until, keep=KEEP if keep is None else keep

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from delayq.spark.jobs import redrive as job
-from delayq.spark.redis_options import RedisOptions as SparkServer
+from delayq.spark.redis_options import RedisOptions
 
 from .. import candidates
 from ..connection import ServerOptions
@@ -50,7 +50,7 @@ def redrive(
     message stays dead, and the exit code is 1. An interrupted run is simply run again.
     """
     edit = None if target is None else load_function(target)
-    spark, at = open_session(), SparkServer(server.url, server.prefix)
+    spark, at = open_session(), RedisOptions(server.url, server.prefix)
     if dry_run:
         with watched(spark, f"looking at {name}"):
             total, errors = job.count_errors(job.dead_letters(spark, at, name, where))

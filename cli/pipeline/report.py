@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from delayq.spark import redis_options as spark_server
+from delayq.spark import redis_options
 from delayq.spark.archiving.gaps import Loss
 from delayq.spark.errors import translated
 from delayq.spark.jobs import report as job
@@ -58,7 +58,7 @@ def report(
         raise click.UsageError("--skip-lost goes with --follow: else, what the ledgers have is what is counted")
     if source is not None:
         check_archive(source, queues)
-    where = spark_server.RedisOptions(server.url, server.prefix)
+    where = redis_options.RedisOptions(server.url, server.prefix)
     spark = open_session()
     # A batch leaves the signals alone: nothing looks for them until it is done.
     with stopping() if follow else nullcontext() as stop, watched(spark, f"reporting to {path}"), translated():
@@ -76,7 +76,7 @@ def _tell_loss(loss: Loss) -> None:
 
 
 def _events(
-    spark: SparkSession, server: spark_server.RedisOptions, source: str | None, queues: Sequence[str]
+    spark: SparkSession, server: redis_options.RedisOptions, source: str | None, queues: Sequence[str]
 ) -> DataFrame:
     return job.ledgers(spark, server, queues) if source is None else events(spark, source, queues or None)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from delayq.operations.queue_context import MAX_SHARDS
 from delayq.spark.jobs import restore as job
-from delayq.spark.redis_options import RedisOptions as SparkServer
+from delayq.spark.redis_options import RedisOptions
 
 from ..connection import ServerOptions
 from ..options import command, json_option, server_options
@@ -48,7 +48,7 @@ def restore(
     back: one that was interrupted is simply run again. In the end, all is counted, and compared with the manifest.
     """
     with watched(open_session(), f"restoring {folder}"):
-        to = SparkServer(server.url, server.prefix)
+        to = RedisOptions(server.url, server.prefix)
         told = job.restore(open_session(), folder, to, queue, shards=shards, resume=resume)
     if as_json:
         print_json({"folder": folder} | msgspec.structs.asdict(told))

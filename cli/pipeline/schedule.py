@@ -10,7 +10,7 @@ import msgspec
 from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import schedule as job
 from delayq.spark.jobs.preview import preview
-from delayq.spark.redis_options import RedisOptions as SparkServer
+from delayq.spark.redis_options import RedisOptions
 from delayq.spark.writing.sink import DAY
 
 from .. import candidates
@@ -55,7 +55,7 @@ def schedule(
     without an id have one made for them, which is the same only under the same --run. Exit code 1 when rows were put
     aside.
     """
-    spark, to = open_session(), SparkServer(server.url, server.prefix)
+    spark, to = open_session(), RedisOptions(server.url, server.prefix)
     if dry_run:
         with watched(spark, f"looking at {table}"):
             found = preview(spark, table, to, name, **source)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from delayq.operations.topics import read as reading
+from delayq.operations.topics import read as topic_read
 from delayq.topic import Topic
 
 from ..formats import Kind, payload_of, show_moment
@@ -200,7 +200,7 @@ def _print_dropped(topic: Topic, count: int, as_json: bool) -> None:
 
 def _length(topic: Topic) -> int:
     """Count the records as they are: who may only trim has no right to append what is due, as `length` does."""
-    return topic.execute(reading.length)
+    return topic.execute(topic_read.length)
 
 
 for each in (read, tail, groups, group, unacked, claim, destroy):

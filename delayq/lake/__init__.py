@@ -14,7 +14,7 @@ load reserves the mark in the step that sends the message, for so long that no l
 (``unique_for``). A change takes the mark first, for some minutes, if it is free: then no load sends the message until
 the change is written; and if it is not free, the message is in Redis, and is changed there.
 
-`far` is what a queue does with it, `folder` the files of a queue, `hydrating` brings them into Redis, `examining` holds
-them against each other. Only pyarrow is needed: ``pip install 'delayq[lake]'``; `delayq.spark.jobs` has the jobs for
-many.
+`deferred_messages` is what a queue does with it, `queue_folder` the files of a queue; `hydrate` brings them into Redis,
+`doctor` holds them against each other. Only pyarrow is needed: ``pip install 'delayq[lake]'``; `delayq.spark.jobs` has
+the jobs for many.
 """

@@ -29,8 +29,29 @@ class Script:
         if "/" in name:
             preludes.append(folder / name.partition("/")[0] / "prelude.lua")
         paragraphs = [paragraph for prelude in preludes for paragraph in prelude.read_text().split("\n\n")]
-        self.text = _with_needed(paragraphs, (folder / f"{name}.lua").read_text())
+        text = (folder / f"{name}.lua").read_text()
+        self.text = _with_needed(paragraphs, _probed(paragraphs, text))
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+_WRITES = frozenset(
+    {"DEL", "UNLINK", "SET", "MSET", "PEXPIRE", "HSET", "HDEL", "HINCRBY", "SADD", "SREM", "XADD", "XACK", "XDEL"}
+    | {"ZADD", "ZREM", "ZRANGESTORE", "ZREMRANGEBYRANK"}
+)
+
+
+def _probed(paragraphs: Sequence[str], text: str) -> str:
+    """Let a script that moves messages begin with `probe`: of its keys, as its header has them, and of its commands."""
+    header = re.match(r"(?:--.*\n)*", text)
+    if header is None or not re.search(r"^-- State .*->", header[0], re.MULTILINE):
+        return text
+    keys = re.findall(r"^-- KEYS\[\d+\] +(\S+) +(\w+)", header[0], re.MULTILINE)
+    types = ", ".join(
+        "''" if name == "events" else f"'{kind}'" for name, kind in keys
+    )  # `ledger` looks at it if need be
+    used = set(re.findall(r"redis\.call\('(\w+)'", _with_needed(paragraphs, text))) & _WRITES
+    commands = ", ".join(f"'{command}'" for command in sorted(used))
+    return f"probe({{{types}}}, {{{commands}}})\n{text}"
 
 
 def _with_needed(paragraphs: Sequence[str], text: str) -> str:

@@ -108,6 +108,7 @@ class Driver:
         """
         try:
             trampoline.run(self._engine.connect(), self._execute)
+            self._executor.client  # noqa: B018  # connects, if no operation had to
         except BaseException:
             self.close()
             raise

@@ -112,6 +112,7 @@ class Driver:
             ServerError, QueueMismatch, UnknownGroup
         """
         await trampoline.run_async(self._engine.connect(), self._execute)
+        await self._executor.connected()  # if no operation had to
 
     async def run(self, grace: Callable[[], float]) -> int:
         """Run the engine until it is stopped; return the number of messages handled.

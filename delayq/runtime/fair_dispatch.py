@@ -209,7 +209,7 @@ class QueueLane(Generic[D]):
         return self.running + len(self.waiting) + len(self.handed_back)
 
     def room(self, seconds: float | None) -> int:
-        """Return how many messages to claim; see `Gate.room`.
+        """Return how many messages to claim; see `FairDispatcher.room`.
 
         Args:
             seconds: that a handler takes, as far as is known.
@@ -292,6 +292,6 @@ class QueueLane(Generic[D]):
             return taken
 
     def rests(self) -> None:
-        """Note that there is nothing to do; see `Gate.rests`."""
+        """Note that there is nothing to do; see `FairDispatcher.rests`."""
         with self._dispatcher.lock:
             self._dispatcher.rests(self)

@@ -49,7 +49,7 @@ class Lifecycle:
     """
 
     def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds) -> None:
-        # A topic's group forgets those with a name of this form that were killed: see `topics.settling.NAMELESS`.
+        # A topic's group forgets those with a name of this form that were killed: see `topics.settle.NAMELESS`.
         self.name = name or consumer_name(secrets.token_hex(3))
         self._concurrency = concurrency
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000

@@ -46,7 +46,7 @@ class ReceiveWait:
         return self._presence.beside(claim, self.name)
 
     def begin(self, seconds: float, held: bool = False) -> None:
-        """Listen, and ask for the time of the next event within `seconds`; `held` is as in `resting.rest`."""
+        """Listen, and ask for the time of the next event within `seconds`; `held` is as in `idle.plan_sleep`."""
         client = self._executor.client
         if client is not self._client or len(self._bells) != len(self._context.shards):
             self.close()

@@ -49,7 +49,7 @@ class ReceiveWait:
         return self._presence.beside(claim, self.name)
 
     async def begin(self, seconds: float, held: bool = False) -> None:
-        """Listen, and ask for the time of the next event within `seconds`; `held` is as in `resting.rest`."""
+        """Listen, and ask for the time of the next event within `seconds`; `held` is as in `idle.plan_sleep`."""
         client = await self._executor.connected()
         if client is not self._client or len(self._bells) != len(self._context.shards):
             await self.close()

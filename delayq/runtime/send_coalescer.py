@@ -27,7 +27,7 @@ class _PendingSend:
     """A message that waits, with its thread.
 
     Attributes:
-        call: the number of the call of `Outbox.send` that it stands for.
+        call: the number of the call of `SendCoalescer.send` that it stands for.
         leader: that of the call that sends it; 0 while none does.
         turn: is released when the thread may go on: with a result, or with a batch to send.
         follower: whom the thread wakes next. Woken all at once, the threads would fight for the interpreter's lock.

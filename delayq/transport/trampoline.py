@@ -24,7 +24,7 @@ def run(program: Generator[Any, Any, T], perform: Callable[[Any], Any]) -> T:
 
 
 async def run_async(program: Generator[Any, Any, T], perform: Callable[[Any], Awaitable[Any]]) -> T:
-    """Run a program whose effects are awaited; a cancel, too, is thrown into it."""
+    """Run a program whose effects are awaited; what `perform` raises, a cancel too, the program may handle."""
     try:
         effect = next(program)
         while True:

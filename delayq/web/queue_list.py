@@ -101,6 +101,6 @@ class SingleQueue(msgspec.Struct, frozen=True):
         """Whether others are told of."""
         return False
 
-    def listed(self, names: Sequence[str], troubled: Collection[str]) -> NamePage:  # noqa: ARG002  # as `View` has it
+    def listed(self, names: Sequence[str], troubled: Collection[str]) -> NamePage:  # noqa: ARG002  # as `QueueListView` has it
         """Return the one."""
         return NamePage(names=(self.name,), matched=1)

@@ -10,7 +10,7 @@ import redis
 
 from delayq import Message, Outgoing, Queue
 from delayq.errors import ServerUnreachable
-from delayq.operations import claim as claiming
+from delayq.operations import claim as claim_module
 from delayq.protocol.command import Command, script
 from delayq.protocol.operation import Operation, execute
 from tests.contract.conftest import Drain, Make, Now, intercept
@@ -26,7 +26,7 @@ def warm(queue: Any) -> None:
 
 def claim(queue: Any, **options: Any) -> list[Any]:
     """Claim as a consumer does; return the payloads."""
-    batch: claiming.Batch = queue.execute(claiming.claim, Message, 10, 60_000, **options)
+    batch: claim_module.Batch = queue.execute(claim_module.claim, Message, 10, 60_000, **options)
     return [message.payload for message in batch.messages]
 
 

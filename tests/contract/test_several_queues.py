@@ -11,8 +11,7 @@ import pytest
 
 from delayq import Consumer, Middleware, Outgoing, Queue, aio
 from delayq.errors import HandlerMissing, InvalidInput
-from delayq.runtime import multi_queue
-from delayq.runtime import multi_queue_async as aio_lanes
+from delayq.runtime import multi_queue, multi_queue_async
 from delayq.runtime.fair_dispatch import FairDispatcher
 from tests.contract.conftest import Body, Make, Now, examine, registered
 from tests.harness.awaiting import Awaited
@@ -59,7 +58,7 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> list[FairDispatcher]:
         return made[-1]
 
     monkeypatch.setattr(multi_queue, "FairDispatcher", make)
-    monkeypatch.setattr(aio_lanes, "FairDispatcher", make)
+    monkeypatch.setattr(multi_queue_async, "FairDispatcher", make)
     return made
 
 

@@ -260,7 +260,7 @@ def test_missing_right_within_a_script_is_named_as_far_as_the_server_says(any_se
 
 @pytest.mark.parametrize(
     ("lacking", "options"),
-    [("+zpopmin", {}), ("+zlexcount", {"concurrency_key": lambda _: "k", "concurrency_per_key": 1})],
+    [("+zrangestore", {}), ("+zlexcount", {"concurrency_key": lambda _: "k", "concurrency_per_key": 1})],
 )
 def test_consumer_tells_of_a_right_that_it_lacks_and_goes_on_when_it_is_granted(
     lacking: str, options: dict[str, Any], any_server: RedisServer

@@ -37,8 +37,8 @@ HAPPENED = {
 # Faults that are put into a script: what is replaced, and by what.
 FAULTS = {
     "ack": (r"right == receipts\[i\]", "right"),  # any receipt will do
-    "unack_to_retry": (r"redis\.call\('ZADD', KEYS\[2\], .*\)", ""),  # what is taken back is dropped
-    "send": (r"return redis\.call\('ZREM', KEYS\[2\], .*\) == 0", "return false"),  # it stays garbage as well
+    "unack_to_retry": (r"put\(KEYS\[2\], retries\)", ""),  # what is taken back is dropped
+    "send": (r"redis\.call\('ZREM', KEYS\[2\], .*\)", ""),  # it stays garbage as well
     "pending_to_ready": (r"redis\.call\('ZREMRANGEBYRANK', KEYS\[1\], .*\)", "redis.call('DEL', KEYS[1])"),
     "ready_to_unack": (r"redis\.call\('ZCOUNT', KEYS\[2\], .*\)", "redis.call('ZCARD', KEYS[2])"),  # early
 }

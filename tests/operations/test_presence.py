@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayq.errors import ServerUnreachable, StaleReceipt
-from delayq.operations import presence as appearing
+from delayq.operations import presence as presence_module
 from delayq.operations.presence import Presence
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.protocol.command import Command
@@ -18,14 +18,14 @@ from delayq.protocol.operation import Operation
 def context(monkeypatch: pytest.MonkeyPatch) -> QueueContext:
     """One of a queue that is recorded, whose consumers appear once an hour."""
     monkeypatch.setattr(QueueContext, "is_open", True)
-    monkeypatch.setattr(appearing, "SECONDS", 3600.0)
+    monkeypatch.setattr(presence_module, "SECONDS", 3600.0)
     return QueueContext("jobs", "delayq", 1, Settings())
 
 
 @pytest.fixture
 def at_once(context: QueueContext, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # which appears seldom
     """Let a consumer appear whenever it can."""
-    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+    monkeypatch.setattr(presence_module, "SECONDS", 0.0)
 
 
 def noting(context: QueueContext, *times: int) -> Presence:
@@ -84,7 +84,7 @@ def test_who_is_refused_does_not_appear(context: QueueContext):
 
 
 def test_operation_is_thrown_what_its_round_trip_was(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+    monkeypatch.setattr(presence_module, "SECONDS", 0.0)
     presence, seen, error = noting(context), list[Any](), LookupError("lost")
     run(presence.beside(operation(seen), "me"), ["a"])
     trips = run(presence.beside(operation(seen, 2), "me"), error, ["b", 0, 0])
@@ -95,7 +95,7 @@ def test_operation_is_thrown_what_its_round_trip_was(context: QueueContext, monk
 def test_consumer_whose_operation_fails_appears_again_when_one_has_been_answered(
     context: QueueContext, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+    monkeypatch.setattr(presence_module, "SECONDS", 0.0)
     presence = noting(context)
     run(presence.beside(operation([]), "me"), ["a"])
     with pytest.raises(ServerUnreachable):
@@ -105,7 +105,7 @@ def test_consumer_whose_operation_fails_appears_again_when_one_has_been_answered
 
 
 def test_refused_note_is_no_error_of_the_operation(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(appearing, "SECONDS", 0.0)
+    monkeypatch.setattr(presence_module, "SECONDS", 0.0)
     presence, seen = noting(context), list[Any]()
     run(presence.beside(operation(seen), "me"), ["a"])
     run(presence.beside(operation(seen), "me"), ["b", StaleReceipt("no"), 0])

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from delayq import Consumer, Message, Queue
-from delayq.operations import claim as claiming
+from delayq.operations import claim as claim_module
 from tests.harness.waiting import eventually
 
 
@@ -27,8 +27,8 @@ class Trips:
         monkeypatch.setattr(queue._executor, "run", note)
 
 
-def claim(queue: Queue, *expected: str, limit: int = 10) -> claiming.Batch:
-    steps = claiming.claim(queue._context, Message, limit, 30_000, expected=expected)
+def claim(queue: Queue, *expected: str, limit: int = 10) -> claim_module.Batch:
+    steps = claim_module.claim(queue._context, Message, limit, 30_000, expected=expected)
     return queue._executor.execute(steps)
 
 

@@ -14,8 +14,8 @@ from delayq.runtime.liveness_pipe import HeartbeatSender, LivenessPipe
 
 CHILD = """
 import sys
-from delayq.runtime.liveness_pipe import Beating
-beating = Beating()
+from delayq.runtime.liveness_pipe import HeartbeatSender
+beating = HeartbeatSender()
 for line in sys.stdin:
     beating.beat()
     print("beaten", flush=True)

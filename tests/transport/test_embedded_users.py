@@ -54,9 +54,9 @@ def test_forked_process_is_a_user_of_its_own(watched: Watched):
 LOCK_AND_FORK = """
 import fcntl, os, sys, time
 from pathlib import Path
-from delayq.transport.embedded.file_lock import Lock
+from delayq.transport.embedded.file_lock import FileLock
 
-lock = Lock(Path(sys.argv[1]), fcntl.LOCK_EX)
+lock = FileLock(Path(sys.argv[1]), fcntl.LOCK_EX)
 parent_is_done, done = os.pipe()
 if os.fork() == 0:
     os.read(parent_is_done, 1)

@@ -11,7 +11,7 @@ import redis
 
 from delayq import Queue, aio
 from delayq.protocol.command import Command, identity, script
-from delayq.transport import executor_async as aio_connection
+from delayq.transport import executor_async
 from delayq.transport.executor import Executor
 from tests.harness.servers import RedisServer
 
@@ -47,7 +47,7 @@ def test_texts_go_along_on_the_connection_that_follows_a_closed_one(
 def test_texts_go_along_on_the_async_connection_that_follows_a_lost_one(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = aio_connection._talk
+    talk = executor_async._talk
     losses = [redis.ConnectionError("Connection closed by server.")]
 
     async def lossy(*args: Any) -> list[Any]:
@@ -62,7 +62,7 @@ def test_texts_go_along_on_the_async_connection_that_follows_a_lost_one(
                 texts(redis_client)
                 await queue._executor.run(trip())
                 assert texts(redis_client) == expected
-            monkeypatch.setattr(aio_connection, "_talk", lossy)
+            monkeypatch.setattr(executor_async, "_talk", lossy)
             await queue._executor.run(trip())
             assert (texts(redis_client), losses) == (2, [])
 
@@ -97,7 +97,7 @@ def test_texts_go_to_a_cluster_again_once_a_node_was_lost() -> None:
 
 def test_texts_go_to_a_cluster_again_once_a_node_was_lost_on_the_async_face() -> None:
     async def lose() -> None:
-        connection, nodes = aio_connection.Executor(object), AsyncNodes()  # type: ignore[arg-type]
+        connection, nodes = executor_async.Executor(object), AsyncNodes()  # type: ignore[arg-type]
         connection._client, connection._cluster = object(), nodes  # type: ignore[assignment]
         connection._loop = asyncio.get_running_loop()
         for replies in ([0, 0], [0, 0], [0, redis.ConnectionError("gone")], [0, 0]):

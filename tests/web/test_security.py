@@ -35,7 +35,7 @@ def test_failure_within_has_the_headers_and_tells_no_details(enter: Enter, monke
     def broken(*_: object, **__: object) -> Any:
         raise RuntimeError("what nobody should read")
 
-    monkeypatch.setattr("delayq.web.poller.Watch.now", broken)
+    monkeypatch.setattr("delayq.web.poller.ServerPoller.now", broken)
     answer = enter().get("/")
     assert answer.status_code == 500
     assert answer.headers["x-frame-options"] == "DENY"

@@ -66,7 +66,7 @@ def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(health_sweep, "ROUND_SECONDS", 36_000.0)  # there is no second round
-    monkeypatch.setattr(health_sweep, "AGAIN_SECONDS", 0.0, raising=False)
+    monkeypatch.setattr(health_sweep, "AGAIN_SECONDS", 0.0)
     unread = list[str]()
 
     async def look(watch: ServerPoller) -> None:

@@ -105,7 +105,7 @@ def leave(context: TopicContext, group: str, consumer: str) -> Operation[None]:
 
 # Before 7.2, Redis hears of a consumer only when there is something for it: one that lives is made anew, at no loss.
 FORGOTTEN_MS = 3_600_000
-NAMELESS = r"-%d+-%x%x%x%x%x%x$"  # what `Running` puts behind the name of the host
+NAMELESS = r"-%d+-%x%x%x%x%x%x$"  # what `Lifecycle` puts behind the name of the host
 
 
 def drop_idle_consumers(context: TopicContext, group: str) -> Operation[int]:

@@ -110,7 +110,7 @@ class WorkerProcess:
 
         Raises:
             CannotStart: it has ended before it was given the message.
-            Died: it has ended meanwhile.
+            ProcessDied: it has ended meanwhile.
             TookTooLong: it runs on: kill it.
         """
         end = None if seconds is None else time.monotonic() + seconds

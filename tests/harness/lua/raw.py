@@ -41,7 +41,7 @@ READ = {
 
 
 class RawQueue:
-    """One shard on a real server. ``queue.ack(…)`` builds the call by `Scripts.ack`, runs it and returns its result.
+    """One shard on a real server. ``queue.ack(…)`` builds the call by `QueueCommands.ack`, runs it, returns its result.
 
     A script runs as a user who may touch the keys that its call declares, and no others.
 

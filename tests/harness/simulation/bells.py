@@ -68,7 +68,7 @@ class Blocked:
 
 
 class Bell:
-    """Stands for `delayq.transport.listener.Bell`."""
+    """Stands for `delayq.transport.listener.BellListener`."""
 
     def __init__(self, belfry: Belfry, client: Any, key: str) -> None:
         self.process = belfry.stage.fiber.process

@@ -28,7 +28,7 @@ class Life:
         due: when it may be handed out next, ms.
         expires: when it must not be started any more, ms, or None.
         next_attempt: the number that its next delivery will have.
-        released, attempts_reset, lost: as `delayq.model.message.Deliveries` has them.
+        released, attempts_reset, lost: as `delayq.model.delivery.Deliveries` has them.
         holder: the process that it was handed to last; at `handed`, in microseconds since the beginning.
         receipt: of that delivery.
         lease_end: of that delivery, in thousandths of a millisecond.
@@ -115,7 +115,7 @@ class Lives:
     def _was_replaced_at_hand_out(self, message: Delivery) -> bool:
         """Whether it was replaced in the millisecond of its hand-out, before its envelope was fetched: nobody can tell.
 
-        This is what is left of a race that delayq decides otherwise: see `claiming`.
+        This is what is left of a race that delayq decides otherwise: see `operations.claim`.
         """
         replaced = (life for life in self.of_body.get(message.body, []) if message.receipt in life.earlier)
         return any(life.id == message.id and life.stored == int(message.handed_ms) for life in replaced)

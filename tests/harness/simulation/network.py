@@ -78,7 +78,7 @@ class Network:
         return any(trip.is_over for trip in self._trips)
 
     def run(self, calls: Sequence[Command[Any]], repeat: bool) -> list[Any]:
-        """Run calls for the process whose thread this is; as `Connection.run`."""
+        """Run calls for the process whose thread this is; as `Executor.run`."""
         repeat = repeat and all(call.repeats for call in calls)
         for number in range(TRIES if repeat else 1):
             if number:
@@ -154,7 +154,7 @@ class Network:
 
 
 class SimulatedConnection(Executor):
-    """Stands for `delayq.transport.executor.Connection`."""
+    """Stands for `delayq.transport.executor.Executor`."""
 
     def __init__(self, network: Network, connect: Callable[[], Any], shared: bool = False) -> None:
         super().__init__(connect, shared)

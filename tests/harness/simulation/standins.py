@@ -94,7 +94,7 @@ class Lock:
 
 
 class Wakeup:
-    """Stands for `delayq.transport.self_pipe.Wakeup`."""
+    """Stands for `delayq.transport.self_pipe.SelfPipe`."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
