@@ -109,6 +109,21 @@ local function ring(bell)
   if redis.call('EXISTS', bell) == 0 then redis.pcall('LPUSH', bell, 1) end
 end
 
+-- The reply to a call of this name, when it was the last one. A name is 16 characters for a run of the caller, and 16 for
+-- a number that rises: of a call that comes behind a later one, the caller has had the reply, and nothing is to be done.
+local function answered(key, name)
+  local last = name ~= '' and redis.call('GET', key)
+  if not last or string.sub(last, 1, 16) ~= string.sub(name, 1, 16) then return nil end
+  if string.sub(last, 1, 32) == name then return cjson.decode(string.sub(last, 33)) end
+  if string.sub(last, 1, 32) > name then return {0, 0, {}, {}} end
+end
+
+-- Keep the reply to a call that has a name for some time, ms, and return it.
+local function answer(key, name, reply, ms)
+  if name ~= '' then redis.pcall('SET', key, name .. cjson.encode(reply), 'PX', ms) end -- refused without memory
+  return reply
+end
+
 -- What is known of a message's earlier deliveries: how many counted, how many were handed back uncounted, how many
 -- of the counted ones a requeue has set aside, and how many of those since then lost their lease. It is stored only
 -- once there is something to tell.

@@ -14,17 +14,21 @@
 -- KEYS[7]  bell      list
 -- KEYS[8]  rate      zset  number of the hand-out -> its time, microseconds
 -- KEYS[9]  events    stream
+-- KEYS[10] claim     string  the reply to the last claim of this consumer, behind that claim's name
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
 -- ARGV[3]  lease_ms  1..86400000
 -- ARGV[4]  consumer  its name, for the ledger; '' for none
+-- ARGV[5]  name      of the claim, see `answered`: asked again, as its reply was lost, it is answered as before; '' for none
 -- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.attempts_reset.lost or nil, …}}, retries first, each side
 --          earliest first; empty lists when nothing is due or the queue is paused; the last one also while no message
 --          has an earlier delivery. With limits, a fifth: 1 when a limit has left messages behind, else 0
 -- Cost     O(limit log n)
+local known = answered(KEYS[10], ARGV[5])
+if known then return known end
 local now, micros = clock(ARGV[1])
 local free, _, period = allowance(KEYS[5], KEYS[3], KEYS[8], now, micros)
-if not free then return {now, micros, {}, {}} end
+if not free then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}}, ARGV[3]) end
 local limit = math.min(tonumber(ARGV[2]), free)
 local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2], '-inf', now)
 local turn = limit % 2 == 1 and counted(KEYS[6], 'delivered') % 2 or 0
@@ -33,10 +37,8 @@ local fresh = math.min(waiting, limit - retries)
 local leaves = waiting + due > retries + fresh
 local rings, held = leaves and limit < free, nil
 if free < math.huge then held = leaves and not rings and 1 or 0 end
-if retries + fresh == 0 then
-  if rings then ring(KEYS[7]) end
-  return {now, micros, {}, {}, held}
-end
+if retries + fresh == 0 and rings then ring(KEYS[7]) end
+if retries + fresh == 0 then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, held}, ARGV[3]) end
 local note = ledger(KEYS[5], KEYS[9], now)
 local claimed = retries > 0 and redis.call('ZRANGE', KEYS[2], 0, retries - 1, 'WITHSCORES') or {}
 local new = fresh > 0 and redis.call('ZRANGE', KEYS[1], 0, fresh - 1, 'WITHSCORES') or {}
@@ -60,4 +62,4 @@ for i, id in ipairs(note and ids or {}) do
 end
 if retries > 0 then redis.call('ZREMRANGEBYRANK', KEYS[2], 0, retries - 1) end
 if fresh > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], 0, fresh - 1) end
-return {now, micros, claimed, earlier, held}
+return answer(KEYS[10], ARGV[5], {now, micros, claimed, earlier, held}, ARGV[3])

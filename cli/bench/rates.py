@@ -172,7 +172,8 @@ def clear(queue: Queue) -> None:
         while ids := client.zrange(keys.state(state), 0, PAGE - 1):
             names = [keys.message(each.decode()) for each in ids]
             client.pipeline().unlink(*names).zrem(keys.state(state), *ids).execute()
-    client.unlink(*(key for name, key in vars(keys).items() if name != "message_prefix"))
+    claims = client.scan_iter(f"{keys.claim_prefix}*", count=PAGE)
+    client.unlink(*claims, *(key for name, key in vars(keys).items() if not name.endswith("_prefix")))
 
 
 def _expect(wanted: int, found: int) -> None:

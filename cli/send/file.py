@@ -16,6 +16,7 @@ from delayq.model.delivery import Outgoing
 from delayq.model.placement import shard_of
 from delayq.model.validation import new_ids
 from delayq.operations import send
+from delayq.operations.byte_budget import UP_BYTES
 from delayq.queue import Queue
 
 from ..json_lines import JsonLine, parse_line, read_lines
@@ -23,7 +24,7 @@ from ..output import note, plural, print_json, say
 from ..progress import progress
 from .checkpoint import CheckpointExecutor, Note
 
-BATCH_BYTES = 2 * 1024 * 1024  # what the server copies in a call, and no more than a call of `delayq.operations` takes
+BATCH_BYTES = UP_BYTES
 
 
 class FileMessage(NamedTuple):

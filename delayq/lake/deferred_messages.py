@@ -52,10 +52,11 @@ class DeferredMessages:
         if result != "unknown":
             return result
         deferred = yield partial(self._folder.find, message_id)
-        if deferred is not None and (token := (yield from self._hold(deferred))) is not None:
+        while deferred is not None and (token := (yield from self._hold(deferred))) is not None:
             yield partial(self._folder.withdraw, deferred)
-            # Not so when this process has stood still, and the hold has run out: a load may have passed by.
-            if (yield from self._mark(deferred)) in (token, None):
+            if (
+                yield from self._mark(deferred)
+            ) == token:  # else the hold ran out, and a load may have sent the message
                 return "cancelled"
         result = yield from manage.cancel(self._context, message_id)  # it may have been loaded meanwhile
         return (yield from self._unless_held(result, deferred))

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 from delayq.model.occurrence import occurrence_id
 from delayq.model.placement import State
 from delayq.model.text import decode_id
+from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.doctor import scan
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.schedule_chain import home
-from delayq.operations.send import CALLS_A_TRIP, MAX_CALL_BYTES, MAX_SENT
+from delayq.operations.send import CALLS_A_TRIP, MAX_SENT
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
@@ -102,8 +103,7 @@ def _run(
         (build(scripts, state, [messages[i][1] for i in group]), group)
         for scripts, state, group in _groups(context, messages, size)
     ]
-    for start in range(0, len(calls), CALLS_A_TRIP):
-        trip = calls[start : start + CALLS_A_TRIP]
+    for trip in trips(calls, CALLS_A_TRIP):
         for (_, group), reply in zip(trip, (yield [call for call, _ in trip]), strict=True):
             for number, done in zip(group, unwrap(reply), strict=True):
                 results[number] = bool(done)
@@ -122,7 +122,7 @@ def _groups(
         total = 0
         for number in numbers:
             weight = size(messages[number][1])
-            if group and (len(group) >= MAX_SENT or total + weight > MAX_CALL_BYTES):
+            if group and (len(group) >= MAX_SENT or total + weight > UP_BYTES):
                 yield scripts, state, group
                 group, total = [], 0
             group.append(number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -9,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.log import log
 from delayq.model.delivery import Delivery
-from delayq.operations import acquire_slots, configure, key_slots
+from delayq.operations import acquire_slots, configure, key_slots, unfetched
+from delayq.operations.byte_budget import LEASE_SHARE
 from delayq.operations.open_messages import open_messages
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
@@ -24,35 +27,42 @@ class Batch(NamedTuple):
     """What a claim brought: messages to handle, and how many there were with those that must not be handled.
 
     Attributes:
+        limit: how many were asked for.
         held: whether a limit of the queue has held back others.
         failed: how many have failed already, as their key could not be told.
     """
 
     messages: list[Any]
     claimed: int
+    limit: int
     held: bool = False
     failed: int = 0
 
 
+class ClaimNames:
+    """Names for the claims of one consumer, a shard at a time.
+
+    A claim whose reply was lost keeps its name: asked again, it is answered as before, and costs neither a lease nor an
+    attempt.
+    """
+
+    def __init__(self) -> None:
+        self._run = secrets.token_hex(8)
+        self._numbers = itertools.count()
+        self._open: dict[str, tuple[str, float]] = {}
+
+    def of(self, shard: str) -> tuple[str, float]:
+        """Return the name of the claim that is to be made, and when it was first asked, on the monotonic clock."""
+        if shard not in self._open:
+            self._open[shard] = f"{self._run}{next(self._numbers):016x}", time.monotonic()
+        return self._open[shard]
+
+    def answered(self, shard: str) -> None:
+        """Let the next claim have a name of its own."""
+        del self._open[shard]
+
+
 NOTHING = Claimed(0, 0, [], [], [])
-
-
-class ClaimedUnfetched(NamedTuple):
-    """What a shard has handed out, and is to be fetched; `asked` is when, on the monotonic clock."""
-
-    scripts: QueueCommands
-    found: Claimed
-    lease: int
-    asked: float
-
-    def split(self, count: int) -> tuple[ClaimedUnfetched, ClaimedUnfetched]:
-        """Return the first `count` messages, and the others."""
-
-        def part(of: slice) -> ClaimedUnfetched:
-            now_ms, micros, ids, dues, deliveries, _ = self.found
-            return self._replace(found=Claimed(now_ms, micros, ids[of], dues[of], deliveries[of]))
-
-        return part(slice(count)), part(slice(count, None))
 
 
 def claim(
@@ -63,8 +73,11 @@ def claim(
     recovering: bool = False,
     expected: Sequence[str] = (),
     consumer: str = "",
+    names: ClaimNames | None = None,
 ) -> Operation[Batch]:
     """Promote what is due, hand out up to `limit` messages of all shards under a lease of `lease` ms.
+
+    It takes no more than one round trip may bring, by their mean size; the batch says how many it has asked for.
 
     Of the `expected` messages, one a shard or "", the envelopes are fetched in the claim's own round trip: the lone
     message that an idle consumer wakes for is handled one round trip earlier.
@@ -76,16 +89,18 @@ def claim(
     text → dead, expired → counted as expired, past its limit (its last consumer was lost) → dead.
 
     Args:
-        consumer: its name, for the ledger.
+        consumer: its name.
+        names: of its claims; None for claims that cannot be asked again.
     """
     if context.undeclared:
         yield from configure.declare(context)
     shards = yield from context.opened()
     messages: list[Any] = []
+    limit = min(limit, context.budget.count(lease))
     claimed, held, failed = 0, False, 0
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may have become known only now
     try:
-        while (unread := _unread(context, limit - len(messages))) is not None:
+        while (unread := unfetched.take(context, limit - len(messages))) is not None:
             claimed += len(unread.found.ids)
             admitted = yield from _fetched(context, make, unread)
             messages += admitted.messages
@@ -94,44 +109,78 @@ def claim(
             share = limit - len(messages)
             if share <= 0 < limit:
                 break
-            asked = time.monotonic()
-            guess = awaited.get(scripts, "")
-            found, envelopes = yield from _hand_out(
-                context, scripts, min(share, MAX_IDS), lease, recovering, guess, consumer
-            )
+            asking = _Asking(scripts, min(share, MAX_IDS), lease, consumer, names)
+            found, envelopes = yield from _hand_out(context, scripts, asking, recovering, awaited.get(scripts, ""))
             if found.held is not None or found.ids:  # else it may be paused
                 context.is_limited, held = found.held is not None, bool(found.held)
             if found.ids:
                 claimed += len(found.ids)
-                admitted = yield from _fetched(context, make, ClaimedUnfetched(scripts, found, lease, asked), envelopes)
+                admitted = yield from _fetched(
+                    context, make, unfetched.ClaimedUnfetched(scripts, found, lease, asking.asked), envelopes
+                )
                 messages += admitted.messages
                 failed += admitted.failed
     except DelayqError:
         if not (messages or failed):
             raise  # else what was handed out must reach its handler first: the next claim tells what is wrong
-    return Batch(messages, claimed, held, failed)
+    return Batch(messages, claimed, limit, held, failed)
+
+
+def claim_all(context: QueueContext, make: Callable[..., D], limit: int, lease: int, consumer: str) -> Operation[Batch]:
+    """Claim for a receiver: up to `limit` messages, trip by trip, while the first ones keep most of their lease."""
+    end = time.monotonic() + lease / 1000 * LEASE_SHARE
+    batch, left = (yield from claim(context, make, limit, lease, True, consumer=consumer)), limit
+    while batch.messages and batch.claimed == batch.limit < left and time.monotonic() < end:
+        left -= batch.limit
+        try:
+            more = yield from claim(context, make, left, lease, consumer=consumer)
+        except DelayqError:  # the next call tells what is wrong
+            break
+        batch = more._replace(messages=batch.messages + more.messages)
+    return batch
+
+
+class _Asking:
+    """A claim on one shard, asked as often as it takes.
+
+    Attributes:
+        asked: when the lease may have begun, on the monotonic clock.
+    """
+
+    def __init__(self, scripts: QueueCommands, limit: int, lease: int, consumer: str, names: ClaimNames | None) -> None:
+        self._args = (limit, lease, consumer)
+        self._scripts = scripts
+        self._names = names
+        self.takes_some = limit > 0
+        self.asked = 0.0
+
+    def command(self) -> Command[Claimed]:
+        name, self.asked = self._names.of(self._scripts.keys.meta) if self._names else ("", time.monotonic())
+        return self._scripts.ready_to_unack(*self._args, name)
+
+    def answered(self, reply: Claimed | DelayqError) -> Claimed | DelayqError:
+        """Let the next claim have a name of its own, once the server has answered this one."""
+        if self._names and isinstance(reply, Claimed):
+            self._names.answered(self._scripts.keys.meta)
+        return reply
 
 
 def _hand_out(
-    context: QueueContext,
-    scripts: QueueCommands,
-    limit: int,
-    lease: int,
-    recovering: bool,
-    expected: str,
-    consumer: str,
+    context: QueueContext, scripts: QueueCommands, asking: _Asking, recovering: bool, expected: str
 ) -> Operation[tuple[Claimed, list[bytes | None] | None]]:
     """Return what was handed out and, if that is the expected message alone, its envelope."""
     calls: list[Command[Any]] = [scripts.unack_to_retry()] if recovering else []
-    calls += [scripts.pending_to_ready(), scripts.ready_to_unack(limit, lease, consumer)]
+    calls += [scripts.pending_to_ready(), asking.command()]
     if expected:
-        *before, found, envelopes = yield [*calls, scripts.envelopes([expected])]
+        *before, reply, envelopes = yield [*calls, scripts.envelopes([expected])]
     else:
-        (*before, found), envelopes = (yield calls), None
-    is_empty = limit > 0 and isinstance(found, Claimed) and not (found.ids or found.held)
+        (*before, reply), envelopes = (yield calls), None
+    found = asking.answered(reply)
+    is_empty = asking.takes_some and isinstance(found, Claimed) and not (found.ids or found.held)
     if is_empty and any(isinstance(each, int) and each > 0 for each in before):
         # A server that has forgotten how to promote, but not how to claim, has claimed first.
-        (found,), envelopes = (yield [scripts.ready_to_unack(limit, lease, consumer)]), None
+        (reply,), envelopes = (yield [asking.command()]), None
+        found = asking.answered(reply)
     error = next((each for each in (found, *before) if isinstance(each, DelayqError)), None)
     if error is None:
         context.outages.over(scripts.keys.meta)
@@ -146,29 +195,20 @@ def _hand_out(
     return NOTHING, None
 
 
-def _unread(context: QueueContext, limit: int) -> ClaimedUnfetched | None:
-    """Take up to `limit` of what was handed out before and could not be fetched; its lease still stands."""
-    while limit > 0:
-        try:
-            unread: ClaimedUnfetched = context.claimed_unfetched.pop()
-        except IndexError:
-            return None
-        if time.monotonic() < unread.asked + unread.lease / 1000:
-            first, rest = unread.split(limit)
-            if rest.found.ids:
-                context.claimed_unfetched.append(rest)
-            return first
-    return None
-
-
 def _fetched(
-    context: QueueContext, make: Callable[..., D], unread: ClaimedUnfetched, envelopes: list[bytes | None] | None = None
+    context: QueueContext,
+    make: Callable[..., D],
+    unread: unfetched.ClaimedUnfetched,
+    envelopes: list[bytes | None] | None = None,
 ) -> Operation[acquire_slots.Admitted]:
+    context.fetching.append(unread)
     try:
-        return (yield from open_messages(context, make, *unread, envelopes))
+        return (yield from open_messages(context, make, unread, envelopes))
     except DelayqError:
         context.claimed_unfetched.append(unread)
         raise
+    finally:
+        context.fetching.remove(unread)
 
 
 def recover(context: QueueContext) -> Operation[int | None]:

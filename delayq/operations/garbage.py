@@ -7,28 +7,27 @@ from typing import TypeAlias
 from delayq.errors import DelayqError
 from delayq.model.units import milliseconds
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation, execute
+from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 Found: TypeAlias = list[tuple[QueueCommands, list[str]]]
 """Ids of garbage, a page for each shard that has any."""
 
 
-def purge_old(context: QueueContext) -> Operation[int]:
-    """Purge the dead letters that are past the queue's retention; return how many."""
+def purge_old(context: QueueContext) -> Operation[bool]:
+    """Purge a page of the dead letters that are past the queue's retention; return whether there may be more."""
     if context.settings.dead_retention is None:
-        return 0
+        return False
     age = milliseconds(context.settings.dead_retention)
     shards = yield from context.opened()
-    count = 0
-    for scripts in shards:
-        now = yield from execute(scripts.stats())
-        left = now.counts["dead"] if now.heads_ms.get("dead", now.now_ms) <= now.now_ms - age else 0
-        while left > 0:
-            purged = yield from execute(scripts.purge("dead", now.now_ms - age))
-            count += purged
-            left = left - purged if purged == MAX_IDS else 0
-    return count
+    counts = list(map(unwrap, (yield [scripts.stats() for scripts in shards])))
+    old = [
+        scripts.purge("dead", now.now_ms - age)
+        for scripts, now in zip(shards, counts, strict=True)
+        if now.heads_ms.get("dead", now.now_ms) <= now.now_ms - age
+    ]
+    purged = list(map(unwrap, (yield old))) if old else []
+    return MAX_IDS in purged
 
 
 def find(context: QueueContext) -> Operation[Found]:

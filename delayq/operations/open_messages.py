@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -15,15 +16,11 @@ from delayq.model.occurrence import SLOT, Occurrence, occurrence
 from delayq.model.text import is_foreign_id, printable_id
 from delayq.operations import acquire_slots, key_slots, schedule_chain
 from delayq.operations.queue_context import QueueContext
+from delayq.operations.unfetched import ClaimedUnfetched
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, unwrap
-from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
-from delayq.protocol.replies import Claimed
 
 D = TypeVar("D", bound=Delivery)
-
-
-TRIP_BYTES = 4 * 1024 * 1024  # of envelopes in a round trip
 
 
 PARTS, LEAST_PART = 4, 50  # a part is opened while the server copies the next one
@@ -32,15 +29,12 @@ PARTS, LEAST_PART = 4, 50  # a part is opened while the server copies the next o
 def open_messages(
     context: QueueContext,
     make: Callable[..., D],
-    scripts: QueueCommands,
-    found: Claimed,
-    lease: int,
-    asked: float,
+    claimed: ClaimedUnfetched,
     envelopes: list[bytes | None] | None,
 ) -> Operation[acquire_slots.Admitted]:
-    """Open what was claimed; fetch it first, if it is not there, a bounded number of bytes at a time."""
-    opening = _Opening(context, scripts, make, found, lease, asked)
-    opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(context, scripts, found.ids, opening))
+    """Open what was claimed; fetch it first, if it is not there, in one round trip."""
+    opening, scripts = _Opening(context, make, claimed), claimed.scripts
+    opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(context, claimed, opening))
     settlements = [call for each in opened for call in each.settlements]
     occurrences = [each for each_opened in opened for each in each_opened.occurrences]
     if settlements or occurrences:  # a stale receipt here means that the message has moved on already
@@ -48,30 +42,24 @@ def open_messages(
         schedule_chain.note(context, [each for each, _ in occurrences], replies[: len(occurrences)])
     messages = [message for each in opened for message in each.messages]
     if doubtful := [message for each in opened for message in each.doubtful]:
-        replies = yield [scripts.extend(message.id, message.receipt, lease) for message in doubtful]
+        replies = yield [scripts.extend(message.id, message.receipt, claimed.lease) for message in doubtful]
         kept = [not isinstance(reply, StaleReceipt) and unwrap(reply) for reply in replies]
         gone = {message.id for message, ours in zip(doubtful, kept, strict=True) if not ours}
         messages = [message for message in messages if message.id not in gone]
     return (yield from acquire_slots.acquire_slots(context, scripts, messages))
 
 
-def _fetch(
-    context: QueueContext, scripts: QueueCommands, ids: list[str], opening: _Opening[D]
-) -> Operation[list[_Opened[D]]]:
-    """Fetch and open envelopes: a bounded number of bytes a trip, as far as earlier ones tell how large they are."""
-    opened: list[_Opened[D]] = []
-    done, count = 0, len(ids)
-    while done < count:
-        trip = min(count - done, MAX_IDS, max(1, int(TRIP_BYTES / context.mean_bytes)))
-        part = max(LEAST_PART, -(-trip // PARTS))
-        calls = [
-            scripts.envelopes(ids[start : min(start + part, done + trip)], partial(opening.read, start))
-            for start in range(done, done + trip, part)
-        ]
-        parts = list(map(unwrap, (yield calls)))
-        context.mean_bytes = max(1.0, (context.mean_bytes + sum(each.size for each in parts) / trip) / 2)
-        opened += parts
-        done += trip
+def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D]) -> Operation[list[_Opened[D]]]:
+    """Fetch and open envelopes."""
+    ids = claimed.found.ids
+    part = max(LEAST_PART, -(-len(ids) // PARTS))
+    calls = [
+        claimed.scripts.envelopes(ids[start : start + part], partial(opening.read, start))
+        for start in range(0, len(ids), part)
+    ]
+    asked = time.monotonic()
+    opened: list[_Opened[D]] = list(map(unwrap, (yield calls)))
+    context.budget.note(len(ids), sum(each.size for each in opened), time.monotonic() - asked)
     return opened
 
 
@@ -93,27 +81,22 @@ class _Opened(Generic[D]):
 class _Opening(Generic[D]):
     """Makes messages of what a claim and the envelopes tell."""
 
-    def __init__(
-        self,
-        context: QueueContext,
-        scripts: QueueCommands,
-        make: Callable[..., D],
-        found: Claimed,
-        lease: int,
-        asked: float,
-    ) -> None:
+    def __init__(self, context: QueueContext, make: Callable[..., D], claimed: ClaimedUnfetched) -> None:
         self._context = context
-        self._scripts = scripts
+        self._scripts = claimed.scripts
         self._make = make
-        self._found = found
-        self._until = found.now_ms + lease
-        self._held_until = asked + lease / 1000
+        self._claimed = claimed
+        self._found = claimed.found
 
     def read(self, start: int, stored: list[bytes | None]) -> _Opened[D]:
         """Open the envelopes from the number `start` on."""
         result: _Opened[D] = _Opened()
         found, owner, end = self._found, self._context.queue, start + len(stored)
-        make, until, held_until, messages = self._make, self._until, self._held_until, result.messages
+        make, messages = self._make, result.messages
+        until, held_until = (
+            self._claimed.until_ms,
+            self._claimed.asked + self._claimed.lease / 1000,
+        )  # renewed meanwhile
         handed, fresh = found.now_ms + found.micros / 1000, receipt_of(None, found.micros)
         rows = zip(found.ids[start:end], found.dues_ms[start:end], found.deliveries[start:end], stored, strict=True)
         for message_id, due, deliveries, envelope in rows:

@@ -15,6 +15,7 @@ from delayq.model.middleware import Middleware
 from delayq.model.outcome import is_coroutine_function
 from delayq.model.placement import shard_of
 from delayq.model.units import Seconds, lease_ms, milliseconds
+from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.shard_outages import Outages
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute
@@ -78,7 +79,9 @@ class QueueContext:
         next_shard: the shard that the last claim began with.
         claimed_unfetched: what was handed out and could not be fetched.
         outages: of its shards, as far as claims have met them.
-        mean_bytes: of late, of an envelope; a careful guess at first.
+        next_armed: of the slots of schedules, the rank at which the next look for lost ones begins.
+        fetching: what was handed out and is being fetched.
+        budget: how much a round trip may bring.
         is_limited: whether the queue has limits, as far as claims have met them.
         undeclared: configuration of this client's that it has not stored yet, in all shards.
         declared: the shards, by the names of a key, that have it nevertheless.
@@ -108,8 +111,10 @@ class QueueContext:
         self._recorded = False
         self._look_at = 0.0
         self.next_shard = 0
-        self.mean_bytes = 128 * 1024.0
+        self.budget = ByteBudget()
         self.claimed_unfetched: list[Any] = []
+        self.next_armed = 0
+        self.fetching: list[Any] = []
         self.is_limited = False
         self.undeclared = self._wishes = self.settings.wishes
         self.declared: set[str] = set()

@@ -14,7 +14,6 @@ from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
 PAGE = 100
-MAX_REVIVED, MAX_LOOKED = 100, 10_000  # a turn
 MAX_COUNTED = 100  # skipped slots, for the log
 
 
@@ -50,32 +49,32 @@ def note(context: QueueContext, occurrences: Sequence[Occurrence], replies: Sequ
 
 
 def revive(context: QueueContext) -> Operation[int]:
-    """Arm the schedules whose occurrence is gone: cancelled, purged, lost with its payload; return how many.
+    """Arm schedules whose occurrence is gone: cancelled, purged, lost with its payload; return how many.
 
-    What is gone stays so; it is the next slot that is armed. One that cannot be keeps none of the others from it.
+    A call looks at a page of them. `QueueContext.next_armed` is where the next call begins, 0 after the last page. What
+    is gone stays so; it is the next slot that is armed. One that cannot be keeps none of the others from it.
 
     Raises:
         DelayqError: the first that kept a schedule from being armed.
     """
     scripts = home(context)
-    counts, rows = yield [scripts.stats(), scripts.armed_page(PAGE, 0)]
-    now = unwrap(counts).now_ms
-    revived = looked = 0
-    errors: list[DelayqError] = []
-    while unwrap(rows) is not None:
-        lost = yield from gone(context, {name: slot for name, slot in rows if slot <= now})
-        for name, reply in (yield from _arm_next(context, lost, now)).items():
-            line = log.bind(queue=context.name, schedule=name)
-            if isinstance(reply, DelayqError):
-                errors.append(reply)
-                line.error("schedule is not armed", error=str(reply))
-            elif reply:  # else somebody else has been quicker
-                revived += 1
-                line.warning("schedule revived: its occurrence is gone", slot_ms=lost[name])
-        looked += PAGE
-        if any(slot > now for _, slot in rows) or looked >= MAX_LOOKED or revived >= MAX_REVIVED:
-            break
-        (rows,) = yield [scripts.armed_page(PAGE, looked - revived)]  # what was revived stands further behind now
+    start, context.next_armed = context.next_armed, 0
+    counts, page = yield [scripts.stats(), scripts.armed_page(PAGE, start)]
+    now, rows = unwrap(counts).now_ms, unwrap(page)
+    if rows is None:
+        return 0
+    lost = yield from gone(context, {name: slot for name, slot in rows if slot <= now})
+    revived, errors = 0, []
+    for name, reply in (yield from _arm_next(context, lost, now)).items():
+        line = log.bind(queue=context.name, schedule=name)
+        if isinstance(reply, DelayqError):
+            errors.append(reply)
+            line.error("schedule is not armed", error=str(reply))
+        elif reply:  # else somebody else has been quicker
+            revived += 1
+            line.warning("schedule revived: its occurrence is gone", slot_ms=lost[name])
+    if all(slot <= now for _, slot in rows):
+        context.next_armed = start + PAGE - revived  # what was revived stands further behind now
     if errors:
         raise errors[0]
     return revived

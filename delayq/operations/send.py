@@ -12,6 +12,7 @@ from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.middleware import Sending
 from delayq.model.units import from_ms
 from delayq.operations import configure
+from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing
 from delayq.operations.inspect import find_all
 from delayq.operations.queue_context import QueueContext, is_whole
@@ -19,7 +20,6 @@ from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, gather, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
-MAX_CALL_BYTES = 4 * 1024 * 1024  # of envelopes in a call: Redis does nothing else while it copies them
 MAX_SENT = 100  # messages of a call: with ten million that wait, a new key and a place among them take up to 50 µs
 CALLS_A_TRIP = 32  # the server works on the first while the last are packed
 REPLICA_TIMEOUT_MS = 3000  # less than the client's socket timeout, which would end the wait as a lost connection
@@ -107,10 +107,8 @@ def _prepared(context: QueueContext) -> Operation[None]:
 
 
 def _send_in_trips(context: QueueContext, encoded: Sequence[EncodedMessage], results: Sent) -> Operation[None]:
-    calls = _calls(context, encoded, whole=False)
-    for start in range(0, len(calls), CALLS_A_TRIP):
-        group = calls[start : start + CALLS_A_TRIP]
-        for (_, positions), reply in zip(group, (yield [call for call, _ in group]), strict=True):
+    for trip in trips(_calls(context, encoded, whole=False), CALLS_A_TRIP):
+        for (_, positions), reply in zip(trip, (yield [call for call, _ in trip]), strict=True):
             _note(positions, unwrap(reply), results)
 
 
@@ -212,7 +210,7 @@ def _groups(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Iterato
             message = encoded[position]
             size += len(message.envelope)
             alone = lone or message.on_conflict == "replace" or (message.unique_ms > 0) != unique
-            full = i - start >= MAX_SENT or size > MAX_CALL_BYTES
+            full = i - start >= MAX_SENT or size > UP_BYTES
             if i > start and (full or alone or message.named != first.named or message.id in ids):
                 yield scripts, positions[start:i]
                 start, size, first, lone = i, len(message.envelope), message, message.goes_alone

@@ -43,7 +43,7 @@ _WRITES = frozenset(
 def _probed(paragraphs: Sequence[str], text: str) -> str:
     """Let a script that moves messages begin with `probe`: of its keys, as its header has them, and of its commands."""
     header = re.match(r"(?:--.*\n)*", text)
-    if header is None or not re.search(r"^-- State .*->", header[0], re.MULTILINE):
+    if header is None or not re.search(r"^-- State .*->", header[0], re.MULTILINE) or "\nprobe(" in text:
         return text
     keys = re.findall(r"^-- KEYS\[\d+\] +(\S+) +(\w+)", header[0], re.MULTILINE)
     types = ", ".join(

@@ -121,11 +121,12 @@ class QueueCommands:
         keys = [k.pending, k.ready, k.stats, *self._ledger]
         return self._call("pending_to_ready", keys, [self._clock(), limit], int)
 
-    def ready_to_unack(self, limit: int, lease_ms: int, consumer: str = "") -> Command[Claimed]:
+    def ready_to_unack(self, limit: int, lease_ms: int, consumer: str = "", claim: str = "") -> Command[Claimed]:
+        """Take the name of the claim, 32 characters: 16 for the run of the consumer, then a number that rises."""
         k = self.keys
-        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events]
-        args = [self._clock(), limit, lease_ms, consumer]
-        return self._call("ready_to_unack", keys, args, _read_claimed, repeats=False)
+        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events, k.claim(consumer)]
+        args = [self._clock(), limit, lease_ms, consumer, claim]
+        return self._call("ready_to_unack", keys, args, _read_claimed, repeats=bool(claim))
 
     def unack_to_retry(self, limit: int = MAX_MOVED) -> Command[int]:
         k = self.keys

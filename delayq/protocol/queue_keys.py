@@ -43,6 +43,7 @@ class QueueKeys:
         self.events = base + "events"
         self.message_prefix = base + MESSAGE
         self.unique_prefix = base + UNIQUE
+        self.claim_prefix = base + "claim:"
 
     def message(self, message_id: str) -> str:
         """Return the key of a message's envelope."""
@@ -51,6 +52,10 @@ class QueueKeys:
     def unique(self, message_id: str) -> str:
         """Return the key that reserves an id."""
         return self.unique_prefix + message_id
+
+    def claim(self, consumer: str) -> str:
+        """Return the key of the last claim of a consumer."""
+        return self.claim_prefix + consumer
 
     def state(self, state: State) -> str:
         """Return the key of a state's sorted set."""

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from delayq.runtime.effects import (
@@ -21,6 +22,7 @@ from delayq.runtime.effects import (
     done_by,
 )
 from delayq.runtime.handler_pool import HandlerPool
+from delayq.runtime.heartbeat import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.shutdown import Shutdown
 from delayq.runtime.thread_pool import ThreadPool
@@ -41,6 +43,9 @@ class Engine(Protocol):
 
     @property
     def pool(self) -> HandlerPool[Any]: ...
+    @property
+    def heartbeat_seconds(self) -> float: ...
+    def renew(self) -> Effects[None]: ...
     def connect(self) -> Effects[None]: ...
     def run(self, grace: Callable[[], float]) -> Effects[None]: ...
 
@@ -124,10 +129,13 @@ class Driver:
             grace: how many seconds running handlers are given in the end.
         """
         self._thread = threading.current_thread()
+        heartbeat = Heartbeat(self._beat, self._engine.heartbeat_seconds)
+        heartbeat.start()
         try:
             self._pool.start()
             trampoline.run(self._engine.run(grace), self._perform)
         finally:
+            heartbeat.stop()
             self.turns_by = math.inf
             self._engine.pool.unstarted()
             self._pool.stop()
@@ -164,6 +172,9 @@ class Driver:
                 return None
             case _:
                 return self._execute(effect)
+
+    def _beat(self) -> None:
+        trampoline.run(self._engine.renew(), partial(self._executor.perform, repeat=False))
 
     def _execute(self, effect: Any) -> Any:
         # At the end, whoever waits for this consumer is not made to wait for a server that is away.

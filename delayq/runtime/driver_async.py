@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from delayq.errors import ServerUnreachable
@@ -21,6 +22,7 @@ from delayq.runtime.effects import (
     WakeReason,
     done_by,
 )
+from delayq.runtime.heartbeat_async import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.task_pool import TaskPool
 from delayq.runtime.thread_pool import ThreadPool
@@ -122,11 +124,14 @@ class Driver:
         Args:
             grace: how many seconds running handlers are given in the end.
         """
+        heartbeat = Heartbeat(self._beat, self._engine.heartbeat_seconds)
+        heartbeat.start()
         try:
             self._pool.start()
             program = self._engine.run(lambda: 0.0 if self._is_hurried else grace())
             await trampoline.run_async(program, self._perform)
         finally:
+            await heartbeat.stop()
             self.turns_by = math.inf
             self._engine.pool.unstarted()
             if isinstance(self._pool, TaskPool):
@@ -181,6 +186,9 @@ class Driver:
             self.stop(at_once=self._cancelled is not None, hurry=True)
             self._cancelled = error
             raise ServerUnreachable("the consumer was cancelled") from error
+
+    async def _beat(self) -> None:
+        await trampoline.run_async(self._engine.renew(), partial(self._executor.perform, repeat=False))
 
     async def _execute(self, effect: Any) -> Any:
         # At the end, whoever waits for this consumer is not made to wait for a server that is away.

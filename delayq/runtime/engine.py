@@ -22,8 +22,8 @@ from delayq.model import consumer_info
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS, Interval
-from delayq.operations import garbage, idle, presence, schedule_chain, schedules
-from delayq.operations.claim import Batch, claim, recover
+from delayq.operations import garbage, idle, presence, schedule_chain, schedules, unfetched
+from delayq.operations.claim import Batch, ClaimNames, claim, recover
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import settle
 from delayq.protocol.operation import gather, gather_named, unwrap
@@ -97,6 +97,7 @@ class ConsumerEngine(Generic[D]):
         self._ends_idle = share.is_burst and share.is_alone
         self._most = most
         self._lease = leases.lease_ms
+        self._claim_names = ClaimNames()
         self._leases = leases
         self.pool = pool
         self.unsettled: list[tuple[D, oc.Outcome]] = []
@@ -186,9 +187,15 @@ class ConsumerEngine(Generic[D]):
             if self._exhausted or not limit:  # else the next turn comes at once
                 exchange = exchange._replace(sleep=idle.plan_sleep(context, self._name, FALLBACK_MS, self._held))
             expected, self._expected = self._expected if limit else (), ()
-            claiming = claim(context, self._make_message, limit, self._lease, expected=expected, consumer=self._name)
+            claiming = claim(
+                context, self._make_message, limit, self._lease, False, expected, self._name, self._claim_names
+            )
             exchange = exchange._replace(batch=self._presence.beside(claiming, self._name))
-        replies: Exchange = yield from gather_named(exchange)
+        self._leases.settling = frozenset(id(message) for message, _ in settled)
+        try:
+            replies: Exchange = yield from gather_named(exchange)
+        finally:
+            self._leases.settling = frozenset()
         self.unsettled = []
         self._trouble = None  # of an exchange that has raised an error of its own, and was told with it
         outcomes = replies.settled
@@ -200,7 +207,9 @@ class ConsumerEngine(Generic[D]):
         self._keyless += batch.failed
         self.handled += batch.failed
         self.failed += batch.failed
-        self._exhausted = batch.claimed < max(limit, 1) and not (batch.held and batch.claimed > len(batch.messages))
+        self._exhausted = batch.claimed < max(batch.limit, 1) and not (
+            batch.held and batch.claimed > len(batch.messages)
+        )
         yield from self._take(batch.messages)
         self._next_sleep = unwrap(replies.sleep) if self._held or not batch.held else None  # asked without the limit
         self._held = batch.held
@@ -283,13 +292,15 @@ class ConsumerEngine(Generic[D]):
     # -- duties ----------------------------------------------------------------------------------------------------
 
     def _look_after(self) -> Effects[None]:
-        """Each duty when it is due: renew leases, purge old dead letters, revive schedules or store them."""
-        if self.renewal.due():
-            yield from self.renew()
+        """Each duty when it is due: purge old dead letters, revive schedules or store them."""
         if self._cleanup.due():
             yield from self._context.opened(create=True)
-            for result in (yield from gather(garbage.purge_old(self._context), schedule_chain.revive(self._context))):
-                unwrap(result)
+            more, revived = yield from gather(garbage.purge_old(self._context), schedule_chain.revive(self._context))
+            if more is True or self._context.next_armed:  # a page a turn: messages do not wait for a duty
+                self._cleanup.now()
+                self._exhausted = False
+            unwrap(more)
+            unwrap(revived)
             if self._unstored:
                 self._unstored = yield from schedules.add_all(self._context, self._unstored)
 
@@ -302,12 +313,12 @@ class ConsumerEngine(Generic[D]):
             self._exhausted = False
 
     @property
-    def renewal(self) -> Interval:
-        """When leases are to be renewed."""
-        return self._leases.heartbeat
+    def heartbeat_seconds(self) -> float:
+        """The seconds between two calls of `renew`."""
+        return self._leases.heartbeat_seconds
 
     def renew(self) -> Effects[None]:
-        """Renew the leases."""
+        """Renew the leases: on a thread or task of its own, so that nothing delays it."""
         yield from self._leases.renew()
 
     def _times(self) -> Sequence[int]:
@@ -331,13 +342,10 @@ class ConsumerEngine(Generic[D]):
         if not has_room:
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
         is_idle = has_room and not self._leases.held()
-        if is_idle:
-            seconds = min(seconds, self._cleanup.left())
-        else:
-            seconds = min(seconds, self.renewal.left(), self._upkeep.left() + 0.001)
+        seconds = min(seconds, self._cleanup.left(), seconds if is_idle else self._upkeep.left() + 0.001)
         for_lease = sleep.for_event and not sleep.for_message
         if for_lease and self._cannot_recover:  # it has ended, and cannot be taken back: not to be tried all the time
-            seconds = max(seconds, min(self._upkeep.left(), self.renewal.left() if not is_idle else 1.0))
+            seconds = max(seconds, min(self._upkeep.left(), 1.0))
         woken = yield WaitForWork(seconds, listening=True)
         called = sleep.for_event or woken.disturbed or woken.token
         waits_for_limit = self._held and self._share.is_burst  # whether others have taken the rest, a claim alone tells
@@ -370,6 +378,8 @@ class ConsumerEngine(Generic[D]):
         self.unfinished -= len(unstarted)
         self.unsettled += [(message, oc.RELEASED) for message in unstarted]
         yield from shutdown.finish(self)
+        if not (self.outage.is_tried or self.shutdown.at_once):
+            yield from self._release_unfetched()
         known = {id(message) for message, _ in self.unsettled}
         running = [m for m in self._leases.held() if id(m) not in known and not m.settled]
         if (running or self.unsettled) and not self.shutdown.at_once:
@@ -377,6 +387,12 @@ class ConsumerEngine(Generic[D]):
             yield from self.outage.ride_out(self.settle(), self.on_outage)
         if self._context.is_limited and not (self.outage.is_tried or self.shutdown.at_once):
             yield from self._pass_token_on()  # to whoever may take the places that are free now
+
+    def _release_unfetched(self) -> Effects[None]:
+        try:
+            yield from unfetched.release(self._context)
+        except ServerError:  # their leases end
+            self._is_cut_off = True
 
     def _pass_token_on(self) -> Effects[None]:
         try:

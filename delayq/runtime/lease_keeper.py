@@ -8,11 +8,10 @@ from typing import Generic, TypeVar
 
 from delayq.log import log_of
 from delayq.model.delivery import Delivery
-from delayq.model.interval import Interval
 from delayq.model.units import lease_ms
-from delayq.operations import settle
+from delayq.operations import settle, unfetched
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation
+from delayq.protocol.operation import Operation, gather, noop, unwrap
 
 HEARTBEATS_PER_LEASE = 6
 
@@ -27,14 +26,16 @@ class LeaseKeeper(Generic[D]):
 
     Attributes:
         lease_ms: the length of each.
-        heartbeat: when they are to be renewed.
+        heartbeat_seconds: between two renewals.
+        settling: the deliveries that are being settled, by their `id()`: one of them may be found settled already.
     """
 
     def __init__(self, context: QueueContext) -> None:
         self._context = context
         self.lease_ms = lease_ms(context.settings.lease)
         self._held: dict[int, D] = {}
-        self.heartbeat = Interval(self.lease_ms / 1000 / HEARTBEATS_PER_LEASE)
+        self.heartbeat_seconds = self.lease_ms / 1000 / HEARTBEATS_PER_LEASE
+        self.settling: frozenset[int] = frozenset()
 
     def hold(self, messages: Iterable[D]) -> None:
         """Look after these deliveries from now on."""
@@ -53,9 +54,16 @@ class LeaseKeeper(Generic[D]):
         return message.held_until > time.monotonic()
 
     def renew(self) -> Operation[None]:
-        """Renew the leases that have less than two thirds left, but for those that are known to be lost."""
+        """Renew the leases that have less than two thirds left, but for those that are known to be lost.
+
+        It runs beside everything else that the consumer does.
+        """
         horizon = time.monotonic() + self.lease_ms / 1000 * 2 / 3
-        waning = [each for each in self._held.values() if 0 < each.held_until < horizon and not each.settled]
-        for message in (yield from settle.renew(self._context, waning, self.lease_ms)) if waning else []:
-            if not message.settled:  # by its handler, meanwhile
+        waning = [each for each in tuple(self._held.values()) if 0 < each.held_until < horizon and not each.settled]
+        waning = [each for each in waning if id(each) not in self.settling]
+        renewing = settle.renew(self._context, waning, self.lease_ms) if waning else noop()
+        lost, error = yield from gather(renewing, unfetched.renew(self._context))
+        for message in unwrap(lost) or ():
+            if not message.settled and id(message) not in self.settling:  # else it was settled meanwhile
                 log_of(message).warning("lease lost: the message is delivered again")
+        unwrap(error)

@@ -15,7 +15,7 @@ from delayq.model import consumer_info
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
 from delayq.operations import idle, presence
-from delayq.operations.claim import claim
+from delayq.operations.claim import claim_all
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.topics.publish import append_due
 from delayq.operations.topics.topic_context import TopicContext
@@ -143,9 +143,7 @@ class Receiver(Generic[D]):
         wait, asked = self._wait(), False
         try:
             while True:
-                claiming = claim(
-                    self._context, self._make_message, limit, lease_ms, recovering=True, consumer=wait.name
-                )
+                claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name)
                 batch = self._executor.execute(wait.taking(claiming))
                 left = deadline - time.monotonic()
                 if batch.messages or (left <= 0 and not batch.claimed):

@@ -16,7 +16,7 @@ from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
 from delayq.model.outcome import RELEASED
 from delayq.operations import idle, presence
-from delayq.operations.claim import Batch, claim
+from delayq.operations.claim import Batch, claim_all
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import settle
 from delayq.operations.topics.publish import append_due
@@ -183,7 +183,7 @@ class Receiver(Generic[D]):
 
     async def _claim(self, limit: int, lease_ms: int, wait: ReceiveWait) -> Batch:
         """Claim, and never be cancelled in the middle: nobody would know of the messages until their lease is over."""
-        claiming = claim(self._context, self._make_message, limit, lease_ms, recovering=True, consumer=wait.name)
+        claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name)
         claimed = self._kept(self._executor.execute(wait.taking(claiming)))
         try:
             return await asyncio.shield(claimed)

@@ -6,27 +6,37 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from delayq.model.interval import Interval
 from delayq.model.record import Record
+
+
+@dataclass(slots=True)
+class _Held:
+    record: Record
+    until: float  # on the monotonic clock
 
 
 class RecordLeases:
     """What was taken and is not settled; it is renewed so that nobody else takes it over.
 
     Args:
-        seconds: after which others may take over what was not renewed. A third of it is between two renewals, so that
-            two may fail.
+        seconds: after which others may take over what was not renewed.
         clock: a monotonic one, in seconds.
+
+    Attributes:
+        heartbeat_seconds: between two renewals; two may fail.
+        settling: the records that are being settled, by their `id()`: one of them may be found settled already.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._held: dict[tuple[int, str], tuple[Record, float]] = {}
+        self._held: dict[tuple[int, str], _Held] = {}
         self._waiting: list[tuple[float, int, bool, Record]] = []  # a heap
         self._count = itertools.count()
-        self.renewal = Interval(seconds / 3, clock)
+        self.heartbeat_seconds = seconds / 3
+        self.settling: frozenset[int] = frozenset()
 
     def take(self, records: Iterable[Record], since: float) -> list[Record]:
         """Hold records that were asked for at `since`; return those that were not held already."""
@@ -34,33 +44,34 @@ class RecordLeases:
         for record in records:
             if (record.shard, record.id) not in self._held:
                 fresh.append(record)
-                self._held[record.shard, record.id] = record, since + self._seconds
+                self._held[record.shard, record.id] = _Held(record, since + self._seconds)
         return fresh
 
     def renew(self, records: Iterable[Record], since: float) -> None:
         """Note that records which are held were renewed at `since`."""
         for record in records:
-            if self.has(record):
-                self._held[record.shard, record.id] = record, since + self._seconds
+            held = self._held.get((record.shard, record.id))
+            if held is not None and held.record is record:
+                held.until = since + self._seconds
 
     def drop(self, record: Record) -> None:
         """Hold a record no longer."""
         if self.has(record):
-            del self._held[record.shard, record.id]
+            self._held.pop((record.shard, record.id), None)
 
     def has(self, record: Record) -> bool:
         """Whether a record is held."""
         held = self._held.get((record.shard, record.id))
-        return held is not None and held[0] is record
+        return held is not None and held.record is record
 
     def stands(self, record: Record) -> bool:
         """Whether nobody else can have taken a record over: this process may have been stopped for long."""
         held = self._held.get((record.shard, record.id))
-        return held is not None and held[0] is record and held[1] > self._clock()
+        return held is not None and held.record is record and held.until > self._clock()
 
     def records(self) -> list[Record]:
         """Return all that is held."""
-        return [record for record, _ in self._held.values()]
+        return [held.record for held in tuple(self._held.values())]
 
     # -- those that wait ---------------------------------------------------------------------------------------------
 

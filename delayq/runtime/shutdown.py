@@ -6,7 +6,6 @@ import time
 from collections.abc import Sized
 from typing import Any, Protocol
 
-from delayq.model.interval import Interval
 from delayq.runtime.effects import Effects, WaitForWork
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
@@ -50,12 +49,9 @@ class Finishing(Protocol):
     def unfinished(self) -> int: ...
     @property
     def unsettled(self) -> Sized: ...
-    @property
-    def renewal(self) -> Interval: ...
     def collect_outcomes(self) -> None: ...
     def on_outage(self) -> None: ...
     def settle(self) -> Effects[None]: ...
-    def renew(self) -> Effects[None]: ...
 
 
 def finish(engine: Finishing) -> Effects[None]:
@@ -67,10 +63,8 @@ def finish(engine: Finishing) -> Effects[None]:
             yield from engine.outage.ride_out(engine.settle(), engine.on_outage)
         if shutdown.is_late or not (engine.unfinished or engine.unsettled):
             break
-        if engine.renewal.due():
-            yield from engine.outage.ride_out(engine.renew(), engine.on_outage)
         if not engine.unsettled:  # else a try was in vain, and was followed by a pause: the next one is due
-            yield WaitForWork(min(shutdown.deadline - time.monotonic(), engine.renewal.left()))
+            yield WaitForWork(shutdown.deadline - time.monotonic())
     if engine.pool.interrupt() and not shutdown.at_once:
         end = time.monotonic() + INTERRUPTED_SECONDS
         while engine.unfinished and (left := end - time.monotonic()) > 0:

@@ -94,8 +94,6 @@ class TopicEngine:
 
     def _turn(self) -> Effects[None]:
         self.collect_outcomes()
-        if self.renewal.due():
-            yield from self.renew()
         if self._looks_back:
             yield from self._look_back()
         room = self._room()
@@ -181,7 +179,11 @@ class TopicEngine:
         if not (settled or limit):
             return None
         polling = group_read.poll(*self._me, limit) if limit else noop()
-        results, handed = yield from gather(settle.settle(*self._me, settled), polling)
+        self._leases.settling = frozenset(id(record) for record, _ in settled)
+        try:
+            results, handed = yield from gather(settle.settle(*self._me, settled), polling)
+        finally:
+            self._leases.settling = frozenset()
         self.unsettled = []
         self._note(settled, [results] * len(settled) if isinstance(results, DelayqError) else results)
         if isinstance(handed, group_read.PolledRecords):
@@ -198,17 +200,19 @@ class TopicEngine:
             self.pool.submit(records)
 
     @property
-    def renewal(self) -> Interval:
-        """When the leases are to be renewed."""
-        return self._leases.renewal
+    def heartbeat_seconds(self) -> float:
+        """The seconds between two calls of `renew`."""
+        return self._leases.heartbeat_seconds
 
     def renew(self) -> Effects[None]:
-        """Renew the leases."""
-        since, records = time.monotonic(), self._leases.records()
+        """Renew the leases: on a thread or task of its own, so that nothing delays it."""
+        since, settling = time.monotonic(), self._leases.settling
+        records = [record for record in self._leases.records() if id(record) not in settling]
         lost = (yield from group_read.renew(*self._me, records)) if records else []
         self._leases.renew(records, since)
         for record in lost:
-            self._lose(record)
+            if id(record) not in self._leases.settling:  # else it was settled meanwhile
+                self._lose(record)
 
     def _lose(self, record: Record) -> None:
         if self._leases.has(record):
@@ -259,7 +263,7 @@ class TopicEngine:
 
     def _sleep(self, lasts: Sequence[str] | None, room: int) -> Effects[None]:
         """Wait for an outcome, the next duty or, behind `lasts` of the shards, a record."""
-        seconds = min(FALLBACK_MS / 1000, self.renewal.left())
+        seconds = FALLBACK_MS / 1000
         if room:
             waits = self._leases.left()
             seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)

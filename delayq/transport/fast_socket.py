@@ -19,6 +19,7 @@ from redis.connection import ConnectionPool, DefaultParser
 Read: TypeAlias = Callable[[Any], Any]
 
 _CHUNK_BYTES = 64 * 1024
+_SLOWEST = 100_000  # bytes a second of an uplink: what was written may still be on its way for long
 _PACKET_BYTES = 2048  # short commands leave together: each packet wakes the server
 _REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
 _QUICK_SECONDS = 0.0001  # an exchange with a server on this machine takes less, one across a network more
@@ -98,17 +99,12 @@ class FastSocket:
             redis.exceptions.ReadOnlyError: the server has become a replica; the pool may know its successor.
             redis.exceptions.BusyLoadingError: the server is reading its data, and may serve in a moment.
         """
-        results, refusal = [], None
+        results, refusal, timeout = [], None, self._socket.gettimeout()
         self._began = time.perf_counter()
         try:
-            packet = b""
-            for command in commands:
-                packet = packet + command if packet else command
-                if len(packet) >= _PACKET_BYTES:
-                    self._socket.sendall(packet)
-                    packet = b""
-            if packet:
-                self._socket.sendall(packet)
+            sent = self._send(commands)
+            if sent > _CHUNK_BYTES and timeout is not None:
+                self._socket.settimeout(timeout + sent / _SLOWEST)
             for read in reads:
                 reply = self._reply()
                 if isinstance(reply, exceptions.RedisError):
@@ -120,11 +116,34 @@ class FastSocket:
             raise exceptions.TimeoutError("Timeout reading from socket") from error
         except OSError as error:
             raise exceptions.ConnectionError(f"Error while talking to the server: {error}") from error
+        if sent > _CHUNK_BYTES:
+            self._socket.settimeout(timeout)
         self.is_quick = self._may_look and time.perf_counter() - self._began < _QUICK_SECONDS
         if refusal is not None:
             raise refusal
         self._used_at = time.monotonic()
         return results
+
+    def _send(self, commands: Iterable[bytes]) -> int:
+        """Send commands, short ones together; return the number of bytes."""
+        sent, packet = 0, b""
+        for command in commands:
+            packet = packet + command if packet else command
+            if len(packet) >= _PACKET_BYTES:
+                self._write(packet)
+                sent, packet = sent + len(packet), b""
+        if packet:
+            self._write(packet)
+        return sent + len(packet)
+
+    def _write(self, packet: bytes) -> None:
+        """Write a packet; each part of it within the socket's timeout."""
+        if len(packet) <= _CHUNK_BYTES:
+            self._socket.sendall(packet)
+            return
+        whole = memoryview(packet)
+        for start in range(0, len(packet), _CHUNK_BYTES):
+            self._socket.sendall(whole[start : start + _CHUNK_BYTES])
 
     def _reply(self) -> Any:
         while True:

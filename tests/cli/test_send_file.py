@@ -17,6 +17,7 @@ from delayq.cli.send import file
 from delayq import Queue
 from delayq.model.delivery import Outgoing
 from delayq.operations import send
+from delayq.operations.byte_budget import UP_BYTES
 from tests.cli.conftest import SECONDS, Invoke, Start, read_all
 from tests.harness.lines import Write, numbered, numbers
 from tests.harness.waiting import eventually
@@ -145,10 +146,10 @@ def test_file_is_read_no_further_than_what_is_sent():
 
 
 def test_batch_holds_no_more_than_a_call_takes():
-    line = json_lines.JsonLine("f", 1, 0, "", b"x" * 900_000)
+    line = json_lines.JsonLine("f", 1, 0, "", b"x" * 200_000)
     entries = [file.FileMessage(line, Outgoing(None, id=str(number))) for number in range(7)]
     assert [len(batch) for batch in file.batches(iter(entries))] == [2, 2, 2, 1]
-    assert send.MAX_CALL_BYTES >= file.BATCH_BYTES
+    assert file.BATCH_BYTES <= UP_BYTES
 
 
 def test_line_without_end_is_refused_before_it_fills_the_memory(

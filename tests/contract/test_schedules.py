@@ -317,6 +317,14 @@ def test_refused_arming_keeps_no_message_from_its_handler(queue: Queue, now: Now
     assert queue.execute(schedule_chain.revive) == 0
 
 
+def revived(queue: Queue) -> int:
+    """Look through all pages of the schedules; return how many were revived."""
+    count = queue.execute(schedule_chain.revive)
+    while queue._context.next_armed:
+        count += queue.execute(schedule_chain.revive)
+    return count
+
+
 def test_records_that_cannot_be_read_keep_no_other_schedule_from_being_revived(
     queue: Queue, now: Now, client: redis.Redis
 ):
@@ -329,7 +337,7 @@ def test_records_that_cannot_be_read_keep_no_other_schedule_from_being_revived(
     client.zadd(keys.armed, dict.fromkeys(junk, 1000.0) | {"early": 999})
     client.zadd(keys.armed, {bytes([0xFF, number]): 998 for number in range(schedule_chain.PAGE)})
     now.later(2 * MINUTE)
-    assert queue.execute(schedule_chain.revive) == 2
+    assert revived(queue) == 2
     assert [each.due_at for each in queue.peek("pending")] == [at("22:20")] * 2
     assert queue.execute(schedule_chain.revive) == 0
 
@@ -348,7 +356,7 @@ def test_schedule_counts_as_revived_when_it_is(
     told = [line for line in capsys.readouterr().err.splitlines() if "schedule" in line]
     assert ["revived" in line for line in told] == [False, True]
     assert "not armed" in told[0]
-    assert queue.execute(schedule_chain.revive) == 3
+    assert revived(queue) + revived(queue) == 3  # to the last page, and from the first one
 
 
 @pytest.mark.same_on_all_clients

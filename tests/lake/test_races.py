@@ -225,6 +225,19 @@ def test_cancel_that_stood_still_for_longer_than_its_hold_tells_what_a_load_has_
     assert came + all_deliveries(queue, lake, clock) == (["a"] if is_delivered else [])
 
 
+def test_message_that_was_cancelled_is_not_sent_by_a_load_that_looked_for_changes_before(
+    queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    def cancel_and_stand_still() -> None:
+        interposed(monkeypatch, "withdraw", lambda: forget_holds(redis_client), after=True)
+        assert queue.cancel("a") == "cancelled"
+
+    clock.later(DAY - HOUR)
+    interposed(monkeypatch, "changes", cancel_and_stand_still, after=True)
+    assert counted(load(queue, lake), "sent", "held") == (0, 1)
+    assert all_deliveries(queue, lake, clock) == []
+
+
 def test_load_that_stood_still_behind_its_look_for_changes_sends_nothing(
     queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):

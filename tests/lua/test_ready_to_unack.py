@@ -314,3 +314,27 @@ def test_claim_of_hundreds_from_both_sides_has_each_once(queue):
     assert after["unack"] == dict.fromkeys(claimed.ids, NOW + LEASE)
     assert (list(after["retry"]), list(after["ready"])) == (list(many("old", 300))[250:], list(many("new", 300))[250:])
     assert after["bell"] == RUNG
+
+
+def test_claim_that_is_asked_again_is_answered_as_before(queue):
+    queue.given(ready={"a": NOW, "b": NOW}, attempts={"a": "1.0.0.0"})
+    first = queue.ready_to_unack(1, LEASE, "me", f"{1:032}")
+    state = queue.state()
+    queue.now = NOW + 5
+    assert queue.ready_to_unack(9, LEASE, "me", f"{1:032}") == first
+    assert queue.state() == state
+    assert queue.ready_to_unack(9, LEASE, "me", f"{2:032}").ids == ["b"]
+
+
+def test_claim_that_comes_behind_a_later_one_hands_out_nothing(queue):
+    queue.given(ready={"a": NOW, "b": NOW})
+    assert queue.ready_to_unack(0, LEASE, "me", f"{2:032}").ids == []
+    assert queue.ready_to_unack(9, LEASE, "me", f"{1:032}").ids == []
+    assert queue.ready_to_unack(9, LEASE, "me", f"{7:016}{1:016}").ids == ["a", "b"]  # of another run
+
+
+def test_claims_of_others_are_not_concerned(queue):
+    queue.given(ready={"a": NOW, "b": NOW})
+    assert queue.ready_to_unack(1, LEASE, "me", f"{1:032}").ids == ["a"]
+    assert queue.ready_to_unack(1, LEASE, "you", f"{1:032}").ids == ["b"]
+    assert queue.ready_to_unack(1, LEASE).ids == []

@@ -10,9 +10,10 @@ import pytest
 
 from delayq import Outgoing, SentMessage
 from delayq.errors import DuplicateMessage, InvalidInput, InvalidTime, NotReplicated, PayloadTooLarge
+from delayq.operations.byte_budget import UP_BYTES
 from delayq.operations.encode import due_word
 from delayq.operations.queue_context import QueueContext, Settings
-from delayq.operations.send import CALLS_A_TRIP, MAX_CALL_BYTES, MAX_SENT, send_many
+from delayq.operations.send import CALLS_A_TRIP, MAX_SENT, send_many
 from delayq.protocol.command import Command
 
 DUE = 1_700_000_000_000
@@ -114,9 +115,9 @@ def test_call_holds_a_bounded_number_of_messages(count: int, calls: list[int]):
 
 def test_call_holds_a_bounded_number_of_bytes():
     server = Server()
-    send([Outgoing(b"x" * 2**20) for _ in range(9)], server)
-    assert server.sent() == [("send", 3), ("send", 3), ("send", 3)]
-    assert MAX_CALL_BYTES > 3 * 2**20
+    send([Outgoing(b"x" * (UP_BYTES // 3 - 100)) for _ in range(7)], server)
+    assert server.sent() == [("send", 3), ("send", 3), ("send", 1)]
+    assert [len(trip) for trip in server.trips] == [1, 1, 1, 1]  # the first one opens the queue
 
 
 def test_trip_holds_a_bounded_number_of_calls():

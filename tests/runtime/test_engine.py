@@ -13,7 +13,6 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import HandlerMissing, InvalidInput
-from delayq.model.interval import Interval
 from tests.harness.waiting import eventually
 
 Body = Callable[[Message], Any]
@@ -147,7 +146,7 @@ def test_messages_are_handled_in_the_order_of_their_due_times(queue: Queue, runn
 
 
 def test_lease_is_renewed_while_the_handler_runs(any_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delayq.runtime.lease_keeper.Interval", lambda seconds: Interval(seconds / 100))
+    monkeypatch.setattr("delayq.runtime.lease_keeper.HEARTBEATS_PER_LEASE", 600)
     now = [1_000_000.0]
     queue = Queue("long", redis=any_client, clock=lambda: now[0], lease=60)
     seen = []

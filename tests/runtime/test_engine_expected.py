@@ -61,15 +61,15 @@ def test_anything_else_is_fetched_as_ever(queue: Queue, monkeypatch: pytest.Monk
 def test_nothing_comes_of_a_message_that_somebody_else_has_taken(queue: Queue) -> None:
     queue.send("a", id="a")
     (message,) = queue.receive()
-    assert claim(queue, "a") == ([], 0, False, 0)
+    assert claim(queue, "a") == claim_module.Batch([], 0, limit=10)
     message.ack()
-    assert claim(queue, "a") == ([], 0, False, 0)
+    assert claim(queue, "a") == claim_module.Batch([], 0, limit=10)
 
 
 def test_expected_message_whose_payload_is_gone_dies_with_the_reason(queue: Queue) -> None:
     queue.send("a", id="a")
     queue._executor.client.delete("delayq:{lone}:msg:a")
-    assert claim(queue, "a") == ([], 1, False, 0)
+    assert claim(queue, "a") == claim_module.Batch([], 1, limit=10)
     (dead,) = queue.dead.list()
     assert (dead.id, dead.reason) == ("a", "payload-missing")
 

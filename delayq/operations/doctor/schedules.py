@@ -56,4 +56,7 @@ def _wrong(context: QueueContext) -> Operation[dict[str, tuple[str, str, Mend | 
 
 
 def _revive(context: QueueContext, _: str) -> Operation[int]:
-    return (yield from schedule_chain.revive(context))
+    count = yield from schedule_chain.revive(context)
+    while context.next_armed:
+        count += yield from schedule_chain.revive(context)
+    return count

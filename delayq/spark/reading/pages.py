@@ -115,7 +115,7 @@ def look_up(
     stored = page.known.get("envelope", ())
     if not stored:
         return page
-    context.mean_bytes = max(1.0, (context.mean_bytes + sum(map(len, filter(None, stored))) / len(stored)) / 2)
+    context.budget.note(len(stored), sum(map(len, filter(None, stored))), 0.0)
     lost = [message_id for message_id, each in zip(ids, stored, strict=True) if each is None]
     there = yield from in_any(scripts, lost, [state])
     return _without(page, set(lost) - there) if len(there) < len(lost) else page
@@ -124,7 +124,7 @@ def look_up(
 @computed
 def room(context: QueueContext) -> int:
     """Return of how many messages the envelopes are fetched at once, as far as earlier ones tell how large they are."""
-    return min(MAX_IDS, max(1, int(MAX_READ_BYTES / context.mean_bytes)))
+    return min(MAX_IDS, context.budget.count(most_bytes=MAX_READ_BYTES))
 
 
 def _calls(scripts: QueueCommands, state: State, ids: list[str], columns: Collection[str]) -> dict[str, Command[Any]]:

@@ -247,7 +247,11 @@ class World:
         for keys in (scripts.keys for scripts in queue._context.shards):
             known = {keys.message(each) for each in dead}
             known |= {keys.dead, keys.attempts, keys.errors, keys.reasons} if dead else set()
-            there = client.scan_iter(keys.meta.removesuffix("meta") + "*", count=1000)
+            there = [
+                key
+                for key in client.scan_iter(keys.meta.removesuffix("meta") + "*", count=1000)
+                if client.pttl(key) < 0
+            ]
             found += [key.decode() for key in there if not key.endswith(LASTING) and key.decode() not in known]
         return found
 

@@ -62,7 +62,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "pause": lambda scripts: scripts.pause(),
     "pending_to_ready": lambda scripts: scripts.pending_to_ready(),
     "purge": lambda scripts: scripts.purge("dead"),
-    "ready_to_unack": lambda scripts: scripts.ready_to_unack(2, LEASE),
+    "ready_to_unack": lambda scripts: scripts.ready_to_unack(2, LEASE, "me", f"{1:032}"),
     "reject": lambda scripts: scripts.reject(*HELD, "unwanted", "E"),
     "release": lambda scripts: scripts.release(*HELD, NOW, NOW * 1000),
     "repair": lambda scripts: scripts.repair("stray", 2 * NOW, LEASE),

@@ -12,11 +12,12 @@ from unittest import mock
 
 from delayq import log, queue
 from delayq.model import consumer_info, interval
-from delayq.operations import claim, encode, idle, queue_context, send, settle
+from delayq.operations import claim, encode, idle, open_messages, queue_context, send, settle, unfetched
 from delayq.runtime import (
     driver,
     effects,
     engine,
+    heartbeat,
     lease_keeper,
     poison_isolation,
     receive_wait,
@@ -34,6 +35,8 @@ TIMED = (
     consumer_info,
     queue_context,
     claim,
+    open_messages,
+    unfetched,
     send,
     settle,
     idle,
@@ -61,11 +64,13 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
         (every, "__defaults__", (time.monotonic,)),
         (thread_pool, "threading", threading),
         (send_coalescer, "threading", threading),
+        (heartbeat, "threading", threading),
         (driver, "listener", belfry),
         (receive_wait, "listener", belfry),
         (consumer_info, "os", SimpleNamespace(getpid=lambda: 1)),
         (consumer_info, "platform", SimpleNamespace(node=lambda: "simulated")),
         (driver, "SelfPipe", partial(Wakeup, stage)),
+        (claim, "secrets", SimpleNamespace(token_hex=lambda _: f"{next(tokens):016x}")),
         (receive_wait, "secrets", SimpleNamespace(token_hex=lambda _: f"receiver-{next(tokens)}")),
         (receive_wait, "consumer_name", str),
         (queue, "Executor", partial(SimulatedConnection, network)),

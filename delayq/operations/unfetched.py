@@ -1,0 +1,90 @@
+"""What was handed out and is not fetched yet: it is fetched later, renewed meanwhile, and handed back at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+from delayq.model.delivery import receipt_of
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation
+from delayq.protocol.queue_commands import QueueCommands
+from delayq.protocol.replies import Claimed
+
+
+class ClaimedUnfetched:
+    """What a shard has handed out, and is to be fetched.
+
+    Attributes:
+        lease: ms.
+        asked: when the lease began or was renewed, on the monotonic clock.
+        until_ms: when it ends, by the server's clock.
+        process: that it was handed to: what has come over a fork is the parent's.
+    """
+
+    def __init__(self, scripts: QueueCommands, found: Claimed, lease: int, asked: float) -> None:
+        self.scripts = scripts
+        self.found = found
+        self.lease = lease
+        self.asked = asked
+        self.until_ms = found.now_ms + lease
+        self.process = os.getpid()
+
+    def split(self, count: int) -> tuple[ClaimedUnfetched, ClaimedUnfetched]:
+        """Return the first `count` messages, and the others."""
+
+        def part(of: slice) -> ClaimedUnfetched:
+            now_ms, micros, ids, dues, deliveries, _ = self.found
+            found = Claimed(now_ms, micros, ids[of], dues[of], deliveries[of])
+            other = ClaimedUnfetched(self.scripts, found, self.lease, self.asked)
+            other.until_ms = self.until_ms
+            return other
+
+        return part(slice(count)), part(slice(count, None))
+
+    @property
+    def left(self) -> float:
+        """The seconds until the lease ends."""
+        return self.asked + self.lease / 1000 - time.monotonic()
+
+    def rows(self) -> Iterator[tuple[str, str, int]]:
+        """Yield of each message its id, its receipt, and when it was due, ms."""
+        for message_id, deliveries, due in zip(self.found.ids, self.found.deliveries, self.found.dues_ms, strict=True):
+            yield message_id, receipt_of(deliveries, self.found.micros), due
+
+
+def take(context: QueueContext, limit: int) -> ClaimedUnfetched | None:
+    """Take up to `limit` of what was handed out before and could not be fetched; its lease still stands."""
+    while limit > 0:
+        try:
+            unread: ClaimedUnfetched = context.claimed_unfetched.pop()
+        except IndexError:
+            return None
+        if unread.left > 0 and unread.process == os.getpid():
+            first, rest = unread.split(limit)
+            if rest.found.ids:
+                context.claimed_unfetched.append(rest)
+            return first
+    return None
+
+
+def renew(context: QueueContext) -> Operation[None]:
+    """Renew the leases of what was handed out and is not fetched yet, when a third of them is over."""
+    asked = time.monotonic()
+    waning = [each for each in (*context.fetching, *context.claimed_unfetched) if 0 < each.left < each.lease / 1500]
+    for each in waning:
+        results = yield [each.scripts.extend(message_id, receipt, each.lease) for message_id, receipt, _ in each.rows()]
+        if ends := [result for result in results if isinstance(result, int)]:
+            each.asked, each.until_ms = asked, max(ends)
+
+
+def release(context: QueueContext) -> Operation[None]:
+    """Hand back what was handed out and not fetched: it costs no retry."""
+    unfetched, context.claimed_unfetched = context.claimed_unfetched, []
+    for each in unfetched:
+        if each.left > 0 and each.process == os.getpid():
+            handed_us = each.found.now_ms * 1000 + each.found.micros if context.is_limited else ""
+            yield [
+                each.scripts.release(message_id, receipt, due, handed_us) for message_id, receipt, due in each.rows()
+            ]

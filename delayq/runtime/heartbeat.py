@@ -1,0 +1,41 @@
+"""Renews the leases of a consumer on a thread of its own: no fetch, duty or silent shard delays it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from delayq.errors import DelayqError
+from delayq.log import log
+
+
+class Heartbeat:
+    """Calls a function again and again, from `start` until `stop`.
+
+    Args:
+        beat: renews the leases; what it raises is tried again at the next beat.
+        seconds: between two beats.
+    """
+
+    def __init__(self, beat: Callable[[], object], seconds: float) -> None:
+        self._beat = beat
+        self._seconds = seconds
+        self._runs = threading.Lock()  # held while it runs: to wait for it is a sleep that can be ended
+        self._stopped = False
+
+    def start(self) -> None:
+        self._runs.acquire()
+        threading.Thread(target=self._run, name="delayq-heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        """End soon; a beat that is under way is not waited for."""
+        self._stopped = True
+        self._runs.release()
+
+    def _run(self) -> None:
+        while not self._runs.acquire(timeout=self._seconds):
+            try:
+                self._beat()
+            except DelayqError as error:
+                if not self._stopped:
+                    log.debug("heartbeat failed", error=str(error))

@@ -1,0 +1,40 @@
+"""Renews the leases of a consumer in a task of its own: no fetch, duty or silent shard delays it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from delayq.errors import DelayqError
+from delayq.log import log
+
+
+class Heartbeat:
+    """Awaits a function again and again, from `start` until `stop`.
+
+    Args:
+        beat: renews the leases; what it raises is tried again at the next beat.
+        seconds: between two beats.
+    """
+
+    def __init__(self, beat: Callable[[], Awaitable[object]], seconds: float) -> None:
+        self._beat = beat
+        self._seconds = seconds
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="delayq-heartbeat")
+
+    async def stop(self) -> None:
+        """End it now."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._seconds)
+            try:
+                await self._beat()
+            except DelayqError as error:
+                log.debug("heartbeat failed", error=str(error))

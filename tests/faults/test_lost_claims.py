@@ -1,0 +1,44 @@
+"""The reply to a claim is lost: the claim is asked again, and costs neither a lease nor an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import redis
+
+from delayq import Consumer, Message, Outgoing, Queue
+from delayq.protocol.command import script
+from delayq.runtime import prefetch
+from delayq.transport.fast_socket import FastSocket, FastSocketPool
+from tests.harness.servers import RedisServer
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.full)])
+def test_no_attempt_is_burnt(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, count: int):
+    original, lost = FastSocketPool.use, 0
+
+    def use(self: FastSocketPool, socket: FastSocket, commands: Iterable[Any], reads: Iterable[Any]) -> list[Any]:
+        nonlocal lost
+        calls = list(commands)
+        results = original(self, socket, calls, reads)
+        if any(script("ready_to_unack").sha in words for words in calls):
+            lost += 1
+            raise redis.ConnectionError("the reply is lost")
+        return results
+
+    attempts: list[int] = []
+
+    def handle(message: Message) -> None:
+        attempts.append(message.attempt)
+
+    with Queue("lost", url=redis_server.url, max_retries=0) as queue:
+        queue.send_many([Outgoing(number) for number in range(count)])
+        monkeypatch.setattr(FastSocketPool, "use", use)
+        monkeypatch.setattr(prefetch, "AHEAD_SECONDS", 0.0)  # a claim for each message
+        assert Consumer(queue, handle, concurrency=1).drain() == count
+        stats = queue.stats()
+    assert lost >= count
+    assert attempts == [1] * count
+    assert (stats.delivered, stats.acked, stats.lease_lost, stats.dead) == (count, count, 0, 0)

@@ -1,0 +1,45 @@
+"""Large messages on a slow link: no lease ends unseen, nothing dies unhandled, and sends come through."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from delayq import Consumer, Outgoing, Queue
+from tests.harness.servers import RedisServer
+from tests.harness.throttle import Throttle
+
+MEGABYTE = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lease", "rate"),
+    [
+        pytest.param([MEGABYTE // 2] * 24, 1.0, 9 * MEGABYTE, id="equal"),
+        pytest.param([100, 10_000, MEGABYTE, 100, 3 * MEGABYTE] * 4, 1.0, 9 * MEGABYTE, id="mixed"),
+        pytest.param([100, 100, MEGABYTE, 100] * 2, 1.0, 0.6 * MEGABYTE, id="longer-than-a-lease"),
+    ],
+)
+def test_each_message_is_handed_out_once(redis_server: RedisServer, sizes: list[int], lease: float, rate: float):
+    options: dict[str, Any] = {"lease": lease, "max_retries": 0, "max_payload": 10 * MEGABYTE}
+    with Queue("big", url=redis_server.url, **options) as direct, Throttle(redis_server.socket, rate) as link:
+        direct.send_many([Outgoing(os.urandom(size)) for size in sizes])
+        handled: list[int] = []
+        with Queue("big", url=link.url, **options) as queue:
+            consumer = Consumer(queue, lambda message: handled.append(len(message.body)), concurrency=8)
+            assert consumer.drain() == len(sizes)
+        stats = direct.stats()
+    assert sorted(handled) == sorted(sizes)
+    assert (stats.delivered, stats.lease_lost, stats.released, stats.dead) == (len(sizes), 0, 0, 0)
+
+
+@pytest.mark.parametrize("sizes", [[100_000] * 15, [1_500_000]], ids=["many", "one"])
+def test_send_on_a_slow_uplink_comes_through(redis_server: RedisServer, sizes: list[int]):
+    with Throttle(redis_server.socket, MEGABYTE / 2) as link:
+        url = f"{link.url}?socket_timeout=0.5"
+        with Queue("up", url=url, max_payload=10 * MEGABYTE) as queue:
+            sents = queue.send_many([Outgoing(os.urandom(size), id=f"m{i}") for i, size in enumerate(sizes)])
+            assert [sent.created for sent in sents] == [True] * len(sizes)
+            assert queue.stats().sent == len(sizes)
