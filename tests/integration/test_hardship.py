@@ -117,7 +117,7 @@ def test_server_that_stalls_does_not_make_claims_that_nobody_holds(
     """It runs the request that its client has given up, and would run each repetition of it."""
     with Queue("jobs", url=f"{own_server.url}?socket_timeout=0.5") as queue:
         queue.send_many([Outgoing(n) for n in range(60)])
-        (first,) = queue.receive()  # from now on it sends no texts of scripts, which the server reads in parts
+        (first,) = queue.receive(1)  # from now on it sends no texts of scripts, which the server reads in parts
         first.ack()
         run = queue._executor.run
 
