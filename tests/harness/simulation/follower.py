@@ -19,7 +19,7 @@ class Follower:
         self._schedule = schedule
         self._lives = lives
         self._promptness = promptness
-        self._claims: dict[str, list[Any]] = {}  # the replies, by the names of the claims
+        self._claims: dict[tuple[str, str], dict[str, list[Any]]] = {}  # replies by names, of a shard and a run
 
     def saw(self, process: Process, shard: str, name: str, argv: tuple[Any, ...], reply: Any) -> None:
         """Take note of a call that the server has answered.
@@ -65,17 +65,18 @@ class Follower:
             raise Violation(f"replace says {is_new} of {id}, which is {self._lives.present.get(id)}")
         self._check_due(self._lives.begin(shard, id, due, envelope), word)
 
-    def _ready_to_unack(self, process: Process, _: str, argv: tuple[Any, ...], reply: list[Any]) -> None:
+    def _ready_to_unack(self, process: Process, shard: str, argv: tuple[Any, ...], reply: list[Any]) -> None:
         now, micros, flat, deliveries = reply
         name = str(argv[4])
-        if name in self._claims:  # its reply was lost: it is the same claim
-            if flat and self._claims[name] != reply:
-                raise Violation(f"claim {name} was answered {self._claims[name]}, and again with {reply}")
+        claims = self._claims.setdefault((shard, name[:16]), {})
+        if name in claims:  # its reply was lost: it is the same claim
+            if flat and claims[name] != reply:
+                raise Violation(f"claim {name} was answered {claims[name]}, and again with {reply}")
             return
-        if flat and any(each[:16] == name[:16] and each > name for each in self._claims):
+        if flat and any(each > name for each in claims):
             raise Violation(f"claim {name} has come too late, and is handed {flat}")
         if name:
-            self._claims[name] = reply
+            claims[name] = reply
         for number, (raw, due) in enumerate(zip(flat[::2], flat[1::2], strict=True)):
             life = self._lives.present.get(raw.decode())
             if life is None:
