@@ -149,9 +149,11 @@ local function start_anew(id, running, found, attempts)
 end
 
 -- The receipt of the running delivery. The fraction of a lease's end is the microsecond of its hand-out: it tells
--- the deliveries of two messages apart that had the same id one after the other.
+-- the deliveries of two messages apart that had the same id one after the other. What another program has put in the
+-- place of `stored` counts as nothing.
 local function receipt(lease_end, stored)
-  return (stored or FRESH) .. '-' .. math.floor((lease_end % 1) * 1000 + 0.5)
+  local known = stored and string.match(stored, '^%d+%.%d+%.%d+%.%d+$') or FRESH
+  return known .. '-' .. math.floor((lease_end % 1) * 1000 + 0.5)
 end
 
 local NO_LONGER_OURS = ' is no longer ours: it was settled, or its lease ran out; nothing was changed'

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+from delayq.model.units import MAX_TIME_MS
+
+_DELIVERIES = re.compile(rb"\d+(\.\d+){3}")
+
 
 def decode_text(reply: bytes | None) -> str | None:
     """Read a string, or None."""
@@ -11,6 +17,24 @@ def decode_text(reply: bytes | None) -> str | None:
 def decode_id(reply: bytes) -> str:
     """Read an id; bytes that are no UTF-8, which only another program writes, become lone surrogates."""
     return reply.decode("utf-8", "surrogateescape")
+
+
+def decode_count(reply: bytes) -> int:
+    """Read a counter; 0 for what is no whole number, which only another program writes."""
+    try:
+        return int(reply)
+    except ValueError:
+        return 0
+
+
+def decode_deliveries(reply: bytes | None) -> str | None:
+    """Read ``past.released.attempts_reset.lost``; None for none, and for what only another program writes."""
+    return reply.decode() if reply is not None and _DELIVERIES.fullmatch(reply) else None
+
+
+def decode_ms(reply: bytes) -> int:
+    """Read a time, ms, whole; of what is outside of all time, which only another program writes, the nearest end."""
+    return int(min(max(float(reply), 0.0), MAX_TIME_MS))
 
 
 def is_foreign_id(message_id: str) -> bool:

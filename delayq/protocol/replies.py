@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from delayq.model.explanation import Standing
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
-from delayq.model.text import decode_id, decode_text, is_foreign_id
+from delayq.model.text import decode_count, decode_deliveries, decode_id, decode_ms, decode_text, is_foreign_id
 from delayq.model.units import MAX_TIME_MS
 from delayq.protocol.command import Raw
 
@@ -99,9 +99,9 @@ def _read_claimed(reply: list[Any]) -> Claimed:
         ids = list(map(decode_id, flat[::2]))
     try:
         dues = list(map(int, flat[1::2]))
-    except ValueError:  # a score with a fraction, which only another program writes
-        dues = [int(float(due)) for due in flat[1::2]]
-    earlier: list[str | None] = [decode_text(each) for each in deliveries] if deliveries else [None] * len(ids)
+    except ValueError:  # a score with a fraction, or an infinite one
+        dues = [decode_ms(due) for due in flat[1::2]]
+    earlier: list[str | None] = [decode_deliveries(each) for each in deliveries] if deliveries else [None] * len(ids)
     return Claimed(now_ms, micros, ids, dues, earlier, bool(limited[0]) if limited else None)
 
 
@@ -125,7 +125,7 @@ def _read_stored(reply: list[Any]) -> StoredMessage:
     scores, deliveries, error, reason, cancelled, stored = reply
     where = {state: float(score) for state, score in zip(STATES, scores, strict=False) if score is not None}
     return StoredMessage(
-        where, decode_text(deliveries), decode_text(error), decode_text(reason), bool(cancelled), stored
+        where, decode_deliveries(deliveries), decode_text(error), decode_text(reason), bool(cancelled), stored
     )
 
 
@@ -136,13 +136,13 @@ def _read_standing(reply: list[Any]) -> Standing:
 
 
 def _read_last_seen(reply: list[Any]) -> tuple[str, int] | None:
-    return next(((name, int(float(seen))) for name, seen in _read_scored(reply)), None)
+    return next(((name, decode_ms(seen)) for name, seen in _read_scored(reply)), None)
 
 
 def _read_consumers(reply: list[Any]) -> ConsumersReply:
     now_ms, flat = reply
     rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-    return ConsumersReply(now_ms, [(decode_id(name), int(float(seen)), document) for name, seen, document in rows])
+    return ConsumersReply(now_ms, [(decode_id(name), decode_ms(seen), document) for name, seen, document in rows])
 
 
 def _read_samples(reply: list[Any]) -> list[tuple[int, str]]:
@@ -161,11 +161,11 @@ def _read_ledger_page(reply: list[Any]) -> LedgerPage:
 
 def _read_counts(reply: list[Any]) -> Counts:
     now_ms, paused, counts, heads, flat = reply
-    values = (int(value) for value in flat[1::2])
+    values = (decode_count(value) for value in flat[1::2])
     return Counts(
         now_ms,
         None if paused is None else int(paused),
         dict(zip(STATES, counts, strict=True)),
         {state: float(score) for state, score in zip(STATES, heads, strict=False) if score is not None},
-        dict(zip((name.decode() for name in flat[::2]), values, strict=True)),
+        dict(zip((decode_id(name) for name in flat[::2]), values, strict=True)),
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from delayq.model.envelope import FORMAT
-from delayq.model.text import decode_id
+from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity, script
 from delayq.protocol.topic_keys import TopicKeys
 
@@ -120,9 +120,9 @@ class TopicCommands:
         return self._call("due", [self.keys.pending, self.keys.waking], [self._clock(), limit], _read_due)
 
     def append(self, ids: Sequence[str], max_length: int | None = None, exact: bool = False) -> Command[list[str]]:
-        keys = [self.keys.stream, self.keys.pending, *map(self.keys.record, ids)]
+        keys: list[Any] = [self.keys.stream, self.keys.pending, *(encode_id(self.keys.record(each)) for each in ids)]
         cut: list[Raw] = ["" if max_length is None else max_length, 1 if exact else ""]
-        return self._call("append", keys, [self._clock(), *cut, *ids], _read_named)
+        return self._call("append", keys, [self._clock(), *cut, *map(encode_id, ids)], _read_named)
 
     def cancel(self, record_id: str) -> Command[int]:
         keys = [self.keys.pending, self.keys.record(record_id)]
@@ -250,7 +250,7 @@ def _behind(after: str) -> str:
 
 
 def _read_ids(reply: list[bytes]) -> list[str]:
-    return [each.decode() for each in reply]
+    return list(map(decode_id, reply))
 
 
 def _read_named(reply: list[bytes]) -> list[str]:

@@ -12,7 +12,7 @@ from delayq.errors import UnreadableEnvelope
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import STAMP, Envelope, parse
 from delayq.model.placement import State
-from delayq.model.text import decode_text, encode_id, is_foreign_id, printable_id
+from delayq.model.text import decode_deliveries, decode_text, encode_id, is_foreign_id, printable_id
 from delayq.operations.doctor.scan import MAX_READ_BYTES, in_any
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import Row
@@ -89,7 +89,7 @@ class StatePage:
         """Return the deliveries that counted, the running one included."""
         running = int(self.state == "unack")
         stored = self.looked_up("attempts")
-        return [int32(Deliveries.read(decode_text(each)).past + running) if each else running for each in stored]
+        return [int32(Deliveries.read(decode_deliveries(each)).past + running) if each else running for each in stored]
 
     @cached_property
     def opened(self) -> list[tuple[int, Envelope] | None]:
