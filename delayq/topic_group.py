@@ -143,12 +143,23 @@ class Group:
         return self._do(dead_letters.dead(self._context, self.name, count))
 
     def requeue_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
-        """Bring dead letters back, as if never delivered; return how many: those whose record was trimmed stay dead.
+        """Bring dead letters back, as if never delivered; return how many there were.
+
+        A record that was trimmed is appended to the topic again, for this group alone.
 
         They are taken over by the next `fetch_not_acked`, as are records of a consumer that died.
         """
         given = [letters] if isinstance(letters, DeadRecord) else letters
         return self._do(dead_letters.requeue(self._context, self.name, REQUEUED, given))
+
+    def delete_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
+        """Delete dead letters for good; return how many there were."""
+        given = [letters] if isinstance(letters, DeadRecord) else letters
+        return self._do(dead_letters.delete(self._context, self.name, given))
+
+    def dead_length(self) -> int:
+        """Count the dead letters."""
+        return self._do(dead_letters.count(self._context, self.name))
 
     def destroy(self) -> bool:
         """Take the group away, with its unacked list and its dead letters; whether it was there."""

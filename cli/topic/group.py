@@ -1,4 +1,4 @@
-"""topic group create, move, ack, remove-consumer, dead and requeue: changing a group of a topic."""
+"""topic group create, move, ack, remove-consumer, dead, requeue and delete: changing a group of a topic."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from delayq.model.outcome import cause
+from delayq.model.record import DeadRecord
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin
 from delayq.topic import Topic
 from delayq.topic_group import Group
 
 from ..formats import show_moment
-from ..options import POSITION, ExampledCommand, example, json_option, limit_option
+from ..options import POSITION, ExampledCommand, example, json_option, limit_option, yes_option
 from ..output import PREVIEW, note, plural, print_json, print_table, say, shortened
 from .options import group_argument, record_document, record_text, topic_argument
 
@@ -136,17 +137,39 @@ def dead(group: Group, limit: int, as_json: bool) -> None:
 def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -> None:
     """Bring dead letters of GROUP back, as if never delivered: the next claim, or rescue by a consumer, takes them.
 
-    Exit code 1 when one of the IDs is not dead, or its record was trimmed: that stays dead.
+    A record that was trimmed is appended again, for GROUP alone. Exit code 1 when one of the IDs is not dead.
     """
+    chosen, wanted = _chosen(group, ids, everything)
+    _report("requeued", group.requeue_dead(chosen), wanted, as_json)
+
+
+@group.command(
+    epilog=example(DIED + "delayq topic group delete orders billing --all --yes"), short_help="Delete dead letters."
+)
+@group_argument
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All that is dead now, instead of IDs.")
+@yes_option("Delete these dead letters of group {group.name} of topic {group.topic} for good?")
+@json_option
+def delete(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -> None:
+    """Delete dead letters of GROUP for good. Exit code 1 when one of the IDs is not dead."""
+    chosen, wanted = _chosen(group, ids, everything)
+    _report("deleted", group.delete_dead(chosen), wanted, as_json)
+
+
+def _chosen(group: Group, ids: Sequence[str], everything: bool) -> tuple[list[DeadRecord], int]:
+    """Return the dead letters that are meant, and how many were wanted."""
     if bool(ids) == everything:
         raise click.UsageError("give IDs of dead letters, or --all: one of these")
     letters = group.dead(1_000_000)
     chosen = [each for each in letters if everything or each.id in ids]
-    back = group.requeue_dead(chosen)
+    return chosen, len(chosen) if everything else len(set(ids))
+
+
+def _report(done: str, count: int, wanted: int, as_json: bool) -> None:
     if as_json:
-        print_json({"requeued": back})
+        print_json({done: count})
     else:
-        say(f"requeued {plural(back, 'record')}")
-    wanted = len(chosen) if everything else len(set(ids))
-    if wanted > back:
-        raise click.ClickException(f"left alone {wanted - back} of {wanted}: not dead, or the record was trimmed")
+        say(f"{done} {plural(count, 'record')}")
+    if wanted > count:
+        raise click.ClickException(f"left alone {wanted - count} of {wanted}: not dead")

@@ -207,6 +207,14 @@ class TopicCommands:
         keys = [self.keys.stream, self.keys.buried(group)]
         return self._call("requeue_dead", keys, [group, consumer, *ids], identity, repeats=False)
 
+    def delete_dead(self, group: str, ids: Sequence[str]) -> Command[int]:
+        key = self.keys.buried(group)
+        return Command(key, (b"XDEL", key, *ids), int, repeats=False)
+
+    def dead_length(self, group: str) -> Command[int]:
+        key = self.keys.buried(group)
+        return Command(key, (b"XLEN", key), int)
+
     def trim(self, *words: Raw) -> Command[int]:
         """Drop records as the words of XTRIM behind the key say, a bounded number when they say ``~``."""
         return self._call("trim", [self.keys.stream], words, int)

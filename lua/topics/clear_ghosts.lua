@@ -9,16 +9,19 @@
 -- Returns  {the id up to which this call has looked, '' when that is the end; the number of ghosts}
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
-local group, ghosts = ARGV[1], 0
+local group, ghosts, bytes, upto = ARGV[1], 0, 0, ''
 local rows = redis.pcall('XPENDING', KEYS[1], group, ARGV[2], '+', ARGV[3])
 if rows.err then return no_group(rows, KEYS[1], group) end
 local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
-for _, row in ipairs(rows) do
-  local trimmed = not oldest or comes_after(oldest[1], row[1])
-  if trimmed or #redis.call('XRANGE', KEYS[1], row[1], row[1]) == 0 then
+for i, row in ipairs(rows) do
+  local there = oldest and not comes_after(oldest[1], row[1]) and redis.call('XRANGE', KEYS[1], row[1], row[1])[1]
+  if there then
+    bytes = bytes + size_of(there)
+  else
     redis.call('XACK', KEYS[1], group, row[1])
     redis.call('HDEL', KEYS[2], row[1])
     ghosts = ghosts + 1
   end
+  if bytes >= RECORD_BYTES or i == tonumber(ARGV[3]) then return {row[1], ghosts} end
 end
-return {#rows == tonumber(ARGV[3]) and rows[#rows][1] or '', ghosts}
+return {'', ghosts}

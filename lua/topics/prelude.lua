@@ -41,7 +41,28 @@ local function stale(stream, group, idle, after, limit)
   return found, #rows == PART and rows[PART][1] or ''
 end
 
--- A record becomes a dead letter of a group; return whether it was still there.
+-- How much of records passes through a script, about: a megabyte takes it some milliseconds.
+local RECORD_BYTES = 2097152
+
+local function size_of(record)
+  local size = 0
+  for _, word in ipairs(record[2] or {}) do size = size + #word end
+  return size
+end
+
+-- How many records to read next: as many of `left` as, by the mean of the `seen` ones, fit into the rest of the bytes.
+local function next_count(bytes, seen, left)
+  return math.max(1, math.min(left, math.floor((RECORD_BYTES - bytes) * seen / math.max(1, bytes))))
+end
+
+-- A dead letter whose record is no longer in the topic is appended again, for its group alone: the last field says so.
+local FOR = 'delayq:group'
+
+local function is_for_others(fields, group)
+  return fields and fields[#fields - 1] == FOR and fields[#fields] ~= group
+end
+
+-- A record becomes a dead letter of a group; return its size, nil when it was gone.
 --
 -- A server at its maxmemory refuses a script's first write if that may take memory, and none that comes behind another:
 -- what only moves records begins with a write that frees some, so that consumers go on.
@@ -60,7 +81,7 @@ local function bury(stream, buried, failures, group, id, consumer, deliveries, r
       said, unpack(fields, 1, math.min(#fields, MOST)))
   end
   redis.call('XACK', stream, group, id)
-  return record ~= nil
+  return record and size_of(record)
 end
 
 -- Cut a topic to so many records, '' for any number: to no more when `exact` is '1', else to whole nodes of the stream,

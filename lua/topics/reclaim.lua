@@ -20,22 +20,21 @@
 local group, most = ARGV[1], tonumber(ARGV[6]) or math.huge
 local found, upto = stale(KEYS[1], group, ARGV[3], ARGV[4], ARGV[5])
 if found.err then return no_group(found, KEYS[1], group) end
-local ids, times, records, deliveries, buried, ghosts = {}, {}, {}, {}, 0, 0
-for _, row in ipairs(found) do
+local records, deliveries, buried, ghosts, bytes = {}, {}, 0, 0, 0
+for i, row in ipairs(found) do
   if row[4] < most then
-    ids[#ids + 1], times[row[1]] = row[1], row[4] + 1
-  elseif bury(KEYS[1], KEYS[2], KEYS[3], group, row[1], row[2], row[4], 'deliveries-exhausted') then
-    buried = buried + 1
+    local record = present(redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, row[1]))[1]
+    if record then
+      records[#records + 1], deliveries[#deliveries + 1], bytes = record, row[4] + 1, bytes + size_of(record)
+    else
+      redis.call('XACK', KEYS[1], group, row[1])
+      redis.call('HDEL', KEYS[3], row[1])
+      ghosts = ghosts + 1
+    end
   else
-    ghosts = ghosts + 1
+    local size = bury(KEYS[1], KEYS[2], KEYS[3], group, row[1], row[2], row[4], 'deliveries-exhausted')
+    buried, ghosts, bytes = buried + (size and 1 or 0), ghosts + (size and 0 or 1), bytes + (size or 0)
   end
-end
-for _, record in ipairs(#ids > 0 and present(redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, unpack(ids))) or {}) do
-  records[#records + 1], deliveries[#deliveries + 1], times[record[1]] = record, times[record[1]], nil
-end
-for id in pairs(times) do
-  redis.call('XACK', KEYS[1], group, id)
-  redis.call('HDEL', KEYS[3], id)
-  ghosts = ghosts + 1
+  if bytes >= RECORD_BYTES and i < #found then return {row[1], records, deliveries, buried, ghosts} end
 end
 return {upto, records, deliveries, buried, ghosts}

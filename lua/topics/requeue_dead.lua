@@ -1,25 +1,33 @@
--- requeue_dead: dead letters of a group go back to its unacked list, to be rescued at once, with no deliveries counted.
+-- requeue_dead: dead letters of a group are to be handled by it once more, with no deliveries counted.
 --
--- State    buried -> unacked
+-- A record that the topic still has goes back to the group's unacked list, to be rescued at once. One that was trimmed is
+-- appended again, for this group alone. Of large ones, a call takes the first some megabytes.
+--
+-- State    buried -> unacked, or stream
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
 -- ARGV[1]  group
 -- ARGV[2]  consumer  that holds them until they are rescued; made when it is new
 -- ARGV[3..]          the ids of 1..250 dead letters
--- Returns  1 a dead letter; 0 where there is none, or the topic no longer has its record, in their order
+-- Returns  1 a dead letter; 0 where there is none; in their order, of those that were looked at
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
 local DAY = 86400000
-local results, group = {}, ARGV[1]
+local results, group, bytes = {}, ARGV[1], 0
+local known = redis.pcall('XPENDING', KEYS[1], group)
+if known.err then return no_group(known, KEYS[1], group) end
 for i = 3, #ARGV do
-  local letter, done = redis.call('XRANGE', KEYS[2], ARGV[i], ARGV[i])[1], 0
-  local id = letter and letter[2][2]
+  local letter = redis.call('XRANGE', KEYS[2], ARGV[i], ARGV[i])[1]
+  local fields = letter and letter[2] or {}
+  local id, last = fields[2], fields[#fields - 1] == FOR and #fields - 2 or #fields
   if id and #redis.call('XRANGE', KEYS[1], id, id) > 0 then
-    local how = {'IDLE', DAY, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID'}
-    local reply = redis.pcall('XCLAIM', KEYS[1], group, ARGV[2], 0, id, unpack(how))
-    if reply.err then return no_group(reply, KEYS[1], group) end
-    done = redis.call('XDEL', KEYS[2], ARGV[i])
+    redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, id, 'IDLE', DAY, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID')
+  elseif id then
+    fields[last + 1], fields[last + 2] = FOR, group
+    redis.call('XADD', KEYS[1], '*', unpack(fields, 11, last + 2))
   end
-  results[#results + 1] = done
+  results[#results + 1] = redis.call('XDEL', KEYS[2], ARGV[i])
+  bytes = bytes + (letter and size_of(letter) or 0)
+  if bytes >= RECORD_BYTES then return results end
 end
 return results

@@ -39,7 +39,7 @@ PLANNED = {
     "topic",
     *(f"topic {name}" for name in ("publish", "cancel", "read", "tail", "groups", "unacked", "claim", "trim")),
     *("topic shrink", "topic delete", "topic destroy", "topic group"),
-    *(f"topic group {name}" for name in ("create", "move", "ack", "remove-consumer", "dead", "requeue")),
+    *(f"topic group {name}" for name in ("create", "move", "ack", "remove-consumer", "dead", "requeue", "delete")),
     *("pipeline", *(f"pipeline {name}" for name in PIPELINE)),
 }
 SERVERLESS = {"init", "completion", "pipeline defer", "plan"}

@@ -264,8 +264,22 @@ def test_dead_letters_are_made_listed_and_brought_back(invoke: Invoke, topic: To
     assert [each.id for each in group.dead()] == [second["id"]]
     topic.trim(max_length=0, approximate=False)
     result = invoke("topic", "group", "requeue", "orders", "mail", "--all")
-    assert (result.exit_code, result.stdout) == (1, "requeued 0 records\n")
-    assert "left alone 1 of 1" in result.stderr
+    assert (result.exit_code, result.stdout) == (0, "requeued 1 record\n")
+    assert [each.payload for each in group.poll("m-2")] == [1]
+
+
+def test_dead_letters_are_deleted(invoke: Invoke, topic: Topic):
+    group = topic.group("mail")
+    publish(topic, 2)
+    for record in group.poll("m-1"):
+        group.bury(record, "m-1")
+    first, _ = group.dead()
+    assert told(invoke, "group", "delete", "orders", "mail", first.id, "--yes") == [{"deleted": 1}]
+    again = invoke("topic", "group", "delete", "orders", "mail", first.id, "--yes")
+    assert (again.exit_code, again.stdout) == (1, "deleted 0 records\n")
+    assert "left alone 1 of 1: not dead" in again.stderr
+    assert told(invoke, "group", "delete", "orders", "mail", "--all", "--yes") == [{"deleted": 1}]
+    assert group.dead() == []
 
 
 def test_ghosts_are_cleared_and_counted(invoke: Invoke, topic: Topic):

@@ -179,18 +179,70 @@ def test_buried_record_keeps_its_reason_and_error(topic: Topic):
     assert (letter.reason, letter.errors, letter.deliveries) == ("unwanted", ["ValueError: no such"], 1)
 
 
-def test_dead_letters_come_back_while_the_topic_has_their_records(make: Make):
+def test_dead_letters_come_back_though_the_topic_was_trimmed(make: Make):
+    topic = make(shards=1)
+    group, other = topic.group("billing"), topic.group("mail")
+    publish(topic, 3)
+    other.ack(other.poll("o"))
+    for record in group.poll("a"):
+        group.bury(record, "a")
+    letters = group.dead()
+    topic.trim(min_id=letters[1].record.id, approximate=False)
+    assert group.requeue_dead(letters) == 3
+    assert (group.dead(), group.dead_length()) == ([], 0)
+    assert payloads(group.fetch_not_acked("b", 30)) == [1, 2]
+    (again,) = group.poll("b")
+    assert (again.payload, again.deliveries) == (0, 1)
+    assert group.requeue_dead(letters) == 0
+
+
+def test_record_that_comes_back_is_seen_by_its_group_alone(make: Make):
+    topic = make(shards=1)
+    group, other = topic.group("billing"), topic.group("mail")
+    publish(topic, 2)
+    assert other.ack(other.poll("o")) == 2
+    for record in group.poll("a"):
+        group.bury(record, "a")
+    topic.trim(max_length=0, approximate=False)
+    assert group.requeue_dead(group.dead()) == 2
+    assert (other.poll("o"), other.unacked()) == ([], [])
+    assert topic.range() == []
+    assert payloads(topic.group("late", start="0").poll("l")) == []
+    records = group.poll("a")
+    assert payloads(records) == [0, 1]
+    for record in records:  # dead once more, and back once more
+        group.bury(record, "a")
+    topic.trim(max_length=0, approximate=False)
+    assert group.requeue_dead(group.dead()) == 2
+    assert payloads(group.poll("a")) == [0, 1]
+
+
+def test_dead_letters_are_counted_and_deleted(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 3)
     for record in group.poll("a"):
         group.bury(record, "a")
     letters = group.dead()
-    topic.trim(min_id=letters[1].record.id, approximate=False)
-    assert group.requeue_dead(letters) == 2
-    assert [each.id for each in group.dead()] == [letters[0].id]
-    assert payloads(group.fetch_not_acked("b", 30)) == [1, 2]
-    assert group.requeue_dead(letters) == 0
+    assert group.dead_length() == 3
+    assert (group.delete_dead(letters[0]), group.delete_dead(letters)) == (1, 2)
+    assert (group.dead(), group.dead_length()) == ([], 0)
+
+
+def test_large_records_come_in_several_calls_and_all_of_them_come(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    for number in range(5):
+        topic.publish(bytes([number]) * 1_000_000)
+    assert len(group.poll("a", 5)) == 3
+    assert len(group.poll("a", 5)) == 2
+    assert [record.body[0] for record in group.own_unacked("a")] == [0, 1, 2, 3, 4]
+    assert len(group.fetch_not_acked("b", 0)) == 5
+    assert group.clear_ghosts() == 0
+    for record in group.own_unacked("b"):
+        group.bury(record, "b")
+    assert group.requeue_dead(group.dead()) == 5
+    assert len(group.fetch_not_acked("c", 30)) == 5
 
 
 def test_ghosts_are_found_cleared_and_counted(make: Make, client: redis.Redis):

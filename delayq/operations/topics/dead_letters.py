@@ -11,8 +11,8 @@ from delayq.model.validation import check_limit
 from delayq.operations.topics.group_admin import consumers
 from delayq.operations.topics.group_read import check_record, cut
 from delayq.operations.topics.topic_context import TopicContext
-from delayq.protocol.operation import Operation, execute
-from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, TopicCommands
 
 
 def dead_letter(
@@ -57,18 +57,43 @@ def _dead_record(topic: str, entry_id: str, fields: Sequence[bytes], shard: int)
 
 
 def requeue(context: TopicContext, group: str, consumer: str, letters: Iterable[DeadRecord]) -> Operation[int]:
-    """Bring dead letters back to the group's unacked list; return how many; those whose record is gone stay dead."""
-    shards = yield from context.opened()
+    """Let a group handle dead letters once more; return how many there were."""
     back = 0
+    for scripts, ids in (yield from _by_shard(context, letters)):
+        done = 0
+        while done < len(ids):  # of large ones, a call takes a part
+            results = yield from execute(scripts.requeue_dead(group, consumer, ids[done : done + MAX_LOOKED_AFTER]))
+            back += sum(results)
+            done += len(results)
+    return back
+
+
+def delete(context: TopicContext, group: str, letters: Iterable[DeadRecord]) -> Operation[int]:
+    """Delete dead letters of a group; return how many there were."""
+    gone = 0
+    for scripts, ids in (yield from _by_shard(context, letters)):
+        for part in cut(ids, MAX_RECORDS):
+            gone += yield from execute(scripts.delete_dead(group, part))
+    return gone
+
+
+def count(context: TopicContext, group: str) -> Operation[int]:
+    """Count the dead letters of a group."""
+    shards = yield from context.opened()
+    return sum(map(unwrap, (yield [scripts.dead_length(group) for scripts in shards])))
+
+
+def _by_shard(
+    context: TopicContext, letters: Iterable[DeadRecord]
+) -> Operation[list[tuple[TopicCommands, Sequence[str]]]]:
     listed = list(letters)
     for letter in listed:
         if not isinstance(letter, DeadRecord):
             raise InvalidInput(f"{letter!r} is no dead letter of this group: give them as dead() returned them")
-    for number, scripts in enumerate(shards):
-        ids = [each.id for each in listed if each.record.shard == number]
-        for part in cut(ids, MAX_LOOKED_AFTER):
-            back += sum((yield from execute(scripts.requeue_dead(group, consumer, part))))
-    return back
+    shards = yield from context.opened()
+    return [
+        (scripts, [each.id for each in listed if each.record.shard == number]) for number, scripts in enumerate(shards)
+    ]
 
 
 REQUEUED = "delayq-requeued"

@@ -71,18 +71,23 @@ def clear_ghosts(context: TopicContext, group: str) -> Operation[int]:
     return count
 
 
+MAX_LAG_CALLS = 10  # of a thousand records each, or of a few large ones
+
+
 def groups(context: TopicContext) -> Operation[list[GroupInfo]]:
     """List a topic's groups, by name."""
     found: dict[str, GroupInfo] = {}
     for scripts in (yield from context.opened()):
-        rows, length = map(unwrap, (yield [scripts.groups(), scripts.length()]))
+        rows, extent = map(unwrap, (yield [scripts.groups(), scripts.extent()]))
         for row in rows:
             told = table(row)
             name, position = text_of(told["name"]), text_of(told["last-delivered-id"])
             lag = told.get("lag")
-            if lag is None:  # an older server, or one that has lost count by deletions
+            if lag is None and told.get("entries-read") is not None:  # it has lost count by deletions: a bit too many
+                lag = extent.added - told["entries-read"] if extent.added is not None else None
+            if lag is None:
                 lag = yield from _behind(scripts, position)
-            lag = min(lag, length)  # Redis 7.0 counts what was trimmed before the group was handed it
+            lag = min(lag, extent.length)  # Redis 7.0 counts what was trimmed before the group was handed it
             info = GroupInfo(name, told["consumers"], told["pending"], lag, position)
             before = found.get(name)
             found[name] = info if before is None else _merged(before, info)
@@ -100,11 +105,14 @@ def _merged(first: GroupInfo, second: GroupInfo) -> GroupInfo:
 
 
 def _behind(scripts: TopicCommands, after: str) -> Operation[int]:
+    """Count what comes behind an id, a bounded number: with more, it is at least so many."""
     total, last = 0, after
-    while last:
+    for _ in range(MAX_LAG_CALLS):
         count, found = yield from execute(scripts.lag(last))
         total += count
         last = text_of(found)
+        if not last:
+            break
     return total
 
 

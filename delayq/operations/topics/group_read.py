@@ -64,10 +64,10 @@ def own_unacked(context: TopicContext, group: str, consumer: str, count: int) ->
             entries = unwrap((yield calls)[0]).entries
             rows = yield from execute(scripts.unacked(group, consumer, 0, "" if after == "0" else after, limit))
             times = {text_of(row[0]): row[3] for row in rows}
-            for record in records(context, scripts, entries):
+            for record in records(context, scripts, entries, deliveries=1):
                 record.deliveries = times.get(record.id, 1)
                 found.append(record)
-            if len(entries) < limit:
+            if not entries:  # of large ones, a call brings a part
                 break
             after = entries[-1][0]
     return found

@@ -11,6 +11,9 @@ from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
 
+FOR_GROUP = b"delayq:group"
+"""The last field of a record that was appended again for one group alone: who reads without a group leaves it out."""
+
 
 def records_range(
     context: TopicContext, start: Position, end: Position, count: int, reverse: bool
@@ -34,13 +37,14 @@ def _pages(
     while len(found) < count:
         limit = min(MAX_RECORDS, count - len(found))
         (page,) = yield [scripts.entries(first, last, limit, reverse)]
-        found += records(context, scripts, unwrap(page))
-        if len(page) < limit:
+        entries = unwrap(page)
+        found += records(context, scripts, entries)
+        if len(entries) < limit:
             break
         if reverse:
-            last = f"({found[-1].id}"
+            last = f"({entries[-1][0]}"
         else:
-            first = f"({found[-1].id}"
+            first = f"({entries[-1][0]}"
     return found
 
 
@@ -52,7 +56,7 @@ def records(
     return [
         Record(context.name, record_id, fields, deliveries, shard)
         for record_id, fields in entries
-        if fields is not None
+        if fields is not None and not (deliveries == 0 and fields[-2:-1] == [FOR_GROUP])
     ]
 
 

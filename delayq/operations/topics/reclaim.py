@@ -89,7 +89,9 @@ def _reclaim(
         looks += 1
         done.buried += found.buried
         done.ghosts += found.ghosts
-        for record, deliveries in zip(records(context, scripts, found.records), found.deliveries, strict=True):
+        for record, deliveries in zip(
+            records(context, scripts, found.records, deliveries=1), found.deliveries, strict=True
+        ):
             record.deliveries = deliveries
             done.records.append(record)
         after = found.after
