@@ -89,8 +89,11 @@ class Deliveries(NamedTuple):
 
     @classmethod
     def read(cls, stored: str | None) -> Deliveries:
-        """Read ``past.released.attempts_reset.lost``; None stands for none."""
-        return cls(*map(int, stored.split("."))) if stored else cls()
+        """Read ``past.released.attempts_reset.lost``; None stands for none, and so does what another program writes."""
+        try:
+            return cls(*map(int, stored.split("."))) if stored else cls()
+        except (TypeError, ValueError):
+            return cls()
 
 
 _NONE_BEFORE = Deliveries()

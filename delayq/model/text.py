@@ -33,8 +33,11 @@ def decode_deliveries(reply: bytes | None) -> str | None:
 
 
 def decode_ms(reply: bytes) -> int:
-    """Read a time, ms, whole; of what is outside of all time, which only another program writes, the nearest end."""
-    return int(min(max(float(reply), 0.0), MAX_TIME_MS))
+    """Read a time, ms, whole; of what is outside of all time, or no number, the nearest end: only others write that."""
+    try:
+        return int(min(max(float(reply), 0.0), MAX_TIME_MS))
+    except ValueError:
+        return 0
 
 
 def is_foreign_id(message_id: str) -> bool:

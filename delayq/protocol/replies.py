@@ -125,7 +125,7 @@ def _read_stored(reply: list[Any]) -> StoredMessage:
     scores, deliveries, error, reason, cancelled, stored = reply
     where = {state: float(score) for state, score in zip(STATES, scores, strict=False) if score is not None}
     return StoredMessage(
-        where, decode_deliveries(deliveries), decode_text(error), decode_text(reason), bool(cancelled), stored
+        where, decode_text(deliveries), decode_text(error), decode_text(reason), bool(cancelled), stored
     )
 
 
@@ -164,7 +164,7 @@ def _read_counts(reply: list[Any]) -> Counts:
     values = (decode_count(value) for value in flat[1::2])
     return Counts(
         now_ms,
-        None if paused is None else int(paused),
+        None if paused is None else decode_ms(paused),
         dict(zip(STATES, counts, strict=True)),
         {state: float(score) for state, score in zip(STATES, heads, strict=False) if score is not None},
         dict(zip((decode_id(name) for name in flat[::2]), values, strict=True)),

@@ -292,13 +292,13 @@ def test_cluster_without_a_node_is_told_to_be_away(redis_server: RedisServer, mo
         assert scraped(Metrics(servers=[DiscoveredQueues(server)])).value("delayq_server_up") == 0
 
 
-def test_queue_whose_counts_are_none_keeps_no_other_from_being_read(
+def test_queue_whose_counts_were_overwritten_keeps_no_other_from_being_read(
     redis_client: redis.Redis, redis_server: RedisServer
 ):
     for name in ("a", "b"):
         with Queue(name, redis=redis_client) as queue:
             queue.send("hello")
-    redis_client.hset("delayq:{a}:stats", "sent", "many")
+    redis_client.set("delayq:{a}:stats", "many")
     with serving(redis_server) as server:
         told = scraped(Metrics(servers=[DiscoveredQueues(server)]))
     assert [told.value("delayq_up", queue=name) for name in ("a", "b")] == [0, 1]
