@@ -1,0 +1,73 @@
+"""What was claimed and could not be fetched is renewed, comes first in the next claim, and is handed back at stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delayq import Message, Queue
+from delayq.errors import ServerUnreachable
+from delayq.operations import unfetched
+from delayq.operations.claim import claim
+from tests.harness.servers import RedisServer
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    """A queue of three messages, which were claimed by a consumer that has lost its connection before the fetch."""
+    with Queue("jobs", url=redis_server.url, lease=60) as queue:
+        for name in ("a", "b", "c"):
+            queue.send(name, id=name)
+        run = queue._executor.run
+
+        def cut(calls: Any, repeat: bool = True) -> Any:
+            if any(call.script is None and call.args[0] == "MGET" for call in calls):
+                raise ServerUnreachable("cut")
+            return run(calls, repeat)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(queue._executor, "run", cut)
+            with pytest.raises(ServerUnreachable, match="cut"):
+                queue.execute(claim, Message, 10, 60_000)
+        assert queue.stats().unack == 3
+        yield queue
+
+
+def test_next_claim_fetches_it_and_no_attempt_is_lost(queue: Queue):
+    batch = queue.execute(claim, Message, 2, 60_000)
+    assert [(each.id, each.attempt) for each in batch.messages] == [("a", 1), ("b", 1)]
+    batch = queue.execute(claim, Message, 2, 60_000)
+    assert [(each.id, each.attempt) for each in batch.messages] == [("c", 1)]
+    assert queue.stats().delivered == 3
+
+
+def test_it_is_handed_back_and_costs_no_retry(queue: Queue):
+    queue.execute(unfetched.release)
+    assert (queue.stats().ready, queue.stats().unack, queue.stats().released) == (3, 0, 3)
+    assert [each.retries_used for each in queue.receive(10)] == [0, 0, 0]
+    queue.execute(unfetched.release)
+    assert queue.stats().unack == 3
+
+
+def test_it_is_renewed_when_a_third_of_its_lease_is_over(queue: Queue):
+    (claimed,) = queue._context.claimed_unfetched
+    before = queue.peek("unack")[0].lease_until
+    queue.execute(unfetched.renew)
+    assert queue.peek("unack")[0].lease_until == before
+    claimed.asked -= 30
+    queue.execute(unfetched.renew)
+    after = queue.peek("unack")[0].lease_until
+    assert before is not None
+    assert after is not None
+    assert after > before
+    assert claimed.left > 50
+
+
+def test_child_of_a_fork_leaves_it_to_its_parent(queue: Queue):
+    (claimed,) = queue._context.claimed_unfetched
+    claimed.process -= 1
+    assert queue.execute(claim, Message, 2, 60_000).messages == []
+    queue.execute(unfetched.release)
+    assert queue.stats().unack == 3
