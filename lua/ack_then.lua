@@ -48,6 +48,7 @@ if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_
 if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
 local note = ledger(KEYS[14], KEYS[15], now)
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
+redis.call('ZREM', KEYS[6], NOBODY) -- behind it, maxmemory refuses nothing, not even what follows here
 if note then note(done, 'acked', deliveries(given) + 1) end
 for _, send in ipairs(sends) do
   local id, due = send[1], due_time(send[2], now, micros)

@@ -47,7 +47,7 @@ redis.call('ZREM', KEYS[2], unpack(ids))
 count(KEYS[3], 'sent', new)
 for i = 1, n do
   if results[i] == 1 then
-    if ARGV[6 * i - 2] == '' then redis.call('DEL', KEYS[14 + i]) end -- what garbage of this id may have left
+    if ARGV[6 * i - 2] == '' then redis.call('UNLINK', KEYS[14 + i]) end -- what garbage of this id may have left
     if ARGV[6 * i - 1] ~= '' then redis.call('HSET', KEYS[10], ids[i], ARGV[6 * i - 1]) end
     if ARGV[6 * i] ~= '' then redis.call('HSET', KEYS[11], ids[i], ARGV[6 * i]) end
     if ARGV[6 * i + 1] ~= '' then redis.call('HSET', KEYS[12], ids[i], ARGV[6 * i + 1]) end

@@ -57,5 +57,8 @@ class ByteBudget:
         mean = max(1.0, size / count)
         self.mean_bytes = mean if self._is_guess else (self.mean_bytes + mean) / 2
         self._is_guess = False
-        if size >= LEAST_MEASURED_BYTES and seconds > 0:
-            self.rate = size / seconds if self.rate is None else (self.rate + size / seconds) / 2
+        rate = size / seconds if seconds > 0 else 0.0
+        if size >= LEAST_MEASURED_BYTES and rate:
+            self.rate = rate if self.rate is None else (self.rate + rate) / 2
+        elif self.rate is not None:  # of a small round trip, it is the least that the link brings
+            self.rate = max(self.rate, rate)

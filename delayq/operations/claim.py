@@ -51,15 +51,18 @@ class ClaimNames:
         self._numbers = itertools.count()
         self._open: dict[str, tuple[str, float]] = {}
 
-    def of(self, shard: str) -> tuple[str, float]:
-        """Return the name of the claim that is to be made, and when it was first asked, on the monotonic clock."""
-        if shard not in self._open:
+    def of(self, shard: str, lease: int) -> tuple[str, float]:
+        """Return the name of the claim that is to be made, and when it was first asked, on the monotonic clock.
+
+        A name is as old as a lease, ms, at the most: what it has brought has gone to others then.
+        """
+        if shard not in self._open or time.monotonic() > self._open[shard][1] + lease / 1000:
             self._open[shard] = f"{self._run}{next(self._numbers):016x}", time.monotonic()
         return self._open[shard]
 
     def answered(self, shard: str) -> None:
         """Let the next claim have a name of its own."""
-        del self._open[shard]
+        self._open.pop(shard, None)
 
 
 NOTHING = Claimed(0, 0, [], [], [])
@@ -155,12 +158,16 @@ class _Asking:
         self.asked = 0.0
 
     def command(self) -> Command[Claimed]:
-        name, self.asked = self._names.of(self._scripts.keys.meta) if self._names else ("", time.monotonic())
+        _, lease, _ = self._args
+        if self._names and self.takes_some:
+            name, self.asked = self._names.of(self._scripts.keys.meta, lease)
+        else:
+            name, self.asked = "", time.monotonic()
         return self._scripts.ready_to_unack(*self._args, name)
 
     def answered(self, reply: Claimed | DelayqError) -> Claimed | DelayqError:
         """Let the next claim have a name of its own, once the server has answered this one."""
-        if self._names and isinstance(reply, Claimed):
+        if self._names and self.takes_some and isinstance(reply, Claimed):
             self._names.answered(self._scripts.keys.meta)
         return reply
 

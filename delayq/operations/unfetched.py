@@ -12,6 +12,8 @@ from delayq.protocol.operation import Operation
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.replies import Claimed
 
+MAX_LEASES = 10
+
 
 class ClaimedUnfetched:
     """What a shard has handed out, and is to be fetched.
@@ -20,6 +22,7 @@ class ClaimedUnfetched:
         lease: ms.
         asked: when the lease began or was renewed, on the monotonic clock.
         until_ms: when it ends, by the server's clock.
+        handed: when it was handed out, on the monotonic clock.
         process: that it was handed to: what has come over a fork is the parent's.
     """
 
@@ -29,6 +32,7 @@ class ClaimedUnfetched:
         self.lease = lease
         self.asked = asked
         self.until_ms = found.now_ms + lease
+        self.handed = asked
         self.process = os.getpid()
 
     def split(self, count: int) -> tuple[ClaimedUnfetched, ClaimedUnfetched]:
@@ -38,7 +42,7 @@ class ClaimedUnfetched:
             now_ms, micros, ids, dues, deliveries, _ = self.found
             found = Claimed(now_ms, micros, ids[of], dues[of], deliveries[of])
             other = ClaimedUnfetched(self.scripts, found, self.lease, self.asked)
-            other.until_ms = self.until_ms
+            other.until_ms, other.handed = self.until_ms, self.handed
             return other
 
         return part(slice(count)), part(slice(count, None))
@@ -47,6 +51,10 @@ class ClaimedUnfetched:
     def left(self) -> float:
         """The seconds until the lease ends."""
         return self.asked + self.lease / 1000 - time.monotonic()
+
+    def handed_for(self, leases: int) -> float:
+        """Return when it will have been handed out for so many leases, on the monotonic clock."""
+        return self.handed + leases * self.lease / 1000
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
         """Yield of each message its id, its receipt, and when it was due, ms."""
@@ -70,9 +78,13 @@ def take(context: QueueContext, limit: int) -> ClaimedUnfetched | None:
 
 
 def renew(context: QueueContext) -> Operation[None]:
-    """Renew the leases of what was handed out and is not fetched yet, when a third of them is over."""
-    asked = time.monotonic()
-    waning = [each for each in (*context.fetching, *context.claimed_unfetched) if 0 < each.left < each.lease / 1500]
+    """Renew the leases of what was handed out and is not fetched yet, when a third of them is over.
+
+    What cannot be fetched at all goes to others after `MAX_LEASES`.
+    """
+    asked, process = time.monotonic(), os.getpid()
+    known = [each for each in (*context.fetching, *context.claimed_unfetched) if each.process == process]
+    waning = [each for each in known if 0 < each.left < each.lease / 1500 and asked < each.handed_for(MAX_LEASES)]
     for each in waning:
         results = yield [each.scripts.extend(message_id, receipt, each.lease) for message_id, receipt, _ in each.rows()]
         if ends := [result for result in results if isinstance(result, int)]:

@@ -160,12 +160,14 @@ class QueueCommands:
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
         k = self.keys
-        return self._call("extend", [k.unack, k.attempts], [self._clock(), message_id, receipt, lease_ms], int)
+        return self._call(
+            "extend", [k.unack, k.attempts], [self._clock(), encode_id(message_id), receipt, lease_ms], int
+        )
 
     def release(self, message_id: str, receipt: str, due_ms: int, handed_us: Raw = "") -> Command[int]:
         k = self.keys
         keys = [k.unack, k.ready, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, k.rate, *self._ledger]
-        return self._call("release", keys, [self._clock(), message_id, receipt, due_ms, handed_us], int)
+        return self._call("release", keys, [self._clock(), encode_id(message_id), receipt, due_ms, handed_us], int)
 
     def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Command[int]:
         k = self.keys

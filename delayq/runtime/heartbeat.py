@@ -21,7 +21,6 @@ class Heartbeat:
         self._beat = beat
         self._seconds = seconds
         self._runs = threading.Lock()  # held while it runs: to wait for it is a sleep that can be ended
-        self._stopped = False
 
     def start(self) -> None:
         self._runs.acquire()
@@ -29,13 +28,13 @@ class Heartbeat:
 
     def stop(self) -> None:
         """End soon; a beat that is under way is not waited for."""
-        self._stopped = True
         self._runs.release()
 
     def _run(self) -> None:
         while not self._runs.acquire(timeout=self._seconds):
             try:
                 self._beat()
-            except DelayqError as error:
-                if not self._stopped:
-                    log.debug("heartbeat failed", error=str(error))
+            except DelayqError as error:  # the next beat tries again
+                log.debug("heartbeat failed", error=str(error))
+            except Exception as error:  # noqa: BLE001  # without heartbeats, no lease would be renewed any more
+                log.error("heartbeat failed", error=repr(error))

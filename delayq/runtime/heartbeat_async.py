@@ -36,5 +36,7 @@ class Heartbeat:
             await asyncio.sleep(self._seconds)
             try:
                 await self._beat()
-            except DelayqError as error:
+            except DelayqError as error:  # the next beat tries again
                 log.debug("heartbeat failed", error=str(error))
+            except Exception as error:  # noqa: BLE001  # without heartbeats, no lease would be renewed any more
+                log.error("heartbeat failed", error=repr(error))

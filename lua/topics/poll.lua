@@ -16,7 +16,7 @@
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n)
 local now, group, limit, after = clock(ARGV[1]), ARGV[2], tonumber(ARGV[4]), ARGV[5]
-local found, bytes, seen, count = {}, 0, 0, 1
+local found, bytes, seen, count, ended, upto = {}, 0, 0, 1, false, '0-0'
 repeat
   local reply = redis.pcall('XREADGROUP', 'GROUP', group, ARGV[3], 'COUNT', count, 'STREAMS', KEYS[1], after)
   if reply and reply.err then return no_group(reply, KEYS[1], group) end
@@ -29,12 +29,14 @@ repeat
       found[#found + 1] = record
     end
   end
-  local ended = #page < count
-  if after ~= '>' and #page > 0 then after = page[#page][1] end
+  ended = #page < count
+  if #page > 0 then upto = page[#page][1] end
+  if after ~= '>' and #page > 0 then after = upto end
   count = next_count(bytes, seen, limit - #found)
 until ended or #found >= limit or bytes >= RECORD_BYTES
 local due = head(KEYS[2])
 local next_ms = due == math.huge and -1 or math.max(0, math.ceil(due - now))
 if #found > 0 then return {found, next_ms, ''} end
+if not ended then return {{}, next_ms, upto} end -- behind some megabytes that are for others
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 return {{}, next_ms, last and last[1] or '0-0'}

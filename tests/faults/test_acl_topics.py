@@ -105,6 +105,11 @@ def administers(mine: Topic, root: Topic) -> None:
     assert mine.shrink_by_last_size() == 0
     assert mine.delete(root.range(count=1)) == 1
     assert mine.trim(min_id="9999999999999", approximate=False) == 4
+    root.publish("x")
+    (record,) = root.group("mail").poll("a")
+    assert root.group("mail").bury(record, "a")
+    assert mine.trim(min_id="9999999999999", approximate=False) == 1
+    assert group.requeue_dead(group.dead()) == 1  # which is appended again
     assert group.destroy()
 
 
