@@ -32,6 +32,7 @@ from .messages import BACKOFF, DEEDS, EXPECTED, SPAN, TOTAL, Mailer, cast
 LONGEST_SECONDS = 25.0  # the last message is due after ten
 LOOK_SECONDS = 0.1
 WORKERS = 4
+CONSUMER = "demo"
 REMOVE_SECONDS = 40.0  # for the store's server, which ends when its last user is gone, and is killed after 30 s
 
 
@@ -71,7 +72,7 @@ def _place(server: ServerOptions) -> Generator[tuple[ServerOptions, str]]:
 
 def _play(queue: Queue, view: DemoView, mailer: Mailer) -> QueueStats:
     """Send the messages, handle them, do to them what is to be done; return the counts in the end."""
-    consumer = Consumer(queue, mailer, concurrency=WORKERS, shutdown_timeout=5)
+    consumer = Consumer(queue, mailer, concurrency=WORKERS, shutdown_timeout=5, name=CONSUMER)
     consumer.start()
     try:
         queue.send_many(list(cast()))
@@ -117,7 +118,8 @@ def _clear(queue: Queue, prefix: str) -> None:
     """Remove the queue from the server."""
     queue.purge()
     queue.collect_garbage()
-    keys = [key for name, key in vars(QueueKeys(prefix, queue.name)).items() if name != "message_prefix"]
+    names = QueueKeys(prefix, queue.name)
+    keys = [key for name, key in vars(names).items() if not name.endswith("_prefix")] + [names.claim(CONSUMER)]
     queue.execute(run_one, Command(keys[0], ("DEL", *keys), int))
 
 
