@@ -24,7 +24,7 @@ def contents(queue: Queue) -> dict[bytes, Any]:
     found: dict[bytes, Any] = {}
     for keys in (scripts.keys for scripts in queue._context.shards):
         for key in client.scan_iter(keys.meta.removesuffix("meta") + "*", count=1000):
-            if not key.endswith(PASSING):
+            if not key.endswith(PASSING) and b":claim:" not in key:
                 found[key] = READERS[client.type(key)](client, key)
     stats = {key: held for key, held in found.items() if key.endswith(b":stats")}
     return found | {key: {name: held[name] for name in held if name[:5] != b"took:"} for key, held in stats.items()}
