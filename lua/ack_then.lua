@@ -53,8 +53,7 @@ if note then note(done, 'acked', deliveries(given) + 1) end
 for _, send in ipairs(sends) do
   local id, due = send[1], due_time(send[2], now, micros)
   local places = id == done and {} or where(id, {KEYS[6], KEYS[1], KEYS[5], KEYS[7], KEYS[8]})
-  local event = #places > 0 and 'replaced' or 'sent'
-  local running = places[1] == KEYS[6] and 1 or 0
+  local event, running = #places > 0 and 'replaced' or 'sent', places[1] == KEYS[6] and 1 or 0
   places[#places + 1] = KEYS[2]
   move(places, KEYS[1], {due, id}, function()
     count(KEYS[3], event, 1)
