@@ -102,9 +102,11 @@ def claim(
     limit = min(limit, context.budget.count(lease))
     claimed, held, failed = 0, False, 0
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may have become known only now
+    fetched: list[unfetched.ClaimedUnfetched] = []
     try:
         while (unread := unfetched.take(context, limit - len(messages))) is not None:
             claimed += len(unread.found.ids)
+            fetched.append(unread)
             admitted = yield from _fetched(context, make, unread)
             messages += admitted.messages
             failed += admitted.failed
@@ -118,14 +120,16 @@ def claim(
                 context.is_limited, held = found.held is not None, bool(found.held)
             if found.ids:
                 claimed += len(found.ids)
-                admitted = yield from _fetched(
-                    context, make, unfetched.ClaimedUnfetched(scripts, found, lease, asking.asked), envelopes
-                )
+                fetched.append(unfetched.ClaimedUnfetched(scripts, found, lease, asking.asked))
+                admitted = yield from _fetched(context, make, fetched[-1], envelopes)
                 messages += admitted.messages
                 failed += admitted.failed
     except DelayqError:
         if not (messages or failed):
             raise  # else what was handed out must reach its handler first: the next claim tells what is wrong
+    finally:  # until then a heartbeat renews them, also while another shard keeps the claim waiting
+        for unread in fetched:
+            context.fetching.remove(unread)
     return Batch(messages, claimed, limit, held, failed)
 
 
@@ -210,12 +214,12 @@ def _fetched(
 ) -> Operation[acquire_slots.Admitted]:
     context.fetching.append(unread)
     try:
-        return (yield from open_messages(context, make, unread, envelopes))
+        admitted = yield from open_messages(context, make, unread, envelopes)
     except DelayqError:
         context.claimed_unfetched.append(unread)
         raise
-    finally:
-        context.fetching.remove(unread)
+    unread.messages = admitted.messages
+    return admitted
 
 
 def recover(context: QueueContext) -> Operation[int | None]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from delayq.model.delivery import receipt_of
+from delayq.model.delivery import Delivery, receipt_of
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation
 from delayq.protocol.queue_commands import QueueCommands
@@ -23,6 +23,7 @@ class ClaimedUnfetched:
         asked: when the lease began or was renewed, on the monotonic clock.
         until_ms: when it ends, by the server's clock.
         handed: when it was handed out, on the monotonic clock.
+        messages: what was made of it, once it is fetched: their leases are renewed until the claim is done.
         process: that it was handed to: what has come over a fork is the parent's.
     """
 
@@ -33,6 +34,7 @@ class ClaimedUnfetched:
         self.asked = asked
         self.until_ms = found.now_ms + lease
         self.handed = asked
+        self.messages: Sequence[Delivery] = ()
         self.process = os.getpid()
 
     def split(self, count: int) -> tuple[ClaimedUnfetched, ClaimedUnfetched]:
@@ -89,6 +91,9 @@ def renew(context: QueueContext) -> Operation[None]:
         results = yield [each.scripts.extend(message_id, receipt, each.lease) for message_id, receipt, _ in each.rows()]
         if ends := [result for result in results if isinstance(result, int)]:
             each.asked, each.until_ms = asked, max(ends)
+            for message in each.messages:
+                message.leased_until(each.until_ms)
+                message.held_until = asked + each.lease / 1000
 
 
 def release(context: QueueContext) -> Operation[None]:

@@ -208,8 +208,8 @@ class TopicEngine:
         """Renew the leases: on a thread or task of its own, so that nothing delays it."""
         since, settling = time.monotonic(), self._leases.settling
         records = [record for record in self._leases.records() if id(record) not in settling]
-        lost = (yield from group_read.renew(*self._me, records)) if records else []
-        self._leases.renew(records, since)
+        held, lost = yield from group_read.renew(*self._me, records)
+        self._leases.renew(held, since)
         for record in lost:
             if id(record) not in self._leases.settling:  # else it was settled meanwhile
                 self._lose(record)

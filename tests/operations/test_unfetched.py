@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from delayq import Message, Queue
+from delayq import Message, Outgoing, Queue
 from delayq.errors import ServerUnreachable
 from delayq.operations import unfetched
 from delayq.operations.claim import claim
+from delayq.transport import trampoline
 from tests.harness.servers import RedisServer
 
 
@@ -71,3 +73,23 @@ def test_child_of_a_fork_leaves_it_to_its_parent(queue: Queue):
     assert queue.execute(claim, Message, 2, 60_000).messages == []
     queue.execute(unfetched.release)
     assert queue.stats().unack == 3
+
+
+def test_what_one_shard_has_handed_out_is_renewed_while_another_keeps_the_claim_waiting(redis_server: RedisServer):
+    with Queue("wide", url=redis_server.url, lease=60, shards=2) as queue:
+        queue.send_many([Outgoing(number) for number in range(20)])
+        run, ends = queue._executor.run, list[float]()
+
+        def slow(calls: Any, repeat: bool = True) -> Any:
+            if any(call.script is not None and call.script.name == "ready_to_unack" for call in calls):
+                for each in queue._context.fetching:  # the first shard's, whose lease is two thirds over by now
+                    each.asked -= 40
+                    trampoline.run(unfetched.renew(queue._context), run)  # as the heartbeat does
+                    ends.extend(message.held_until - time.monotonic() for message in each.messages)
+            return run(calls, repeat)
+
+        queue._executor.run = slow  # type: ignore[method-assign]
+        assert len(queue.execute(claim, Message, 20, 60_000).messages) == 20
+        assert ends
+        assert min(ends) > 55
+        assert queue._context.fetching == []

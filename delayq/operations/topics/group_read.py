@@ -121,18 +121,26 @@ def cut(ids: Sequence[str], most: int) -> list[Sequence[str]]:
     return [ids[start : start + most] for start in range(0, len(ids), most)]
 
 
-def renew(context: TopicContext, group: str, consumer: str, given: Iterable[Record]) -> Operation[list[Record]]:
-    """Let records count as handed out just now; return those that the consumer does not hold any more."""
+def renew(
+    context: TopicContext, group: str, consumer: str, given: Sequence[Record]
+) -> Operation[tuple[list[Record], list[Record]]]:
+    """Let records count as handed out just now.
+
+    Returns:
+        those that the consumer holds, and those that it does not hold any more; those of a shard that does not serve
+        are in neither list: they are asked for again at the next heartbeat.
+    """
+    parts: list[Sequence[Record]] = []
+    for number in range(len(context.shards)):
+        ours = [each for each in given if each.shard == number]
+        parts += [ours[start : start + MAX_RECORDS] for start in range(0, len(ours), MAX_RECORDS)]
+    calls = [context.shards[part[0].shard].renew(group, consumer, [each.id for each in part]) for part in parts]
+    held: list[Record] = []
     lost: list[Record] = []
-    shards = yield from context.opened()
-    listed = list(given)
-    for scripts in shards:
-        ours = [each for each in listed if shards[each.shard] is scripts]
-        for start in range(0, len(ours), MAX_RECORDS):
-            part = ours[start : start + MAX_RECORDS]
-            results = yield from execute(scripts.renew(group, consumer, [each.id for each in part]))
-            lost += [each for each, held in zip(part, results, strict=True) if not held]
-    return lost
+    for part, results in zip(parts, (yield calls) if calls else (), strict=True):
+        for record, is_held in () if isinstance(results, DelayqError) else zip(part, results, strict=True):
+            (held if is_held else lost).append(record)
+    return held, lost
 
 
 def unacked(

@@ -11,8 +11,10 @@ from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
 
-FOR_GROUP = b"delayq:group"
-"""The last field of a record that was appended again for one group alone: who reads without a group leaves it out."""
+
+def is_for_one_group(fields: Sequence[bytes]) -> bool:
+    """Whether a record was appended again for one group alone: its last field says so."""
+    return fields[-2:-1] == [b"delayq:group"]
 
 
 def records_range(
@@ -56,7 +58,7 @@ def records(
     return [
         Record(context.name, record_id, fields, deliveries, shard)
         for record_id, fields in entries
-        if fields is not None and not (deliveries == 0 and fields[-2:-1] == [FOR_GROUP])
+        if fields is not None and not (deliveries == 0 and is_for_one_group(fields))
     ]
 
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pyspark.sql.datasource import InputPartition
 
 from delayq.model.positions import order
+from delayq.operations.topics.read import is_for_one_group
 from delayq.protocol.operation import Operation, run_one, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
@@ -44,7 +45,7 @@ class StreamPartition(InputPartition):
                 first = topic.execute(run_one, scripts.extent()).first
                 if not first or number(first) > number(at):
                     trimmed(at)
-            yield [entry for entry in page[seen:] if entry[1] is not None]
+            yield [entry for entry in page[seen:] if entry[1] is not None and not is_for_one_group(entry[1])]
             if len(page) < MAX_RECORDS or page[-1][0] == self.last:
                 return
             at, seen = page[-1][0], 1

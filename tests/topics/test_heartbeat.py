@@ -1,0 +1,25 @@
+"""The heartbeat of a topic's consumer: a shard that is away keeps no other from being renewed."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import ServerUnreachable
+from delayq.model.record import Record
+from delayq.operations.topics import group_read
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.topic import Topic
+from tests.harness.servers import RedisServer
+
+
+def test_shard_that_is_away_keeps_no_other_from_being_renewed(redis_server: RedisServer):
+    with Topic("orders", url=redis_server.url, shards=2) as topic:
+        context: TopicContext = topic._context
+        topic.execute(lambda context: context.opened(create=True))
+        records = [Record("orders", f"{number}-0", (), 1, number % 2) for number in range(4)]
+        renewing = group_read.renew(context, "billing", "me", records)
+        assert len(next(renewing)) == 2
+        with pytest.raises(StopIteration) as done:
+            renewing.send([ServerUnreachable("away"), [1, 0]])
+    held, lost = done.value.value
+    assert ([record.id for record in held], [record.id for record in lost]) == (["1-0"], ["3-0"])
