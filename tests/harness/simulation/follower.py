@@ -32,6 +32,10 @@ class Follower:
         if follow is not None:
             follow(process, shard, argv, reply)
 
+    def forget_claims(self, shard: str, name: str) -> None:
+        """Forget the replies to the claims of a run: their leases are over, and so is what the server kept of them."""
+        self._claims.pop((shard, name[:16]), None)
+
     @property
     def _us(self) -> int:
         return self._schedule.server_us

@@ -21,6 +21,7 @@ from tests.harness.simulation.schedule import Now, Schedule
 READING = frozenset(
     {"get", "open_queue", "plan_sleep", "stats", "poll_idle"}
 )  # after these, no message can be elsewhere
+HOUR_S = 3600  # no simulation takes that long
 LONGEST = 40  # characters of a value in the trace
 CHECKED = (*STATES, "attempts", "errors", "reasons", "stats", "meta", "cancelled", "bell")
 
@@ -54,6 +55,7 @@ class Server:
         self._digests: dict[str, bytes] = {}
         self._garbage: dict[str, int] = {}
         self._loaded: set[str] = set()
+        self._claims: dict[str, tuple[str, int]] = {}  # key -> name of the last claim, end of its reply, microseconds
 
     @property
     def shards(self) -> list[str]:
@@ -67,7 +69,8 @@ class Server:
     def execute(self, process: Process, call: Command[Any]) -> Any:
         """Run one call of a process; return the reply as it came, or the server's error.
 
-        The timer lives by the server's own clock, and is made to last.
+        The timer and the replies to claims live by the server's own clock. They are made to last; the replies end by
+        the clock of the simulation.
         """
         us = self._schedule.server_us
         now = f"{us // 1000}.{us % 1000:03}"
@@ -81,7 +84,9 @@ class Server:
             self.note(process, f"{name} {told(argv)} -> {told(reply)}")
             return reply
         listed = [_first_ids(call.key, argv)] if name == "purge" else []
-        *before, reply, (wrong, digest, tokens, garbage) = self._run(name, [*listed, asked, invariants(shard)])
+        lasts = self._keep_claim(shard, str(args[10]), argv) if name == "ready_to_unack" and argv[4] else []
+        replies = self._run(name, [*listed, asked, *lasts, invariants(shard)])
+        reply, (wrong, digest, tokens, garbage) = replies[len(listed)], replies[-1]
         self.note(process, f"{name} {told(argv)} -> {told(reply)}  #{digest[:8].decode()}")
         if wrong:
             raise Violation(f"after {name} of {process.name}: {wrong.decode()}")
@@ -91,10 +96,21 @@ class Server:
         if isinstance(reply, DelayqError) and not refused:
             raise Violation(f"{name} of {process.name} failed: {reply}")
         self._digests[shard], self._garbage[shard] = digest, garbage
-        self._follower.saw(process, shard, name, argv, before[0] if before else reply)
+        self._follower.saw(process, shard, name, argv, replies[0])
         if tokens:
             self.on_token(shard + "bell")
         return reply
+
+    def _keep_claim(self, shard: str, key: str, argv: tuple[Any, ...]) -> list[Command[Any]]:
+        """Let the reply to the last claim of a consumer end with its lease; return how the next one is kept."""
+        name, us = str(argv[4]), self._schedule.server_us
+        last, until = self._claims.get(key, ("", us))
+        if last and until <= us:
+            self._connection.run([Command(key, ("DEL", key), identity)])
+            self._follower.forget_claims(shard, last)
+        if until <= us or name > last or name[:16] != last[:16]:
+            self._claims[key] = name, us + int(argv[2]) * 1000
+        return [Command(key, ("EXPIRE", key, HOUR_S), identity)]
 
     def _run(self, name: str, calls: list[Command[Any]]) -> list[Any]:
         if name in self._loaded:
