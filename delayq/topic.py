@@ -43,6 +43,8 @@ class Topic:
             `trim_acked` is for those who must not lose it.
         exact: keep no more than `max_length`; else up to a hundred more or so, at much less cost.
         max_payload: bytes.
+        dead_retention: seconds (0 or more) or a timedelta that dead letters of its groups are kept; None for ever. A
+            `TopicConsumer` deletes those that are older, once a minute: give all programs the same value.
         clock: for tests: returns the time, in milliseconds, that delayed records go by instead of the server's.
 
     Raises:
@@ -60,10 +62,11 @@ class Topic:
         max_length: int | None = None,
         exact: bool = False,
         max_payload: int = MAX_PAYLOAD_BYTES,
+        dead_retention: Seconds | None = 90 * 86400,
         clock: Callable[[], float | str] = str,
     ) -> None:
         check_client(url, redis)
-        settings = TopicSettings(max_length, exact, max_payload)
+        settings = TopicSettings(max_length, exact, max_payload, dead_retention)
         self.name = name
         self._context = TopicContext(
             name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock
@@ -149,12 +152,12 @@ class Topic:
             end: "+" for the last one, or as `start`.
             reverse: from the end to the start.
         """
-        self._executor.execute(publish.append_due(self._context))
+        self._executor.execute(publish.append_all_due(self._context))
         return self._executor.execute(read.records_range(self._context, start, end, count, reverse))
 
     def length(self) -> int:
         """Count the records."""
-        self._executor.execute(publish.append_due(self._context))
+        self._executor.execute(publish.append_all_due(self._context))
         return self._executor.execute(read.length(self._context))
 
     def tail(self, start: Position = "$", wait: Seconds | None = None) -> Iterator[Record]:

@@ -107,7 +107,7 @@ class Group:
         return self._do(group_admin.info(self._context, self.name))
 
     def lag(self) -> int:
-        """Count the records that nobody of this group was handed yet."""
+        """Count the records that nobody of this group was handed yet; `info` says whether there may be more."""
         info = self.info()
         return info.lag
 

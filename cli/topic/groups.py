@@ -41,7 +41,8 @@ def groups(topic: Topic, group_name: str | None, as_json: bool) -> None:
     elif not found:
         note(f"topic {topic.name} has no group")
     else:
-        print_table(("name", "#consumers", "#unacked", "#lag", "position"), found)
+        rows = [(*each[:3], f"{each.lag}{'+' * each.at_least}", each.position) for each in found]
+        print_table(("name", "#consumers", "#unacked", "#lag", "position"), rows)
 
 
 def _consumers(topic: Topic, group_name: str, as_json: bool) -> None:

@@ -108,7 +108,7 @@ class Group:
         return await self._do(group_admin.info(self._context, self.name))
 
     async def lag(self) -> int:
-        """Count the records that nobody of this group was handed yet."""
+        """Count the records that nobody of this group was handed yet; `info` says whether there may be more."""
         info = await self.info()
         return info.lag
 

@@ -127,7 +127,7 @@ HISTOGRAMS = {
 }
 ESTIMATED = "The sum is an estimate, from the middles of the buckets."
 GROUPS = {
-    "lag": "Records that the group was not handed yet.",
+    "lag": "Records that the group was not handed yet; where the server does not know, up to 10,000 are counted.",
     "unacked": "Records that the group was handed, and has not acked.",
     "consumers": "Consumers of the group.",
 }

@@ -137,6 +137,8 @@ class GroupInfo(NamedTuple):
         unacked: records that they were handed and have not acked.
         lag: records that it was not handed yet.
         position: the last record that it was handed; of several shards, the lowest.
+        at_least: the lag may be larger. After `set_position`, and always on Redis 6.2, the server does not know it, and
+            delayq counts up to 10,000 records itself, fewer large ones.
     """
 
     name: str
@@ -144,6 +146,7 @@ class GroupInfo(NamedTuple):
     unacked: int
     lag: int
     position: str
+    at_least: bool = False
 
 
 class GroupConsumer(NamedTuple):

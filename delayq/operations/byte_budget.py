@@ -12,7 +12,7 @@ P = TypeVar("P")
 
 DOWN_BYTES = 4 * 1024 * 1024  # that a round trip brings
 UP_BYTES = 512 * 1024  # that a round trip takes: on a slow uplink it has to end within the socket's timeout
-GUESS_BYTES = 128 * 1024.0  # of a message, before the first one was seen
+GUESS_BYTES = 512 * 1024.0  # of a message, before the first one was seen: the first trip brings eight
 LEASE_SHARE = 1 / 4  # of a lease: what is fetched within it can be handled while the lease stands
 LEAST_MEASURED_BYTES = 64 * 1024  # a smaller round trip tells more of its latency than of the rate
 

@@ -69,6 +69,14 @@ class Extent(NamedTuple):
     added: int | None
 
 
+class Redelivered(NamedTuple):
+    """The records that a consumer still holds, the deliveries of each, and how many ids the call has looked at."""
+
+    records: list[Entry]
+    deliveries: list[int]
+    looked: int
+
+
 class ReclaimReply(NamedTuple):
     """What rescue has done: where it has stopped, '' at the end; the records, and the deliveries of each."""
 
@@ -152,9 +160,7 @@ class TopicCommands:
         keys = [self.keys.stream, self.keys.failures(group)]
         return self._call("fail", keys, [group, consumer, record_id, error], int, repeats=False)
 
-    def redeliver(
-        self, group: str, consumer: str, ids: Sequence[str], counts: bool
-    ) -> Command[list[tuple[Entry, int]]]:
+    def redeliver(self, group: str, consumer: str, ids: Sequence[str], counts: bool) -> Command[Redelivered]:
         keys = [self.keys.stream, self.keys.failures(group)]
         words: list[Raw] = [group, consumer, "1" if counts else "", *ids]
         return self._call("redeliver", keys, words, _read_redelivered, repeats=not counts)
@@ -215,15 +221,17 @@ class TopicCommands:
         key = self.keys.buried(group)
         return Command(key, (b"XLEN", key), int)
 
-    def trim(self, *words: Raw) -> Command[int]:
-        """Drop records as the words of XTRIM behind the key say, a bounded number when they say ``~``."""
-        return self._call("trim", [self.keys.stream], words, int)
+    def purge_dead(self, group: str, retention_ms: int) -> Command[list[int]]:
+        return self._call("purge_dead", [self.keys.buried(group)], [retention_ms], identity)
 
-    def trim_acked(self, limit: int = 10_000) -> Command[list[Any]]:
-        return self._call("trim_acked", [self.keys.stream], [limit], identity)
+    def trim(self, how: str, bound: Raw, exact: bool) -> Command[list[int]]:
+        return self._call("trim", [self.keys.stream], [how, bound, "1" if exact else ""], identity)
 
-    def shrink(self, name: str, limit: int = 10_000) -> Command[list[int]]:
-        return self._call("shrink", [self.keys.stream, self.keys.sizes], [name, limit], identity, repeats=False)
+    def trim_acked(self) -> Command[list[Any]]:
+        return self._call("trim_acked", [self.keys.stream], [], identity)
+
+    def shrink(self, name: str) -> Command[list[int]]:
+        return self._call("shrink", [self.keys.stream, self.keys.sizes], [name], identity, repeats=False)
 
     def length(self) -> Command[int]:
         """Count the records; a plain command, as are those below."""
@@ -293,5 +301,6 @@ def _read_reclaimed(reply: list[Any]) -> ReclaimReply:
     return ReclaimReply(after.decode(), _read_entries(records), deliveries, buried, ghosts)
 
 
-def _read_redelivered(reply: list[Any]) -> list[tuple[Entry, int]]:
-    return list(zip(_read_entries(reply[0]), reply[1], strict=True))
+def _read_redelivered(reply: list[Any]) -> Redelivered:
+    records, deliveries, looked = reply
+    return Redelivered(_read_entries(records), deliveries, looked)

@@ -40,6 +40,7 @@ class GroupMember(NamedTuple):
             )
         most = self.max_deliveries
         if isinstance(outcome, oc.Failed) and most is not None and record.deliveries >= most:
+            oc.clear_frames(outcome)
             return oc.Dead(EXHAUSTED, outcome.error)
         return outcome
 

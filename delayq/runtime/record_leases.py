@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from delayq.model.lease_clock import lease_now
 from delayq.model.record import Record
 
 
@@ -22,14 +22,14 @@ class RecordLeases:
 
     Args:
         seconds: after which others may take over what was not renewed.
-        clock: a monotonic one, in seconds.
+        clock: in seconds.
 
     Attributes:
         heartbeat_seconds: between two renewals; two may fail.
         settling: the records that are being settled, by their `id()`: one of them may be found settled already.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = lease_now) -> None:
         self._seconds = seconds
         self._clock = clock
         self._held: dict[tuple[int, str], _Held] = {}

@@ -12,8 +12,9 @@ from delayq.errors import DelayqError
 from delayq.log import log
 from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS, Interval
+from delayq.model.lease_clock import lease_now
 from delayq.model.record import Record
-from delayq.operations.topics import group_admin, group_read, publish, reclaim, settle
+from delayq.operations.topics import dead_letters, group_admin, group_read, publish, reclaim, settle
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import gather, noop, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
@@ -25,6 +26,7 @@ from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.record_leases import RecordLeases
 
 DROP_SECONDS = 600.0  # between two looks for consumers of the group that are gone
+PURGE_SECONDS = 60.0  # between two looks for old dead letters
 MOST_WAITING = 1000  # records that wait to be tried again; with more, nothing new is taken
 
 
@@ -65,6 +67,7 @@ class TopicEngine:
         self._places: dict[int, str] = {}  # where a long list of what others hold is to be looked through, a shard
         self._reclaiming = Interval(member.ack_timeout / 2)
         self._dropping = Interval(DROP_SECONDS)
+        self._purging = Interval(PURGE_SECONDS)
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
         self._looks_back = self._is_new = True
@@ -102,6 +105,8 @@ class TopicEngine:
             taken += yield from self._rescue(room - taken)
         if self._dropping.due():
             yield from settle.drop_idle_consumers(self._context, self._member.group)
+        if self._purging.due() and (yield from dead_letters.purge_old(self._context, self._member.group)):
+            self._purging.now()
         limit = room - taken if self._leases.waiting < MOST_WAITING else 0
         handed = yield from self._exchange(limit)
         if self._most is not None and self.handled >= self._most:
@@ -122,7 +127,7 @@ class TopicEngine:
 
     def _look_back(self) -> Effects[None]:
         """Take what is this consumer's and not known: of an earlier run, or handed out in a reply that never came."""
-        since = time.monotonic()
+        since = lease_now()
         rows = yield from group_read.held(*self._me, 0, group_read.MAX_POLLED)
         own = [Record(self._context.name, row.id, (), row.deliveries, row.shard) for row in rows]
         for record in self._leases.take(own, since):
@@ -135,7 +140,7 @@ class TopicEngine:
         ripe = self._leases.ripe(room)
         if not ripe:
             return 0
-        most, since = self._member.max_deliveries, time.monotonic()
+        most, since = self._member.max_deliveries, lease_now()
         counts = {id(record): record.deliveries for record, _ in ripe}
         worn = [record for record, begun in ripe if begun and most and record.deliveries >= most]
         again = [record for record, begun in ripe if begun and record not in worn]
@@ -159,7 +164,7 @@ class TopicEngine:
 
     def _rescue(self, limit: int) -> Effects[int]:
         """Take over what nobody has renewed; return the number of records."""
-        since = time.monotonic()
+        since = lease_now()
         most = self._member.max_deliveries
         done = yield from reclaim.reclaim(*self._me, self._member.ack_timeout, limit, most, self._places)
         if done.records or done.buried:
@@ -175,7 +180,7 @@ class TopicEngine:
 
     def _exchange(self, limit: int) -> Effects[group_read.PolledRecords | None]:
         """Settle what is done and poll (unless `limit` is 0) in the same round trips; return what was handed out."""
-        settled, since = self.unsettled, time.monotonic()
+        settled, since = self.unsettled, lease_now()
         if not (settled or limit):
             return None
         polling = group_read.poll(*self._me, limit) if limit else noop()
@@ -206,7 +211,7 @@ class TopicEngine:
 
     def renew(self) -> Effects[None]:
         """Renew the leases: on a thread or task of its own, so that nothing delays it."""
-        since, settling = time.monotonic(), self._leases.settling
+        since, settling = lease_now(), self._leases.settling
         records = [record for record in self._leases.records() if id(record) not in settling]
         held, lost = yield from group_read.renew(*self._me, records)
         self._leases.renew(held, since)
@@ -258,12 +263,14 @@ class TopicEngine:
                     self._log.bind(id=record.id, delivery=record.deliveries).warning(
                         "delivery failed", next="dead", error=outcome.error or outcome.reason
                     )
+        for _, outcome in settled:
+            oc.clear_frames(outcome)
 
     # -- sleeping, trouble, and the end ------------------------------------------------------------------------------
 
     def _sleep(self, lasts: Sequence[str] | None, room: int) -> Effects[None]:
         """Wait for an outcome, the next duty or, behind `lasts` of the shards, a record."""
-        seconds = FALLBACK_MS / 1000
+        seconds = min(FALLBACK_MS / 1000, self._purging.left())
         if room:
             waits = self._leases.left()
             seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)

@@ -1,7 +1,7 @@
 -- append: records that were kept for later, and whose time has come, go to their topic, which is cut to its length.
 --
 -- One whose envelope is gone, or was overwritten with another type, leaves the structure all the same: it would keep the
--- others waiting for ever. What another program has stored is left to it.
+-- others waiting for ever. What another program has stored is left to it. A call stops after 2 MB of records.
 --
 -- State    pending -> stream, or (gone)
 -- KEYS[1]  stream   stream  record id -> its envelope
@@ -13,7 +13,7 @@
 -- ARGV[4..]         the ids of 1..500 records, earliest due first
 -- Returns  the ids of those without an envelope, in their order
 -- Cost     O(n log m)
-local now, appended, lost = clock(ARGV[1]), 0, {}
+local now, appended, lost, bytes = clock(ARGV[1]), 0, {}, 0
 redis.call('XLEN', KEYS[1]) -- fails, before anything is taken away, when this is no stream any more
 redis.call('ZREM', KEYS[2], '') -- what no id is: behind it, a server without memory refuses no write
 for i = 4, #ARGV do
@@ -24,12 +24,13 @@ for i = 4, #ARGV do
       redis.call('XADD', KEYS[1], '*', 'e', envelope)
       redis.call('ZREM', KEYS[2], ARGV[i])
       redis.call('UNLINK', KEYS[i - 1])
-      appended = appended + 1
+      appended, bytes = appended + 1, bytes + #envelope
+      if bytes >= RECORD_BYTES then break end
     else
       redis.call('ZREM', KEYS[2], ARGV[i])
       lost[#lost + 1] = ARGV[i]
     end
   end
 end
-if appended > 0 then cut(KEYS[1], ARGV[2], ARGV[3]) end
+if appended > 0 then cut(KEYS[1], ARGV[2], ARGV[3], appended) end
 return lost

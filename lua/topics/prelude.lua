@@ -84,13 +84,38 @@ local function bury(stream, buried, failures, group, id, consumer, deliveries, r
   return record and size_of(record)
 end
 
--- Cut a topic to so many records, '' for any number: to no more when `exact` is '1', else to whole nodes of the stream,
--- which is much cheaper. A call cuts at most 10,000 records: the next one goes on where it has stopped.
-local function cut(stream, most, exact)
+-- What XINFO STREAM says of a topic, as a table.
+local function info_of(stream)
+  local info, found = redis.call('XINFO', 'STREAM', stream), {}
+  for i = 1, #info, 2 do found[info[i]] = info[i + 1] end
+  return found
+end
+
+-- Drop records up to a bound: MAXLEN and a number, or MINID and an id. Return how many, and 1 when there may be more.
+--
+-- To free a megabyte takes the server up to 1.2 ms. A call drops 10,000 records, or some 8 megabytes. XTRIM takes whole
+-- nodes, of one large record or up to a hundred small ones, and no node that has more records than LIMIT says: limits that
+-- rise slowly take one node, whose first record was measured, and few others. What is left over within a node is dropped
+-- if `exact`.
+local function drop(stream, how, bound, exact)
+  local MOST, FREED = 10000, 8388608
+  local dropped, freed = 0, 0
+  repeat
+    local oldest, count = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1], 0
+    for _, limit in ipairs({1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 80, 100, MOST}) do
+      if count == 0 then count = redis.call('XTRIM', stream, how, '~', bound, 'LIMIT', limit) end
+    end
+    if count == 0 then return exact and dropped + redis.call('XTRIM', stream, how, '=', bound) or dropped, 0 end
+    dropped, freed = dropped + count, freed + count * size_of(oldest)
+  until dropped >= MOST or freed >= FREED
+  return dropped, 1
+end
+
+-- Cut a topic to its greatest length, '' for any, after records were appended: a call drops up to twice as many, and at
+-- least a node of the stream, so that a topic which is far too long becomes shorter with each call.
+local function cut(stream, most, exact, appended)
   if most == '' then return end
-  if exact == '1' and redis.call('XLEN', stream) <= tonumber(most) + 10000 then
-    redis.call('XTRIM', stream, 'MAXLEN', '=', most)
-  else
-    redis.call('XTRIM', stream, 'MAXLEN', '~', most, 'LIMIT', 10000)
-  end
+  local dropped = redis.call('XTRIM', stream, 'MAXLEN', '~', most, 'LIMIT', math.max(100, 2 * appended))
+  if dropped == 0 then redis.call('XTRIM', stream, 'MAXLEN', '~', most, 'LIMIT', 10000) end -- larger nodes, of small records
+  if exact == '1' and redis.call('XLEN', stream) <= most + 100 then redis.call('XTRIM', stream, 'MAXLEN', '=', most) end
 end

@@ -1,6 +1,6 @@
 -- publish: append records to a topic, and cut it to its greatest length.
 --
--- A call cuts at most 10,000 records: the next ones go on where it has stopped.
+-- A call drops about twice as many old records as it appends, and at least a hundred: the next ones drop more.
 --
 -- State    (none) -> stream
 -- KEYS[1]  stream      stream  record id -> its envelope
@@ -11,8 +11,7 @@
 -- Errors   ORDER       the first id is not greater than the last one that the topic had; nothing was appended
 -- Cost     O(n)
 if ARGV[3] ~= '*' and redis.call('EXISTS', KEYS[1]) == 1 then
-  local info, last = redis.call('XINFO', 'STREAM', KEYS[1]), nil
-  for i = 1, #info, 2 do last = info[i] == 'last-generated-id' and info[i + 1] or last end
+  local last = info_of(KEYS[1])['last-generated-id']
   if not comes_after(ARGV[3], last) then
     local remedy = ': give a greater one, or leave the id to the server'
     return redis.error_reply('ORDER record id ' .. ARGV[3] .. ' does not come after ' .. last .. remedy)
@@ -20,5 +19,5 @@ if ARGV[3] ~= '*' and redis.call('EXISTS', KEYS[1]) == 1 then
 end
 local ids = {}
 for i = 3, #ARGV, 2 do ids[#ids + 1] = redis.call('XADD', KEYS[1], ARGV[i], 'e', ARGV[i + 1]) end
-cut(KEYS[1], ARGV[1], ARGV[2])
+cut(KEYS[1], ARGV[1], ARGV[2], #ids)
 return ids

@@ -1,4 +1,4 @@
--- redeliver: hand records that a consumer of a group holds to it once more.
+-- redeliver: hand records that a consumer of a group holds to it once more. A call stops after 2 MB of records.
 --
 -- State    unacked -> unacked
 -- KEYS[1]  stream    stream  record id -> its envelope
@@ -7,10 +7,11 @@
 -- ARGV[2]  consumer
 -- ARGV[3]  counts    '1' when this is another delivery; '' when the last one was not begun
 -- ARGV[4..]          the ids of 1..250 records
--- Returns  {{{id, {field, value, …}}, …}, those that the consumer holds, and that are not gone; {deliveries, …} of these}
+-- Returns  {{{id, {field, value, …}}, …}, those that the consumer holds, and that are not gone; {deliveries, …} of these;
+--          how many of the ids were looked at}
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
-local group, records, deliveries = ARGV[1], {}, {}
+local group, records, deliveries, bytes = ARGV[1], {}, {}, 0
 for i = 4, #ARGV do
   local held = redis.pcall('XPENDING', KEYS[1], group, ARGV[i], ARGV[i], 1)
   if held.err then return no_group(held, KEYS[1], group) end
@@ -20,10 +21,12 @@ for i = 4, #ARGV do
     local record = present(claimed)[1]
     if record then
       records[#records + 1], deliveries[#deliveries + 1] = record, count
+      bytes = bytes + size_of(record)
+      if bytes >= RECORD_BYTES then return {records, deliveries, i - 3} end
     else
       redis.call('XACK', KEYS[1], group, ARGV[i])
       redis.call('HDEL', KEYS[2], ARGV[i])
     end
   end
 end
-return {records, deliveries}
+return {records, deliveries, #ARGV - 3}

@@ -4,16 +4,12 @@
 -- KEYS[1]  stream  stream  record id -> its envelope
 -- KEYS[2]  sizes   hash    name -> the id that the next shrink is to drop up to
 -- ARGV[1]  name    of the topic
--- ARGV[2]  limit   records that a call drops, about
 -- Returns  {the number of records dropped; 1 when there is more to drop}
--- Cost     O(limit)
-local limit = tonumber(ARGV[2])
+-- Cost     O(records dropped)
 local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 local upto = redis.call('HGET', KEYS[2], ARGV[1]) or '0-0'
 local ms, number = string.match(upto, '^(%d+)-(%d+)$')
 local least = ms .. string.format('-%.0f', number + 1)
-local dropped = redis.call('XTRIM', KEYS[1], 'MINID', '~', least, 'LIMIT', limit)
-if dropped > limit / 2 then return {dropped, 1} end
-dropped = dropped + redis.call('XTRIM', KEYS[1], 'MINID', '=', least)
-if newest then redis.call('HSET', KEYS[2], ARGV[1], newest[1]) end
-return {dropped, 0}
+local dropped, more = drop(KEYS[1], 'MINID', least, true)
+if newest and more == 0 then redis.call('HSET', KEYS[2], ARGV[1], newest[1]) end
+return {dropped, more}

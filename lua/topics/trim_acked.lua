@@ -5,10 +5,9 @@
 --
 -- State    stream -> (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
--- ARGV[1]  limit     records that a call drops, about
 -- Returns  {the number of records dropped; the group that needs the oldest record, '' without any; the oldest id that it
 --          may need; 1 when there may be more to drop}
--- Cost     O(groups + limit)
+-- Cost     O(groups + records dropped)
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, '', '', 0} end
 local least, slowest
 for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
@@ -23,7 +22,5 @@ for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   if not least or comes_after(least, needs) then least, slowest = needs, group.name end
 end
 if not least then return {0, '', '', 0} end
-local limit = tonumber(ARGV[1])
-local dropped = redis.call('XTRIM', KEYS[1], 'MINID', '~', least, 'LIMIT', limit) -- whole nodes of the stream
-if dropped > limit / 2 then return {dropped, slowest, least, 1} end -- whole nodes: a bit less than the limit
-return {dropped + redis.call('XTRIM', KEYS[1], 'MINID', '=', least), slowest, least, 0}
+local dropped, more = drop(KEYS[1], 'MINID', least, true)
+return {dropped, slowest, least, more}

@@ -215,8 +215,8 @@ def test_groups_and_their_consumers_are_listed(invoke: Invoke, topic: Topic):
     topic.group("mail").poll("m-1", 2)
     topic.group("audit", start="0")
     assert told(invoke, "groups", "orders") == [
-        {"name": "audit", "consumers": 0, "unacked": 0, "lag": 3, "position": "0-0"},
-        {"name": "mail", "consumers": 1, "unacked": 2, "lag": 1, "position": "1001-0"},
+        {"name": "audit", "consumers": 0, "unacked": 0, "lag": 3, "position": "0-0", "at_least": False},
+        {"name": "mail", "consumers": 1, "unacked": 2, "lag": 1, "position": "1001-0", "at_least": False},
     ]
     ((consumer),) = told(invoke, "groups", "orders", "--group", "mail")
     assert (consumer["name"], consumer["unacked"]) == ("m-1", 2)

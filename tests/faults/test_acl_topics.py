@@ -14,7 +14,7 @@ import pytest
 from delayq import NewRecord, Topic
 from delayq.errors import LoginRefused
 from delayq.model.outcome import Failed
-from delayq.operations.topics import group_read, settle
+from delayq.operations.topics import dead_letters, group_read, settle
 from delayq.operations.topics.topic_context import opened
 from delayq.protocol.operation import execute
 from delayq.runtime.receive_wait import TopicWait
@@ -81,6 +81,7 @@ def joins(mine: Topic, root: Topic) -> None:
     assert len(group.fetch_not_acked("b", 0, 2)) == 2
     assert mine.group("mail", max_deliveries=1).fetch_not_acked("b", 0) == []
     assert len(group.dead()) == 5
+    assert mine.execute(dead_letters.purge_old, "mail") is False
     assert (group.lag(), group.unacked(), len(group.consumers())) == (0, [], 2)
     assert mine._executor.execute(execute(mine._context.shards[0].drop_idle_consumers("mail", 0, "^a$"))) == 1
     mine.execute(settle.leave, "mail", "b")
@@ -129,7 +130,7 @@ OWN: dict[str, tuple[Story, ...]] = {
 SCRIPTS = {
     "publisher": "publish publish_later cancel",
     "member": "due append make_group poll ack fail renew unacked reclaim dead_letter groups lag drop_idle_consumers"
-    " remove_consumer",
+    " remove_consumer purge_dead",
     "topic_administrator": "make_group destroy groups lag unacked requeue_dead remove_consumer clear_ghosts trim"
     " trim_acked shrink",
 }
@@ -204,9 +205,6 @@ REFUSED: dict[str, dict[str, Callable[[Topic], Any]]] = {
     },
     "member": {
         "delay": lambda topic: topic.publish("x", delay=60),
-        "trim": lambda topic: topic.trim(max_length=0),
-        "trim_acked": lambda topic: topic.trim_acked(),
-        "shrink": lambda topic: topic.shrink_by_last_size(),
         "move": lambda topic: topic.group("mail").set_position("0"),
         "destroy": lambda topic: topic.group("mail").destroy(),
     },

@@ -60,15 +60,11 @@ def warm(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
-    # Java is to be quick at once: none of its code runs often enough for its second compiler to pay. Without it, less
-    # room would be kept for code, and what was compiled be thrown away again.
-    quick = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-    java = f"{QUIET['spark.driver.extraJavaOptions']} {quick}"
     own = {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "1"}  # errors that a test provokes are no news
-    # Nor does the Java that Spark writes for each query; the programs of tests/spark/test_clusters.py have it written.
+    # The Java that Spark writes for each query costs more than it saves; tests/spark/test_clusters.py has it written.
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     folders = {"spark.sql.warehouse.dir": str(folder / "warehouse")}
-    settings = QUIET | own | interpreted | folders | {"spark.driver.extraJavaOptions": java}
+    settings = QUIET | own | interpreted | folders
     with pytest.MonkeyPatch.context() as patch:  # for Java and its tasks alone: this process has other tests, too
         for name in ("SPARK_LOCAL_DIRS", "TMPDIR"):
             patch.setenv(name, str(folder))

@@ -10,7 +10,10 @@ import redis
 
 from delayq import InvalidInput, NewRecord, Topic
 from delayq.errors import HoldsRecords, InvalidName, UnknownConsumer, UnknownGroup
-from tests.topics.conftest import Make
+from delayq.operations.topics import dead_letters, read, settle
+from delayq.operations.topics import publish as publish_operation
+from delayq.protocol.operation import execute
+from tests.topics.conftest import Make, Now
 
 
 def publish(topic: Topic, count: int) -> None:
@@ -236,13 +239,66 @@ def test_large_records_come_in_several_calls_and_all_of_them_come(make: Make):
         topic.publish(bytes([number]) * 1_000_000)
     assert len(group.poll("a", 5)) == 3
     assert len(group.poll("a", 5)) == 2
-    assert [record.body[0] for record in group.own_unacked("a")] == [0, 1, 2, 3, 4]
+    records = group.own_unacked("a")
+    assert [record.body[0] for record in records] == [0, 1, 2, 3, 4]
+    times = records[0].deliveries
+    again = topic.execute(settle.redeliver, "billing", "a", records, True)
+    assert [(record.body[0], record.deliveries) for record in again] == [(number, times + 1) for number in range(5)]
     assert len(group.fetch_not_acked("b", 0)) == 5
     assert group.clear_ghosts() == 0
     for record in group.own_unacked("b"):
         group.bury(record, "b")
     assert group.requeue_dead(group.dead()) == 5
     assert len(group.fetch_not_acked("c", 30)) == 5
+
+
+def test_large_records_whose_time_has_come_are_appended_a_few_at_a_time(make: Make, now: Now):
+    topic = make(shards=1)
+    topic.publish_many([NewRecord(bytes([number]) * 900_000, delay=number + 1) for number in range(5)])
+    now.later(10)
+    for length, next_ms in ((3, 0), (5, None)):
+        assert topic.execute(publish_operation.append_due).next_ms == next_ms
+        assert topic.execute(read.length) == length
+    assert [record.body[0] for record in topic.range()] == [0, 1, 2, 3, 4]
+
+
+def test_poll_of_large_records_that_have_come_due_brings_a_few(make: Make, now: Now):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    topic.publish_many([NewRecord(bytes(900_000), delay=number + 1) for number in range(12)])
+    now.later(20)
+    counts = [len(group.poll("a", 200)) for _ in range(6)]
+    assert max(counts) == 3
+    assert sum(counts) == 12
+
+
+def test_large_records_are_dropped_some_at_a_time_and_small_ones_by_the_thousand(make: Make):
+    topic = make(shards=1)
+    for _ in range(30):
+        topic.publish_many([NewRecord(bytes(size)) for size in (900_000, 1, 900_000)])
+    topic.publish_many([NewRecord(number) for number in range(12_000)])
+    shard = topic._context.shards[0]
+    counts = list[int]()
+    more = 1
+    while more:
+        count, more = topic.execute(lambda _: execute(shard.trim("MAXLEN", 7, exact=True)))
+        counts.append(count)
+    assert counts[0] in range(14, 18)  # ten large ones, and small ones between them
+    assert max(counts[1:]) > 5_000
+    assert (sum(counts), topic.length()) == (12_083, 7)
+
+
+def test_dead_letters_are_deleted_when_they_are_older_than_the_topic_keeps_them(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing")
+    publish(topic, 2)
+    for record in group.poll("a"):
+        group.bury(record, "a")
+    age()
+    for kept, left in ((None, 2), (60, 2), (200 * 365 * 86400, 2), (0, 0)):
+        again = make(shards=1, dead_retention=kept)
+        assert again.execute(dead_letters.purge_old, "billing") is False
+        assert group.dead_length() == left
 
 
 def test_ghosts_are_found_cleared_and_counted(make: Make, client: redis.Redis):
@@ -330,6 +386,17 @@ def test_lag_is_right_after_the_topic_was_trimmed(make: Make):
     group.poll("a", 10)
     topic.trim(max_length=1_200, approximate=False)
     assert group.lag() == 1_200
+
+
+def test_lag_that_is_not_counted_to_its_end_says_so(make: Make):
+    topic = make(shards=1)
+    group = topic.group("billing", "0")
+    publish(topic, 10_200)
+    records = topic.range(count=300)
+    group.set_position(records[10].id)
+    assert group.info()[3:] == (10_000, records[10].id, True)
+    group.set_position(records[-1].id)
+    assert group.info()[3:] == (9_900, records[-1].id, False)
 
 
 def test_unknown_group_is_named_and_nothing_is_made(make: Make):

@@ -85,10 +85,11 @@ def groups(context: TopicContext) -> Operation[list[GroupInfo]]:
             lag = told.get("lag")
             if lag is None and told.get("entries-read") is not None:  # it has lost count by deletions: a bit too many
                 lag = extent.added - told["entries-read"] if extent.added is not None else None
+            at_least = False
             if lag is None:
-                lag = yield from _behind(scripts, position)
+                lag, at_least = yield from _behind(scripts, position)
             lag = min(lag, extent.length)  # Redis 7.0 counts what was trimmed before the group was handed it
-            info = GroupInfo(name, told["consumers"], told["pending"], lag, position)
+            info = GroupInfo(name, told["consumers"], told["pending"], lag, position, at_least)
             before = found.get(name)
             found[name] = info if before is None else _merged(before, info)
     return [found[name] for name in sorted(found)]
@@ -101,19 +102,20 @@ def _merged(first: GroupInfo, second: GroupInfo) -> GroupInfo:
         first.unacked + second.unacked,
         first.lag + second.lag,
         min(first.position, second.position, key=order),
+        first.at_least or second.at_least,
     )
 
 
-def _behind(scripts: TopicCommands, after: str) -> Operation[int]:
-    """Count what comes behind an id, a bounded number: with more, it is at least so many."""
+def _behind(scripts: TopicCommands, after: str) -> Operation[tuple[int, bool]]:
+    """Count the records behind an id, up to a bound; return the number, and whether there may be more."""
     total, last = 0, after
     for _ in range(MAX_LAG_CALLS):
-        count, found = yield from execute(scripts.lag(last))
+        count, found, more = yield from execute(scripts.lag(last))
         total += count
         last = text_of(found)
-        if not last:
-            break
-    return total
+        if not more:
+            return total, False
+    return total, True
 
 
 def info(context: TopicContext, group: str) -> Operation[GroupInfo]:

@@ -43,7 +43,7 @@ def poll(context: TopicContext, group: str, consumer: str, count: int) -> Operat
                 found += records(context, shards[place], entries, deliveries=1)
                 if next_ms == 0:
                     yield from append_due(context)
-                elif len(entries) < limit:
+                if len(entries) < limit and (entries or next_ms != 0):  # of large ones, a call brings a part
                     break
         except DelayqError:  # of another shard, or without memory: what was handed out must not be forgotten
             if not found:

@@ -165,12 +165,12 @@ class Waiting(NamedTuple):
 
 
 def append_due(context: TopicContext) -> Operation[Waiting]:
-    """Append the records whose time has come; return what there is to wait for."""
+    """Append a page of the records whose time has come; return what there is to wait for."""
     nearest: int | None = None
     seen: list[str] = []
     for scripts in (yield from context.opened()):
         ripe = yield from execute(scripts.due())
-        while ripe.ids:
+        if ripe.ids:
             lost = yield from execute(scripts.append(ripe.ids, context.settings.max_length, context.settings.exact))
             if lost:
                 log.error(
@@ -180,9 +180,15 @@ def append_due(context: TopicContext) -> Operation[Waiting]:
                     ids=list(map(printable_id, lost[:10])),
                 )
             ripe = yield from execute(scripts.due())
-        nearest = soonest(nearest, ripe.next_ms)
+        nearest = soonest(nearest, 0 if ripe.ids else ripe.next_ms)
         seen.append(ripe.seen)
     return Waiting(nearest, seen)
+
+
+def append_all_due(context: TopicContext) -> Operation[None]:
+    """Append all records whose time has come."""
+    while (yield from append_due(context)).next_ms == 0:
+        pass
 
 
 def soonest(first: int | None, second: int | None) -> int | None:

@@ -8,7 +8,7 @@ from delayq.model.positions import Position, beginning, bound, order
 from delayq.model.record import Record
 from delayq.model.validation import check_limit
 from delayq.operations.topics.topic_context import TopicContext
-from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
 
 
@@ -37,9 +37,9 @@ def _pages(
 ) -> Operation[list[Record]]:
     found: list[Record] = []
     while len(found) < count:
-        limit = min(MAX_RECORDS, count - len(found))
-        (page,) = yield [scripts.entries(first, last, limit, reverse)]
-        entries = unwrap(page)
+        limit = min(page_length(context), count - len(found))
+        entries = yield from execute(scripts.entries(first, last, limit, reverse))
+        note_page(context, entries)
         found += records(context, scripts, entries)
         if len(entries) < limit:
             break
@@ -48,6 +48,17 @@ def _pages(
         else:
             first = f"({entries[-1][0]}"
     return found
+
+
+def page_length(context: TopicContext) -> int:
+    """Return how many records a page may have: about 4 MB of them, by the mean size of those before."""
+    return min(MAX_RECORDS, context.budget.count())
+
+
+def note_page(context: TopicContext, entries: Sequence[Entry]) -> None:
+    """Note how large the records of a page are."""
+    if entries:
+        context.budget.note(len(entries), sum(len(word) for _, fields in entries for word in fields or ()), 0)
 
 
 def records(
@@ -94,20 +105,25 @@ class Tail:
             self._seen = [unwrap(last)[0][0] if unwrap(last) else "0-0" for last in lasts]
 
     def more(self) -> Operation[list[Record]]:
-        """Read what has come since the last time, up to 500 records a shard, in the order of their ids."""
-        found: list[Record] = []
+        """Read what has come since the last time, a page of each shard, in the order of their ids."""
         shards = yield from self._context.opened()
         # All is new in what was made since the place was found, with more shards than were known of.
         self._seen += ["0-0" if self._start == "$" else self._start] * (len(shards) - len(self._seen))
         del self._seen[len(shards) :]
-        pages = yield [
-            scripts.entries(f"({seen}", "+", MAX_RECORDS) for scripts, seen in zip(shards, self._seen, strict=True)
-        ]
-        for number, (scripts, page) in enumerate(zip(shards, pages, strict=True)):
-            entries = unwrap(page)
-            if entries:
-                self._seen[number] = entries[-1][0]
-            found += records(self._context, scripts, entries)
+        found: list[Record] = []
+        is_over = False
+        while not (found or is_over):  # a page may have nothing but records that are for one group alone
+            limit = max(1, page_length(self._context) // len(shards))
+            pages = yield [
+                scripts.entries(f"({seen}", "+", limit) for scripts, seen in zip(shards, self._seen, strict=True)
+            ]
+            is_over = True
+            for number, (scripts, page) in enumerate(zip(shards, pages, strict=True)):
+                entries = unwrap(page)
+                note_page(self._context, entries)
+                if entries:
+                    self._seen[number], is_over = entries[-1][0], False
+                found += records(self._context, scripts, entries)
         if len(shards) > 1:
             found.sort(key=lambda record: order(record.id))
         return found

@@ -10,7 +10,7 @@ from delayq.model.record import Record
 from delayq.operations.topics.dead_letters import one_line
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, TopicCommands
 
 Settled = Sequence[tuple[Record, oc.Outcome]]
@@ -70,12 +70,13 @@ def redeliver(
     for number, scripts in enumerate((yield from context.opened())):
         known = {each.id: each for each in records if each.shard == number}
         ids = list(known)
-        parts = [ids[start : start + MAX_LOOKED_AFTER] for start in range(0, len(ids), MAX_LOOKED_AFTER)]
-        for reply in (yield [scripts.redeliver(group, consumer, part, counts) for part in parts]) if parts else ():
-            for (record_id, fields), deliveries in unwrap(reply):
+        while ids:
+            reply = yield from execute(scripts.redeliver(group, consumer, ids[:MAX_LOOKED_AFTER], counts))
+            for (record_id, fields), deliveries in zip(reply.records, reply.deliveries, strict=True):
                 record = known[record_id]
                 record.fields, record.deliveries = fields or (), deliveries
                 ours.append(record)
+            ids = ids[reply.looked :]
     return ours
 
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from delayq.errors import InvalidInput
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
-from delayq.operations.queue_context import LOOK_SECONDS, MAX_SHARDS, is_whole
+from delayq.model.units import Seconds, milliseconds
+from delayq.operations.byte_budget import ByteBudget
+from delayq.operations.queue_context import DEAD_RETENTION, LOOK_SECONDS, MAX_SHARDS, is_whole
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.topic_commands import TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
@@ -23,16 +25,20 @@ class TopicSettings:
         max_length: records of a shard that `publish` keeps, or None for all.
         exact: keep no more than that; else up to about a hundred more, at much less cost.
         max_payload: bytes.
+        dead_retention: how long the dead letters of groups are kept, or None for ever.
     """
 
     max_length: int | None = None
     exact: bool = False
     max_payload: int = MAX_PAYLOAD_BYTES
+    dead_retention: Seconds | None = DEAD_RETENTION
 
     def __post_init__(self) -> None:
         check_length(self.max_length)
         if not is_whole(self.max_payload) or self.max_payload < 1:
             raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
+        if self.dead_retention is not None:
+            milliseconds(self.dead_retention, "dead_retention")
 
 
 class TopicContext:
@@ -46,6 +52,7 @@ class TopicContext:
     Attributes:
         next_shard: counts records without a key: each goes to the next shard.
         rescues: counts looks at what others have left: each begins with the next shard.
+        budget: how many records a page has, by their mean size.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class TopicContext:
         self.name = name
         self.settings = settings
         self.next_shard = self.rescues = 0
+        self.budget = ByteBudget()
         self._keys = keys
         self._expected = shards
         self._clock = clock

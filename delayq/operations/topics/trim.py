@@ -10,9 +10,7 @@ from delayq.model.record import Record, Trimmed, text_of
 from delayq.operations.topics.group_read import by_shard
 from delayq.operations.topics.topic_context import TopicContext, check_length
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
-
-LIMIT = 10_000  # records that a call drops
+from delayq.protocol.topic_commands import MAX_RECORDS
 
 
 def trim(context: TopicContext, max_length: int | None, min_id: Position | None, approximate: bool) -> Operation[int]:
@@ -23,35 +21,13 @@ def trim(context: TopicContext, max_length: int | None, min_id: Position | None,
     if least is not None and not least[0].isdigit():
         raise InvalidInput(f"min_id {min_id!r} is no id of a record: give the id of the oldest one to keep, or a time")
     check_length(max_length)
+    how, limit = ("MAXLEN", str(max_length)) if least is None else ("MINID", str(least))
     dropped = 0
     for scripts in (yield from context.opened()):
-        if max_length is not None:
-            dropped += yield from _by_length(scripts, max_length, approximate)
-        else:
-            dropped += yield from _to(scripts, "MINID", str(least), approximate)
-    return dropped
-
-
-def _by_length(scripts: TopicCommands, most: int, approximate: bool) -> Operation[int]:
-    """Cut in steps: an exact cut is made once there is only a little left to drop."""
-    dropped = 0
-    while (yield from execute(scripts.length())) > most + LIMIT:
-        cut = yield from execute(scripts.trim("MAXLEN", "~", most, "LIMIT", LIMIT))
-        dropped += cut
-        if not cut:
-            break
-    return dropped + (yield from _to(scripts, "MAXLEN", str(most), approximate))
-
-
-def _to(scripts: TopicCommands, how: str, bound_: str, approximate: bool) -> Operation[int]:
-    dropped = 0
-    while True:
-        cut = yield from execute(scripts.trim(how, "~", bound_, "LIMIT", LIMIT))
-        dropped += cut
-        if cut <= LIMIT // 2:  # whole nodes: a step may drop a bit less than its limit
-            break
-    if not approximate:
-        dropped += yield from execute(scripts.trim(how, "=", bound_))
+        more = 1
+        while more:
+            count, more = yield from execute(scripts.trim(how, limit, exact=not approximate))
+            dropped += count
     return dropped
 
 
@@ -72,7 +48,7 @@ def trim_acked(context: TopicContext) -> Operation[Trimmed]:
     for scripts in (yield from context.opened()):
         more = 1
         while more:
-            dropped, group, needs, more = yield from execute(scripts.trim_acked(LIMIT))
+            dropped, group, needs, more = yield from execute(scripts.trim_acked())
             count += dropped
         if group and (slowest is None or (yield from execute(scripts.length()))):
             slowest, oldest = text_of(group), text_of(needs)
@@ -85,6 +61,6 @@ def shrink(context: TopicContext) -> Operation[int]:
     for scripts in (yield from context.opened()):
         more = 1
         while more:
-            dropped, more = yield from execute(scripts.shrink(context.name, LIMIT))
+            dropped, more = yield from execute(scripts.shrink(context.name))
             count += dropped
     return count

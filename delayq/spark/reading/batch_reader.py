@@ -61,7 +61,7 @@ class EntryStreams:
     def shards(self, topic: Topic) -> list[TopicCommands]:
         """Return the shards; what is due is appended to those of a topic first, as for any other reader."""
         if not self._is_ledger:
-            topic.execute(publish.append_due)
+            topic.execute(publish.append_all_due)
         return topic.execute(opened)
 
     def partitions(

@@ -97,7 +97,7 @@ def advance(
     extent = yield from execute(scripts.extent())
     passed, at = 0, offset.id
     while passed < most:
-        count, last = yield from execute(scripts.lag(at, min(most - passed, COUNTED_AT_ONCE)))
+        count, last, _ = yield from execute(scripts.lag(at, min(most - passed, COUNTED_AT_ONCE)))
         passed += count
         if not count or number(last.decode()) >= number(until.id):
             return until, passed
