@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.log import log
 from delayq.model.delivery import Delivery
+from delayq.model.lease_clock import lease_now
 from delayq.operations import acquire_slots, configure, key_slots, unfetched
 from delayq.operations.byte_budget import LEASE_SHARE
 from delayq.operations.open_messages import open_messages
@@ -52,12 +52,12 @@ class ClaimNames:
         self._open: dict[str, tuple[str, float]] = {}
 
     def of(self, shard: str, lease: int) -> tuple[str, float]:
-        """Return the name of the claim that is to be made, and when it was first asked, on the monotonic clock.
+        """Return the name of the claim that is to be made, and when it was first asked, by `lease_now`.
 
         A name is as old as a lease, ms, at the most: what it has brought has gone to others then.
         """
-        if shard not in self._open or time.monotonic() > self._open[shard][1] + lease / 1000:
-            self._open[shard] = f"{self._run}{next(self._numbers):016x}", time.monotonic()
+        if shard not in self._open or lease_now() > self._open[shard][1] + lease / 1000:
+            self._open[shard] = f"{self._run}{next(self._numbers):016x}", lease_now()
         return self._open[shard]
 
     def answered(self, shard: str) -> None:
@@ -133,11 +133,18 @@ def claim(
     return Batch(messages, claimed, limit, held, failed)
 
 
-def claim_all(context: QueueContext, make: Callable[..., D], limit: int, lease: int, consumer: str) -> Operation[Batch]:
+def claim_all(
+    context: QueueContext,
+    make: Callable[..., D],
+    limit: int,
+    lease: int,
+    consumer: str,
+    is_cancelled: Callable[[], bool] = bool,
+) -> Operation[Batch]:
     """Claim for a receiver: up to `limit` messages, trip by trip, while the first ones keep most of their lease."""
-    end = time.monotonic() + lease / 1000 * LEASE_SHARE
+    end = lease_now() + lease / 1000 * LEASE_SHARE
     batch, left = (yield from claim(context, make, limit, lease, True, consumer=consumer)), limit
-    while batch.messages and batch.claimed == batch.limit < left and time.monotonic() < end:
+    while batch.messages and batch.claimed == batch.limit < left and lease_now() < end and not is_cancelled():
         left -= batch.limit
         try:
             more = yield from claim(context, make, left, lease, consumer=consumer)
@@ -151,7 +158,7 @@ class _Asking:
     """A claim on one shard, asked as often as it takes.
 
     Attributes:
-        asked: when the lease may have begun, on the monotonic clock.
+        asked: when the lease may have begun, by `lease_now`.
     """
 
     def __init__(self, scripts: QueueCommands, limit: int, lease: int, consumer: str, names: ClaimNames | None) -> None:
@@ -166,7 +173,7 @@ class _Asking:
         if self._names and self.takes_some:
             name, self.asked = self._names.of(self._scripts.keys.meta, lease)
         else:
-            name, self.asked = "", time.monotonic()
+            name, self.asked = "", lease_now()
         return self._scripts.ready_to_unack(*self._args, name)
 
     def answered(self, reply: Claimed | DelayqError) -> Claimed | DelayqError:

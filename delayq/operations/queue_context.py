@@ -23,6 +23,7 @@ from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.queue_keys import QueueKeys
 
 MAX_SHARDS = 1024
+DEAD_RETENTION = 90 * 86400
 MAX_RETRIES = 1_000_000
 WAS_RECORDED = 1
 LOOK_SECONDS = 60.0  # a server that lost its data has lost the record, too
@@ -46,7 +47,7 @@ class Settings:
     max_retries: int = 3
     backoff: Backoff = field(default_factory=exponential)
     max_payload: int = MAX_PAYLOAD_BYTES
-    dead_retention: Seconds | None = 90 * 86400
+    dead_retention: Seconds | None = DEAD_RETENTION
     wishes: Changes = field(default_factory=dict)
     concurrency_key: Callable[[Any], str | None] | None = None
 

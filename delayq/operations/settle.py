@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from delayq.log import log_of
 from delayq.model import outcome as oc
 from delayq.model.backoff import exponential
 from delayq.model.delivery import Delivery
+from delayq.model.lease_clock import lease_now
 from delayq.model.units import Seconds, delay_ms, lease_ms
 from delayq.operations import key_slots
 from delayq.operations.encode import encode_then
@@ -136,14 +136,14 @@ def _backoff_ms(context: QueueContext, message: Delivery) -> int:
 
 def extend(context: QueueContext, message: Delivery, seconds: Seconds) -> Operation[None]:
     """Let the lease end `seconds` from now; raises StaleReceipt."""
-    lease, asked = lease_ms(seconds), time.monotonic()
+    lease, asked = lease_ms(seconds), lease_now()
     message.leased_until((yield from execute(context.shard(message.id).extend(message.id, message.receipt, lease))))
     message.held_until = asked + lease / 1000
 
 
 def renew(context: QueueContext, messages: Sequence[D], lease: int) -> Operation[list[D]]:
     """Let each lease end `lease` ms from now; return the messages that are no longer ours."""
-    asked = time.monotonic()
+    asked = lease_now()
     calls = [context.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]
     lost = []
     for message, result in zip(messages, (yield calls), strict=True):

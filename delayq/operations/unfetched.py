@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 
 from delayq.model.delivery import Delivery, receipt_of
+from delayq.model.lease_clock import lease_now
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation
 from delayq.protocol.queue_commands import QueueCommands
@@ -20,9 +20,9 @@ class ClaimedUnfetched:
 
     Attributes:
         lease: ms.
-        asked: when the lease began or was renewed, on the monotonic clock.
+        asked: when the lease began or was renewed, by `lease_now`.
         until_ms: when it ends, by the server's clock.
-        handed: when it was handed out, on the monotonic clock.
+        handed: when it was handed out, by `lease_now`.
         messages: what was made of it, once it is fetched: their leases are renewed until the claim is done.
         process: that it was handed to: what has come over a fork is the parent's.
     """
@@ -52,11 +52,12 @@ class ClaimedUnfetched:
     @property
     def left(self) -> float:
         """The seconds until the lease ends."""
-        return self.asked + self.lease / 1000 - time.monotonic()
+        return self.asked + self.lease / 1000 - lease_now()
 
-    def handed_for(self, leases: int) -> float:
-        """Return when it will have been handed out for so many leases, on the monotonic clock."""
-        return self.handed + leases * self.lease / 1000
+    @property
+    def given_up_at(self) -> float:
+        """When to stop trying to fetch it, by `lease_now`."""
+        return self.handed + MAX_LEASES * self.lease / 1000
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
         """Yield of each message its id, its receipt, and when it was due, ms."""
@@ -71,7 +72,7 @@ def take(context: QueueContext, limit: int) -> ClaimedUnfetched | None:
             unread: ClaimedUnfetched = context.claimed_unfetched.pop()
         except IndexError:
             return None
-        if unread.left > 0 and unread.process == os.getpid():
+        if unread.left > 0 and unread.process == os.getpid() and lease_now() < unread.given_up_at:
             first, rest = unread.split(limit)
             if rest.found.ids:
                 context.claimed_unfetched.append(rest)
@@ -82,11 +83,13 @@ def take(context: QueueContext, limit: int) -> ClaimedUnfetched | None:
 def renew(context: QueueContext) -> Operation[None]:
     """Renew the leases of what was handed out and is not fetched yet, when a third of them is over.
 
-    What cannot be fetched at all goes to others after `MAX_LEASES`.
+    Messages that are being fetched are renewed for as long as that takes: on a slow link, a large one needs many
+    leases. What could not be fetched goes to others after `MAX_LEASES`.
     """
-    asked, process = time.monotonic(), os.getpid()
-    known = [each for each in (*context.fetching, *context.claimed_unfetched) if each.process == process]
-    waning = [each for each in known if 0 < each.left < each.lease / 1500 and asked < each.handed_for(MAX_LEASES)]
+    asked, process = lease_now(), os.getpid()
+    failed = [each for each in context.claimed_unfetched if asked < each.given_up_at]
+    known = [each for each in (*context.fetching, *failed) if each.process == process]
+    waning = [each for each in known if 0 < each.left < each.lease / 1500]
     for each in waning:
         results = yield [each.scripts.extend(message_id, receipt, each.lease) for message_id, receipt, _ in each.rows()]
         if ends := [result for result in results if isinstance(result, int)]:

@@ -245,6 +245,7 @@ class ConsumerEngine(Generic[D]):
                 self._note([(message, oc.DONE)], [True])
                 if isinstance(outcome, oc.Failed | oc.Dead):
                     log_of(message).warning("handler failed after it had settled its message", error=outcome.error)
+                oc.clear_frames(outcome)
             else:
                 self.unsettled.append((message, outcome))
 
@@ -278,6 +279,8 @@ class ConsumerEngine(Generic[D]):
                 told = cause
                 line = log_of(message)
                 line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
+        for _, outcome in settled:
+            oc.clear_frames(outcome)
 
     def _tell_trouble(self) -> None:
         """Raise what kept outcomes from being settled, once everything else of the turn is done."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from delayq.errors import InvalidInput
+from delayq.model.batch_handler import BatchHandler
 from delayq.model.middleware import Middleware
 from delayq.runtime.cron_handlers import CronHandlers
 
@@ -16,16 +18,28 @@ class HandlerRegistry:
         middleware: of the queue.
         crons: the functions of schedules.
         main: the function for all other messages, or a BatchHandler; None without one.
+        is_replaceable: another one may take its place, as in a test.
     """
 
     def __init__(self, middleware: Middleware) -> None:
         self.middleware = middleware
         self.crons = CronHandlers()
         self.main: Callable[[Any], Any] | None = None
+        self.is_replaceable = False
 
     def __bool__(self) -> bool:
         """Whether there is any."""
         return self.main is not None or bool(self.crons)
+
+    def register(self, handler: Callable[[Any], Any], queue: str) -> None:
+        """Take the function for all messages; raises InvalidInput when there is one: one of the two would never run."""
+        if self.main is not None and not self.is_replaceable:
+            there = "batch_handler" if isinstance(self.main, BatchHandler) else "handler"
+            raise InvalidInput(
+                f"queue {queue} has a function of @queue.{there} already: give the second one a queue of its own, or "
+                "let one function decide by the message"
+            )
+        self.main = handler
 
     def wrap(self, around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
         """Put another function in the place of each: what `around` makes of it."""

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from delayq.errors import DelayqError
 from delayq.log import log
 
+STOP_SECONDS = 1.0
+
 
 class Heartbeat:
-    """Calls a function again and again, from `start` until `stop`.
+    """Calls a function again and again, from `start` until `stop`, once.
 
     Args:
         beat: renews the leases; what it raises is tried again at the next beat.
@@ -21,14 +23,16 @@ class Heartbeat:
         self._beat = beat
         self._seconds = seconds
         self._runs = threading.Lock()  # held while it runs: to wait for it is a sleep that can be ended
+        self._thread = threading.Thread(target=self._run, name="delayq-heartbeat", daemon=True)
 
     def start(self) -> None:
         self._runs.acquire()
-        threading.Thread(target=self._run, name="delayq-heartbeat", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """End soon; a beat that is under way is not waited for."""
+        """End it; a beat that is under way has a second to end, so that it cannot reconnect after a close."""
         self._runs.release()
+        self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
         while not self._runs.acquire(timeout=self._seconds):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable
 from typing import Generic, TypeVar
 
 from delayq.log import log_of
 from delayq.model.delivery import Delivery
+from delayq.model.lease_clock import lease_now
 from delayq.model.units import lease_ms
 from delayq.operations import settle, unfetched
 from delayq.operations.queue_context import QueueContext
@@ -51,14 +51,14 @@ class LeaseKeeper(Generic[D]):
 
     def stands(self, message: D) -> bool:
         """Whether a lease surely stands: this process may have been stopped for longer than that."""
-        return message.held_until > time.monotonic()
+        return message.held_until > lease_now()
 
     def renew(self) -> Operation[None]:
         """Renew the leases that have less than two thirds left, but for those that are known to be lost.
 
         It runs beside everything else that the consumer does.
         """
-        horizon = time.monotonic() + self.lease_ms / 1000 * 2 / 3
+        horizon = lease_now() + self.lease_ms / 1000 * 2 / 3
         waning = [each for each in tuple(self._held.values()) if 0 < each.held_until < horizon and not each.settled]
         waning = [each for each in waning if id(each) not in self.settling]
         renewing = settle.renew(self._context, waning, self.lease_ms) if waning else noop()

@@ -183,11 +183,13 @@ class Receiver(Generic[D]):
 
     async def _claim(self, limit: int, lease_ms: int, wait: ReceiveWait) -> Batch:
         """Claim, and never be cancelled in the middle: nobody would know of the messages until their lease is over."""
-        claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name)
+        cancelled = asyncio.Event()
+        claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name, cancelled.is_set)
         claimed = self._kept(self._executor.execute(wait.taking(claiming)))
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:
+            cancelled.set()
             await asyncio.shield(self._kept(self._hand_back(claimed)))
             raise
 

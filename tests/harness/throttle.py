@@ -13,6 +13,7 @@ from typing import Self
 from tests.harness.servers import short_directory
 
 CHUNK = 16 * 1024
+BUFFERED = 0.05  # seconds of the link's rate, which make up for sleeps that take longer than they should
 
 
 class Throttle:
@@ -88,6 +89,6 @@ class _Meter:
 
     def wait(self, count: int) -> None:
         with self._lock:
-            self._free = max(self._free, time.monotonic()) + count / self._rate
+            self._free = max(self._free, time.monotonic() - BUFFERED) + count / self._rate
             until = self._free
         time.sleep(max(0.0, until - time.monotonic()))

@@ -250,7 +250,7 @@ class World:
             there = [
                 key
                 for key in client.scan_iter(keys.meta.removesuffix("meta") + "*", count=1000)
-                if client.pttl(key) < 0
+                if client.pttl(key) == -1
             ]
             found += [key.decode() for key in there if not key.endswith(LASTING) and key.decode() not in known]
         return found

@@ -158,7 +158,7 @@ class Stage:
         self._later.collect_garbage()
         assert self._later.stats().missing == 0
         left = [key for key in self.raw.keys("delayq:*") if not key.endswith(LASTING)]
-        ending = {key for key in left if (b":unique:" in key or b":claim:" in key) and self.raw.pttl(key) > 0}
+        ending = {key for key in left if (b":unique:" in key or b":claim:" in key) and self.raw.pttl(key) != -1}
         assert set(left) - ending == set()
 
     def close(self) -> None:

@@ -11,14 +11,13 @@ from typing import Any
 from unittest import mock
 
 from delayq import log, queue
-from delayq.model import consumer_info, interval
-from delayq.operations import claim, encode, idle, open_messages, queue_context, send, settle, unfetched
+from delayq.model import consumer_info, interval, lease_clock
+from delayq.operations import claim, encode, idle, open_messages, queue_context, send
 from delayq.runtime import (
     driver,
     effects,
     engine,
     heartbeat,
-    lease_keeper,
     poison_isolation,
     receive_wait,
     send_coalescer,
@@ -34,14 +33,11 @@ from tests.harness.simulation.standins import Threading, VirtualTime, Wakeup
 TIMED = (
     consumer_info,
     queue_context,
-    claim,
     open_messages,
-    unfetched,
     send,
-    settle,
     idle,
-    lease_keeper,
     interval,
+    lease_clock,
     poison_isolation,
     effects,
     engine,

@@ -21,6 +21,9 @@ class VirtualTime:
 
     perf_counter = monotonic
 
+    def clock_gettime(self, _: int) -> float:
+        return self.monotonic()
+
     def time(self) -> float:
         return EPOCH_US / 1_000_000 + self.monotonic()
 
@@ -50,9 +53,21 @@ class Thread:
     def __init__(self, stage: Stage, target: Callable[[], None]) -> None:
         self._stage = stage
         self._target = target
+        self._runs = Lock(stage)
 
     def start(self) -> None:
-        self._stage.fiber.process.spawn(self._target)
+        self._runs.acquire()
+        self._stage.fiber.process.spawn(self._run)
+
+    def join(self, timeout: float) -> None:
+        if self._runs.acquire(timeout):
+            self._runs.release()
+
+    def _run(self) -> None:
+        try:
+            self._target()
+        finally:
+            self._runs.release()
 
 
 class Lock:
