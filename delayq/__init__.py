@@ -41,6 +41,11 @@ class _Checkout:
 if (_Checkout.root / "pyproject.toml").is_file() and (_Checkout.root / "lua").is_dir():
     sys.meta_path.append(_Checkout)
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 __all__ = [
     "Ack",
     "Consumer",

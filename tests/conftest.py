@@ -35,6 +35,10 @@ SharedServer = Callable[[str], RedisServer]
 
 USED_SERVERS = pytest.StashKey[list[RedisServer]]()
 
+# For Javas that live a minute: the second compiler would take longer than what it speeds up. Without it, Java keeps
+# less room for code and throws away what it has compiled, hence the size: it is the usual one.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+
 # Hypothesis must not fail a test because the machine is slow.
 hypothesis.settings.register_profile("delayq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("delayq")
@@ -129,6 +133,18 @@ def no_outside_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DELAYQ_URL", raising=False)
         patch.setenv("DELAYQ_HOME", str(tmp_path_factory.mktemp("store")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> Iterator[None]:
+    """Let the Java of each Spark be quick at once, also of one that a page, an example or a command starts.
+
+    By Spark's own variables: Java tells on stderr that it has read one of its own, which a page does not show.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for program in ("LAUNCHER", "SUBMIT"):
+            patch.setenv(f"SPARK_{program}_OPTS", QUICK_JAVA)
         yield
 
 

@@ -117,10 +117,11 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             """it is not callable, or a generator function, which a call does not run; or its annotation
-                cannot be resolved, or names what no payload can be read as; or the queue has a function of
+                cannot be resolved, or names what no payload can be read as; or the queue has a handler already.
 """,
             """it is not callable, or a coroutine or generator function, which a call does not run; or its
-                annotation cannot be resolved, or names what no payload can be read as; or the queue has a function of
+                annotation cannot be resolved, or names what no payload can be read as; or the queue has a handler
+                already.
 """,
         ),
         (

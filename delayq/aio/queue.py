@@ -17,7 +17,7 @@ from delayq.aio.schedules import Schedules
 from delayq.errors import DelayqError
 from delayq.model import validation
 from delayq.model.backoff import Backoff, exponential
-from delayq.model.batch_handler import BatchHandler, check_kind, check_sizes
+from delayq.model.batch_handler import BatchHandler, check_sizes
 from delayq.model.configuration import Configuration, Count, Events, Rate, changes, wishes
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage
@@ -255,8 +255,16 @@ class Queue:
         """Let a delivery's lease end `seconds` from now; raises StaleReceipt when it is no longer ours."""
         await self._executor.execute(settle.extend(self._context, message, seconds))
 
-    def handler(self, function: Handler) -> Handler:
+    @overload
+    def handler(self, function: Handler) -> Handler: ...
+
+    @overload
+    def handler(self) -> Callable[[Handler], Handler]: ...
+
+    def handler(self, function: Any = ...) -> Any:
         """Register the function that a `Consumer` of this queue calls for each message (a decorator).
+
+        ``@queue.handler()`` does the same.
 
         Returning acks; returning `Ack(then=[…])` also sends what follows, in the same step. Returning False or raising
         nacks with the queue's backoff; `Reject` buries the message; `RetryAfter` retries it then. An async function
@@ -267,12 +275,12 @@ class Queue:
 
         Raises:
             InvalidInput: it is not callable, or a generator function, which a call does not run; or its annotation
-                cannot be resolved, or names what no payload can be read as; or the queue has a function of
-                `batch_handler`.
+                cannot be resolved, or names what no payload can be read as; or the queue has a handler already.
         """
+        if function is ...:
+            return self.handler
         check_async_handler(function)
-        check_kind(self.handlers.main, self.name, is_batch=False)
-        self.handlers.main = adapt(function)
+        self.handlers.register(adapt(function), self.name)
         return function
 
     @overload
@@ -300,14 +308,13 @@ class Queue:
             max_wait: seconds (0 to 86,400) or a timedelta that the first message of a batch waits for others.
 
         Raises:
-            InvalidInput: a number is out of range, or the queue has a function of `handler`; and for what that refuses.
+            InvalidInput: a number is out of range, or for what `handler` refuses.
         """
         check_sizes(max_messages, max_wait)
 
         def register(function: Handler) -> Handler:
             check_async_handler(function)
-            check_kind(self.handlers.main, self.name, is_batch=True)
-            self.handlers.main = BatchHandler.of(function, max_messages, max_wait)
+            self.handlers.register(BatchHandler.of(function, max_messages, max_wait), self.name)
             return function
 
         return register if function is None else register(function)

@@ -62,14 +62,6 @@ def check_sizes(max_messages: int, max_wait: Seconds) -> None:
         raise InvalidInput(f"max_wait {max_wait!r} is not between 0 and {LONGEST_WAIT_MS // 1000:,} seconds")
 
 
-def check_kind(registered: object, queue: str, is_batch: bool) -> None:
-    """Raise InvalidInput when a queue has a handler of the other kind: one of the two would never be called."""
-    if registered is None or isinstance(registered, BatchHandler) == is_batch:
-        return
-    there, other = ("handler", "batch_handler") if is_batch else ("batch_handler", "handler")
-    raise InvalidInput(f"queue {queue} has a function of @queue.{there} already, so it takes none of @queue.{other}")
-
-
 class Batching(Generic[D]):
     """How a consumer handles messages together.
 

@@ -128,7 +128,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         receipt: proves that this delivery is the running one.
         lease_until: when the lease ends; a consumer renews it while the handler runs.
         lateness: seconds from the due time to the hand-out.
-        held_until: until when the lease surely stands, on this process's monotonic clock; 0 once it is lost.
+        held_until: until when the lease surely stands, by `lease_now`; 0 once it is lost.
         settled: True once this delivery was acked, nacked, released or rejected through this object.
         concurrency_key: with which others it shares a limit; None where it is not limited.
     """

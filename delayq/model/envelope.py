@@ -101,8 +101,10 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
         envelope = _decode_envelope(stored[STAMP:] if len(stored) < _LARGE else memoryview(stored)[STAMP:])
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise UnreadableEnvelope(f"these {len(stored)} bytes are no envelope: {error}") from error
-    if envelope.version > FORMAT or envelope.kind not in _KINDS:
-        raise UnreadableEnvelope(f"the envelope has version {envelope.version}: this delayq reads up to {FORMAT}")
+    if envelope.version != FORMAT:
+        raise UnreadableEnvelope(f"the envelope has version {envelope.version}: this delayq reads version {FORMAT}")
+    if envelope.kind not in _KINDS:
+        raise UnreadableEnvelope(f"the envelope has a payload of kind {envelope.kind}: there are {RAW} and {JSON}")
     if envelope.headers and not all(isinstance(value, _HEADER_TYPES) for value in envelope.headers.values()):
         raise UnreadableEnvelope("the envelope has a header that is neither text, bytes, a number, a boolean nor None")
     return created_ms, envelope
@@ -114,7 +116,7 @@ def parse_unstamped(stored: bytes) -> Envelope:
         envelope = _decode_envelope(stored)
     except (ValueError, msgspec.MsgspecError, RecursionError):
         envelope = None
-    if envelope is None or envelope.headers or envelope.version > FORMAT or envelope.kind not in _KINDS:
+    if envelope is None or envelope.headers or envelope.version != FORMAT or envelope.kind not in _KINDS:
         return parse(b"0" * STAMP + stored)[1]  # looks closer, and says what is wrong
     return envelope
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -116,8 +117,10 @@ def check_handler(handler: object) -> None:
     """Raise InvalidInput when calling `handler` would not do its work."""
     if not callable(handler):
         raise InvalidInput(f"handler {handler!r} is not callable")
-    if is_coroutine_function(handler) or _is_generator_function(handler):
-        raise InvalidInput(f"handler {handler!r} is a coroutine or generator function: give a plain one")
+    if is_coroutine_function(handler):
+        raise InvalidInput(f"handler {handler!r} is async: give a plain function, or use the Queue of delayq.aio")
+    if _is_generator_function(handler):
+        raise InvalidInput(f"handler {handler!r} is a generator function: give a plain one")
     check_takes(handler, f"handler {handler!r}", "the message")
 
 
@@ -199,6 +202,15 @@ def of_error(error: BaseException) -> Outcome:
     if isinstance(error, RetryAfter):
         return _retry_after(error)
     return Failed(error=error_text(error), cause=None if isinstance(error, Verdict) else error)
+
+
+def clear_frames(outcome: Outcome) -> None:
+    """Clear the frames of a handler's error, once it was logged.
+
+    They hold the payload and, as one of them holds the outcome, would keep it until the garbage collector runs.
+    """
+    if isinstance(outcome, Failed) and outcome.cause is not None:
+        traceback.clear_frames(outcome.cause.__traceback__)
 
 
 def after(outcome: Outcome, error: DelayqError) -> Outcome:

@@ -67,7 +67,10 @@ def timestamp_ms(at: dt.datetime, what: str = "at") -> int:
     if not isinstance(at, dt.datetime):
         raise InvalidTime(f"{what}={at!r} is not a datetime")
     if at.utcoffset() is None:
-        raise InvalidTime(f"{what}={at.isoformat()} is naive: add a time zone, as in at.replace(tzinfo=timezone.utc)")
+        raise InvalidTime(
+            f"{what}={at.isoformat()} is naive: add a time zone, as in at.astimezone() for local time, or "
+            "at.replace(tzinfo=timezone.utc) for UTC"
+        )
     ms = -((_EPOCH - at) // _MILLISECOND)
     if not 0 <= ms <= MAX_TIME_MS:
         raise InvalidTime(f"{what}={at.isoformat()} is not between 1970 and the year 9999")

@@ -18,13 +18,14 @@ from delayq.transport.executor import Client, Executor
 def served_by(queue: Queue, client: Client, clock: Callable[[], float | str] = str) -> Iterator[None]:
     """Let a queue use another client and clock until the block ends, as if nothing was known of Redis before.
 
-    Handlers, schedules and middleware that are registered within are forgotten then.
+    Handlers, schedules and middleware that are registered within are forgotten then; a handler may replace the queue's.
     """
     context, executor, handlers = queue._context, queue._executor, queue.handlers
     copied = (handlers, handlers.crons, queue.middleware)  # what is registered within the block goes into copies
     kept = [(vars(part), dict(vars(part))) for part in (queue, context, executor, *copied)]
     for part in (handlers.crons, queue.middleware):
         vars(part).update({name: copy.copy(value) for name, value in vars(part).items()})
+    handlers.is_replaceable = True
     queue._receiver = Receiver(context, executor, Message)
     queue._store = RedisStore(context)
     queue.events = Ledger(context, executor)

@@ -14,6 +14,7 @@ LONG = "q" * 129
 
 BAD = [
     (["nope"], "No such command 'nope'"),
+    (["snd", "emails", "x"], "No such command 'snd'. Did you mean 'send'?"),
     (["send"], "Missing argument 'QUEUE'"),
     (["send", "emails"], "give PAYLOAD"),
     (["send", "emails", "hello", "--resume"], "--resume goes with --file"),

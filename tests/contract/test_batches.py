@@ -344,7 +344,8 @@ def test_messages_of_a_schedule_without_a_function_are_in_batches(queue: Queue, 
     assert seen == [7]
 
 
-def test_queue_has_one_kind_of_handler(queue: Queue, make: Make, drain: Drain):
+@pytest.mark.same_on_all_clients
+def test_queue_has_one_handler(queue: Queue, make: Make):
     def one(_: Any) -> None:
         raise AssertionError
 
@@ -355,10 +356,14 @@ def test_queue_has_one_kind_of_handler(queue: Queue, make: Make, drain: Drain):
     registered(queue, queue.batch_handler(), one)
     with pytest.raises(InvalidInput, match=r"queue jobs has a function of @queue\.batch_handler already"):
         registered(queue, queue.handler, one)
-    registered(queue, queue.batch_handler(max_messages=2), lambda _: None)  # of the same kind, the last one counts
+
+
+def test_handler_is_registered_with_parentheses_too(queue: Queue, drain: Drain):
+    seen: list[Any] = []
+    registered(queue, queue.handler(), lambda message: seen.append(message.payload))
     send(queue, "a")
     assert drain(queue, None) == 1
-    assert queue.stats().acked == 1
+    assert len(seen) == 1
 
 
 def test_handler_given_to_the_consumer_comes_before_a_batch_handler(queue: Queue, drain: Drain):

@@ -42,3 +42,7 @@ def test_every_type_in_a_signature_has_a_public_name():
 def test_types_are_sorted_and_none_stands_in_both_places_but_what_users_type():
     assert types.__all__ == sorted(types.__all__)
     assert set(types.__all__) & set(delayq.__all__) == {"Event", "Record", "Sending", "SentMessage"}
+
+
+def test_dir_shows_the_public_names():
+    assert dir(delayq) == sorted(delayq.__all__)
