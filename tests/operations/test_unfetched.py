@@ -11,7 +11,7 @@ import pytest
 from delayq import Message, Outgoing, Queue
 from delayq.errors import ServerUnreachable
 from delayq.operations import unfetched
-from delayq.operations.claim import claim
+from delayq.operations.claim import claim, claim_all
 from delayq.transport import trampoline
 from tests.harness.servers import RedisServer
 
@@ -94,3 +94,14 @@ def test_what_one_shard_has_handed_out_is_renewed_while_another_keeps_the_claim_
         assert ends
         assert min(ends) > 55
         assert queue._context.fetching == []
+
+
+def test_receiver_that_is_cancelled_claims_no_more(redis_server: RedisServer):
+    with Queue("jobs", url=redis_server.url, lease=60) as queue:
+        queue.send_many([Outgoing(n) for n in range(20)])
+        limit = queue._context.budget.count(60_000)
+        assert limit < 20, "or one claim brings all"
+        batch = queue.execute(claim_all, Message, 20, 60_000, "", lambda: True)
+        assert len(batch.messages) == queue.stats().unack == limit
+        queue.execute(claim_all, Message, 20, 60_000, "")
+        assert queue.stats().unack == 20

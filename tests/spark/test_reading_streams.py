@@ -132,6 +132,7 @@ def test_rows_of_a_topic_are_its_records(topic: Topic, options: dict[str, str], 
     topic.publish("late", at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))  # due: it waits for a reader to append it
     redis_client.xadd("delayq:{orders#1}:topic", {"who": "knows"})
     redis_client.xadd("delayq:{orders#2}:topic", {"e": b"\xc1"})
+    redis_client.xadd("delayq:{orders#0}:topic", {"who": "knows", "delayq:group": "a group it was requeued for"})
     with structlog.testing.capture_logs() as logs:
         rows = reads.read(options)
     assert [line["count"] for line in logs if "cannot be read" in line["event"]] == [1]

@@ -1,0 +1,44 @@
+"""A consumer's heartbeat comes at each turn, and ends with the consumer."""
+
+from __future__ import annotations
+
+import threading
+
+from delayq.errors import ServerUnreachable
+from delayq.runtime.heartbeat import Heartbeat
+
+
+def test_beats_go_on_after_failures_until_stopped():
+    beats: list[BaseException | None] = [None, ServerUnreachable("away"), ValueError("a defect"), None]
+    is_through = threading.Event()
+
+    def beat() -> None:
+        if not beats:
+            is_through.set()
+            return
+        if error := beats.pop():
+            raise error
+
+    heartbeat = Heartbeat(beat, 0.001)
+    heartbeat.start()
+    assert is_through.wait(30)
+    heartbeat.stop()
+    is_through.clear()
+    assert not heartbeat._thread.is_alive()
+    assert not is_through.wait(0.05)
+
+
+def test_stop_waits_for_the_beat_under_way():
+    has_begun, may_end, ended = threading.Event(), threading.Event(), []
+
+    def beat() -> None:
+        has_begun.set()
+        may_end.wait(30)
+        ended.append("beat")
+
+    heartbeat = Heartbeat(beat, 0.001)
+    heartbeat.start()
+    assert has_begun.wait(30)
+    threading.Timer(0.05, may_end.set).start()
+    heartbeat.stop()
+    assert ended == ["beat"]
