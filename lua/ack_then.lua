@@ -19,7 +19,8 @@
 -- KEYS[13] payload    string  of the delivery
 -- KEYS[14] meta       hash    events: how many entries the ledger keeps
 -- KEYS[15] events     stream
--- KEYS[16..]          strings, the payload keys of the messages, in their order
+-- KEYS[16] replaced   zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[17..]          strings, the payload keys of the messages, in their order
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id         of the delivery
 -- ARGV[3]  receipt
@@ -34,14 +35,14 @@ local done, before, ours, given = ARGV[2], head(KEYS[1]), held(KEYS[6], KEYS[9],
 local values, sends, gone, again, duplicate = {}, {}, {done}, false, nil
 for i = 4, #ARGV, 4 do
   local id, choice, running = ARGV[i], ARGV[i + 3], redis.call('ZSCORE', KEYS[6], ARGV[i]) and 1 or 0
-  local found = redis.call('EXISTS', KEYS[15 + i / 4]) == 1 and not redis.call('ZSCORE', KEYS[2], id)
+  local found = redis.call('EXISTS', KEYS[16 + i / 4]) == 1 and not redis.call('ZSCORE', KEYS[2], id)
   if found and choice == 'new' and not ours then return 1 end
   for _, key in ipairs({1, 5, 6, 7, 8}) do found = redis.call('ZSCORE', KEYS[key], id) or found end
   if id == done then found, running, again = false, 0, true end
   if found and choice == 'error' then duplicate = id end
   if not found or choice == 'replace' then
     sends[#sends + 1], gone[#gone + 1] = {id, ARGV[i + 1]}, id -- the stamp is that of replace
-    values[#values + 1], values[#values + 2] = KEYS[15 + i / 4], string.format('%013.0f', now + running) .. ARGV[i + 2]
+    values[#values + 1], values[#values + 2] = KEYS[16 + i / 4], string.format('%013.0f', now + running) .. ARGV[i + 2]
   end
 end
 if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end
@@ -54,8 +55,8 @@ for _, send in ipairs(sends) do
   local id, due = send[1], due_time(send[2], now, micros)
   local places = id == done and {} or where(id, {KEYS[6], KEYS[1], KEYS[5], KEYS[7], KEYS[8]})
   local event, running = #places > 0 and 'replaced' or 'sent', places[1] == KEYS[6] and 1 or 0
-  places[#places + 1] = KEYS[2]
-  move(places, KEYS[1], {due, id}, function()
+  if running == 1 then keep_place(KEYS[16], KEYS[14], KEYS[6], KEYS[9], id, now) end
+  move({KEYS[2], unpack(places)}, KEYS[1], {due, id}, function()
     count(KEYS[3], event, 1)
     if note then note(id, event, nil, due, nil, 'follows ' .. done) end
     start_anew(id, running, event == 'replaced', KEYS[9])

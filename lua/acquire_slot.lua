@@ -19,6 +19,7 @@
 -- KEYS[12] cancelled  set   ids in flight that must not be retried
 -- KEYS[13] rate       zset  number of the hand-out -> its time, microseconds
 -- KEYS[14] events     stream
+-- KEYS[15] replaced   zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  net_ms     1..3600000
 -- ARGV[3]  handed_us  when they were handed out, for the rate not to count what waits; '' when no limit is known
@@ -37,7 +38,7 @@ for i = 4, #ARGV, 4 do
   local ours, stored = held(KEYS[1], KEYS[3], id, given)
   verdicts[#verdicts + 1] = -2
   if ours then
-    counts[key] = counts[key] or running(KEYS[4], KEYS[1], KEYS[9], KEYS[3], key, limit, most, micros)
+    counts[key] = counts[key] or running(KEYS[4], KEYS[1], KEYS[9], KEYS[3], KEYS[15], key, limit, most, now, micros)
     local waited, before = waits(KEYS[6], id)
     if waited == due then due = before end
     local kept = redis.call('ZREM', KEYS[4], key .. '\0\0' .. id) + redis.call('ZREM', KEYS[4], slot)

@@ -1,20 +1,28 @@
 -- extend: move the end of a lease that the caller still holds.
 --
+-- A delivery whose message was replaced while it ran keeps its place among those that the queue's limits allow: that is
+-- moved, too.
+--
 -- State    unack -> unack
 -- KEYS[1]  unack     zset  id -> end of the lease, ms
 -- KEYS[2]  attempts  hash  id -> past.released.attempts_reset.lost
+-- KEYS[3]  replaced  zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
 -- ARGV[4]  lease_ms  1..86400000, from now
--- Returns  the new end of the lease, ms
+-- Returns  the new end of the lease, ms; 0 for a delivery whose message was replaced
 -- Errors   STALE     the receipt is not that of the running delivery
 -- Cost     O(log n)
 local now = clock(ARGV[1])
 local id, given = ARGV[2], ARGV[3]
 local ours = held(KEYS[1], KEYS[2], id, given)
-if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local lease_end = now + tonumber(ARGV[4])
+if not ours and kept_until(KEYS[3], id, given) > 0 then
+  redis.call('ZADD', KEYS[3], lease_end, given .. '\0' .. id)
+  return 0
+end
+if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local micros = tonumber(string.match(given, '%d+$'))
 local score = string.format('%.3f', lease_end + micros / 1000)
 put(KEYS[1], {score, id})

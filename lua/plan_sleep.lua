@@ -6,7 +6,7 @@
 -- until then. A lease that has ended counts as well, since a claim alone does not take the delivery back. To who has found
 -- messages that a limit holds back, so does the moment when the rate lets the next one go.
 --
--- Reads    pending, retry, unack, ready, meta, rate
+-- Reads    pending, retry, unack, ready, meta, rate, replaced
 -- Writes   timer
 -- KEYS[1]  pending  zset    id -> due, ms
 -- KEYS[2]  retry    zset    id -> time of the next attempt, ms
@@ -15,6 +15,7 @@
 -- KEYS[5]  ready    zset    id -> due, ms; this one and those behind it only when a limit holds messages back
 -- KEYS[6]  meta     hash
 -- KEYS[7]  rate     zset    number of the hand-out -> its time, microseconds
+-- KEYS[8]  replaced zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  name     of the consumer
 -- ARGV[3]  most_ms  1..60000, the longest sleep
@@ -28,7 +29,7 @@ for i = 1, 2 do
   if first[1] then wake, message = math.ceil(tonumber(first[2])), first[1] end
 end
 if KEYS[5] then
-  local free, opens = allowance(KEYS[6], KEYS[3], KEYS[7], now, micros)
+  local free, opens = allowance(KEYS[6], KEYS[3], KEYS[7], KEYS[8], now, micros)
   if opens < wake then wake, message = opens, redis.call('ZRANGE', KEYS[5], free, free)[1] or '' end
 end
 local wakes, holder = timer(KEYS[4])

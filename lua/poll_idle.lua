@@ -3,7 +3,7 @@
 -- Of all that idle, one watches for all: the timer names who, and until when. The others look at the timer only, so that
 -- a fleet costs little more than one. Should the watcher die, the next to wake takes its place.
 --
--- Reads    pending, retry, unack, ready, garbage, meta, rate
+-- Reads    pending, retry, unack, ready, garbage, meta, rate, replaced
 -- Writes   timer
 -- KEYS[1]  pending  zset    id -> due, ms
 -- KEYS[2]  retry    zset    id -> time of the next attempt, ms
@@ -13,6 +13,7 @@
 -- KEYS[6]  garbage  zset
 -- KEYS[7]  meta     hash
 -- KEYS[8]  rate     zset    number of the hand-out -> its time, microseconds
+-- KEYS[9]  replaced zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  name     of the consumer
 -- ARGV[3]  most_ms  1..60000, the longest sleep
@@ -25,7 +26,7 @@ local wakes, holder = timer(KEYS[4])
 -- A promise for later than anybody sleeps was given before the server's clock was set back: its holder may be long gone.
 if holder ~= name and wakes > now and wakes <= now + most then return {most * 1000, ''} end
 if redis.call('ZCARD', KEYS[6]) > 0 then return {0, ''} end
-local free, opens = allowance(KEYS[7], KEYS[3], KEYS[8], now, micros)
+local free, opens = allowance(KEYS[7], KEYS[3], KEYS[8], KEYS[9], now, micros)
 if free and free > 0 then opens = now end
 local wake, message = math.min(math.ceil(head(KEYS[3])), now + most), ''
 for _, i in ipairs({5, 1, 2}) do

@@ -156,6 +156,27 @@ local function receipt(lease_end, stored)
   return known .. '-' .. math.floor((lease_end % 1) * 1000 + 0.5)
 end
 
+-- Forget deliveries that were replaced while they ran, and whose leases have ended.
+local function forget_ended(replaced, now)
+  local over = redis.call('ZRANGE', replaced, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)
+  if #over > 0 then redis.call('ZREM', replaced, unpack(over)) end
+end
+
+-- Let the running delivery of a message that is replaced keep its place among those that a queue's limits allow, until its
+-- lease ends or its consumer has settled it.
+local function keep_place(replaced, meta, unack, attempts, id, now)
+  local most, per_key = unpack(redis.call('HMGET', meta, 'concurrency', 'per_key'))
+  if not (most or per_key) then return end
+  local lease_end = redis.call('ZSCORE', unack, id)
+  redis.call('ZADD', replaced, lease_end, receipt(lease_end, redis.call('HGET', attempts, id)) .. '\0' .. id)
+  forget_ended(replaced, now)
+end
+
+-- When the lease of a delivery ends whose message was replaced while it ran, ms; 0 for any other.
+local function kept_until(replaced, id, given)
+  return tonumber(redis.call('ZSCORE', replaced, given .. '\0' .. id) or 0)
+end
+
 local NO_LONGER_OURS = ' is no longer ours: it was settled, or its lease ran out; nothing was changed'
 
 -- Whether `given` is the receipt of the running delivery of `id`, and what is stored of the earlier ones.
@@ -203,8 +224,9 @@ end
 -- that those leave, ms and after now, infinity where nobody can tell; and the rate's period, microseconds, if there is one.
 --
 -- `meta` holds the limits, `rate` a number for each hand-out and when that was, microseconds. Two hand-outs share a period
--- when less than it lies between them; either may be the earlier one, since the server's clock may be set back.
-local function allowance(meta, unack, rate, now, micros)
+-- when less than it lies between them; either may be the earlier one, since the server's clock may be set back. `replaced`
+-- holds deliveries whose messages were replaced while they ran: each keeps its place until its lease ends.
+local function allowance(meta, unack, rate, replaced, now, micros)
   local paused, most, ms, places = unpack(redis.call('HMGET', meta, 'paused', 'rate', 'period_ms', 'concurrency'))
   if paused then return nil, math.huge end
   local free, opens, period = math.huge, math.huge, nil
@@ -218,8 +240,10 @@ local function allowance(meta, unack, rate, now, micros)
     free, opens = math.max(0, most - count), ((count > 0 and last or us) + period) / 1000
   end
   if not places then return free, opens, period end
-  places = places - redis.call('ZCARD', unack)
-  return math.max(0, math.min(free, places)), places > 0 and opens or math.huge, period
+  places = places - redis.call('ZCARD', unack) - redis.call('ZCOUNT', replaced, '(' .. now, '+inf')
+  if places > 0 then return math.min(free, places), opens, period end
+  local next_end = redis.call('ZRANGE', replaced, '(' .. now, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+  return 0, tonumber(next_end or math.huge), period
 end
 
 -- Note `count` hand-outs of now, of which `number` is the last one's, against the rate, and forget as many as are over
@@ -246,7 +270,7 @@ end
 
 -- How many deliveries of a key run, or are on their way to run. Where that leaves no room, up to `most` of them are
 -- looked at, others each time, and those that are gone are struck off: their consumer was lost, or could not say it.
-local function running(slots, unack, ready, attempts, key, limit, most, turn)
+local function running(slots, unack, ready, attempts, replaced, key, limit, most, now, turn)
   local from, to = bounds(key)
   local count = redis.call('ZLEXCOUNT', slots, from, to)
   if count < limit then return count end
@@ -254,9 +278,12 @@ local function running(slots, unack, ready, attempts, key, limit, most, turn)
   for _, slot in ipairs(redis.call('ZRANGEBYLEX', slots, from, to, 'LIMIT', skip, most)) do
     local cut = string.find(slot, '\0', #key + 2, true) or #slot + 1
     local given, id = string.sub(slot, #key + 2, cut - 1), string.sub(slot, cut + 1)
-    local lives = held(unack, attempts, id, given)
+    local lives = held(unack, attempts, id, given) or kept_until(replaced, id, given) > now
     if given == '' then lives = redis.call('ZSCORE', ready, id) or redis.call('ZSCORE', unack, id) end
-    if not lives then count = count - redis.call('ZREM', slots, slot) end
+    if not lives then
+      count = count - redis.call('ZREM', slots, slot)
+      redis.call('ZREM', replaced, given .. '\0' .. id)
+    end
   end
   return count
 end

@@ -15,6 +15,7 @@
 -- KEYS[8]  rate      zset  number of the hand-out -> its time, microseconds
 -- KEYS[9]  events    stream
 -- KEYS[10] claim     string  the reply to the last claim of this consumer, behind that claim's name
+-- KEYS[11] replaced  zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
 -- ARGV[3]  lease_ms  1..86400000
@@ -27,7 +28,7 @@
 local known = answered(KEYS[10], ARGV[5])
 if known then return known end
 local now, micros = clock(ARGV[1])
-local free, _, period = allowance(KEYS[5], KEYS[3], KEYS[8], now, micros)
+local free, _, period = allowance(KEYS[5], KEYS[3], KEYS[8], KEYS[11], now, micros)
 if not free then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}}, ARGV[3]) end
 local limit = math.min(tonumber(ARGV[2]), free)
 local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2], '-inf', now)
@@ -37,6 +38,7 @@ local fresh = math.min(waiting, limit - retries)
 local leaves = waiting + due > retries + fresh
 local rings, held = leaves and limit < free, nil
 if free < math.huge then held = leaves and not rings and 1 or 0 end
+if held then forget_ended(KEYS[11], now) end
 if retries + fresh == 0 and rings then ring(KEYS[7]) end
 if retries + fresh == 0 then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, held}, ARGV[3]) end
 local note = ledger(KEYS[5], KEYS[9], now)

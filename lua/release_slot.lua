@@ -16,6 +16,7 @@
 -- KEYS[9]  stats      hash
 -- KEYS[10] bell       list
 -- KEYS[11] events     stream
+-- KEYS[12] replaced   zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2..]           of 1..250 deliveries: key, id, receipt; '' for the receipt of one that was not admitted, and for
 --                     the id to look whether slots of the key are held in vain
@@ -28,10 +29,11 @@ local note = ledger(KEYS[8], KEYS[11], now)
 for i = 2, #ARGV, 3 do
   local key, ended, given = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if ended ~= '' then redis.call('ZREM', KEYS[5], key .. '\0' .. given .. '\0' .. ended) end
+  redis.call('ZREM', KEYS[12], given .. '\0' .. ended)
   local from, to = bounds(key)
   local room, looked, first = most, 0, {}
   local enough = ended == '' and 0 or limit or math.huge
-  local taken = running(KEYS[5], KEYS[1], KEYS[2], KEYS[4], key, enough, most, micros)
+  local taken = running(KEYS[5], KEYS[1], KEYS[2], KEYS[4], KEYS[12], key, enough, most, now, micros)
   if limit then room = limit - taken end
   while room > 0 and looked < most do
     first = redis.call('ZRANGEBYLEX', KEYS[6], from, to, 'LIMIT', 0, math.min(room, most - looked))

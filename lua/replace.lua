@@ -1,6 +1,7 @@
 -- replace: send a message anew under its id, whatever state it is in; its retries start again.
 --
--- A delivery that runs meanwhile loses its lease: its receipt becomes stale.
+-- A delivery that runs meanwhile loses its lease: its receipt becomes stale. It keeps its place among those that the
+-- queue's limits allow until it has ended.
 --
 -- State    pending, ready, unack, retry, dead -> pending (a new id: as send does)
 -- KEYS[1]  pending   zset
@@ -18,6 +19,7 @@
 -- KEYS[13] payload   string
 -- KEYS[14] meta      hash  events: how many entries the ledger keeps
 -- KEYS[15] events    stream
+-- KEYS[16] replaced  zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  due       '+delay_ms' or ms
@@ -28,11 +30,11 @@ local now, micros = clock(ARGV[1])
 local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
 local note, places = ledger(KEYS[14], KEYS[15], now), where(id, {KEYS[6], KEYS[1], KEYS[5], KEYS[7], KEYS[8]})
 local running, event = places[1] == KEYS[6] and 1 or 0, #places > 0 and 'replaced' or 'sent'
+if running == 1 then keep_place(KEYS[16], KEYS[14], KEYS[6], KEYS[9], id, now) end
 -- First, since at maxmemory it is refused, and nothing changes. Whoever has been handed the old message within this very
 -- millisecond, and fetches the new one, is to see that it was stored later.
 redis.call('SET', KEYS[13], string.format('%013.0f', now + running) .. ARGV[4])
-places[#places + 1] = KEYS[2]
-move(places, KEYS[1], {due, id}, function()
+move({KEYS[2], unpack(places)}, KEYS[1], {due, id}, function()
   redis.call('HDEL', KEYS[10], id)
   redis.call('HDEL', KEYS[11], id)
   redis.call('SREM', KEYS[12], id)

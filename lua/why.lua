@@ -1,6 +1,6 @@
 -- why: what may keep a message that waits from being handed out, at one instant.
 --
--- Reads    pending, ready, retry, unack, meta, rate, parked
+-- Reads    pending, ready, retry, unack, meta, rate, parked, replaced
 -- KEYS[1]  pending  zset  id -> due, ms
 -- KEYS[2]  ready    zset  id -> due, ms
 -- KEYS[3]  retry    zset  id -> time of the next attempt, ms
@@ -8,6 +8,7 @@
 -- KEYS[5]  meta     hash
 -- KEYS[6]  rate     zset  number of the hand-out -> its time, microseconds
 -- KEYS[7]  parked   hash  id -> until when it waits at the longest, ms, and its due time, ms
+-- KEYS[8]  replaced zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  id
 -- Returns  {now, ms; since when the queue is paused, ms, or nil; how many messages that wait are due earlier; how many
@@ -20,7 +21,7 @@ for i = 1, 3 do due = due or redis.call('ZSCORE', KEYS[i], id) end
 if due then
   for i = 1, 3 do earlier = earlier + redis.call('ZCOUNT', KEYS[i], '-inf', '(' .. due) end
 end
-local free, opens = allowance(KEYS[5], KEYS[4], KEYS[6], now, micros)
+local free, opens = allowance(KEYS[5], KEYS[4], KEYS[6], KEYS[8], now, micros)
 local till, told = waits(KEYS[7], id)
 return {
   now, redis.call('HGET', KEYS[5], 'paused'), earlier, redis.call('ZCARD', KEYS[4]),

@@ -131,6 +131,8 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         held_until: until when the lease surely stands, by `lease_now`; 0 once it is lost.
         settled: True once this delivery was acked, nacked, released or rejected through this object.
         concurrency_key: with which others it shares a limit; None where it is not limited.
+        is_replaced: True once it is known that the message was replaced, in a queue with limits: until its handler has
+            ended, this delivery keeps its place among those that may run.
     """
 
     _owner: Any
@@ -145,6 +147,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
     held_until: float = 0.0
     settled: bool = False
     concurrency_key: str | None = None
+    is_replaced: bool = False
     _payload: Any = msgspec.UNSET
 
     @property

@@ -44,8 +44,10 @@ def open_messages(
     if doubtful := [message for each in opened for message in each.doubtful]:
         replies = yield [scripts.extend(message.id, message.receipt, claimed.lease) for message in doubtful]
         kept = [not isinstance(reply, StaleReceipt) and unwrap(reply) for reply in replies]
-        gone = {message.id for message, ours in zip(doubtful, kept, strict=True) if not ours}
+        gone = {message.id: message for message, ours in zip(doubtful, kept, strict=True) if not ours}
         messages = [message for message in messages if message.id not in gone]
+        if 0 in replies:  # they will not run
+            yield [scripts.give_up_place(each.id, each.receipt) for each in gone.values()]
     return (yield from acquire_slots.acquire_slots(context, scripts, messages))
 
 

@@ -49,7 +49,11 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
         for position, ours in zip(positions, reply if isinstance(reply, list) else (1,), strict=True):
             results[position] = settled[position][0].settled = ours == 1
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
-    if frees := list(key_slots.freed(context, ended, chained=True)):
+    frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
+    if context.is_limited:  # else nothing is kept for those that were replaced
+        stale = [message for (message, _), ours in zip(settled, results, strict=True) if ours is False]
+        frees += [context.shard(each.id).give_up_place(each.id, each.receipt) for each in stale]
+    if frees:
         with contextlib.suppress(ServerError):  # they are settled: a slot that is kept in vain is found out
             yield frees
     return results
@@ -137,19 +141,26 @@ def _backoff_ms(context: QueueContext, message: Delivery) -> int:
 def extend(context: QueueContext, message: Delivery, seconds: Seconds) -> Operation[None]:
     """Let the lease end `seconds` from now; raises StaleReceipt."""
     lease, asked = lease_ms(seconds), lease_now()
-    message.leased_until((yield from execute(context.shard(message.id).extend(message.id, message.receipt, lease))))
+    until_ms = yield from execute(context.shard(message.id).extend(message.id, message.receipt, lease))
+    if not until_ms:
+        raise StaleReceipt(f"message {message.id} was replaced while it ran; nothing was changed")
+    message.leased_until(until_ms)
     message.held_until = asked + lease / 1000
 
 
 def renew(context: QueueContext, messages: Sequence[D], lease: int) -> Operation[list[D]]:
-    """Let each lease end `lease` ms from now; return the messages that are no longer ours."""
+    """Let each lease end `lease` ms from now; return the messages that are no longer ours, each once.
+
+    What was replaced is renewed as well: until it has ended, it keeps its place among those that run.
+    """
     asked = lease_now()
     calls = [context.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]
     lost = []
     for message, result in zip(messages, (yield calls), strict=True):
-        if isinstance(result, StaleReceipt):
-            message.held_until = 0.0
-            lost.append(message)
+        if isinstance(result, StaleReceipt) or result == 0:
+            if message.held_until:
+                lost.append(message)
+            message.held_until, message.is_replaced = 0.0, result == 0
         elif not isinstance(result, DelayqError):  # a shard that does not serve is asked again at the next heartbeat
             message.leased_until(result)
             message.held_until = asked + lease / 1000

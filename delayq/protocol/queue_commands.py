@@ -113,7 +113,7 @@ class QueueCommands:
     ) -> Command[T]:
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
-        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger]
+        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger, k.replaced]
         return self._call("replace", keys, [self._clock(), message_id, due, envelope], read, whole)
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> Command[int]:
@@ -125,6 +125,7 @@ class QueueCommands:
         """Take the name of the claim, 32 characters: 16 for the run of the consumer, then a number that rises."""
         k = self.keys
         keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events, k.claim(consumer)]
+        keys.append(k.replaced)
         args = [self._clock(), limit, lease_ms, consumer, claim]
         return self._call("ready_to_unack", keys, args, _read_claimed, repeats=bool(claim))
 
@@ -146,7 +147,7 @@ class QueueCommands:
         """Take messages as quadruples: id, due time, envelope, and "ignore", "replace", "error" or "new"."""
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
-        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger]
+        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger, k.replaced]
         args: list[Raw] = [self._clock(), message_id, receipt]
         for message in messages:
             keys.append(k.message_prefix + message[0])
@@ -160,9 +161,13 @@ class QueueCommands:
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
         k = self.keys
-        return self._call(
-            "extend", [k.unack, k.attempts], [self._clock(), encode_id(message_id), receipt, lease_ms], int
-        )
+        keys = [k.unack, k.attempts, k.replaced]
+        return self._call("extend", keys, [self._clock(), encode_id(message_id), receipt, lease_ms], int)
+
+    def give_up_place(self, message_id: str, receipt: str) -> Command[int]:
+        """Let a delivery that has ended, and whose message was replaced, no longer count among those that run."""
+        key = self.keys.replaced
+        return Command(key, ("ZREM", key, encode_id(f"{receipt}\0{message_id}")), int)
 
     def release(self, message_id: str, receipt: str, due_ms: int, handed_us: Raw = "") -> Command[int]:
         k = self.keys
@@ -183,7 +188,7 @@ class QueueCommands:
     def acquire_slot(self, deliveries: Sequence[KeyedDelivery], net_ms: int, handed_us: Raw = "") -> Command[list[int]]:
         k = self.keys
         keys = [k.unack, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.ready, k.garbage]
-        keys += [k.errors, k.cancelled, k.rate, k.events]
+        keys += [k.errors, k.cancelled, k.rate, k.events, k.replaced]
         args: list[Raw] = [self._clock(), net_ms, handed_us]
         for each in deliveries:
             args += (encode_id(each.key), each.message_id, each.receipt, each.due_ms)
@@ -192,7 +197,7 @@ class QueueCommands:
     def release_slot(self, deliveries: Sequence[KeyedDelivery]) -> Command[int]:
         k = self.keys
         keys = [k.unack, k.ready, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.bell]
-        keys.append(k.events)
+        keys += [k.events, k.replaced]
         args: list[Raw] = [self._clock()]
         for each in deliveries:
             args += (encode_id(each.key), each.message_id, each.receipt)
@@ -269,12 +274,12 @@ class QueueCommands:
 
     def plan_sleep(self, name: str, most_ms: int, held: bool | None = False) -> Command[SleepReply]:
         k = self.keys
-        keys = [k.pending, k.retry, k.unack, k.timer, *([k.ready, k.meta, k.rate] if held else [])]
+        keys = [k.pending, k.retry, k.unack, k.timer, *([k.ready, k.meta, k.rate, k.replaced] if held else [])]
         return self._call("plan_sleep", keys, [self._clock(), name, most_ms], _read_sleep)
 
     def poll_idle(self, name: str, most_ms: int) -> Command[SleepReply]:
         k = self.keys
-        keys = [k.pending, k.retry, k.unack, k.timer, k.ready, k.garbage, k.meta, k.rate]
+        keys = [k.pending, k.retry, k.unack, k.timer, k.ready, k.garbage, k.meta, k.rate, k.replaced]
         return self._call("poll_idle", keys, [self._clock(), name, most_ms], _read_sleep)
 
     def get(self, message_id: str) -> Command[StoredMessage]:
@@ -284,7 +289,7 @@ class QueueCommands:
 
     def why(self, message_id: str) -> Command[Standing]:
         k = self.keys
-        keys = [k.pending, k.ready, k.retry, k.unack, k.meta, k.rate, k.parked]
+        keys = [k.pending, k.ready, k.retry, k.unack, k.meta, k.rate, k.parked, k.replaced]
         return self._call("why", keys, [self._clock(), encode_id(message_id)], _read_standing)
 
     def heartbeat(self, name: str, document: Raw, times: Mapping[int, int] | None = None) -> Command[int]:

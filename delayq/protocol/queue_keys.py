@@ -31,6 +31,7 @@ class QueueKeys:
         self.stats = base + "stats"
         self.meta = base + "meta"
         self.rate = base + "rate"
+        self.replaced = base + "replaced"
         self.schedules = base + "schedules"
         self.armed = base + "armed"
         self.slots = base + "slots"

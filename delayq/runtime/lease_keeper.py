@@ -59,11 +59,15 @@ class LeaseKeeper(Generic[D]):
         It runs beside everything else that the consumer does.
         """
         horizon = lease_now() + self.lease_ms / 1000 * 2 / 3
-        waning = [each for each in tuple(self._held.values()) if 0 < each.held_until < horizon and not each.settled]
+        known = [each for each in tuple(self._held.values()) if each.held_until or each.is_replaced]
+        waning = [each for each in known if each.held_until < horizon and not each.settled]
         waning = [each for each in waning if id(each) not in self.settling]
         renewing = settle.renew(self._context, waning, self.lease_ms) if waning else noop()
         lost, error = yield from gather(renewing, unfetched.renew(self._context))
         for message in unwrap(lost) or ():
             if not message.settled and id(message) not in self.settling:  # else it was settled meanwhile
-                log_of(message).warning("lease lost: the message is delivered again")
+                lost_to = (
+                    "replaced while it runs" if message.is_replaced else "lease lost: the message is delivered again"
+                )
+                log_of(message).warning(lost_to)
         unwrap(error)

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from delayq import Message, Outgoing, Queue, Reject
-from delayq.errors import DuplicateMessage, InvalidInput
+from delayq.errors import DuplicateMessage, InvalidInput, StaleReceipt
 from tests.contract.conftest import Drain, Make, Now, examine, intercept
 
 META = "delayq:{jobs}:meta"
@@ -325,3 +325,25 @@ def test_shards_are_refused_also_when_they_are_recorded(make: Make):
     make(shards=2).send("x")
     with pytest.raises(InvalidInput, match="shards=1"):
         make(concurrency_key=tenant, shards=None).receive()
+
+
+def test_delivery_that_is_replaced_keeps_its_slot_until_it_is_settled(queue: Queue, limit: Limit):
+    limit(1)
+    queue.send_many(of("big", "x"))
+    (old,) = queue.receive()
+    for _ in range(3):
+        queue.send("new", id="x", headers={"tenant": "big"}, on_conflict="replace")
+        assert queue.receive() == []
+    with pytest.raises(StaleReceipt):
+        old.ack()
+    assert [each.payload for each in queue.receive()] == ["new"]
+
+
+def test_delivery_that_is_replaced_keeps_its_slot_no_longer_than_its_lease(queue: Queue, limit: Limit, now: Now):
+    limit(1)
+    queue.send_many(of("big", "x"))
+    queue.receive(lease=30)
+    queue.send("new", id="x", headers={"tenant": "big"}, on_conflict="replace")
+    assert queue.receive() == []
+    now.later(61)
+    assert [each.payload for each in queue.receive()] == ["new"]

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue
-from delayq.errors import InvalidInput
+from delayq.errors import InvalidInput, StaleReceipt
 from delayq.types import Configuration
 from tests.contract.conftest import Drain, Make, Now
 
@@ -269,3 +269,29 @@ def test_what_a_client_wants_is_stored_again_when_the_server_has_lost_its_data(
     for _ in range(2):  # the first receive finds that the queue is not recorded
         wishful.send("x") if again == "send" else wishful.receive()
     assert wishful.configuration() == Configuration(rate="5/s", events=9)
+
+
+def test_message_that_is_replaced_while_it_runs_keeps_its_place_until_it_is_settled(queue: Queue):
+    queue.configure(concurrency=1)
+    queue.send("old", id="x")
+    (old,) = queue.receive()
+    for n in range(3):
+        queue.send(n, id="x", on_conflict="replace")
+        assert received(queue) == 0
+    with pytest.raises(StaleReceipt):
+        old.nack()
+    assert [each.payload for each in queue.receive(10)] == [2]
+
+
+def test_replaced_delivery_keeps_its_place_no_longer_than_its_lease(queue: Queue, now: Now):
+    queue.configure(concurrency=1)
+    queue.send("old", id="x")
+    (old,) = queue.receive(lease=10)
+    queue.send("new", id="x", on_conflict="replace")
+    now.later(9)
+    with pytest.raises(StaleReceipt, match="replaced while it ran"):
+        old.extend(10)
+    now.later(9.999)
+    assert received(queue) == 0
+    now.later(0.001)
+    assert received(queue) == 1

@@ -41,7 +41,7 @@ KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
 TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
     **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "crew"), "hash"),
-    **dict.fromkeys(("armed", "rate", "slots", "waiting", "consumers"), "zset"),
+    **dict.fromkeys(("armed", "rate", "replaced", "slots", "waiting", "consumers"), "zset"),
     "cancelled": "set",
     "bell": "list",
     "timer": "string",
