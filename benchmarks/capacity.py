@@ -16,7 +16,7 @@ from delayq.lake.layout import HOUR_MS, DeferredRow
 from delayq.lake.queue_folder import QueueFolder
 from delayq.model.envelope import encode_envelope
 from delayq.model.footprint import LAYOUTS, Shape, in_lake, reserved, waiting
-from delayq.model.validation import new_ids
+from delayq.model.message_ids import new_ids
 from tests.harness.footprints import used_by
 from tests.harness.servers import RedisServer, server_binaries
 

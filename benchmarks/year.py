@@ -19,7 +19,7 @@ from delayq.lake.layout import HOUR_MS, hour_of
 from delayq.lake.queue_folder import SCHEMA, QueueFolder
 from delayq.model.envelope import encode_envelope
 from delayq.model.footprint import Shape
-from delayq.model.validation import new_ids
+from delayq.model.message_ids import new_ids
 from tests.harness.footprints import used_by
 from tests.harness.servers import RedisServer
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from delayq.model.envelope import encode_envelope
-from delayq.model.validation import new_ids
+from delayq.model.message_ids import new_ids
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.send import MAX_SENT
 from delayq.protocol.command import script

@@ -8,7 +8,7 @@ import click
 
 from delayq.lake.layout import check_run
 from delayq.lake.queue_folder import QueueFolder
-from delayq.model.validation import new_id
+from delayq.model.message_ids import new_id
 from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import defer as job
 from delayq.spark.jobs.preview import preview

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from delayq.errors import DuplicateMessage, InvalidInput, ServerError
 from delayq.model.delivery import Outgoing
+from delayq.model.message_ids import new_ids
 from delayq.model.placement import shard_of
-from delayq.model.validation import new_ids
 from delayq.operations import send
 from delayq.operations.byte_budget import UP_BYTES
 from delayq.queue import Queue

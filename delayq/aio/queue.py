@@ -23,6 +23,7 @@ from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.event import Event
+from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Middleware
 from delayq.model.occurrence import Missed
@@ -32,7 +33,6 @@ from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.sample import Sample
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds, lease_ms, milliseconds
-from delayq.model.validation import new_id
 from delayq.operations import (
     configure,
     counts,

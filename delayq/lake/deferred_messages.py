@@ -15,10 +15,10 @@ from delayq.lake import layout
 from delayq.lake.layout import HOUR_MS, DeferredMessage, DeferredRow
 from delayq.lake.queue_folder import QueueFolder
 from delayq.model.delivery import Outgoing, SentMessage
+from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.text import printable_id
 from delayq.model.units import Seconds, from_ms, show_moment
-from delayq.model.validation import new_id
 from delayq.operations import explain, inspect, manage, send
 from delayq.operations.encode import EncodedMessage, due_word
 from delayq.operations.queue_context import QueueContext, server_ms

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import unicodedata
-from binascii import b2a_base64
 
 from delayq.errors import InvalidInput, InvalidName
 
 MAX_NAME_BYTES = 128
 MAX_ID_BYTES = 256
-
-# 83 random bits: among 10^9 messages in a queue two are alike with a chance of 10^-7. With two characters more, a
-# message would take 16 bytes more: an allocator that counts in sixteens has room for 14 and their length.
-_ID_CHARS = 14
-# Letters and digits only: a shell, a URL and a double click take such an id whole.
-_READABLE = bytes.maketrans(b"+/", b"xX")
-# Made in stock: to ask the system for a few random bytes costs as much as for many.
-_STOCK = 64
-_stock: list[str] = []
-os.register_at_fork(after_in_child=_stock.clear)  # else parent and child would give out the same ids
 
 
 def check_queue_name(name: str, what: str = "queue name") -> str:
@@ -63,23 +51,6 @@ def check_group_name(name: str, what: str = "group name") -> str:
         InvalidName: naming the group and what is wrong with it.
     """
     return _check(what, name, MAX_ID_BYTES, forbidden="")
-
-
-def new_id() -> str:
-    """Return a random id, as `new_ids`."""
-    try:
-        return _stock.pop()
-    except IndexError:
-        ids = new_ids(_STOCK)
-        _stock.extend(ids[1:])
-        return ids[0]
-
-
-def new_ids(count: int) -> list[str]:
-    """Return `count` random ids of 14 letters and digits."""
-    chars = count * _ID_CHARS
-    text = b2a_base64(os.urandom(-(-chars // 4) * 3), newline=False).translate(_READABLE).decode()
-    return [text[start : start + _ID_CHARS] for start in range(0, chars, _ID_CHARS)]
 
 
 def _check(what: str, name: str, most: int, forbidden: str) -> str:

@@ -12,9 +12,10 @@ import msgspec
 from delayq.errors import InvalidInput, InvalidTime, OtherShard
 from delayq.model.delivery import OnConflict, Outgoing
 from delayq.model.envelope import encode_envelope
+from delayq.model.message_ids import new_id, new_ids
 from delayq.model.outcome import MAX_THEN
 from delayq.model.units import Seconds, delay_ms, timestamp_ms
-from delayq.model.validation import check_id, new_id, new_ids
+from delayq.model.validation import check_id
 from delayq.operations.queue_context import QueueContext, check_retries
 from delayq.protocol.command import Raw
 

@@ -10,11 +10,12 @@ from delayq.errors import InvalidInput, ServerOutOfMemory, UnreadableEnvelope
 from delayq.log import log
 from delayq.model.delivery import SentMessage
 from delayq.model.envelope import Envelope, Headers, open_body
+from delayq.model.message_ids import new_id
 from delayq.model.occurrence import NAME, PLAN, SLOT, Plan, occurrence_id, plan_of, seal_record, with_slot
 from delayq.model.schedule import Schedule, Slot
 from delayq.model.text import decode_id, is_foreign_id
 from delayq.model.units import MAX_TIME_MS, from_ms, timestamp_ms
-from delayq.model.validation import check_limit, check_schedule_name, new_id
+from delayq.model.validation import check_limit, check_schedule_name
 from delayq.operations import configure
 from delayq.operations.encode import EncodedMessage
 from delayq.operations.queue_context import QueueContext, check_retries

@@ -249,3 +249,13 @@ def test_id_of_a_dead_letter_without_payload_is_taken_until_it_is_purged(queue: 
     assert queue.collect_garbage() == 0
     assert take().payload == "z"
     assert queue.stats().missing == 0
+
+
+def test_messages_due_at_the_same_time_come_first_in_first_out(make: Make, now: Now):
+    queue = make("first-in", shards=1)
+    for start in range(0, 40, 20):
+        queue.send_many(Outgoing(n, delay=5) for n in range(start, start + 10))
+        for n in range(start + 10, start + 20):
+            queue.send(n, delay=5)
+    now.later(5)
+    assert [message.payload for message in queue.receive(100)] == list(range(40))

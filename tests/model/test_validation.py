@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayq.errors import InvalidName
-from delayq.model.validation import MAX_ID_BYTES, MAX_NAME_BYTES, check_id, check_prefix, check_queue_name, new_ids
+from delayq.model.validation import MAX_ID_BYTES, MAX_NAME_BYTES, check_id, check_prefix, check_queue_name
 
 CHECKS: list[tuple[Callable[[Any], str], str, int]] = [
     (check_queue_name, "queue name", MAX_NAME_BYTES),
@@ -62,10 +62,3 @@ def test_signs_that_could_form_another_queues_key_are_refused(check: Callable[[A
 
 def test_message_id_may_hold_braces():
     assert check_id("{order}#42") == "{order}#42"
-
-
-@pytest.mark.parametrize("count", [0, 1, 1000])
-def test_new_ids_are_different_and_of_letters_and_digits(count: int):
-    ids = new_ids(count)
-    assert len(set(ids)) == len(ids) == count
-    assert all(re.fullmatch(r"[A-Za-z0-9]{14}", each) for each in ids)

@@ -21,8 +21,9 @@ from delayq.lake.layout import HOUR_MS, DeferredRow, DeferRun, File
 from delayq.lake.object_store import whole
 from delayq.lake.queue_folder import QueueFolder
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
+from delayq.model.message_ids import new_id
 from delayq.model.units import from_ms
-from delayq.model.validation import check_queue_name, new_id
+from delayq.model.validation import check_queue_name
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.spark.errors import put_aside_by, translated
 from delayq.spark.jobs.tables import read_messages

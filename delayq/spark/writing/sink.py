@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 from delayq.errors import InvalidInput, RowRefused
 from delayq.lake.object_store import whole, write_json
 from delayq.log import log
+from delayq.model.message_ids import new_id
 from delayq.model.units import delay_ms
-from delayq.model.validation import new_id
 from delayq.operations.encode import EncodedMessage, encode_one
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.send import send_new

@@ -1,0 +1,80 @@
+"""New ids: their form, their order, and that no two are alike."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from itertools import chain
+
+import pytest
+
+from delayq.model import message_ids
+from delayq.model.message_ids import new_id, new_ids
+
+
+@pytest.mark.parametrize("amount", [0, 1, 1000])
+def test_new_ids_are_different_and_of_letters_and_digits(amount: int):
+    ids = new_ids(amount)
+    assert len(set(ids)) == len(ids) == amount
+    assert all(re.fullmatch(r"[A-Za-z0-9]{14}", each) for each in ids)
+
+
+def test_ids_rise_within_a_process(monkeypatch: pytest.MonkeyPatch):
+    made = new_ids(5000)
+    for later in (0.04, 0.09, 1, 86400, 0, -86400):  # the clock may be set back
+        moment = time.time() + later
+        monkeypatch.setattr("delayq.model.message_ids.time.time", lambda moment=moment: moment)
+        made += [new_id(), *new_ids(10), new_id()]
+    assert made == sorted(made)
+
+
+def test_ids_rise_with_time_whatever_process_makes_them(monkeypatch: pytest.MonkeyPatch):
+    made = []
+    for tenths in range(0, 10**9, 10**8 - 7):
+        monkeypatch.setattr("delayq.model.message_ids.time.time", lambda tenths=tenths: 1.8e9 + tenths / 10)
+        made += message_ids._RisingIds().take(2)
+    assert made == sorted(made)
+
+
+def test_threads_make_no_id_twice():
+    made: list[list[str]] = [[] for _ in range(8)]
+
+    def make(ids: list[str]) -> None:
+        for _ in range(500):
+            ids += [new_id(), *new_ids(7)]
+
+    threads = [threading.Thread(target=make, args=(ids,)) for ids in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(chain(*made))) == 8 * 500 * 8
+    assert all(ids == sorted(ids) for ids in made)
+
+
+def test_processes_make_no_id_twice():
+    code = "from delayq.model import message_ids as m; m.time.time = lambda: 1.8e9; print(*m.new_ids(20000))"
+    runs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    made = [run.communicate(timeout=60)[0].split() for run in runs]
+    assert len(set(chain(*made))) == 60_000
+
+
+def test_fork_makes_ids_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.model.message_ids.time.time", lambda: 1.8e9)
+    message_ids._ids.begin()
+    new_ids(10)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, " ".join(new_ids(100)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    made = os.read(reading, 10_000).decode().split()
+    os.close(reading)
+    os.close(writing)
+    assert len(set(made)) == 100
+    assert not set(made) & set(new_ids(100))
