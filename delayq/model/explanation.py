@@ -117,7 +117,7 @@ def _waiting(known: Known, info: MessageInfo) -> str:
 
 
 def _too_late(known: Known, info: MessageInfo) -> str:
-    if info.expires_at is None or info.due_at is None or info.expires_at >= info.due_at:
+    if info.attempts or info.expires_at is None or info.due_at is None or info.expires_at >= info.due_at:
         return ""
     return f", but expires before, at {known.at(info.expires_at)}"
 
@@ -137,7 +137,7 @@ def _obstacle(known: Known, info: MessageInfo) -> str:
     behind = f"{_messages(standing.earlier)} due earlier" if standing.earlier else ""
     if info.envelope is None:
         return "but its payload is gone or unreadable: who takes it makes it a dead letter"
-    if info.expires_at is not None and info.expires_at <= known.now:
+    if info.expires_at is not None and info.expires_at <= known.now and not info.attempts:
         return f"but it expired at {known.at(info.expires_at)}: who takes it drops it"
     if standing.paused_ms is not None:
         return f"but the queue is paused since {known.at(from_ms(standing.paused_ms))}"

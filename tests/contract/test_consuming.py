@@ -80,6 +80,30 @@ def test_expired_message_is_counted_and_never_handled(queue: Queue, drain: Drain
     assert (handled, stats.expired, stats.inside, stats.missing) == ([], 1, 0, 0)
 
 
+def test_message_that_was_started_does_not_expire(queue: Queue, now: Now):
+    queue.send_many([Outgoing("x", id=name, expires_in=10, max_retries=3) for name in ("failed", "lost")])
+    failed = {message.id: message for message in queue.receive(2, lease=5)}["failed"]
+    failed.nack()
+    now.later(3600)
+    queue.receive()  # takes back what was lost
+    now.later(3600)
+    stats = queue.stats()
+    assert (stats.expired, stats.inside) == (0, 2)
+
+
+def test_dead_letter_that_comes_back_has_its_time_again(queue: Queue, now: Now):
+    queue.send_many([Outgoing("x", id=name, expires_in=10, max_retries=0) for name in ("a", "b")])
+    for message in queue.receive(2):
+        message.nack()
+    now.later(3600)
+    assert queue.dead.requeue("all") == 2
+    (message,) = queue.receive(1)
+    message.ack()
+    now.later(11)
+    assert (queue.receive(), queue.stats().expired) == ([], 1)
+
+
+
 def test_message_whose_payload_is_unreadable_ends_in_dead_and_the_next_one_is_handled(
     queue: Queue, client: Any, drain: Drain
 ):
