@@ -21,9 +21,9 @@ class _RisingIds:
     With two characters more, a message would take 16 bytes more: an allocator that counts in sixteens has room for 14
     and their length.
 
-    In each tick the numbers begin with the same one, which each process draws at random out of 10^14. Two processes make
-    ids alike only if theirs lie closer together than what they send in a tick: among 1,000 processes that send 100,000
-    messages a second between them, the chance that any two do is 10^-7, however long they run.
+    In each tick the numbers begin with the same one, which each process draws at random out of 10^14. Two processes
+    make ids alike only if theirs lie closer together than what they send in a tick: among 1,000 processes that send
+    100,000 messages a second between them, the chance that any two do is 10^-7, however long they run.
     """
 
     def __init__(self) -> None:
