@@ -456,7 +456,7 @@ class Queue:
         return self._executor.execute(manage.purge(self._context, manage.PURGEABLE if state is None else [state]))
 
     def collect_garbage(self) -> int:
-        """Delete the payloads of discarded messages, as consumers do all the time; return how many."""
+        """Delete the payloads of discarded messages, as consumers and receivers do all the time; return how many."""
         return self._executor.execute(garbage.collect(self._context))
 
     def stats(self) -> QueueStats:

@@ -22,11 +22,11 @@ from delayq.model import consumer_info
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS, Interval
-from delayq.operations import garbage, idle, presence, schedule_chain, schedules, unfetched
+from delayq.operations import garbage, idle, presence, schedules, unfetched, upkeep
 from delayq.operations.claim import Batch, ClaimNames, claim, recover
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import settle
-from delayq.protocol.operation import gather, gather_named, unwrap
+from delayq.protocol.operation import gather_named, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED
 from delayq.runtime import shutdown
 from delayq.runtime.effects import BellSource, Effects, Listen, StopListening, WaitForWork
@@ -36,7 +36,6 @@ from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.poison_isolation import PoisonIsolation
 
-CLEANUP_SECONDS = 60.0  # between two looks for old dead letters and for schedules that have stopped
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only for the others
 
 D = TypeVar("D", bound=Delivery)
@@ -114,7 +113,7 @@ class ConsumerEngine(Generic[D]):
         self._is_cut_off = False  # the server did not answer at the end
         self._trouble: DelayqError | None = None
         self._upkeep = Interval(FALLBACK_MS / 1000)
-        self._cleanup = Interval(CLEANUP_SECONDS)
+        self._cleanup = Interval(upkeep.CLEANUP_SECONDS)
         self._began = time.monotonic()
         self._presence = presence.Presence(context, self._describe, self._times)
         self._unstored: Iterable[schedules.Prepared] = declared  # then those for which the server had no memory
@@ -180,8 +179,8 @@ class ConsumerEngine(Generic[D]):
     def _settle_and_claim(self, limit: int | None) -> Effects[int]:
         context, settled = self._context, self.unsettled
         exchange = Exchange(settled=settle(context, settled))
-        upkeep = limit is not None and self._upkeep.due()
-        if upkeep:
+        keeps_up = limit is not None and self._upkeep.due()
+        if keeps_up:
             exchange = exchange._replace(recovered=recover(context), garbage=garbage.find(context))
         if limit is not None:
             if self._exhausted or not limit:  # else the next turn comes at once
@@ -213,7 +212,7 @@ class ConsumerEngine(Generic[D]):
         yield from self._take(batch.messages)
         self._next_sleep = unwrap(replies.sleep) if self._held or not batch.held else None  # asked without the limit
         self._held = batch.held
-        if upkeep:
+        if keeps_up:
             yield from self._keep_up(unwrap(replies.recovered), unwrap(replies.garbage))
         return batch.claimed
 
@@ -298,12 +297,10 @@ class ConsumerEngine(Generic[D]):
         """Each duty when it is due: purge old dead letters, revive schedules or store them."""
         if self._cleanup.due():
             yield from self._context.opened(create=True)
-            more, revived = yield from gather(garbage.purge_old(self._context), schedule_chain.revive(self._context))
-            if more is True or self._context.next_armed:  # a page a turn: messages do not wait for a duty
-                self._cleanup.now()
+            if (
+                yield from upkeep.clean_up(self._context, self._cleanup)
+            ):  # a page a turn: messages do not wait for a duty
                 self._exhausted = False
-            unwrap(more)
-            unwrap(revived)
             if self._unstored:
                 self._unstored = yield from schedules.add_all(self._context, self._unstored)
 

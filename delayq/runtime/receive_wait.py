@@ -19,6 +19,7 @@ from delayq.operations.claim import claim_all
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.topics.publish import append_due
 from delayq.operations.topics.topic_context import TopicContext
+from delayq.operations.upkeep import Upkeep
 from delayq.protocol.operation import Operation
 from delayq.runtime.lifecycle import consumer_name
 from delayq.transport import listener
@@ -135,6 +136,7 @@ class Receiver(Generic[D]):
         self._context = context
         self._executor = executor
         self._make_message = make_message
+        self._upkeep = Upkeep(context)
         self._waits = threading.local()
 
     def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
@@ -144,11 +146,11 @@ class Receiver(Generic[D]):
         try:
             while True:
                 claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name)
-                batch = self._executor.execute(wait.taking(claiming))
+                batch = self._executor.execute(self._upkeep.beside(wait.taking(claiming)))
                 left = deadline - time.monotonic()
                 if batch.messages or (left <= 0 and not batch.claimed):
                     return batch.messages
-                if batch.claimed:
+                if batch.claimed or self._upkeep.is_due:
                     continue
                 if not asked:
                     wait.begin(left, batch.held)  # and look once more: it counts what falls due from now on

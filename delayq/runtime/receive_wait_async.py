@@ -21,6 +21,7 @@ from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import settle
 from delayq.operations.topics.publish import append_due
 from delayq.operations.topics.topic_context import TopicContext
+from delayq.operations.upkeep import Upkeep
 from delayq.protocol.operation import Operation
 from delayq.runtime.lifecycle import consumer_name
 from delayq.transport import listener_async
@@ -139,6 +140,7 @@ class Receiver(Generic[D]):
         self._context = context
         self._executor = executor
         self._make_message = make_message
+        self._upkeep = Upkeep(context)
         self._idle: list[ReceiveWait] = []  # with which nobody waits
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -155,7 +157,7 @@ class Receiver(Generic[D]):
                 left = deadline - time.monotonic()
                 if messages or (left <= 0 and not batch.claimed):
                     return messages
-                if batch.claimed:
+                if batch.claimed or self._upkeep.is_due:
                     continue
                 if not asked:
                     listens = True
@@ -185,7 +187,7 @@ class Receiver(Generic[D]):
         """Claim, and never be cancelled in the middle: nobody would know of the messages until their lease is over."""
         cancelled = asyncio.Event()
         claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name, cancelled.is_set)
-        claimed = self._kept(self._executor.execute(wait.taking(claiming)))
+        claimed = self._kept(self._executor.execute(self._upkeep.beside(wait.taking(claiming))))
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:

@@ -13,6 +13,7 @@ from delayq import Message, Queue
 from delayq.errors import DelayqError, InvalidInput, ServerUnreachable
 from delayq.model.units import from_ms
 from delayq.operations import schedule_chain
+from delayq.operations.upkeep import Upkeep
 from tests.contract.conftest import Calls, Drain, Now, examine, intercept
 
 MINUTE = 60.0
@@ -273,6 +274,13 @@ def die_at_arm(calls: Calls) -> None:
         raise Killed
 
 
+@pytest.fixture
+def no_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let receivers claim, and no more."""
+    monkeypatch.setattr(Upkeep, "_duties", lambda _: ())
+
+
+@pytest.mark.usefixtures("no_upkeep")
 def test_reply_that_is_lost_arms_nothing_twice(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
     queue.schedules.add("tick", "*/5 * * * *")
     now.later(2 * MINUTE)
@@ -304,6 +312,7 @@ def test_redelivered_occurrence_of_a_slot_that_is_past_arms_nothing(queue: Queue
     assert (queue.stats().sent, queue.stats().missing) == (3, 0)
 
 
+@pytest.mark.usefixtures("no_upkeep")
 def test_refused_arming_keeps_no_message_from_its_handler(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
     queue.schedules.add("tick", "*/5 * * * *")
     now.later(2 * MINUTE)

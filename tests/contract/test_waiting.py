@@ -3,7 +3,8 @@ from __future__ import annotations
 import datetime as dt
 import time
 
-from tests.contract.conftest import Make
+from delayq import Outgoing
+from tests.contract.conftest import Make, Now
 
 
 def test_receive_waits_for_a_message(make: Make):
@@ -19,3 +20,43 @@ def test_receive_waits_no_longer_than_it_is_told(make: Make):
     started = time.monotonic()
     assert queue.receive(wait=0.1) == []
     assert time.monotonic() - started >= 0.1
+
+
+def test_receivers_delete_payloads_a_page_a_call(make: Make):
+    queue = make(shards=1)
+    for sent in queue.send_many([Outgoing("x", delay=60)] * 501):
+        queue.cancel(sent.id)
+    collected = []
+    for _ in range(2):
+        assert queue.receive() == []
+        collected.append(queue.stats().collected)
+    assert collected == [500, 501]
+
+
+def test_upkeep_keeps_no_message_from_a_receiver(make: Make):
+    queue = make()
+    for number in range(3):
+        queue.send(number, delay=60, id=f"cancelled-{number}")
+        queue.cancel(f"cancelled-{number}")
+    queue.send("x")
+    (message,) = queue.receive()
+    assert (message.payload, queue.stats().collected) == ("x", 3)
+
+
+def test_receivers_purge_old_dead_letters(make: Make, now: Now):
+    make().send("x")
+    make().receive()[0].reject("why")
+    now.later(61)
+    make(dead_retention=62).receive()
+    assert make().stats().dead == 1
+    make(dead_retention=60).receive()
+    assert make().stats().dead == 0
+
+
+def test_receivers_revive_schedules(make: Make, now: Now):
+    make().schedules.add("tick", "every 10s")
+    make().purge("pending")
+    now.later(11)
+    assert make().receive() == []
+    now.later(10)
+    assert [message.headers["delayq-schedule"] for message in make().receive()] == ["tick"]

@@ -1,0 +1,79 @@
+"""What keeps a queue tidy. Those who take its messages do it: consumers, and programs that call `receive`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from delayq.errors import DelayqError, ServerUnreachable
+from delayq.log import log
+from delayq.model.interval import FALLBACK_MS, Interval
+from delayq.operations import garbage, key_slots, schedule_chain
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation, gather, unwrap
+
+CLEANUP_SECONDS = 60.0  # between two looks for old dead letters and for schedules that have stopped
+
+T = TypeVar("T")
+
+
+class Upkeep:
+    """What those who call `receive` do for the queue beside their claims, as often as a consumer does it.
+
+    A page of each duty shares the round trips of a claim. A claim takes back lost deliveries itself.
+    """
+
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
+        self._collection = Interval(FALLBACK_MS / 1000)
+        self._cleanup = Interval(CLEANUP_SECONDS)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next claim takes a duty along."""
+        return not (self._collection.left() and self._cleanup.left())
+
+    def beside(self, claim: Operation[T]) -> Operation[T]:
+        """Run a claim; when it is time, let it share its round trips with upkeep."""
+        duties = list(self._duties())
+        if duties:
+            yield from self._context.opened()
+        if not (duties and self._context.is_open):  # a queue that is not recorded has nothing to tidy
+            return (yield from claim)
+        claimed, *results = yield from gather(claim, *duties)
+        for error in results:
+            if isinstance(error, DelayqError) and not isinstance(error, ServerUnreachable):  # of which the claim tells
+                log.error("upkeep failed", queue=self._context.name, error=str(error))
+        result: T = unwrap(claimed)
+        return result
+
+    def _duties(self) -> Iterator[Operation[object]]:
+        if self._collection.due():
+            yield self._collect()
+            yield key_slots.look_through(self._context)
+        if self._cleanup.due():
+            yield clean_up(self._context, self._cleanup)
+
+    def _collect(self) -> Operation[None]:
+        """Delete the payloads of a page of garbage; be back with the next claim when there is more."""
+        found = yield from garbage.find(self._context)
+        if found and (yield from garbage.delete(found)):
+            self._collection.now()
+
+
+def clean_up(context: QueueContext, interval: Interval) -> Operation[bool]:
+    """Purge a page of old dead letters, revive a page of schedules; return whether there may be more.
+
+    Args:
+        interval: of this duty; it is due at once when there may be more.
+
+    Raises:
+        DelayqError: what kept either from being done.
+    """
+    more, revived = yield from gather(garbage.purge_old(context), schedule_chain.revive(context))
+    is_unfinished = more is True or context.next_armed > 0
+    if is_unfinished:
+        interval.now()
+    unwrap(more)
+    unwrap(revived)
+    return is_unfinished
