@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from delayq.errors import DelayqError
 from delayq.model.configuration import Changes, Configuration, check_shards
+from delayq.operations import key_slots
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
 
@@ -19,6 +20,8 @@ def configure(context: QueueContext, changes: Changes) -> Operation[None]:
     for result in (yield [scripts.configure(wanted) for scripts in shards]):
         unwrap(result)
     _settle(context)
+    if "per_key" in changes:
+        yield from key_slots.let_go(context)
 
 
 def declare(context: QueueContext) -> Operation[None]:

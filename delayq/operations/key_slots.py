@@ -68,6 +68,23 @@ def unused(context: QueueContext, message: Delivery) -> Iterator[Command[int]]:
             yield context.shards[0].release_slot([KeyedDelivery(key, message.id, "")])
 
 
+def let_go(context: QueueContext) -> Operation[None]:
+    """Let go all that waits for others of its key and has room since the limit was raised or lifted, a page a call.
+
+    Where the server refuses, it is up to those who take messages: `look_through`.
+    """
+    scripts, after = context.shards[0], ""
+    try:
+        while keys := (yield from execute(scripts.held_keys(scripts.keys.waiting, after, WAITING_AT_ONCE))):
+            while (yield from execute(scripts.release_slot([KeyedDelivery(key, "", "") for key in keys]))):
+                pass
+            after = keys[-1]
+    except DelayqError as error:
+        log.warning(
+            "messages that wait for others of their key go a little later", queue=context.name, error=str(error)
+        )
+
+
 def look_through(context: QueueContext) -> Operation[None]:
     """Strike off slots that are held in vain, and let go what waits although there is room.
 

@@ -206,6 +206,18 @@ def test_limit_may_be_set_and_lifted_while_messages_wait(queue: Queue, limit: Li
     assert set(ids(queue.receive(10))) >= {"b", "c"}
 
 
+@pytest.mark.parametrize(("count", "going"), [(None, ["b", "c", "d", "e"]), (3, ["b", "c"])], ids=["lifted", "raised"])
+def test_limit_lets_go_at_once_what_it_held_back_and_no_longer_does(
+    queue: Queue, limit: Limit, count: int | None, going: list[str]
+):
+    limit(1)
+    queue.send_many(of("big", "a", "b", "c", "d"))
+    assert ids(queue.receive(10)) == ["a"]
+    queue.configure(concurrency_per_key=count)
+    queue.send_many(of("big", "e"))
+    assert ids(queue.receive(10)) == going
+
+
 def test_limit_that_is_stored_later_holds_within_a_second(queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch):
     limit(None)
     clock = 1000.0
