@@ -54,7 +54,7 @@ class Consumer(Lifecycle):
 
     Attributes:
         handled: messages whose handling has ended, so far.
-        failed: of these, deliveries that did not end in an ack.
+        failed: of these, deliveries that were nacked or rejected, for an error or by the handler itself.
         overran: deliveries that have run longer than `timeout`, so far.
         queues: whose messages it takes.
 

@@ -131,6 +131,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         lateness: seconds from the due time to the hand-out.
         held_until: until when the lease surely stands, by `lease_now`; 0 once it is lost.
         settled: True once this delivery was acked, nacked, released or rejected through this object.
+        failed: True once it was nacked or rejected through this object.
         concurrency_key: with which others it shares a limit; None where it is not limited.
         is_replaced: True once it is known that the message was replaced, in a queue with limits: until its handler has
             ended, this delivery keeps its place among those that may run.
@@ -147,6 +148,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
     receipt: str
     held_until: float = 0.0
     settled: bool = False
+    failed: bool = False
     concurrency_key: str | None = None
     is_replaced: bool = False
     _payload: Any = msgspec.UNSET

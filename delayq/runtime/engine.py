@@ -73,7 +73,7 @@ class ConsumerEngine(Generic[D]):
 
     Attributes:
         handled: messages whose handling has ended.
-        failed: of these, deliveries that did not end in an ack.
+        failed: of these, deliveries that were nacked or rejected, for an error or by the handler itself.
     """
 
     def __init__(
@@ -242,6 +242,7 @@ class ConsumerEngine(Generic[D]):
             self.unfinished -= 1
             if message.settled:  # the handler has done so itself
                 self._note([(message, oc.DONE)], [True])
+                self.failed += message.failed
                 if isinstance(outcome, oc.Failed | oc.Dead):
                     log_of(message).warning("handler failed after it had settled its message", error=outcome.error)
                 oc.clear_frames(outcome)

@@ -278,6 +278,18 @@ def test_all_shards_are_served(any_client: redis.Redis) -> None:
     assert queue.stats().missing == 0
 
 
+def test_delivery_that_its_handler_nacks_or_rejects_counts_as_failed(queue: Queue) -> None:
+    verbs: dict[str, Callable[[Message], None]] = {
+        "ack": Message.ack,
+        "nack": lambda message: message.nack(delay=60),
+        "reject": Message.reject,
+    }
+    queue.send_many([Outgoing(verb) for verb in verbs])
+    consumer = Consumer(queue, lambda message: verbs[message.payload](message))
+    consumer.drain()
+    assert (consumer.handled, consumer.failed) == (3, 2)
+
+
 def test_garbage_is_collected_by_consumers(
     queue: Queue, running: Callable[..., Consumer], any_client: redis.Redis
 ) -> None:
