@@ -238,6 +238,9 @@ class Queue:
         Returns:
             retries first, each side earliest due first; empty when nothing came in time. A call that is cancelled
             hands back what it has claimed.
+
+        Raises:
+            ServerUnreachable: the queue was closed while the call waited.
         """
         validation.check_limit(max_messages, "max_messages", most=500)
         leased = lease_ms(self._context.settings.lease if lease is None else lease)

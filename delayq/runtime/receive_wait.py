@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from delayq.errors import ServerError
+from delayq.errors import ServerError, ServerUnreachable
 from delayq.model import consumer_info
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
@@ -64,13 +64,18 @@ class ReceiveWait:
         for each in self._bells:
             each.take_token()
 
+    def interrupt(self) -> None:
+        """Let a wait return at once."""
+        for each in self._bells:
+            each.interrupt()
+
     def end(self) -> None:
         """Stop listening, and let others know of what this receiver will not look after."""
         tokens = [each.stop_listening() for each in self._bells]
         if self._client is not None:
             self._executor.leave(self._client)
         promised, self._promised = self._promised and time.monotonic() < self._until, False
-        if any(tokens) or promised:
+        if (any(tokens) or promised) and self._executor.is_open:
             with contextlib.suppress(ServerError):  # the fallback poll of the others makes up for it
                 self._executor.execute(idle.pass_on(self._context, self.name))
 
@@ -125,6 +130,11 @@ class TopicWait:
             each.close()
 
 
+def closed(context: QueueContext) -> ServerUnreachable:
+    """Return what a receive raises whose queue was closed meanwhile."""
+    return ServerUnreachable(f"queue {context.name} was closed during receive; another call connects again")
+
+
 class Receiver(Generic[D]):
     """Takes messages for those who call `Queue.receive`: a wait of its own for each thread.
 
@@ -138,13 +148,20 @@ class Receiver(Generic[D]):
         self._make_message = make_message
         self._upkeep = Upkeep(context)
         self._waits = threading.local()
+        self._running: set[ReceiveWait] = set()  # those of calls that have not returned
+        self._closings = 0
 
     def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
-        """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`."""
+        """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`.
+
+        Raises:
+            ServerUnreachable: the queue was closed meanwhile.
+        """
         deadline = time.monotonic() + seconds
-        wait, asked = self._wait(), False
+        wait, asked, closings = self._wait(), False, self._closings
+        self._running.add(wait)
         try:
-            while True:
+            while closings == self._closings:
                 claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name)
                 batch = self._executor.execute(self._upkeep.beside(wait.taking(claiming)))
                 left = deadline - time.monotonic()
@@ -157,11 +174,19 @@ class Receiver(Generic[D]):
                 else:
                     wait.wait(left)
                 asked = not asked
+        except ServerError:
+            if closings == self._closings:
+                raise
         finally:
+            self._running.discard(wait)
             wait.end()
+        raise closed(self._context)
 
     def close(self) -> None:
-        """Give the blocked connection of this thread up."""
+        """End the calls that wait, on any thread, and give the blocked connection of this one up."""
+        self._closings += 1
+        for each in tuple(self._running):
+            each.interrupt()
         wait = self._waits.__dict__.pop("wait", None)
         if wait is not None:
             wait.close()

@@ -24,6 +24,7 @@ from delayq.operations.topics.topic_context import TopicContext
 from delayq.operations.upkeep import Upkeep
 from delayq.protocol.operation import Operation
 from delayq.runtime.lifecycle import consumer_name
+from delayq.runtime.receive_wait import closed
 from delayq.transport import listener_async
 from delayq.transport.executor_async import Client, Executor
 
@@ -71,13 +72,19 @@ class ReceiveWait:
         for each in self._bells:
             await each.take_token()
 
+    def interrupt(self) -> None:
+        """Let a wait return at once."""
+        if self._events is asyncio.get_running_loop():  # else it has ended with its own
+            for each in self._bells:
+                each.interrupt()
+
     async def end(self) -> None:
         """Stop listening, and let others know of what this receiver will not look after."""
         tokens = [await each.stop_listening() for each in self._bells]
         if self._client is not None:
             await self._executor.leave(self._client)
         promised, self._promised = self._promised and time.monotonic() < self._until, False
-        if any(tokens) or promised:
+        if (any(tokens) or promised) and self._executor.is_open:
             with contextlib.suppress(ServerError):  # the fallback poll of the others makes up for it
                 await self._executor.execute(idle.pass_on(self._context, self.name))
 
@@ -142,16 +149,23 @@ class Receiver(Generic[D]):
         self._make_message = make_message
         self._upkeep = Upkeep(context)
         self._idle: list[ReceiveWait] = []  # with which nobody waits
+        self._running: set[ReceiveWait] = set()  # those of calls that have not returned
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._closings = 0
 
     async def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
-        """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`."""
+        """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`.
+
+        Raises:
+            ServerUnreachable: the queue was closed meanwhile.
+        """
         deadline = time.monotonic() + seconds
         wait = self._idle.pop() if self._idle else ReceiveWait(self._context, self._executor)
         messages: list[D] = []
-        asked = listens = False
+        asked, listens, closings = False, False, self._closings
+        self._running.add(wait)
         try:
-            while True:
+            while closings == self._closings:
                 batch = await self._claim(limit, lease_ms, wait)
                 messages = batch.messages
                 left = deadline - time.monotonic()
@@ -165,7 +179,11 @@ class Receiver(Generic[D]):
                 else:
                     await wait.wait(left)
                 asked = not asked
+        except ServerError:
+            if closings == self._closings:
+                raise
         finally:
+            self._running.discard(wait)
             if listens:
                 try:
                     await asyncio.shield(self._kept(self._end(wait)))
@@ -174,9 +192,13 @@ class Receiver(Generic[D]):
                     raise
             else:
                 self._idle.append(wait)
+        raise closed(self._context)
 
     async def close(self) -> None:
-        """Wait for what calls that were cancelled have left to do, and give the blocked connections up."""
+        """End the calls that wait, let those that were cancelled clear up, and give the blocked connections up."""
+        self._closings += 1
+        for each in self._running:
+            each.interrupt()
         if self._tasks:
             await asyncio.wait(self._tasks)
         waits, self._idle = self._idle, []

@@ -46,6 +46,11 @@ class Executor:
         self._lock = threading.RLock()  # a signal handler may send while its thread connects
 
     @property
+    def is_open(self) -> bool:
+        """Whether there is a client: none was closed since the last call."""
+        return self._client is not None
+
+    @property
     def client(self) -> Client:
         """The client, connected and its server checked.
 

@@ -48,6 +48,11 @@ class Executor:
         self._lock = asyncio.Lock()
         self._trips = asyncio.Semaphore(MOST_TRIPS)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a client: none was closed since the last call."""
+        return self._client is not None
+
     async def connected(self) -> Client:
         """Return the client, connected and its server checked.
 

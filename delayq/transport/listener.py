@@ -121,6 +121,13 @@ class BellListener:
         self._listening = False
         return reply is not None
 
+    def interrupt(self) -> None:
+        """Break the connection, so that a thread that waits on it wakes; from any thread."""
+        sock = getattr(self._connection, "_sock", None)
+        if isinstance(sock, socket.socket):
+            with contextlib.suppress(OSError):  # it is closed already
+                sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Give the connection up."""
         connection, self._connection, self._listening = self._connection, None, False

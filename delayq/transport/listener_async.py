@@ -119,6 +119,11 @@ class BellListener:
         heed_cancels(asked)
         return False
 
+    def interrupt(self) -> None:
+        """Wake the task that waits on this; the connection is given up then."""
+        if self.reading is not None:
+            self.reading.cancel()
+
     async def close(self) -> None:
         """Give the connection up."""
         reading, self.reading = self.reading, None

@@ -1,18 +1,18 @@
-"""A queue or a topic that is closed while somebody waits on it: whoever goes on opens it anew, and leaves no socket."""
+"""A queue or a topic that is closed while somebody waits: a receive ends, a consumer goes on. No socket is left."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import pytest
 import redis
+import redis.asyncio as async_redis
 
-from delayq import Consumer, Message, Queue, Topic, TopicConsumer, aio
-from delayq.errors import ServerError
-from delayq.runtime.receive_wait import ReceiveWait
+from delayq import Consumer, Queue, Topic, TopicConsumer, aio
+from delayq.errors import ServerError, ServerUnreachable
 from delayq.types import QueueStats
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
@@ -32,29 +32,54 @@ def blocked(redis_client: redis.Redis) -> Blocked:
     return lambda: {each["id"] for each in redis_client.client_list() if "b" in each["flags"]}
 
 
-def test_receiver_leaves_no_connection(
-    redis_server: RedisServer, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(params=["own", "shared"])
+def options(
+    request: pytest.FixtureRequest,
+    redis_server: RedisServer,
+    blocked: Blocked,  # noqa: ARG001  # has its connection before
+) -> Iterator[dict[str, Any]]:
+    """How a queue is connected: by a client that it closes, or by one that stays open."""
+    with all_closed(seconds=0):
+        if request.param == "own":
+            yield {"url": redis_server.url}
+        else:
+            with redis_server.client() as client:
+                yield {"redis": client}
+
+
+def test_receive_ends_at_once_when_its_queue_is_closed(options: dict[str, Any], blocked: Blocked) -> None:
+    ended: list[str] = []
+
+    def receive() -> None:
+        try:
+            queue.receive(wait=600)
+        except ServerUnreachable as error:
+            ended.append(str(error))
+
+    queue = Queue("jobs", **options)
+    thread = threading.Thread(target=receive)
+    thread.start()
+    assert eventually(lambda: bool(blocked()))
+    queue.close()
+    thread.join(60)
+    assert ended == ["queue jobs was closed during receive; another call connects again"]
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_async_receive_ends_at_once_when_its_queue_is_closed(
+    redis_server: RedisServer, shared: bool, blocked: Blocked
 ) -> None:
-    received: list[Message] = []
-    waiting, wait = threading.Event(), ReceiveWait.wait
+    async def close_while_one_waits() -> None:
+        async with async_redis.from_url(redis_server.url) as client:
+            queue = aio.Queue("jobs", redis=client) if shared else aio.Queue("jobs", url=redis_server.url)
+            receiving = asyncio.create_task(queue.receive(wait=600))
+            assert await asyncio.to_thread(eventually, lambda: bool(blocked()))
+            await queue.close()
+            with pytest.raises(ServerUnreachable, match="queue jobs was closed during receive"):
+                await asyncio.wait_for(receiving, 60)
 
-    def noted(waiter: ReceiveWait, seconds: float) -> None:
-        waiting.set()
-        wait(waiter, seconds)
-
-    monkeypatch.setattr(ReceiveWait, "wait", noted)  # in the middle of a call, it would be told to call again
-    with all_closed(seconds=0), Queue("jobs", url=redis_server.url) as queue:
-        thread = threading.Thread(target=lambda: received.extend(queue.receive(wait=20)))
-        thread.start()
-        assert waiting.wait(120)
-        assert eventually(lambda: bool(blocked()))
-        before = blocked()
-        queue.close()
-        assert eventually(lambda: bool(blocked() - before))
-        with Queue("jobs", url=redis_server.url) as other:
-            other.send("x")
-        thread.join()
-    assert [message.payload for message in received] == ["x"]
+    with all_closed(seconds=0):
+        asyncio.run(close_while_one_waits())
 
 
 @each_kind
