@@ -172,19 +172,20 @@ class TopicCommands:
         words: list[Raw] = [group, consumer, keeper]
         for record_id, begun in records:
             words += (record_id, "1" if begun else "")
-        return self._call("hand_back", [self.keys.stream], words, identity, repeats=False)
+        keys = [self.keys.stream, self.keys.failures(group)]
+        return self._call("hand_back", keys, words, identity, repeats=False)
 
     def renew(self, group: str, consumer: str, ids: Sequence[str]) -> Command[list[int]]:
-        return self._call("renew", [self.keys.stream], [group, consumer, *ids], identity)
+        keys = [self.keys.stream, self.keys.failures(group)]
+        return self._call("renew", keys, [group, consumer, *ids], identity)
 
     def unacked(self, group: str, consumer: str, idle_ms: int, after: str, limit: int) -> Command[list[Any]]:
         words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit]
         return self._call("unacked", [self.keys.stream], words, identity)
 
     def remove_consumer(self, group: str, consumer: str, heir: str, limit: int = MAX_RECORDS) -> Command[list[int]]:
-        return self._call(
-            "remove_consumer", [self.keys.stream], [group, consumer, heir, limit], identity, repeats=False
-        )
+        keys = [self.keys.stream, self.keys.failures(group)]
+        return self._call("remove_consumer", keys, [group, consumer, heir, limit], identity, repeats=False)
 
     def drop_idle_consumers(self, group: str, idle_ms: int, names: str, limit: int = MAX_RECORDS) -> Command[int]:
         return self._call("drop_idle_consumers", [self.keys.stream], [group, idle_ms, names, limit], int)

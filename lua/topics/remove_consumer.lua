@@ -1,7 +1,10 @@
 -- remove_consumer: what a consumer of a group still holds goes to another one; then the consumer is removed.
 --
--- State    unacked -> unacked
+-- From Redis 7.0 on, XCLAIM clears an unacked record that was trimmed or deleted: what its deliveries said goes with it.
+--
+-- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
+-- KEYS[2]  failures  hash    record id -> what its failed deliveries said
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  heir      another consumer of the group, made when it is new; '' when there is to be nothing to hand over
@@ -23,7 +26,9 @@ if #rows > 0 and heir == '' then
 end
 for i, row in ipairs(rows) do ids[i] = row[1] end
 ids[#ids + 1] = 'JUSTID' -- which counts no delivery
-if #rows > 0 then redis.call('XCLAIM', KEYS[1], group, heir, 0, unpack(ids)) end
-if #rows == tonumber(ARGV[4]) then return {#rows, 0} end
+local moved, is_moved = #rows > 0 and redis.call('XCLAIM', KEYS[1], group, heir, 0, unpack(ids)) or {}, {}
+for _, id in ipairs(moved) do is_moved[id] = true end
+for _, row in ipairs(rows) do if not is_moved[row[1]] then redis.call('HDEL', KEYS[2], row[1]) end end
+if #rows == tonumber(ARGV[4]) then return {#moved, 0} end
 redis.call('XGROUP', 'DELCONSUMER', KEYS[1], group, consumer)
-return {#rows, 1}
+return {#moved, 1}

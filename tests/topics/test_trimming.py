@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
-from delayq import InvalidInput, NewRecord, Topic
+from delayq import InvalidInput, NewRecord, Record, Topic
+from delayq.model.outcome import Failed
 from delayq.model.positions import order
+from delayq.operations.topics import group_read, settle
+from delayq.protocol.topic_keys import TopicKeys
 from tests.topics.conftest import Make
 
 
@@ -177,3 +182,34 @@ def test_trim_to_an_id_goes_on_to_the_end_however_long_the_records_are(topic: To
     published = topic.publish_many([NewRecord(b"x" * 500) for _ in range(21_000)])
     assert topic.trim(min_id=published[-3].id, approximate=False) == 20_997
     assert topic.length() == 3
+
+
+DROPS: dict[str, Callable[[Topic, Record], object]] = {
+    "delete": lambda topic, first: topic.delete(first),
+    "trim": lambda topic, _: topic.trim(max_length=1, approximate=False),
+}
+TOUCHES: dict[str, Callable[[Topic, list[Record]], object]] = {
+    "renew": lambda topic, records: topic.execute(group_read.renew, "billing", "a", records),
+    "hand_back": lambda topic, records: topic.execute(
+        settle.hand_back, "billing", "a", "b", [(record, True) for record in records]
+    ),
+    "remove_consumer": lambda topic, _: topic.group("billing").remove_consumer("a", to="b"),
+    "redeliver": lambda topic, records: topic.execute(settle.redeliver, "billing", "a", records, True),
+    "reclaim": lambda topic, _: topic.group("billing").fetch_not_acked("b", 0),
+}
+
+
+@pytest.mark.parametrize("drop", DROPS)
+@pytest.mark.parametrize("touch", TOUCHES)
+def test_what_failed_deliveries_of_a_record_said_goes_with_the_record(
+    topic: Topic, client: redis.Redis, drop: str, touch: str
+):
+    group = topic.group("billing", start="0")
+    publish(topic, 1, 2)
+    records = group.poll("a")
+    topic.execute(settle.settle, "billing", "a", [(record, Failed(error="boom")) for record in records])
+    DROPS[drop](topic, records[0])
+    TOUCHES[touch](topic, records)
+    group.clear_ghosts()  # before 7.0, the server leaves ghosts on the unacked list when they are claimed
+    assert [each.id for each in group.unacked()] == ["2-0"]
+    assert list(client.hgetall(TopicKeys.of_topic("delayq", "orders").failures("billing"))) == [b"2-0"]
