@@ -118,6 +118,15 @@ def test_trim_acked_keeps_what_is_unacked_and_all_behind_it(topic: Topic):
     assert group.clear_ghosts() == 0
 
 
+def test_trim_acked_drops_the_record_of_a_dead_letter_which_has_a_copy(topic: Topic):
+    group = topic.group("only", "0")
+    publish(topic, 1)
+    group.bury(group.poll("a")[0], "a")
+    assert (topic.trim_acked().dropped, left(topic)) == (1, [])
+    assert group.requeue_dead(group.dead()) == 1
+    assert [record.payload for record in group.poll("a")] == [1]
+
+
 def test_trim_acked_without_a_group_keeps_all(topic: Topic):
     assert topic.trim_acked() == (0, None, None)
     publish(topic, 1, 2)
