@@ -40,7 +40,8 @@ class Consumer(Lifecycle):
         strict: a queue's messages are begun only while nothing of those before it in the list waits here.
         concurrency: handlers, or batches, that run at the same time, of all queues: 1 to 10,000; 8, or as many
             processes as there are cores, when None.
-        shutdown_timeout: seconds (0 or more) or a timedelta that running handlers are given in the end.
+        shutdown_timeout: seconds (0 or more) or a timedelta that running handlers are given in the end. What they
+            have not done by then is handed back, which uses up no retry.
         timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
             thread cannot be ended: a handler that takes longer is logged and counted, and goes on under its lease. A
             process is killed, which fails its delivery.

@@ -44,7 +44,8 @@ class TopicConsumer(Lifecycle):
         ack_timeout: seconds (0.001 to 86,400) or a timedelta until others take over what a consumer that has died held;
             what is held is renewed three times as often.
         backoff: how long a record waits after a failure, by the number of the delivery; exponential when None.
-        shutdown_timeout: seconds or a timedelta that running handlers are given in the end.
+        shutdown_timeout: seconds or a timedelta that running handlers are given in the end. What they have not
+            done by then is handed back, which counts no delivery.
         timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
             thread cannot be ended: a handler that takes longer is logged and counted, and goes on, its record being
             renewed.

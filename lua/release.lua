@@ -1,4 +1,4 @@
--- release: hand a delivery back unstarted; it costs no retry.
+-- release: hand a delivery back; it costs no retry. The attempt number rises if its handler had begun.
 --
 -- State    unack -> ready, or garbage when it was cancelled meanwhile
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
@@ -16,12 +16,13 @@
 -- ARGV[2]  id
 -- ARGV[3]  receipt
 -- ARGV[4]  due        ms, as the delivery named it: the message keeps its place
--- ARGV[5]  handed_us  when it was handed out, for the rate to count it no more; '' when no limit is known
+-- ARGV[5]  handed_us  when it was handed out, for the rate to count it no more; '' to count it, or without a limit
+-- ARGV[6]  begun      1 when its handler had begun, 0 when it never started
 -- Returns  1; 0 when the message was cancelled and is gone
 -- Errors   STALE      the receipt is not that of the running delivery
 -- Cost     O(log n)
 local now = clock(ARGV[1])
-local id = ARGV[2]
+local id, begun = ARGV[2], tonumber(ARGV[6])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local note, cancelled = ledger(KEYS[10], KEYS[11], now), redis.call('SISMEMBER', KEYS[6], id) == 1
@@ -32,7 +33,7 @@ move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {due, id}, function()
   if ARGV[5] ~= '' then give_back(KEYS[9], ARGV[5]) end
   count(KEYS[7], 'released', 1)
   if cancelled then return forget_cancelled({id}, KEYS[6], KEYS[4], KEYS[5], KEYS[7], note) end
-  keep_deliveries(KEYS[4], id, past, released + 1, attempts_reset, lost)
+  keep_deliveries(KEYS[4], id, past + begun, released + 1 - begun, attempts_reset + begun, lost)
 end)
 if cancelled then return 0 end
 ring(KEYS[8])

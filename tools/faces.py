@@ -60,12 +60,7 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
 """,
         ),
         (" An async one runs on the event loop, a plain one in a thread.", ""),
-        (
-            """ Then async ones
-            are cancelled.
-""",
-            "\n",
-        ),
+        (" Async handlers are cancelled.", ""),
         (
             """ An
             async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
@@ -85,7 +80,7 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("called with each message, and awaited if it is an async function; of", "called with each message; of"),
         (
             """ When the task that awaits it is cancelled, it ends as soon as the handlers do,
-        which are cancelled, too: their messages are nacked.
+        which are cancelled, too: their messages are handed back.
 """,
             "\n",
         ),
@@ -136,12 +131,7 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
     "topic": (("A topic belongs to one event loop.", "A topic may be used by several threads."),),
     "topic_consumer": (
         ("an async one runs on the event loop, a plain one on a thread.", "on a thread."),
-        (
-            """ Then async ones are
-            cancelled.
-""",
-            "\n",
-        ),
+        (" Async handlers are cancelled.", ""),
         (
             """ An
             async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is

@@ -83,7 +83,7 @@ log = structlog.get_logger("delayq")
     type=DURATION,
     metavar="TIME",
     show_default=True,
-    help="For what runs at the end.",
+    help="For what runs at the end. What is not done by then is handed back, and uses up no retry.",
 )
 @click.option(
     "--lease",

@@ -41,8 +41,8 @@ class Consumer(Lifecycle):
         strict: a queue's messages are begun only while nothing of those before it in the list waits here.
         concurrency: handlers, or batches, that run at the same time, of all queues: 1 to 10,000; 8, or as many
             processes as there are cores, when None.
-        shutdown_timeout: seconds (0 or more) or a timedelta that running handlers are given in the end. Then async ones
-            are cancelled.
+        shutdown_timeout: seconds (0 or more) or a timedelta that running handlers are given in the end. What they
+            have not done by then is handed back, which uses up no retry. Async handlers are cancelled.
         timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. An
             async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
             logged and counted, and goes on under its lease. A process is killed, which fails its delivery.
@@ -120,7 +120,7 @@ class Consumer(Lifecycle):
 
         A second signal ends it at once: what ran is delivered again when its lease ends. (Signals are watched for
         in the main thread only.) When the task that awaits it is cancelled, it ends as soon as the handlers do,
-        which are cancelled, too: their messages are nacked.
+        which are cancelled, too: their messages are handed back.
 
         Args:
             burst: return when nothing is due.

@@ -23,7 +23,7 @@ COUNTERS = {
     "delivered": "Hand-outs to consumers, repeated ones included.",
     "acked": "Messages that are done.",
     "nacked": "Deliveries that have failed, and are tried again.",
-    "released": "Hand-outs that came back unstarted.",
+    "released": "Hand-outs that were handed back, which uses up no retry.",
     "held_back": "Of those released: the ones that had to wait for others of their key.",
     "lease_lost": "Hand-outs whose lease ran out.",
     "died": "Moves to the dead letters.",

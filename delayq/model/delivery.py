@@ -79,7 +79,7 @@ class Deliveries(NamedTuple):
     Attributes:
         past: those that ended otherwise than by an ack and counted as attempts.
         released: those that were handed back unstarted.
-        attempts_reset: of the past ones, those before the last requeue.
+        attempts_reset: of the past ones, those that used up no retry: before the last requeue, or handed back begun.
         lost: of those since then, the ones whose lease ran out.
     """
 

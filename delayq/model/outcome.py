@@ -87,9 +87,11 @@ class Released:
 
     Attributes:
         behind: behind what waits already, not in the place that its due time gives it.
+        begun: its handler had begun: the attempt number rises.
     """
 
     behind: bool = False
+    begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ Outcome: TypeAlias = Done | AckAndSend | Failed | Dead | Released | Expired
 
 DONE = Done()
 RELEASED = Released()
+INTERRUPTED = Released(begun=True)
+"""Of a delivery whose handler did not end before the shutdown timeout."""
 
 
 def failed(delay: Seconds | None, error: BaseException | str | None) -> Failed:

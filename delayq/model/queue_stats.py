@@ -24,7 +24,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         sent: new messages; one that replaced another is counted as `replaced` instead.
         promoted: moves from pending to ready.
         delivered: hand-outs, repeated ones included.
-        released: hand-outs that came back unstarted.
+        released: hand-outs that were handed back, which uses up no retry.
         held_back: of these, the ones that had to wait for others of their key to end.
         lease_lost: hand-outs whose lease ran out.
         died: moves to dead.

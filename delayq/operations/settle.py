@@ -113,10 +113,10 @@ def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery
             return _chain(context, scripts, message, outcome)
         case oc.Dead(reason, error, counted):
             return scripts.reject(message.id, message.receipt, reason, error, counted)
-        case oc.Released(behind):
+        case oc.Released(behind, begun):
             due = int(message.handed_ms) if behind else message.due_ms
-            handed_us = round(message.handed_ms * 1000) if context.is_limited else ""
-            return scripts.release(message.id, message.receipt, due, handed_us)
+            handed_us = round(message.handed_ms * 1000) if context.is_limited and not begun else ""
+            return scripts.release(message.id, message.receipt, due, handed_us, begun)
         case _:
             return scripts.expire(message.id, message.receipt)
 

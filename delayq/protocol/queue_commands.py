@@ -169,10 +169,13 @@ class QueueCommands:
         key = self.keys.replaced
         return Command(key, ("ZREM", key, encode_id(f"{receipt}\0{message_id}")), int)
 
-    def release(self, message_id: str, receipt: str, due_ms: int, handed_us: Raw = "") -> Command[int]:
+    def release(
+        self, message_id: str, receipt: str, due_ms: int, handed_us: Raw = "", begun: bool = False
+    ) -> Command[int]:
         k = self.keys
         keys = [k.unack, k.ready, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, k.rate, *self._ledger]
-        return self._call("release", keys, [self._clock(), encode_id(message_id), receipt, due_ms, handed_us], int)
+        args = [self._clock(), encode_id(message_id), receipt, due_ms, handed_us, int(begun)]
+        return self._call("release", keys, args, int)
 
     def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Command[int]:
         k = self.keys

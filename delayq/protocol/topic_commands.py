@@ -168,7 +168,7 @@ class TopicCommands:
     def hand_back(
         self, group: str, consumer: str, keeper: str, records: Sequence[tuple[str, bool]]
     ) -> Command[list[int]]:
-        """Take records as pairs: id, whether the last delivery was begun."""
+        """Take records as pairs: id, whether the last delivery counts."""
         words: list[Raw] = [group, consumer, keeper]
         for record_id, begun in records:
             words += (record_id, "1" if begun else "")

@@ -14,7 +14,6 @@ from delayq.model.batch_handler import Batching, Outcomes
 from delayq.model.delivery import Delivery
 from delayq.runtime.batch_buffer import BatchBuffer, room
 from delayq.runtime.batch_pool import parted
-from delayq.runtime.shutdown import TIMEOUT_ERROR
 from delayq.runtime.task_pool import TaskPool
 from delayq.transport import trampoline
 
@@ -123,7 +122,7 @@ class BatchPool(TaskPool[D]):
 
         outcomes = await trampoline.run_async(self._batching.steps(messages), call)
         return [
-            (message, oc.Failed(error=TIMEOUT_ERROR))
+            (message, oc.INTERRUPTED)
             if interrupted is not None and isinstance(outcome, oc.Failed) and outcome.cause is interrupted
             else (message, outcome)
             for message, outcome in outcomes

@@ -265,6 +265,8 @@ class ConsumerEngine(Generic[D]):
                 continue
             self._leases.drop(message)
             if isinstance(outcome, oc.Released):
+                if outcome.begun:
+                    shutdown.log_interrupted(message)
                 continue
             self.handled += 1
             if not ours:
@@ -384,7 +386,7 @@ class ConsumerEngine(Generic[D]):
         known = {id(message) for message, _ in self.unsettled}
         running = [m for m in self._leases.held() if id(m) not in known and not m.settled]
         if (running or self.unsettled) and not self.shutdown.at_once:
-            self.unsettled += [(message, oc.Failed(error=shutdown.TIMEOUT_ERROR)) for message in running]
+            self.unsettled += [(message, oc.INTERRUPTED) for message in running]
             yield from self.outage.ride_out(self.settle(), self.on_outage)
         if self._context.is_limited and not (self.outage.is_tried or self.shutdown.at_once):
             yield from self._pass_token_on()  # to whoever may take the places that are free now

@@ -53,7 +53,7 @@ class DispatchedPool(Generic[D]):
 
     def outcomes(self) -> list[tuple[D, oc.Outcome]]:
         outcomes = self._pool.outcomes()
-        unstarted = sum(isinstance(outcome, oc.Released) for _, outcome in outcomes)
+        unstarted = sum(outcome == oc.RELEASED for _, outcome in outcomes)
         return [*outcomes, *((message, oc.RELEASED) for message in self._lane.returned(unstarted))]
 
     def unstarted(self) -> list[D]:

@@ -102,6 +102,5 @@ class RecordLeases:
         return found
 
     def all_waiting(self) -> list[tuple[Record, bool]]:
-        """Take all that wait, whenever."""
-        waiting, self._waiting = self._waiting, []
-        return [(record, begun) for _, _, begun, record in waiting if self.has(record)]
+        """Return all that wait, whenever, each with whether its last delivery counts."""
+        return [(record, begun) for _, _, begun, record in self._waiting if self.has(record)]

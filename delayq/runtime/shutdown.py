@@ -6,11 +6,12 @@ import time
 from collections.abc import Sized
 from typing import Any, Protocol
 
+from delayq.log import log_of
+from delayq.model.delivery import Handed
 from delayq.runtime.effects import Effects, WaitForWork
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
 
-TIMEOUT_ERROR = "ShutdownTimeout: the consumer stopped before the handler was done"
 INTERRUPTED_SECONDS = 1.0  # that handlers which were interrupted are given to end
 
 
@@ -36,6 +37,11 @@ class Shutdown:
     def is_late(self) -> bool:
         """Whether nothing is waited for any longer."""
         return self.at_once or time.monotonic() >= self.deadline
+
+
+def log_interrupted(subject: Handed) -> None:
+    """Log that what a handler runs on is handed back."""
+    log_of(subject).warning("handler did not end before the shutdown timeout: handed back")
 
 
 class Finishing(Protocol):

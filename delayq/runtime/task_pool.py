@@ -14,7 +14,7 @@ from delayq.log import log
 from delayq.model import outcome as oc
 from delayq.model.histogram import HandlerTimes
 from delayq.runtime import prefetch
-from delayq.runtime.shutdown import INTERRUPTED_SECONDS, TIMEOUT_ERROR
+from delayq.runtime.shutdown import INTERRUPTED_SECONDS
 
 
 class Named(Protocol):
@@ -135,7 +135,7 @@ class TaskPool(Generic[D]):
         if not self._may_start(message):
             self._outcomes.append((message, oc.RELEASED))
             return
-        outcome: oc.Outcome = oc.Failed(error=TIMEOUT_ERROR)
+        outcome: oc.Outcome = oc.INTERRUPTED
         started = time.perf_counter()
         try:
             value = self._handler(message)

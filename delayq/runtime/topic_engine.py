@@ -234,7 +234,9 @@ class TopicEngine:
             self.pool.adapt()
         for record, outcome in self.pool.outcomes():
             self.unfinished -= 1
-            if isinstance(outcome, oc.Released):  # not begun: it is looked whether the record is still ours
+            if isinstance(outcome, oc.Released):  # it is looked whether the record is still ours
+                if outcome.begun:
+                    shutdown.log_interrupted(record)
                 self._leases.wait(record, 0, begun=False)
             else:
                 self.unsettled.append((record, self._member.judged(record, outcome)))
@@ -304,14 +306,14 @@ class TopicEngine:
         yield from self._exchange(0)
 
     def _leave(self) -> Effects[None]:
-        back = self._leases.all_waiting()
-        done = {id(record) for record, _ in [*back, *self.unsettled]}
-        running = [record for record in self._leases.records() if id(record) not in done]
-        late: oc.Outcome = oc.Failed(error=shutdown.TIMEOUT_ERROR)
-        self.unsettled += [(record, self._member.judged(record, late)) for record in running]
         yield from self.settle()
-        back += self._leases.all_waiting()
-        if back:
-            yield from settle.hand_back(*self._me, self._keeper, back)
+        waiting = self._leases.all_waiting()
+        known = {id(record) for record, _ in waiting}
+        running = [record for record in self._leases.records() if id(record) not in known]
+        if waiting or running:
+            counted = [*waiting, *((record, False) for record in running)]
+            yield from settle.hand_back(*self._me, self._keeper, counted)
+        for record in running:
+            shutdown.log_interrupted(record)
         if not self._member.lasts:
             yield from settle.leave(*self._me)

@@ -8,7 +8,7 @@
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  keeper    another consumer of the group, made when it is new, that holds them until they are rescued
--- ARGV[4..]          two a record: id; '1' when its last delivery was begun, '' when it is not to count. 1..250 of them
+-- ARGV[4..]          two a record: id; '1' when its last delivery counts, '' when it does not. 1..250 of them
 -- Returns  1 a record; 0 where the consumer does not hold it, in their order
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)

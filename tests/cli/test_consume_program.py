@@ -208,7 +208,7 @@ def test_program_that_goes_on_too_long_is_ended_with_its_children(how: str, star
     assert eventually(lambda: all(map(ended, pids)))
     info = queue.get("order-42")
     assert info is not None
-    assert info.state == ("retry" if how == "timeout" else "unack")
+    assert info.state == ("ready" if how == "timeout" else "unack")
 
 
 def test_timeout_of_nothing_is_refused_for_it_would_be_no_limit(invoke: Invoke):

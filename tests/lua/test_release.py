@@ -26,6 +26,12 @@ def test_only_the_uncounted_deliveries_rise(queue):
     assert after["errors"] == {"a": "old"}
 
 
+def test_delivery_that_had_begun_raises_the_attempt_number_and_uses_up_no_retry(queue):
+    queue.given(unack={"a": NOW + LEASE}, attempts={"a": "3.9.2.1"})
+    queue.release("a", "3.9.2.1-0", NOW, begun=True)
+    assert queue.state()["attempts"] == {"a": "4.9.3.1"}
+
+
 @pytest.mark.parametrize(("due", "place"), [(NOW - 7, NOW - 7), (NOW, NOW), (NOW + 7, NOW), (0, 0)])
 def test_message_keeps_its_place_but_is_due_now_at_the_latest(queue, due, place):
     queue.given(unack={"a": NOW + LEASE})

@@ -207,8 +207,10 @@ def test_stop_finishes_what_runs_and_hands_back_the_rest_at_no_cost(any_client: 
     assert all(info.attempts == 0 for info in queue.peek("ready", limit=50))
 
 
-def test_handler_that_outlasts_the_shutdown_timeout_is_retried(any_client: redis.Redis) -> None:
-    queue = Queue("endless", redis=any_client, backoff=backoff.fixed(0))
+def test_handler_that_outlasts_the_shutdown_timeout_is_handed_back_and_uses_up_no_retry(
+    any_client: redis.Redis,
+) -> None:
+    queue = Queue("endless", redis=any_client, max_retries=0)
     started, end = threading.Event(), threading.Event()
 
     def handle(_: Message) -> None:
@@ -223,9 +225,11 @@ def test_handler_that_outlasts_the_shutdown_timeout_is_retried(any_client: redis
     info = queue.get(sent.id)
     end.set()
     assert info is not None
-    assert (info.state, info.attempts) == ("retry", 1)
-    assert info.error is not None
-    assert info.error.startswith("ShutdownTimeout")
+    assert (info.state, info.attempts, consumer.handled) == ("ready", 1, 0)
+    attempts: list[tuple[int, bool]] = []
+    Consumer(queue, lambda message: attempts.append((message.attempt, message.is_last))).drain()
+    assert attempts == [(2, True)]
+    assert queue.stats().acked == 1
 
 
 def test_paused_queue_hands_out_nothing_until_resumed(queue: Queue, running: Callable[..., Consumer]) -> None:

@@ -216,6 +216,34 @@ def test_record_that_kills_a_consumer_of_one_name_is_a_dead_letter_in_the_end(to
     assert [letter.reason for letter in group.dead()] == ["deliveries-exhausted"]
 
 
+def test_handler_that_does_not_end_in_time_is_handed_back_and_counts_no_delivery(topic: Topic, consume: Consume):
+    group: Any = topic.group("billing", max_deliveries=1)
+    publish(topic, 1)
+    may_end = threading.Event()
+
+    def handle(_: Record) -> None:
+        stop_soon(consumer)
+        may_end.wait(120)
+
+    async def handle_async(_: Record) -> None:
+        stop_soon(consumer)
+        await asyncio.Event().wait()
+
+    consumer: Any
+    if isinstance(group, Awaited):
+        consumer = Awaited(aio.TopicConsumer(group.target, handle_async, shutdown_timeout=0), group.runner)
+    else:
+        consumer = TopicConsumer(group, handle, shutdown_timeout=0)
+    with capture_logs() as logged:
+        assert consumer.run() == 0
+    may_end.set()
+    assert [line for line in logged if "handed back" in line["event"]]
+    assert [(each.consumer, each.deliveries) for each in group.unacked()] == [(REQUEUED, 0)]
+    seen: list[int] = []
+    assert consume(group, lambda record: seen.append(record.deliveries)).drain() == 1
+    assert (seen, group.dead()) == ([1], [])
+
+
 def test_what_was_not_begun_is_handed_back_and_counts_no_delivery(make: Make, consume: Consume):
     topic = make(shards=1)
     group = topic.group("billing")

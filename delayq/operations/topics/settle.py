@@ -83,10 +83,10 @@ def redeliver(
 def hand_back(
     context: TopicContext, group: str, consumer: str, keeper: str, records: Sequence[tuple[Record, bool]]
 ) -> Operation[None]:
-    """Let whoever rescues next have the records of a consumer that ends; a delivery that was not begun does not count.
+    """Let whoever rescues next have the records of a consumer that ends.
 
     Args:
-        records: each with whether its last delivery was begun.
+        records: each with whether its last delivery counts: it has failed.
     """
     calls: list[Command[list[int]]] = []
     for number, scripts in enumerate((yield from context.opened())):

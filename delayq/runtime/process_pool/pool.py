@@ -26,7 +26,6 @@ from delayq.runtime.process_pool.handle import (
     check_program,
 )
 from delayq.runtime.process_pool.job import ProcessJob
-from delayq.runtime.shutdown import TIMEOUT_ERROR
 from delayq.runtime.time_limit import TimeLimit
 
 D = TypeVar("D", bound=Delivery)
@@ -233,7 +232,7 @@ class ProcessPool(Generic[D]):
             log.warning("a process of the pool died: another one is started", how=str(error), pid=process.pid)
             return oc.RELEASED, False
         except ProcessDied as error:
-            return oc.Failed(error=TIMEOUT_ERROR if self._is_interrupted else f"ProcessDied: {error}"), False
+            return oc.INTERRUPTED if self._is_interrupted else oc.Failed(error=f"ProcessDied: {error}"), False
         except TookTooLong:
             process.kill()
             return self._overran(), False

@@ -119,7 +119,9 @@ class Follower:
 
     def _release(self, process: Process, _: str, argv: tuple[Any, ...], reply: Any) -> None:
         if life := self._ours(process, argv[1], argv[2], not isinstance(reply, StaleReceipt)):
-            self._lives.wait(life, min(self._ms, int(argv[3])), counted=False)
+            begun = argv[5] == 1
+            self._lives.wait(life, min(self._ms, int(argv[3])), counted=begun)
+            life.attempts_reset += begun
 
     def _reject(self, process: Process, _: str, argv: tuple[Any, ...], reply: Any) -> None:
         life = self._ours(process, argv[1], argv[2], not isinstance(reply, StaleReceipt))
