@@ -15,7 +15,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
-from delayq import Ack, Message, Outgoing, Queue, Reject, RetryAfter, StaleReceipt
+from delayq import Ack, InvalidInput, Message, Outgoing, Queue, Reject, RetryAfter, StaleReceipt
 from tests.harness.waiting import eventually
 
 IS_CHILD = parent_process() is not None
@@ -110,6 +110,24 @@ class Unsendable(Exception):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.lock = threading.Lock()
+
+
+def fork_first(message: Message) -> None:
+    """Fork a process that ends while the next message is handled, as the payload says; that one then fails."""
+    if message.id == "next":
+        note("next", message)
+        ended = eventually(lambda: os.waitpid(-1, os.WNOHANG)[0] > 0)
+        raise ValueError(f"of its own, {ended}")
+    if os.fork() == 0:
+        assert eventually(lambda: bool(notes("next")))
+        match message.payload:
+            case "exit":
+                sys.exit(0)
+            case "raise":
+                raise ValueError("of the one that was forked")
+            case "ack":
+                with contextlib.suppress(InvalidInput):
+                    message.ack()
 
 
 def settle(message: Message) -> Any:

@@ -140,6 +140,14 @@ def test_process_that_dies_fails_its_own_delivery_only(queue: Queue, drain: Drai
     assert ["raise Unsendable(message.payload)" in str(trace) for trace in traces] == [True, True]
 
 
+@pytest.mark.parametrize("how", ["return", "exit", "raise", "ack"])
+def test_process_that_a_handler_forks_says_nothing_about_the_next_message(queue: Queue, drain: Drain, how: str) -> None:
+    queue.send(how, id="first")
+    queue.send("x", id="next")
+    assert drain(pooled.fork_first, concurrency=1) == (2, 1, 0)
+    assert [(letter.id, letter.error) for letter in queue.dead.list()] == [("next", "ValueError: of its own, True")]
+
+
 ENDS: dict[str, tuple[str | None, str | None]] = {
     "ack": (None, None),
     "ack-and-fail": (None, None),

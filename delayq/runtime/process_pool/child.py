@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NoReturn
 
 import structlog
 
@@ -60,6 +60,7 @@ class Owner:
     def __init__(self, name: str, pipe: Connection) -> None:
         self.name = name
         self._pipe = pipe
+        self._process = os.getpid()
         self._lock = threading.Lock()  # a handler may have threads
         self._is_over = False
 
@@ -80,6 +81,8 @@ class Owner:
             self._pipe.send_bytes(answer)
 
     def _ask(self, verb: str, argument: object) -> Any:
+        if os.getpid() != self._process:
+            raise InvalidInput("a process that the handler has forked cannot do this: call it where the handler began")
         try:
             asked = pickle.dumps((ASKS, verb, pickle.dumps(argument)))
         except Exception as error:
@@ -95,11 +98,16 @@ class Owner:
 
 
 def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
+    process = os.getpid()
     with structlog.contextvars.bound_contextvars(queue=message.queue, id=message.id, attempt=message.attempt):
         try:
             outcome = oc.of_return(handle(message))
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its process
+            if os.getpid() != process:
+                _end_forked(error)
             outcome = oc.of_error(error)
+    if os.getpid() != process:
+        _end_forked(None)
     trace = None
     if isinstance(outcome, oc.Failed) and outcome.cause is not None:
         trace, outcome = _trace(outcome.cause), oc.Failed(outcome.delay_ms, outcome.error)
@@ -108,6 +116,20 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
     except Exception as error:  # noqa: BLE001  # what follows from the message is made of the handler's objects
         text = f"what the handler returned cannot leave its process: {oc.error_text(error)}"
         return pickle.dumps((DONE, pickle.dumps(oc.Failed(error=text)), None))
+
+
+def _end_forked(error: BaseException | None) -> NoReturn:
+    """End a process that a handler has forked, once that handler is done there.
+
+    On the pipe that it shares, it would answer for the next message, and take those after it.
+    """
+    code = error.code if isinstance(error, SystemExit) else error is not None
+    try:
+        if error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        _flush()
+    finally:  # nobody may read what it prints any more
+        os._exit((code if isinstance(code, int) else code is not None) & 0xFF)
 
 
 def _settle_in() -> None:
