@@ -14,8 +14,8 @@ import click
 
 from delayq.errors import InvalidInput
 
-from .logging import LogFormat, configure
-from .options import NamedServer, command, servers_option
+from .logging import LogFormat, LogLevel, configure
+from .options import NamedServer, command, log_options, servers_option
 from .output import note
 
 if TYPE_CHECKING:
@@ -66,13 +66,11 @@ STOP_SECONDS = 5
 )
 @click.option("--behind", metavar="ADDRESS", help="Of the proxy in front, whose X-Forwarded-… headers are believed.")
 @click.option("--root-path", default="", metavar="PATH", help="The path below which the proxy serves the dashboard.")
-@click.option(
-    "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
-)
+@log_options
 def dashboard(
     port: int, host: str, places: Sequence[NamedServer], prefix: str, read_only: bool, token: str | None,
     users_file: Path | None, new_user: str | None, role: str, hosts: Sequence[str], behind: str | None, root_path: str,
-    log_format: LogFormat,
+    log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
     """Serve the dashboard until SIGTERM or Ctrl-C: all queues of one or more servers, live, and what keeps them.
 
@@ -83,7 +81,7 @@ def dashboard(
     Passwords go over the wire as they are: off this machine, put a proxy with TLS in front of it, and name it by
     --behind. Each action is logged with who did it.
     """  # noqa: D301  # click wants the character
-    configure(log_format)
+    configure(log_format, log_level)
     web = _web()
     if new_user is not None:
         click.echo(web.user_line(new_user, role, _password()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import logging
+import os
 import sys
 from typing import Any, Literal, TextIO
 
@@ -16,12 +17,16 @@ from delayq.log import quoted
 from .output import printable, printable_json
 
 LogFormat = Literal["console", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def configure(log_format: LogFormat = "console") -> None:
+def configure(log_format: LogFormat = "console", level: LogLevel = "info", *, of_servers: bool = False) -> None:
     """Send the log lines of structlog and of the standard library to stderr, in one form.
 
     Lines that a handler logs carry the queue, the id and the attempt of its message.
+
+    Args:
+        of_servers: whether to warn of how a server is set up, which is too much for every short command.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -32,7 +37,8 @@ def configure(log_format: LogFormat = "console") -> None:
     handler = logging.StreamHandler(sys.stderr)
     rendering = _rendering(log_format)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=rendering))
-    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    logging.getLogger("delayq.server").setLevel(logging.NOTSET if of_servers else logging.ERROR)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -61,7 +67,7 @@ def _rendering(log_format: LogFormat) -> list[Processor]:
     if log_format == "json":
         return [remove, _tracebacks, structlog.processors.JSONRenderer(ensure_ascii=False), _on_one_line]
     console = structlog.dev.ConsoleRenderer(
-        colors=sys.stderr.isatty(),
+        colors=sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
         pad_event_to=0,
         pad_level=False,
         sort_keys=False,

@@ -121,6 +121,23 @@ def not_empty(_ctx: click.Context, _option: click.Parameter, url: str | None) ->
     return url
 
 
+def log_options(function: Function) -> Function:
+    """--log-format and --log-level."""
+    as_format: Decorator = click.option(
+        "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
+    )
+    level: Decorator = click.option(
+        "--log-level",
+        envvar="DELAYQ_LOG_LEVEL",
+        show_envvar=True,
+        default="info",
+        type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+        show_default=True,
+        help="Log lines of this level and above.",
+    )
+    return as_format(level(function))
+
+
 def queue_argument(function: Function) -> Function:
     """QUEUE and the server's options; the function gets the `Queue` as `queue`."""
 

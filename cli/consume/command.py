@@ -20,8 +20,8 @@ from delayq.topic import Topic
 
 from .. import candidates
 from ..connection import ServerOptions
-from ..logging import LogFormat, configure
-from ..options import DURATION, LONGEST_RUN, command, server_options
+from ..logging import LogFormat, LogLevel, configure
+from ..options import DURATION, LONGEST_RUN, command, log_options, server_options
 from ..targets import load_queue, split, weighed
 from .consumers import consumers_of
 from .monitor import OWN as MONITORED
@@ -93,9 +93,7 @@ log = structlog.get_logger("delayq")
     show_default=True,
     help="With --exec: how long the message of a consumer that vanished waits for another one.",
 )
-@click.option(
-    "--log-format", default="console", type=click.Choice(["console", "json"]), show_default=True, help="On stderr."
-)
+@log_options
 @click.option("--events", is_flag=True, help="Keep a ledger of each TARGET; see delayq show --history.")
 @monitor_options
 @topic_options
@@ -106,7 +104,7 @@ def consume(
     targets: Sequence[str],
     events: bool, program: str | None, strict: bool, concurrency: int | None, pool: Pool, timeout: float | None,
     processes: int, burst: bool, reload: bool, max_messages: int | None, shutdown_timeout: float, lease: float,
-    log_format: LogFormat,
+    log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
     """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
 
@@ -129,7 +127,7 @@ def consume(
       stdout       passes through
       stderr       is logged, line by line, and its end is kept as the error
     """  # noqa: D301  # click wants the character
-    configure(log_format)
+    configure(log_format, log_level, of_servers=True)
     weights = weighed(targets, strict) if subscription is None else {targets[0]: None}
     _check(ctx, program, subscription)
     if server.url:
@@ -159,7 +157,7 @@ def consume(
     options = {"concurrency": concurrency, "shutdown_timeout": shutdown_timeout, "strict": strict}
     options |= {"pool": pool, "timeout": None if programs else timeout}
     if pool == "process":
-        options["initializer"] = partial(configure, log_format)
+        options["initializer"] = partial(configure, log_format, log_level)
     consumers = consumers_of(queues, programs, options)
     monitor.watch(*consumers)
     try:

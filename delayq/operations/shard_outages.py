@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from delayq.log import log
 from delayq.model.interval import Interval
 
-TELL_SECONDS = 10.0  # a consumer that finds work elsewhere would meet the same outage at each claim
+TELL_SECONDS = 60.0  # a consumer that finds work elsewhere would meet the same outage at each claim
 
 
 @dataclass
@@ -19,7 +19,7 @@ class _Outage:
 
 
 class Outages:
-    """Tells of each shard's outage when it begins, every ten seconds while it lasts, and when it is over.
+    """Tells of each shard's outage when it begins, every minute while it lasts, and when it is over.
 
     Args:
         queue: the name that the log lines carry.

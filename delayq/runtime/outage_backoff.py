@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from delayq.errors import LoginRefused, ServerError, StoreError
 from delayq.log import log
+from delayq.model.interval import Interval
 from delayq.runtime.effects import CloseListeners, Effects, Sleep
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds: a server that is back is noticed within the longest
+TELL_SECONDS = 60.0
 
 
 class OutageBackoff:
-    """Says for how long to wait when the server is away, longer each time. The outage is told once, and its end.
+    """Says for how long to wait when the server is away, longer each time.
 
-    A right that lacks is waited for likewise, as somebody may yet grant it; but nobody is to look for an outage.
+    The log has a line when the outage begins, one every minute while it lasts, and one when it ends. A missing right is
+    waited for in the same way, as somebody may yet grant it, but the log does not call it an outage.
 
     Args:
+        clock: a monotonic one, in seconds.
         labels: what the log lines carry: which queue it is, or which topic.
     """
 
-    def __init__(self, **labels: str) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, **labels: str) -> None:
         self._labels = labels
+        self._tell = Interval(TELL_SECONDS, clock)
         self._pause = FIRST_PAUSE
         self._is_refused = False
 
@@ -34,6 +40,8 @@ class OutageBackoff:
         """Note that a step failed; return the seconds until the next try."""
         was_refused, self._is_refused = self._is_refused, isinstance(error, LoginRefused)
         if not self.is_tried or self._is_refused != was_refused:
+            self._tell.now()
+        if self._tell.due():
             if self._is_refused:
                 log.error("refused by the server: trying again until it allows this", **self._labels, error=str(error))
             else:

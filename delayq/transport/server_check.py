@@ -24,7 +24,7 @@ from delayq.errors import (
     ServerTooOld,
     ServerUnreachable,
 )
-from delayq.log import log
+from delayq.log import server_log
 
 Client: TypeAlias = "redis.Redis | RedisCluster"
 
@@ -154,7 +154,7 @@ def _warn_once(warning: str, server: str, **details: object) -> None:
         if (warning, server) in _warned:
             return
         _warned.add((warning, server))
-    log.warning(warning, server=server, **details)
+    server_log.warning(warning, server=server, **details)
 
 
 def translate(error: Exception, address: str = "", key: str = "") -> DelayqError:

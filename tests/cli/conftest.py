@@ -157,6 +157,7 @@ def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
     root.handlers[:] = handlers
     root.setLevel(level)
     own.setLevel(own_level)
+    logging.getLogger("delayq.server").setLevel(logging.NOTSET)
     logging.disable(logging.NOTSET)  # as completion has it, which is not to speak
     structlog.reset_defaults()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from delayq import Queue
 from tests.cli.conftest import Invoke, Start
@@ -228,3 +229,28 @@ def test_traceback_of_a_handler_is_logged_without_its_variables(
     assert "careless.py" in done.stderr
     assert "password" not in done.stderr.replace('password = "hunter2"', "")
     assert "'hunter2'" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "is_warned"), [(("send", "emails", "x"), False), (("consume", "tasks:emails", "--burst"), True)]
+)
+def test_consumer_alone_warns_of_how_the_server_is_set_up(
+    invoke: Invoke,
+    redis_client: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    is_warned: bool,
+):
+    redis_client.config_set("save", "")
+    monkeypatch.setattr("delayq.transport.server_check._warned", set())
+    done = invoke(*words)
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.count("keeps nothing on disk") == is_warned
+
+
+@pytest.mark.parametrize(("words", "env"), [(("--log-level", "WARNING"), {}), ((), {"DELAYQ_LOG_LEVEL": "warning"})])
+def test_lines_below_the_level_are_left_out(invoke: Invoke, queue: Queue, words: tuple[str, ...], env: dict[str, str]):
+    queue.send("fails", max_retries=0)
+    done = invoke("consume", "tasks:emails", "--burst", *words, env=env)
+    assert "bad day" in done.stderr
+    assert "[info]" not in done.stderr

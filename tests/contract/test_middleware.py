@@ -62,14 +62,14 @@ def test_error_in_before_is_the_sender_s_and_nothing_is_sent(queue: Queue, send:
 
 
 @sends()
-def test_error_in_after_is_logged_for_the_message_is_sent(queue: Queue, send: Send, capsys: pytest.CaptureFixture[str]):
+def test_error_in_after_is_logged_for_the_message_is_sent(queue: Queue, send: Send, caplog: pytest.LogCaptureFixture):
     @queue.middleware.after_send
     def count(_outgoing: Outgoing, _sent: SentMessage) -> None:
         raise OSError("no counter")
 
     send(queue, "x")
     assert queue.stats().sent == 1
-    printed = capsys.readouterr().err
+    printed = caplog.text
     assert "middleware failed, which changes nothing" in printed
     assert "OSError: no counter" in printed
 

@@ -352,8 +352,9 @@ def test_records_that_cannot_be_read_keep_no_other_schedule_from_being_revived(
 
 
 def test_schedule_counts_as_revived_when_it_is(
-    queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
+    caplog.set_level("INFO")
     for name in ("one", "two", "three"):
         queue.cancel(queue.schedules.add(name, "*/5 * * * *").next_id or "")
     now.later(2 * MINUTE)
@@ -362,7 +363,7 @@ def test_schedule_counts_as_revived_when_it_is(
         intercept(queue, patch, before=lambda calls: replies if arms(calls) else None)
         with pytest.raises(DelayqError, match="no room"):
             queue.execute(schedule_chain.revive)
-    told = [line for line in capsys.readouterr().err.splitlines() if "schedule" in line]
+    told = [line for line in caplog.messages if "schedule" in line]
     assert ["revived" in line for line in told] == [False, True]
     assert "not armed" in told[0]
     assert revived(queue) + revived(queue) == 3  # to the last page, and from the first one

@@ -181,10 +181,11 @@ def test_bytes_that_are_no_text_are_told_as_such(client: Client, lines: list[Any
 
 
 def test_line_break_in_what_was_asked_for_begins_no_line_of_the_log(
-    enter: Enter, queue: Queue, capsys: pytest.CaptureFixture[str]
+    enter: Enter, queue: Queue, caplog: pytest.LogCaptureFixture
 ):
     assert not structlog.is_configured()
+    caplog.set_level("INFO", "delayq")
     queue.send("hello")
     act(enter(), f"{EMAILS}/confirm", act="x\naudit action=purge", ids="m")
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "delayq"]
     assert r"action='x\naudit action=purge'" in line
