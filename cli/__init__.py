@@ -1,4 +1,4 @@
-"""The command line: ``delayq``, or ``python -m delayq.cli``."""
+"""The command line: ``delayq``, or ``python -m delayq``."""
 
 from .app import main
 

@@ -1,6 +1,7 @@
 """delayq: a message queue on Redis that delivers each message at its time, and loses none.
 
-What a program types is here; what only signatures mention is in `delayq.types`. `delayq.aio` has the same, awaited.
+What a program types is here, what only signatures mention is in `delayq.types`, and all errors are in `delayq.errors`.
+`delayq.aio` has the same, awaited.
 """
 
 import sys

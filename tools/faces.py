@@ -34,6 +34,7 @@ MADE = {
 EXCHANGES = (
     (r" of the async face\b", ""),
     (r": `delayq\.\w+`, awaited\.$", "."),
+    (r"<aio\.", "<"),
     (r"\basync (?=def|with|for)", ""),
     (r"\bawait ", ""),
     (r"\b__a(enter|exit)__\b", r"__\1__"),

@@ -112,27 +112,47 @@ class Queue:
         dead_retention: Seconds | None = 90 * 86400,
         horizon: Seconds | None = None,
         lake: str | os.PathLike[str] | None = None,
-        clock: Callable[[], float | str] = str,
+        clock: Callable[[], float | str] | None = None,
     ) -> None:
         check_client(url, redis)
         limits = wishes(rate, concurrency, concurrency_per_key, events)
         retries = backoff or exponential()
         settings = Settings(lease, max_retries, retries, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
-        self._context = QueueContext(name, prefix, shards, settings, clock)
+        self._context = QueueContext(name, prefix, shards, settings, clock or str)
         self._context.queue = self
-        self.middleware = self._context.middleware = Middleware.of(middleware)
+        self._context.middleware = Middleware.of(middleware)
         self.handlers = HandlerRegistry(self.middleware)
         self._store = message_store(self._context, horizon, lake)
         self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
-        self.dead = DeadLetters(self._context, self._executor)
-        self.schedules = Schedules(self._context, self._executor)
-        self.events = Ledger(self._context, self._executor)
+        self._dead = DeadLetters(self._context, self._executor)
+        self._schedules = Schedules(self._context, self._executor)
+        self._events = Ledger(self._context, self._executor)
         self._receiver: Receiver[Message] = Receiver(self._context, self._executor, Message)
         self._coalescer = SendCoalescer(self._send_shared)
 
     def __repr__(self) -> str:
-        return f"<Queue {self.name}>"
+        return f"<aio.Queue {self.name}>"
+
+    @property
+    def dead(self) -> DeadLetters:
+        """The dead letters: list, requeue, redrive, edit or purge them, and count their causes."""
+        return self._dead
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules: add, list, pause, resume, run or remove them, and see what comes next."""
+        return self._schedules
+
+    @property
+    def middleware(self) -> Middleware:
+        """What is done around each delivery and each send: register functions with its methods."""
+        return self._context.middleware
+
+    @property
+    def events(self) -> Ledger:
+        """The ledger as a topic, with a record for each transition of a message, once `configure(events=…)` is on."""
+        return self._events
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,7 +166,7 @@ class Queue:
         """Close the connections that this queue has made; a client that was passed in stays open."""
         await self._coalescer.close()
         await self._receiver.close()
-        await self.events.close()
+        await self._events.close()
         await self._executor.close()
 
     async def execute(

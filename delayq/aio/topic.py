@@ -62,19 +62,19 @@ class Topic:
         exact: bool = False,
         max_payload: int = MAX_PAYLOAD_BYTES,
         dead_retention: Seconds | None = 90 * 86400,
-        clock: Callable[[], float | str] = str,
+        clock: Callable[[], float | str] | None = None,
     ) -> None:
         check_client(url, redis)
         settings = TopicSettings(max_length, exact, max_payload, dead_retention)
         self.name = name
         self._context = TopicContext(
-            name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock
+            name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock or str
         )
         self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
         self._waits = TopicWaits(self._context, self._executor)
 
     def __repr__(self) -> str:
-        return f"<Topic {self.name}>"
+        return f"<aio.Topic {self.name}>"
 
     async def __aenter__(self) -> Self:
         return self

@@ -45,7 +45,7 @@ class Group:
         self._wait = wait
 
     def __repr__(self) -> str:
-        return f"<Group {self.name} of {self.topic}>"
+        return f"<aio.Group {self.name} of {self.topic}>"
 
     async def poll(self, consumer: str, count: int = 10, wait: Seconds = 0) -> list[Record]:
         """Take up to `count` (1 to 10,000) records that nobody of this group was handed yet, oldest first.

@@ -270,4 +270,5 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         return self._handed_ms >= begins_ms + expires
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"
+        face = "aio." if type(self).__module__.startswith("delayq.aio.") else ""
+        return f"<{face}{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"

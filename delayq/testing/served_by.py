@@ -28,7 +28,7 @@ def served_by(queue: Queue, client: Client, clock: Callable[[], float | str] = s
     handlers.is_replaceable = True
     queue._receiver = Receiver(context, executor, Message)
     queue._store = RedisStore(context)
-    queue.events = Ledger(context, executor)
+    queue._events = Ledger(context, executor)
     context.begin(clock)
     vars(executor).update(vars(Executor(lambda: client, shared=True)))
     try:

@@ -17,7 +17,7 @@ from delayq.cli import main, pipeline
 from delayq.cli.pipeline import JOBS
 
 import delayq as library
-from tests.cli.conftest import SECONDS, Invoke
+from tests.cli.conftest import SECONDS, Invoke, Run
 
 PIPELINE = ("schedule", "defer", "hydrate", "archive", "report", "drain", "restore", "redrive")
 PLANNED = {
@@ -175,8 +175,9 @@ def test_command_without_arguments_gets_the_help_and_exit_code_2(invoke: Invoke)
     assert result.stdout == ""
 
 
-def test_version_is_the_library_s(invoke: Invoke):
+def test_version_is_the_library_s(invoke: Invoke, delayq: Run):
     assert library.__version__ in invoke("--version").stdout
+    assert library.__version__ in delayq("--version", program=[sys.executable, "-m", "delayq"]).stdout
 
 
 def test_example_of_requeueing_finds_what_it_has_buried(invoke: Invoke):

@@ -274,11 +274,14 @@ UNSERVED: list[tuple[Callable[[Any, Any], Any], str]] = [
     (lambda _high, _low: "high", r"'high' is no delayq\.(aio\.)?Queue"),
     (lambda _high, _low: None, r"None is no delayq\.(aio\.)?Queue"),
     (lambda high, _low: [high, "low"], r"'low' is no delayq\.(aio\.)?Queue"),
-    (lambda high, _low: [high, high], "<Queue high> is given twice: give it once, with a weight"),
-    (lambda high, low: {high: 0, low: 1}, "the weight of <Queue high> is 0: give a whole number from 1 to 1000"),
-    (lambda high, low: {high: 1, low: 1001}, "the weight of <Queue low> is 1001: give a whole number"),
-    (lambda high, low: {high: 1, low: True}, "the weight of <Queue low> is True: give a whole number"),
-    (lambda high, low: {high: 1, low: 2.5}, r"the weight of <Queue low> is 2\.5: give a whole number"),
+    (lambda high, _low: [high, high], "Queue high> is given twice: give it once, with a weight"),
+    (
+        lambda high, low: {high: 0, low: 1},
+        "the weight of <(?:aio.)?Queue high> is 0: give a whole number from 1 to 1000",
+    ),
+    (lambda high, low: {high: 1, low: 1001}, "the weight of <(?:aio.)?Queue low> is 1001: give a whole number"),
+    (lambda high, low: {high: 1, low: True}, "the weight of <(?:aio.)?Queue low> is True: give a whole number"),
+    (lambda high, low: {high: 1, low: 2.5}, r"the weight of <(?:aio.)?Queue low> is 2\.5: give a whole number"),
 ]
 
 

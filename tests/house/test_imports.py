@@ -34,10 +34,12 @@ THROUGH_THE_DOOR = {"cli", "web", "spark", "metrics", "testing"}
 
 
 def room(module: str) -> str:
-    """Return the room of a module; the modules on the top floor are the face, but for errors and the log."""
+    """Return the room of a module; those on the top floor are the face, but for errors, the log and the command."""
     first = module.removeprefix("delayq").removeprefix(".").partition(".")[0]
     if first in {"errors", "log"}:
         return "errors"
+    if first == "__main__":
+        return "cli"
     return first if first in ROOMS else "face"
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 import delayq
-from delayq import types
+from delayq import aio, errors, types
 from delayq.dead_letters import DeadLetters
 from delayq.schedules import Schedules
 from delayq.topic_group import Group
@@ -46,3 +51,54 @@ def test_types_are_sorted_and_none_stands_in_both_places_but_what_users_type():
 
 def test_dir_shows_the_public_names():
     assert dir(delayq) == sorted(delayq.__all__)
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """What has a public docstring: its name and text."""
+    for module in (delayq, aio):
+        yield module.__name__, module.__doc__ or ""
+    for cls in (*CLASSES, aio.Queue, aio.Topic, aio.Consumer, aio.Message, delayq.Message, delayq.Middleware):
+        yield cls.__name__, cls.__doc__ or ""
+        parts = [(name, part) for name, part in inspect.getmembers(cls) if not name.startswith("_")]
+        yield from ((f"{cls.__name__}.{name}", inspect.getdoc(part) or "") for name, part in parts)
+
+
+def test_name_in_a_docstring_can_be_imported():
+    hidden = {
+        name: unknown
+        for name, text in documented()
+        if (unknown := {word for word in re.findall(r"\b[A-Z][a-z]+(?:[A-Z][a-z]+)+\b", text) if not is_public(word)})
+    }
+    assert hidden == {}
+
+
+def is_public(name: str) -> bool:
+    return any(hasattr(module, name) for module in (delayq, errors, types, builtins))
+
+
+def test_names_that_the_async_face_says_are_shared_are_where_it_says():
+    told = re.findall(r"((?:`\w+`(?:, | and )?)+) of `(delayq(?:\.\w+)?)`", " ".join((aio.__doc__ or "").split()))
+    assert len(told) == 2
+    homes = {"delayq": delayq, "delayq.types": types}
+    assert [
+        name for names, home in told for name in re.findall(r"`(\w+)`", names) if not hasattr(homes[home], name)
+    ] == []
+
+
+each_face = pytest.mark.parametrize("face", [delayq, aio], ids=["delayq", "delayq.aio"])
+
+
+@each_face
+@pytest.mark.parametrize("name", ["dead", "schedules", "middleware", "events"])
+def test_what_a_queue_has_is_documented(face: Any, name: str):
+    assert (inspect.getdoc(getattr(face.Queue, name)) or "").endswith(".")
+
+
+@each_face
+def test_defaults_in_a_signature_can_be_typed(face: Any):
+    assert "<" not in f"{inspect.signature(face.Queue)}{inspect.signature(face.Topic)}"
+
+
+def test_faces_are_told_apart_by_what_is_printed():
+    assert (repr(delayq.Queue("mails")), repr(aio.Queue("mails"))) == ("<Queue mails>", "<aio.Queue mails>")
+    assert (repr(delayq.Topic("orders")), repr(aio.Topic("orders"))) == ("<Topic orders>", "<aio.Topic orders>")
