@@ -4,7 +4,10 @@ What a program types is here, what only signatures mention is in `delayq.types`,
 `delayq.aio` has the same, awaited.
 """
 
+import email.parser  # noqa: F401
+import encodings.idna  # noqa: F401
 import sys
+from importlib.resources import files
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
@@ -41,6 +44,10 @@ class _Checkout:
 
 if (_Checkout.root / "pyproject.toml").is_file() and (_Checkout.root / "lua").is_dir():
     sys.meta_path.append(_Checkout)
+
+# A fork while another thread imports a module leaves the child that module's lock, which nobody frees. So what the
+# first call imports is imported here: the scripts' folder, and above what redis-py and sockets need.
+files("delayq.lua")
 
 
 def __dir__() -> list[str]:
