@@ -14,7 +14,6 @@ import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from urllib.parse import unquote
 
 import click
 import structlog
@@ -22,8 +21,6 @@ import structlog
 from delayq.model.placement import State
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, unwrap
-from delayq.transport.embedded import default_folder
-from delayq.transport.embedded.binaries import read_version
 
 from .connection import ServerOptions
 from .consume.reload import own
@@ -98,11 +95,9 @@ def _asked(ctx: click.Context, question: Callable[[ServerOptions], Iterable[str]
     answers: list[str] = []
 
     def ask() -> None:
-        with contextlib.suppress(Exception):
-            if _is_there(url):
-                with ServerOptions(url, prefix) as server:
-                    for answer in question(server):
-                        answers.append(answer)  # noqa: PERF402  # each counts that comes in time
+        with contextlib.suppress(Exception), ServerOptions(url, prefix, makes_store=False) as server:
+            for answer in question(server):
+                answers.append(answer)  # noqa: PERF402  # each counts that comes in time
 
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # that tells nothing
     logging.disable()
@@ -110,12 +105,6 @@ def _asked(ctx: click.Context, question: Callable[[ServerOptions], Iterable[str]
     asking.start()
     asking.join(SECONDS)
     return list(answers)
-
-
-def _is_there(url: str | None) -> bool:
-    """Return whether there is something to ask: an embedded store would be made by that."""
-    scheme, _, path = (url or "embedded://").partition("://")
-    return scheme != "embedded" or read_version(Path(unquote(path)) if path else default_folder()) is not None
 
 
 def _first_ids(context: QueueContext, states: Iterable[State]) -> Operation[list[str]]:

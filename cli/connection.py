@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import unquote
 
 from redis.exceptions import RedisClusterException, RedisError
 
+from delayq.errors import StoreError
 from delayq.model.validation import check_prefix, check_queue_name
 from delayq.protocol.discovery import Kind, name_in, pattern
 from delayq.queue import Queue
 from delayq.topic import Topic
+from delayq.transport.embedded import default_folder
+from delayq.transport.embedded.binaries import read_version
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import connect
 from delayq.transport.server_check import translate
@@ -23,12 +28,21 @@ class ServerOptions:
     Args:
         url: of the server; None for the embedded store.
         prefix: what the queues' keys begin with.
+        makes_store: make the embedded store when there is none; else a StoreError says so.
     """
 
-    def __init__(self, url: str | None, prefix: str) -> None:
+    def __init__(self, url: str | None, prefix: str, makes_store: bool = True) -> None:
         self.url = url
         self.prefix = check_prefix(prefix)
-        self._connection = Executor(lambda: connect(url))
+        self._makes_store = makes_store
+        self._connection = Executor(self._connect)
+
+    def _connect(self) -> Client:
+        folder = None if self._makes_store else embedded_folder(self.url)
+        if folder is not None and read_version(folder) is None:
+            unset = "" if self.url else ", and DELAYQ_URL is not set"
+            raise StoreError(f"no store in {folder.absolute()}{unset}: give --url, or send a message to begin one here")
+        return connect(self.url)
 
     def __enter__(self) -> Self:
         return self
@@ -77,3 +91,11 @@ class ServerOptions:
                     yield name
         except (RedisError, RedisClusterException) as error:
             raise translate(error) from error
+
+
+def embedded_folder(url: str | None) -> Path | None:
+    """Return where the embedded store of a URL is, or of none at all; None for the URL of a server."""
+    scheme, _, path = (url or "embedded://").partition("://")
+    if scheme != "embedded":
+        return None
+    return Path(unquote(path)) if path else default_folder()

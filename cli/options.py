@@ -18,12 +18,19 @@ from delayq.model.configuration import per_second
 from delayq.model.placement import STATES
 from delayq.model.units import parse_age, parse_duration, parse_moment
 from delayq.operations.manage import PURGEABLE
+from delayq.transport.open_client import chosen_url
 
 from . import candidates
 from .connection import ServerOptions
 from .formats import parse_position
 
 COMMON = ("as_json", "url", "prefix", "help")
+
+MAKE_A_STORE = {
+    *("send", "consume", "configure", "pause", "bench", "cron add", "cron load", "topic publish", "topic group create"),
+    *("demo", "pipeline schedule", "pipeline hydrate", "pipeline restore"),
+}
+"""Commands that make the embedded store when there is none; all others work on what is there."""
 
 Function: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Function], Function]
@@ -108,7 +115,8 @@ def server_options(function: Function) -> Function:
     @click.option("--prefix", default="delayq", show_default=True, help="What all keys in Redis begin with.")
     @functools.wraps(function)
     def with_server(*args: Any, url: str | None, prefix: str, **kwargs: Any) -> Any:
-        with ServerOptions(url, prefix) as server:
+        words = click.get_current_context().command_path.split()[1:]
+        with ServerOptions(url, prefix, makes_store=" ".join(words) in MAKE_A_STORE) as server:
             return function(*args, server=server, **kwargs)
 
     return with_server
@@ -118,7 +126,7 @@ def not_empty(_ctx: click.Context, _option: click.Parameter, url: str | None) ->
     """Refuse a URL that is empty."""
     if url == "":  # such as "$REDIS_URL" of a variable that is not set: the embedded store is not what was meant
         raise click.BadParameter("the URL is empty: leave the option out for the embedded store")
-    return url
+    return chosen_url(url)
 
 
 def log_options(function: Function) -> Function:
@@ -225,6 +233,8 @@ class NamedServer(NamedTuple):
 def _places(ctx: click.Context, option: click.Parameter, given: Sequence[str]) -> list[NamedServer]:
     for each in given:
         not_empty(ctx, option, each)
+    if not given:
+        chosen_url(None)  # refuses a DELAYQ_URL that is empty
     matches = [_NAMED.fullmatch(each) for each in given]
     if any(matches) and not all(matches):
         raise click.BadParameter("some servers have a name and others none: write --url NAME=URL for each")

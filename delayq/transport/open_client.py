@@ -31,4 +31,6 @@ def chosen_url(url: str | None) -> str | None:
     """Return `url`, else DELAYQ_URL; None for the embedded store."""
     if url == "":
         raise InvalidURL("url='' names no server: give a URL, or None for DELAYQ_URL or the embedded store")
+    if url is None and os.environ.get("DELAYQ_URL") == "":  # as of "$REDIS_URL", which is not set
+        raise InvalidURL("DELAYQ_URL is empty: give it a URL, or unset it for the embedded store")
     return url or os.environ.get("DELAYQ_URL")

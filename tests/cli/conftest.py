@@ -96,13 +96,16 @@ def queue(server: RedisServer) -> Iterator[Queue]:
 
 @pytest.fixture
 def delayq(environment: dict[str, str], tmp_path: Path) -> Run:
-    """``delayq("send", "emails", "hello", input=…, env=…)``: run in the test's folder, output as text."""
+    """``delayq("send", "emails", "hello", input=…, env=…)``: run in the test's folder, output as text.
+
+    A variable that is None in `env` is not set.
+    """
 
     def run(
-        *words: str, env: dict[str, str] | None = None, program: Sequence[str] = COMMAND, **options: Any
+        *words: str, env: dict[str, str | None] | None = None, program: Sequence[str] = COMMAND, **options: Any
     ) -> subprocess.CompletedProcess[Any]:
         defaults: dict[str, Any] = {"capture_output": True, "text": True, "timeout": SECONDS, "cwd": tmp_path}
-        defaults["env"] = environment | (env or {})
+        defaults["env"] = {name: value for name, value in (environment | (env or {})).items() if value is not None}
         done: subprocess.CompletedProcess[Any] = subprocess.run([*program, *words], check=False, **defaults | options)
         return done
 
@@ -144,7 +147,7 @@ def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
         monkeypatch.delenv(name)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a module that is written again may keep its second and size
 
-    def call(*words: str, env: dict[str, str] | None = None, **options: Any) -> Result:
+    def call(*words: str, env: dict[str, str | None] | None = None, **options: Any) -> Result:
         importlib.invalidate_caches()
         path = list(sys.path)
         try:

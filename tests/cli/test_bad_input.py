@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 import redis
 
 from delayq import Queue
@@ -170,3 +172,32 @@ def test_password_is_never_shown(invoke: Invoke, start_server: StartServer):
     ]
     said = "".join(done.stdout + done.stderr for done in outputs)
     assert not any(secret in said for secret in ("s3cret", "wr0ng-w0rd"))
+
+
+@pytest.mark.parametrize("words", ["stats", "send emails hello", "exporter --once", "dashboard"])
+def test_url_of_the_environment_that_is_empty_is_no_embedded_store(words: str, invoke: Invoke, tmp_path: Path):
+    done = invoke(*words.split(), env={"DELAYQ_URL": ""})
+    assert done.exit_code == 2
+    assert done.stderr.startswith("delayq: DELAYQ_URL is empty: give it a URL, or unset it")
+    assert not (tmp_path / "store").exists()
+
+
+READERS = """
+stats; peek emails; show emails order-42; why emails order-42; doctor; dead list emails; cron list; top --once
+topic groups orders; topic read orders; cancel emails order-42; resume emails; purge emails --yes
+"""
+
+
+@pytest.mark.parametrize("words", [each for each in READERS.replace("\n", ";").split(";") if each.strip()])
+def test_command_that_only_reads_makes_no_store(words: str, invoke: Invoke, tmp_path: Path):
+    done = invoke(*words.split(), env={"DELAYQ_URL": None})
+    assert done.exit_code == 1
+    assert f"no store in {tmp_path / 'store'}, and DELAYQ_URL is not set: give --url" in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_store_that_is_there_is_read(invoke: Invoke, tmp_path: Path):
+    url = f"embedded://{tmp_path / 'other'}"
+    assert f"no store in {tmp_path / 'other'}: give --url" in invoke("stats", "--url", url).stderr
+    assert invoke("send", "emails", "hello", "--url", url).exit_code == 0
+    assert json.loads(invoke("stats", "emails", "--json", "--url", url).stdout)["sent"] == 1

@@ -123,7 +123,7 @@ def bash(home: Path, tmp_path: Path, environment: dict[str, str], invoke: Invoke
 def offered(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Offered:
     """``offered("delayq peek ")``: what bash gets to offer at the end of this line, without errors."""
 
-    def ask(line: str, seconds: float = 120.0, **env: str) -> list[str]:
+    def ask(line: str, seconds: float = 120.0, **env: str | None) -> list[str]:
         monkeypatch.setattr(candidates, "SECONDS", seconds)
         asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_WORDS": line, "COMP_WORDBREAKS": " :="}
         done = invoke(env=asked | {"_DELAYQ_COMPLETE": "bash_complete"} | env)
@@ -235,11 +235,11 @@ def test_server_that_does_not_answer_is_not_waited_for(offered: Offered, tmp_pat
 
 def test_embedded_store_is_asked_when_there_is_one_and_not_made(offered: Offered, invoke: Invoke, tmp_path: Path):
     folder = tmp_path / "shop"
-    assert offered("delayq peek ", DELAYQ_URL="", DELAYQ_HOME=str(folder)) == []
+    assert offered("delayq peek ", DELAYQ_URL=None, DELAYQ_HOME=str(folder)) == []
     assert offered(f"delayq peek --url embedded://{folder} ") == []
     assert not folder.exists()
     assert invoke("send", "orders", "payload", "--url", f"embedded://{folder}").exit_code == 0
-    assert offered("delayq peek ", DELAYQ_URL="", DELAYQ_HOME=str(folder)) == ["orders"]
+    assert offered("delayq peek ", DELAYQ_URL=None, DELAYQ_HOME=str(folder)) == ["orders"]
     assert offered(f"delayq peek --url embedded://{folder} ") == ["orders"]
 
 

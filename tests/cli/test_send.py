@@ -147,7 +147,7 @@ def test_queue_with_shards_is_used_with_as_many_as_are_recorded(invoke: Invoke, 
 
 
 def test_embedded_store_is_used_without_any_setting(delayq: Run):
-    nowhere = {"DELAYQ_URL": ""}
+    nowhere = {"DELAYQ_URL": None}
     assert delayq("send", "emails", "hello", env=nowhere).returncode == 0
     done = delayq("consume", "emails", "--exec", "cat", "--burst", env=nowhere)
     assert (done.returncode, done.stdout) == (0, '"hello"')
