@@ -24,12 +24,11 @@ from .options import (
     example,
     id_argument,
     json_option,
-    limit_option,
     queue_argument,
     yes_option,
 )
 from .progress import progress, watched
-from .show import print_messages, show_message
+from .show import limit_option, print_messages, show_message
 
 DIES = """\
 delayq send emails hello --id order-42
@@ -51,9 +50,9 @@ dead.command_class = ExampledCommand
 @queue_argument
 @limit_option
 @json_option
-def list_(queue: Queue, limit: int, as_json: bool) -> None:
+def list_(queue: Queue, limit: int | None, as_json: bool) -> None:
     """List the dead letters of QUEUE, those that died first."""
-    print_messages(queue.dead.list(limit), "dead", as_json)
+    print_messages(queue, "dead", limit, as_json)
 
 
 @dead.command(epilog=example(DIES + "delayq dead show emails order-42"), short_help="Show all that is known of one.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from delayq.model.message_info import MessageInfo
@@ -13,7 +15,7 @@ from delayq.queue import Queue
 from . import lakes
 from .formats import show_moment
 from .history import event_document, note_nothing, print_history
-from .options import command, id_argument, json_option, limit_option, queue_argument, state_option
+from .options import command, id_argument, json_option, queue_argument, state_option
 from .output import (
     PREVIEW,
     note,
@@ -25,6 +27,13 @@ from .output import (
     record,
     say,
     shortened,
+)
+
+SHOWN = 10
+PAGE = 500  # messages of a round trip
+
+limit_option = click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), help=f"The most to list. Default: {SHOWN}, or with --json all."
 )
 
 
@@ -39,13 +48,19 @@ from .output import (
 @state_option
 @limit_option
 @json_option
-def peek(queue: Queue, state: State, limit: int, as_json: bool) -> None:
+def peek(queue: Queue, state: State, limit: int | None, as_json: bool) -> None:
     """Look at messages of QUEUE without taking them: those due first."""
-    print_messages(queue.peek(state, limit), state, as_json)
+    print_messages(queue, state, limit, as_json)
 
 
-def print_messages(messages: list[MessageInfo], state: State, as_json: bool) -> None:
-    """Print messages of one state: a line each."""
+def print_messages(queue: Queue, state: State, limit: int | None, as_json: bool) -> None:
+    """Print messages of one state, a line each, and say when there are more.
+
+    Args:
+        limit: None for SHOWN of them, or as JSON for all.
+    """
+    most = limit or (None if as_json else SHOWN)
+    messages = _all(queue, state) if most is None else queue.peek(state, most)
     if as_json:
         for message in messages:
             print_json(record(message))
@@ -55,6 +70,16 @@ def print_messages(messages: list[MessageInfo], state: State, as_json: bool) -> 
         when = {"unack": "lease until", "dead": "died", "garbage": ""}.get(state, "due")
         columns = ["id", when, "#attempts", "error", "payload"]
         print_table(columns, map(_row, messages))
+    if most is not None and (total := getattr(queue.stats(), state)) > most:
+        note(f"{most:,} of {total:,}: --limit N lists more, and --json without it all")
+
+
+def _all(queue: Queue, state: State) -> Iterator[MessageInfo]:
+    page = queue.page(state, limit=PAGE)
+    yield from page.messages
+    while page.after is not None:
+        page = queue.page(state, after=page.after, limit=PAGE)
+        yield from page.messages
 
 
 def _row(info: MessageInfo) -> list[object]:

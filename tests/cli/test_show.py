@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import pytest
+from delayq.cli import show
 from delayq.cli.stats import LEFT
 
 from delayq import Consumer, Queue, Reject
@@ -116,6 +117,26 @@ def test_peek_lists_a_state_those_due_first(invoke: Invoke, queue: Queue):
     documents = [json.loads(line) for line in invoke("peek", "emails", "--limit", "2", "--json").stdout.splitlines()]
     assert [(each["id"], each["payload"]) for each in documents] == [("m1", {"n": 1}), ("m2", {"n": 2})]
     assert invoke("peek", "emails", "--state", "dead").stderr == "no message in dead\n"
+
+
+@pytest.mark.parametrize(("command", "state"), [(["peek"], "pending"), (["dead", "list"], "dead")])
+def test_list_that_is_cut_says_so_and_json_is_whole(
+    command: list[str], state: str, invoke: Invoke, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(show, "PAGE", 4)
+    for number in range(11):
+        queue.send("payload", id=f"m{number:02}", delay=0 if state == "dead" else 3600)
+    for message in queue.receive(20) if state == "dead" else []:
+        message.reject("bad")
+    shown = invoke(*command, "emails")
+    assert len(shown.stdout.splitlines()) == 1 + 10
+    assert shown.stderr == "10 of 11: --limit N lists more, and --json without it all\n"
+    whole = invoke(*command, "emails", "--json")
+    assert sorted(json.loads(line)["id"] for line in whole.stdout.splitlines()) == [f"m{n:02}" for n in range(11)]
+    assert (whole.stderr, invoke(*command, "emails", "--limit", "11").stderr) == ("", "")
+    some = invoke(*command, "emails", "--json", "--limit", "2")
+    assert (len(some.stdout.splitlines()), some.stderr.split(":")[0]) == (2, "2 of 11")
+    assert invoke("peek", "emails", "--state", "garbage", "--json").exit_code == 0
 
 
 def test_long_payload_is_cut_in_a_list_and_whole_in_show(invoke: Invoke, queue: Queue):
