@@ -13,7 +13,7 @@ from delayq.model.configuration import MOST_AT_ONCE, MOST_EVENTS, Configuration,
 
 from . import candidates
 from .connection import ServerOptions
-from .options import Decorator, Parsed, command, json_option, server_options
+from .options import Decorator, Parsed, command, create_option, json_option, server_options
 from .output import note, print_fields, print_json
 
 T = TypeVar("T", str, int)
@@ -82,6 +82,7 @@ def _entries(text: str) -> int | bool:
     is_flag=False,
     flag_value=DEFAULT,
 )
+@create_option
 @json_option
 def configure(
     server: ServerOptions,
@@ -94,6 +95,7 @@ def configure(
     no_per_key: bool,
     events: int | None,
     no_events: bool,
+    create: bool,
     as_json: bool,
 ) -> None:
     """Say what holds for all that use QUEUE, now and later, and show it; without options, only show it.
@@ -108,6 +110,7 @@ def configure(
     kept: Events = _chosen(events, no_events, "events")
     queue = server.queue(name)
     if not all(each is UNSET for each in (new_rate, *counts, kept)):
+        server.note_slip(name, create)
         queue.configure(rate=new_rate, concurrency=counts[0], concurrency_per_key=counts[1], events=kept)
     found = queue.configuration()
     if as_json:

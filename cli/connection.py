@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -10,9 +11,9 @@ from urllib.parse import unquote
 
 from redis.exceptions import RedisClusterException, RedisError
 
-from delayq.errors import StoreError
+from delayq.errors import LoginRefused, StoreError
 from delayq.model.validation import check_prefix, check_queue_name
-from delayq.protocol.discovery import Kind, name_in, pattern
+from delayq.protocol.discovery import Kind, name_in, pattern, record_key
 from delayq.queue import Queue
 from delayq.topic import Topic
 from delayq.transport.embedded import default_folder
@@ -20,6 +21,8 @@ from delayq.transport.embedded.binaries import read_version
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import connect
 from delayq.transport.server_check import translate
+
+from .output import note
 
 
 class ServerOptions:
@@ -78,6 +81,22 @@ class ServerOptions:
     def each_queue_name(self) -> Iterator[str]:
         """Yield the names as they are found, some of them twice, perhaps: a server of many keys takes its time."""
         return self._each_name("queue")
+
+    def likely_meant(self, name: str) -> str | None:
+        """Return the name of the queue that is most like `name`, to which nothing was ever done; None for neither."""
+        key = record_key(name, self.prefix, "queue")
+        if key is None or self.client.hget(key, "format") is not None:
+            return None
+        try:
+            return next(iter(difflib.get_close_matches(name, self.queue_names(), 1)), None)
+        except LoginRefused:  # a user who may not list keys
+            return None
+
+    def note_slip(self, name: str, create: bool) -> None:
+        """Say of a queue that is about to be made that another one is called much like it, unless it is meant."""
+        meant = None if create else self.likely_meant(name)
+        if meant is not None:
+            note(f"queue {name} is new: did you mean {meant}? (--create says that {name} is meant)")
 
     def each_topic_name(self) -> Iterator[str]:
         """Yield the names of all topics that are recorded, as they are found, likewise."""

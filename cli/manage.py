@@ -11,9 +11,21 @@ from delayq.model.placement import State
 from delayq.operations import manage
 from delayq.queue import Queue
 
-from . import lakes
+from . import candidates, lakes
+from .connection import ServerOptions
 from .formats import show_moment
-from .options import command, due_options, id_argument, json_option, one_of, queue_argument, states_option, yes_option
+from .options import (
+    command,
+    create_option,
+    due_options,
+    id_argument,
+    json_option,
+    one_of,
+    queue_argument,
+    server_options,
+    states_option,
+    yes_option,
+)
 from .output import plural, print_json, say
 from .progress import progress, watched
 
@@ -89,9 +101,13 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
     """,
     "Hand out nothing until it is resumed.",
 )
-@queue_argument
-def pause(queue: Queue) -> None:
+@click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
+@create_option
+@server_options
+def pause(server: ServerOptions, name: str, create: bool) -> None:
     """Hand out nothing of QUEUE until it is resumed; sending goes on, and what runs is finished."""
+    queue = server.queue(name)
+    server.note_slip(name, create)
     queue.pause()
     say(f"paused {queue.name}")
 

@@ -160,6 +160,8 @@ def queue_argument(function: Function) -> Function:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; a list as one document a line.")
 
+create_option = click.option("--create", is_flag=True, help="QUEUE is meant, although it is new.")
+
 id_argument = click.argument("message_id", metavar="ID", shell_complete=candidates.ids)
 
 limit_option = click.option(

@@ -151,6 +151,9 @@ def consume(
             consume_topic(server, subscription, targets[0], options, limits, monitor.watch)
         return 0
     programs = ProgramHandler(program, timeout) if program else None
+    for name in weights if programs else ():
+        if meant := server.likely_meant(name):
+            log.warning("queue is new", queue=name, did_you_mean=meant)
     queues = {server.queue(name, lease=lease) if programs else load_queue(name): each for name, each in weights.items()}
     for queue in queues if events else ():
         queue.wish(events=True)

@@ -211,6 +211,14 @@ def test_program_that_goes_on_too_long_is_ended_with_its_children(how: str, star
     assert info.state == ("ready" if how == "timeout" else "unack")
 
 
+def test_consumer_of_a_queue_that_is_called_much_like_another_says_so(invoke: Invoke, queue: Queue):
+    queue.send("payload")
+    for name, said in {"emails:emails": True, "orders": False, "emails": False}.items():
+        done = invoke("consume", name, "--exec", "true", "--burst")
+        assert done.exit_code == 0, done.stderr
+        assert (f"queue is new queue={name} did_you_mean=emails" in done.stderr) is said
+
+
 def test_timeout_of_nothing_is_refused_for_it_would_be_no_limit(invoke: Invoke):
     result = invoke("consume", "emails", "--exec", "true", "--timeout", "0")
     assert result.exit_code == 2

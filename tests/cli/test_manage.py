@@ -32,6 +32,22 @@ def test_cancelled_message_is_gone_and_a_second_cancel_fails(invoke: Invoke, que
     assert queue.stats().cancelled == 1
 
 
+@pytest.mark.parametrize("words", [["pause"], ["configure", "--rate", "9/s"]])
+def test_queue_that_would_be_new_and_is_called_much_like_another_is_questioned(
+    words: list[str], invoke: Invoke, queue: Queue
+):
+    queue.send("payload")
+    command, *options = words
+    done = invoke(command, "emials", *options)
+    assert (done.exit_code, done.stderr) == (
+        0,
+        "queue emials is new: did you mean emails? (--create says that emials is meant)\n",
+    )
+    for name in ("emials", "emails", "orders"):
+        assert invoke(command, name, *options).stderr == ""
+    assert invoke(command, "emai1s", "--create", *options).stderr == ""
+
+
 def test_message_in_flight_is_not_cancelled_but_not_retried_either(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     (message,) = queue.receive()
