@@ -14,9 +14,11 @@ from itertools import islice
 import msgspec
 
 from delayq.model.delivery import Delivery
-from delayq.model.explanation import UNSEEN_MS
 from delayq.model.text import printable_id
 from delayq.model.units import from_ms
+
+UNSEEN_MS = 30_000
+"""A consumer that was not seen for so long is gone: one that lives appears three times as often."""
 
 MOST_HELD = 100
 MOST_ID_CHARACTERS = 8192  # of all ids that a note lists: it stays small, however long they are

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from delayq.model.configuration import Configuration
+from delayq.model.consumer_info import UNSEEN_MS, ConsumerInfo, Held
 from delayq.model.event import Event
 from delayq.model.message_info import MessageInfo
 from delayq.model.occurrence import NAME, SLOT
 from delayq.model.outcome import cause
 from delayq.model.text import printable_id
 from delayq.model.units import from_ms, show_duration, show_moment
-
-UNSEEN_MS = 30_000
-"""A consumer that was not seen for so long is gone: one that lives appears three times as often."""
 
 MOST_ERROR = 200  # characters
 
@@ -27,6 +25,7 @@ class Known(NamedTuple):
         info: of the message; None when the queue does not hold it.
         last_seen: which consumer appeared last, and when, ms; None when none ever did.
         ledger: what it tells of the message, earliest first; None when it was not read.
+        consumers: what they told of themselves; none when it was not read.
     """
 
     queue: str
@@ -36,6 +35,7 @@ class Known(NamedTuple):
     limits: Configuration = Configuration()
     last_seen: tuple[str, int] | None = None
     ledger: Sequence[Event] | None = None
+    consumers: Sequence[ConsumerInfo] = ()
 
     @property
     def now(self) -> dt.datetime:
@@ -97,7 +97,14 @@ def _running(known: Known, info: MessageInfo) -> str:
 
 def _holder(known: Known, info: MessageInfo) -> str | None:
     given = [each for each in known.ledger or () if each.event == "delivered"]
-    return given[-1].consumer if given and given[-1].attempt == info.attempts else None
+    if given and given[-1].attempt == info.attempts:
+        return given[-1].consumer
+    notes = [(held.since, each.name) for each in known.consumers for held in each.holds if _is_of(held, known, info)]
+    return max(notes, default=(None, None))[1]  # an attempt that was released may still be in an older note
+
+
+def _is_of(held: Held, known: Known, info: MessageInfo) -> bool:
+    return (held.id, held.attempt) == (printable_id(known.id), info.attempts)
 
 
 def _waiting(known: Known, info: MessageInfo) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from delayq.errors import DelayqError
+from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.event import Event, read
 from delayq.model.explanation import Known
 from delayq.model.explanation import why as sentence
 from delayq.model.validation import check_id
+from delayq.operations import presence
 from delayq.operations.inspect import describe
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -35,7 +37,10 @@ def why(context: QueueContext, message_id: str, ledger: Sequence[Event] | None =
     info = describe(context, message_id, found)
     if ledger is None and limits.events is not None and (info is None or info.state in ("garbage", "unack")):
         ledger = yield from _last_told(scripts, message_id)
-    return sentence(Known(context.name, message_id, info, standing, limits, last_seen, ledger))
+    consumers: Sequence[ConsumerInfo] = ()
+    if not ledger and info is not None and info.state == "unack":
+        consumers = yield from presence.consumers(context)
+    return sentence(Known(context.name, message_id, info, standing, limits, last_seen, ledger, consumers))
 
 
 def _last_told(scripts: QueueCommands, message_id: str) -> Operation[list[Event] | None]:

@@ -277,6 +277,17 @@ def test_why_takes_one_round_trip(queue: Queue, monkeypatch: pytest.MonkeyPatch)
     assert trips == [4, 4]
 
 
+def test_consumers_are_read_in_a_second_round_trip_when_a_message_runs(
+    queue: Queue, take: Take, monkeypatch: pytest.MonkeyPatch
+):
+    queue.send("x", id="a")
+    take()
+    trips: list[int] = []
+    intercept(queue, monkeypatch, after=lambda calls: trips.append(len(calls)))
+    queue.why("a")
+    assert trips == [4, 1]
+
+
 def test_id_that_is_none_is_refused(queue: Queue, subtests: pytest.Subtests):
     for id in ["", "a\nb", "x" * 257]:
         with subtests.test(id=id), pytest.raises(InvalidName):

@@ -41,6 +41,19 @@ def told(queue: Queue) -> int:
 
 
 @pytest.mark.usefixtures("often")
+def test_why_names_the_consumer_that_holds_a_message_though_there_is_no_ledger(queue: Queue):
+    may_end = threading.Event()
+    queue.send("x", id="a")
+    consumer = Consumer(queue, lambda _: may_end.wait(120) and None, name="busy")
+    consumer.start()
+    try:
+        assert eventually(lambda: "attempt 1 is held by consumer busy until" in queue.why("a"))
+    finally:
+        may_end.set()
+        consumer.stop()
+
+
+@pytest.mark.usefixtures("often")
 def test_consumer_tells_what_it_holds_and_since_when(queue: Queue):
     may_end = threading.Event()
     queue.send_many([Outgoing(n, id=f"m{n}") for n in range(2)])

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from delayq.model.configuration import Configuration
+from delayq.model.consumer_info import UNSEEN_MS, ConsumerInfo, Held
 from delayq.model.envelope import FORMAT, RAW, Envelope
 from delayq.model.event import Event
-from delayq.model.explanation import MOST_ERROR, UNSEEN_MS, Known, Standing, why
+from delayq.model.explanation import MOST_ERROR, Known, Standing, why
 from delayq.model.message_info import MessageInfo
 from delayq.model.units import from_ms
 
@@ -33,12 +34,34 @@ def info(state: Any, **more: Any) -> MessageInfo:
     return MessageInfo(id="a", queue="jobs", state=state, **given)
 
 
+def holds(name: str, since: float, attempt: int) -> ConsumerInfo:
+    """A consumer that has told that it holds the message."""
+    return ConsumerInfo(
+        name=name,
+        host="h",
+        pid=1,
+        version="1",
+        at=at(0),
+        seen_at=at(0),
+        started_at=at(-60),
+        concurrency=1,
+        handled=0,
+        failed=0,
+        holds=(Held("a", at(since), attempt),),
+    )
+
+
 def sentence(
-    message: MessageInfo | None, limits: dict[str, Any] | None = None, seen: Any = SEEN, ledger: Any = None, **more: Any
+    message: MessageInfo | None,
+    limits: dict[str, Any] | None = None,
+    seen: Any = SEEN,
+    ledger: Any = None,
+    consumers: Any = (),
+    **more: Any,
 ) -> str:
     """The sentence, its moments being only how far they are from now: <in 5s>."""
     standing = Standing(NOW, None, 0, 0, None, None, None)._replace(**more)
-    told = why(Known("jobs", "a", message, standing, Configuration(**(limits or {})), seen, ledger))
+    told = why(Known("jobs", "a", message, standing, Configuration(**(limits or {})), seen, ledger, consumers))
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d \(([^)]*)\)", r"<\1>", told)
 
 
@@ -153,6 +176,10 @@ IS_DUE = [
 RUNNING = [
     (sentence(RUNS), f"runs: attempt 2 is held by {NOBODY} until <in 28s>"),
     (sentence(RUNS, ledger=[GIVEN]), "runs: attempt 2 is held by consumer web-7 until <in 28s>"),
+    (
+        sentence(RUNS, consumers=[holds("web-7", -9, 2), holds("web-8", -2, 2), holds("web-9", -1, 1)]),
+        "runs: attempt 2 is held by consumer web-8 until <in 28s>",
+    ),
     (
         sentence(RUNS, ledger=[entry("delivered", -2, 1, consumer="web-7")]),
         f"runs: attempt 2 is held by {NOBODY} until <in 28s>",
