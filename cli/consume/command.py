@@ -28,6 +28,7 @@ from .monitor import OWN as MONITORED
 from .monitor import Monitor, MonitoredTargets, monitor_options
 from .program import ProgramHandler
 from .reload import Reloader
+from .startup import when_served
 from .supervised import watch_supervisor
 from .threads import ConsumerThreads
 from .topic import Subscription, consume_topic, topic_options
@@ -72,6 +73,9 @@ log = structlog.get_logger("delayq")
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due.")
 @click.option(
+    "--no-wait", is_flag=True, help="Fail when the server does not answer at the start. So does --burst; others wait."
+)
+@click.option(
     "--reload", is_flag=True, help="For development: begin anew when a Python file in this folder, or below, changes."
 )
 @click.option(
@@ -103,8 +107,8 @@ def consume(
     ctx: click.Context, server: ServerOptions, subscription: Subscription | None, monitor: Monitor,
     targets: Sequence[str],
     events: bool, program: str | None, strict: bool, concurrency: int | None, pool: Pool, timeout: float | None,
-    processes: int, burst: bool, reload: bool, max_messages: int | None, shutdown_timeout: float, lease: float,
-    log_format: LogFormat, log_level: LogLevel,
+    processes: int, burst: bool, no_wait: bool, reload: bool, max_messages: int | None, shutdown_timeout: float,
+    lease: float, log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
     """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
 
@@ -135,11 +139,16 @@ def consume(
     if reload:
         return _reloader(ctx, weights, program, processes, shutdown_timeout).run()
     if processes > 1:
-        supervisor = Supervisor(_alone(ctx), processes, shutdown_timeout, ends=burst or max_messages is not None)
+        supervisor = Supervisor(
+            _alone(ctx), processes, shutdown_timeout, ends=no_wait or burst or max_messages is not None
+        )
         monitor.watch(supervisor)
         with monitor.serving(lambda: _told_of(server, subscription, weights, program), apart=True):
             return supervisor.run()
     watch_supervisor(monitor)
+    waits = not (no_wait or burst)
+    if program or subscription is not None:
+        when_served(lambda: server.client, waits)
     if subscription is not None:
         options: dict[str, Any] = {
             "shutdown_timeout": shutdown_timeout,
@@ -151,10 +160,8 @@ def consume(
             consume_topic(server, subscription, targets[0], options, limits, monitor.watch)
         return 0
     programs = ProgramHandler(program, timeout) if program else None
-    for name in weights if programs else ():
-        if meant := server.likely_meant(name):
-            log.warning("queue is new", queue=name, did_you_mean=meant)
-    queues = {server.queue(name, lease=lease) if programs else load_queue(name): each for name, each in weights.items()}
+    queue_of = partial(_named, server, lease) if programs else load_queue
+    queues = {queue_of(name): weight for name, weight in weights.items()}
     for queue in queues if events else ():
         queue.wish(events=True)
     options = {"concurrency": concurrency, "shutdown_timeout": shutdown_timeout, "strict": strict}
@@ -165,10 +172,17 @@ def consume(
     monitor.watch(*consumers)
     try:
         with monitor.serving(lambda: MonitoredTargets(queues)):
-            return ConsumerThreads(consumers, burst, max_messages).run()
+            return when_served(lambda: ConsumerThreads(consumers, burst, max_messages).run(), waits)
     finally:
         if programs:
             _end(programs)
+
+
+def _named(server: ServerOptions, lease: float, name: str) -> Queue:
+    """Return the queue of this name, and say when another one is called much like it."""
+    if meant := server.likely_meant(name):
+        log.warning("queue is new", queue=name, did_you_mean=meant)
+    return server.queue(name, lease=lease)
 
 
 def _check(ctx: click.Context, program: str | None, subscription: Subscription | None) -> None:

@@ -13,7 +13,8 @@ import pytest
 import redis
 
 from delayq import Queue
-from tests.cli.conftest import Invoke, Start
+from tests.cli.conftest import SECONDS, Invoke, Start, followed
+from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -254,3 +255,53 @@ def test_lines_below_the_level_are_left_out(invoke: Invoke, queue: Queue, words:
     done = invoke("consume", "tasks:emails", "--burst", *words, env=env)
     assert "bad day" in done.stderr
     assert "[info]" not in done.stderr
+
+
+FACES = """
+from delayq import Queue
+from delayq.aio import Queue as AsyncQueue
+
+emails = Queue("emails")
+awaited = AsyncQueue("emails")
+
+@emails.handler
+def deliver(message): ...
+
+@awaited.handler
+async def deliver_async(message): ...
+"""
+
+
+@pytest.mark.parametrize("words", [["faces:emails"], ["faces:awaited"], ["emails", "--exec", "true"]])
+def test_consumer_waits_for_a_server_that_is_not_up_yet(
+    words: list[str], start: Start, start_server: StartServer, environment: dict[str, str], tmp_path: Path
+):
+    (tmp_path / "faces.py").write_text(FACES)
+    server = start_server()
+    server.kill()
+    consumer = start("consume", *words, "--max-messages", "1", env=environment | {"DELAYQ_URL": server.url})
+    lines = followed(consumer)
+    assert eventually(lambda: any("server away: trying again until it is back" in line for line in lines))
+    server.start()
+    with Queue("emails", url=server.url) as queue:
+        queue.send("payload")
+        assert consumer.wait(SECONDS) == 0
+        assert queue.stats().acked == 1
+    assert len([line for line in lines if "server away" in line]) == 1
+
+
+@pytest.mark.parametrize("option", ["--no-wait", "--burst"])
+def test_consumer_that_is_not_to_wait_fails_without_a_server(option: str, invoke: Invoke, tmp_path: Path):
+    nowhere = {"DELAYQ_URL": f"unix://{tmp_path}/nobody"}
+    for words in (["tasks:emails"], ["emails", "--exec", "true"]):
+        done = invoke("consume", *words, option, env=nowhere)
+        assert done.exit_code == 1
+        assert "check that the server runs" in done.stderr
+
+
+def test_consumer_that_waits_for_its_server_ends_with_a_signal(start: Start, environment: dict[str, str]):
+    consumer = start("consume", "emails", "--exec", "true", env=environment | {"DELAYQ_URL": "redis://127.0.0.1:1"})
+    lines = followed(consumer)
+    assert eventually(lambda: any("server away" in line for line in lines))
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(SECONDS) == 0

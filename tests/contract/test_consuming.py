@@ -103,7 +103,6 @@ def test_dead_letter_that_comes_back_has_its_time_again(queue: Queue, now: Now):
     assert (queue.receive(), queue.stats().expired) == ([], 1)
 
 
-
 def test_message_whose_payload_is_unreadable_ends_in_dead_and_the_next_one_is_handled(
     queue: Queue, client: Any, drain: Drain
 ):
