@@ -76,6 +76,11 @@ def open_journal(queue: Queue, name: str, stream: IO[bytes], resume: bool) -> Ch
                 f"{name} is not what it was: of its first {max(each.line for each in notes):,} lines, which were sent, "
                 "some have changed since; put them back, or send what is left as another file"
             )
+    elif lines := max(each.line for each in journal.current):
+        note(
+            f"{lines:,} lines of {name}, or a file like it, are in {queue.name} since an earlier sending: those "
+            "without an id are sent a second time; --resume sends only what is missing"
+        )
     journal.begin(new_ids(1)[0])
     return journal
 
@@ -109,11 +114,12 @@ class FileSender:
 
     Attributes:
         sent, existed: messages so far: new ones, and those whose id existed.
+        line: up to this one.
     """
 
     def __init__(self, queue: Queue, name: str, journal: CheckpointExecutor | None = None) -> None:
         self.name = name
-        self.sent = self.existed = 0
+        self.sent = self.existed = self.line = 0
         self._queue = queue
         self._journal = journal
 
@@ -126,12 +132,20 @@ class FileSender:
                     self.send_batch(batch)
                     bar.advance(batch[-1].line.end - place)
                     place = batch[-1].line.end
-        except ServerError as error:
-            if self._journal is None:
-                raise
-            raise type(error)(f"{error}; go on with --resume: nothing is sent twice") from error
+        except (InvalidInput, DuplicateMessage, ServerError) as error:
+            raise type(error)(f"{error}; {self._so_far(isinstance(error, ServerError))}") from error
         if self._journal is not None:
             self._journal.finish()
+
+    def _so_far(self, in_doubt: bool) -> str:
+        """Return how many messages are sent, and how to go on; `in_doubt`, what became of the next ones is unknown."""
+        count = self.sent + self.existed
+        if self._journal is not None and (count or in_doubt):
+            return f"{plural(count, 'message')} sent before that; go on with --resume: nothing is sent twice"
+        if not count and not in_doubt:
+            return "nothing was sent"
+        doubt = ", of which some may be sent, too" if in_doubt else ""
+        return f"{plural(count, 'message')} sent before that; go on with line {self.line + 1}{doubt}"
 
     def entries(self, stream: IO[bytes]) -> Iterator[FileMessage]:
         """Yield the messages of the lines that no note tells of."""
@@ -162,6 +176,7 @@ class FileSender:
         else:
             created = sum(result.created for result in results)
             self.sent, self.existed = self.sent + created, self.existed + len(results) - created
+            self.line = last.number
 
 
 def batches(entries: Iterator[FileMessage]) -> Iterator[list[FileMessage]]:

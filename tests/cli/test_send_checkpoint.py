@@ -55,6 +55,16 @@ def test_file_without_resume_is_sent_anew(invoke: Invoke, queue: Queue, write: W
     assert numbers(queue) == [0, 0, 1, 1, 2, 2]
 
 
+def test_file_that_is_sent_again_without_resume_is_told_of(invoke: Invoke, write: Write):
+    write(numbered(3))
+    words = ["send", "emails", "--file", "emails.jsonl"]
+    assert invoke(*words).stderr == ""
+    again = invoke(*words).stderr
+    assert again.startswith("3 lines of emails.jsonl, or a file like it, are in emails since an earlier sending: ")
+    assert "those without an id are sent a second time; --resume" in again
+    assert invoke(*words, "--resume").stderr == "going on with emails.jsonl after line 3\n"
+
+
 def test_resume_of_a_file_whose_sent_lines_have_changed_is_refused(invoke: Invoke, queue: Queue, write: Write):
     write([*numbered(3), "oops"])
     invoke("send", "emails", "--file", "emails.jsonl")

@@ -103,7 +103,18 @@ def test_malformed_line_is_named_and_the_lines_before_it_are_in(
     assert result.stderr.startswith("delayq: emails.jsonl, line 701: ")
     assert result.stderr.count("\n") == 1
     assert re.search(named, result.stderr)
+    assert result.stderr.endswith("; 700 messages sent before that; go on with --resume: nothing is sent twice\n")
     assert numbers(queue) == list(range(700))
+
+
+def test_malformed_line_of_a_stream_is_the_one_to_go_on_with(invoke: Invoke, queue: Queue):
+    for lines, told in (
+        {'{"payload": 1}\n\n{\n': "1 message sent before that; go on with line 2", "{\n": "nothing was sent"}
+    ).items():
+        result = invoke("send", "emails", "--file", "-", input=lines)
+        assert result.exit_code == 2
+        assert result.stderr.endswith(f"; {told}\n")
+    assert numbers(queue) == [1]
 
 
 def test_file_that_is_wrong_from_the_start_leaves_nothing(invoke: Invoke, redis_client: redis.Redis, write: Write):
