@@ -116,7 +116,7 @@ def _of_all(server: ServerOptions, read: Callable[[Queue], T]) -> tuple[list[T],
 def stats_record(counts: QueueStats) -> dict[str, Any]:
     """Return the counts of a queue, to be printed as JSON."""
     record = {name: getattr(counts, name) for name in counts.__struct_fields__}
-    return record | {"inside": counts.inside, "missing": counts.missing}
+    return record | {"running": counts.running, "inside": counts.inside, "missing": counts.missing}
 
 
 def _all_stats(counts: list[QueueStats], as_json: bool) -> None:
@@ -126,7 +126,7 @@ def _all_stats(counts: list[QueueStats], as_json: bool) -> None:
     elif not counts:
         note("no queue here: nothing was ever sent")
     else:
-        columns = ["queue", *(f"#{name}" for name in ("pending", "ready", "unack", "retry", "dead", "sent", "acked"))]
+        columns = ["queue", *(f"#{name}" for name in (*QueueStats.PHASES, "sent", "acked"))]
         rows = [[getattr(each, column.lstrip("#")) for column in columns] + [_condition(each)] for each in counts]
         print_table([*columns, ""], rows)
 
@@ -134,7 +134,14 @@ def _all_stats(counts: list[QueueStats], as_json: bool) -> None:
 def _condition(counts: QueueStats) -> str:
     if counts.paused_since:
         return "paused"
-    return f"next due {show_moment(counts.next_due_at)}" if counts.next_due_at else ""
+    return " ".join(_next_due(counts))
+
+
+def _next_due(counts: QueueStats) -> tuple[str, str] | tuple[()]:
+    """Say since when something is overdue, or when something falls due next."""
+    if counts.oldest_due_at:
+        return "overdue since", show_moment(counts.oldest_due_at)
+    return ("next due", show_moment(counts.next_due_at)) if counts.next_due_at else ()
 
 
 def _one_stats(counts: QueueStats, limits: Configuration) -> None:
@@ -142,14 +149,13 @@ def _one_stats(counts: QueueStats, limits: Configuration) -> None:
     if counts.paused_since:
         fields.append(("paused since", show_moment(counts.paused_since)))
     fields += fields_of(limits)
-    fields += [(name, f"{getattr(counts, name):,}") for name in STATES]
-    if counts.next_due_at:
-        fields.append(("next due", show_moment(counts.next_due_at)))
+    fields += [(name, f"{getattr(counts, name):,}") for name in QueueStats.PHASES]
+    if due := _next_due(counts):
+        fields.append(due)
+    fields.append(("in Redis", ", ".join(f"{getattr(counts, name):,} {name}" for name in STATES)))
     fields.append(("balance", balance(counts)))
     others = [name for name in OTHER_COUNTERS if name != "held_back" or counts.held_back]
     fields += [(name, f"{getattr(counts, name):,}") for name in others]
-    if counts.oldest_due_at:
-        fields.append(("oldest due", show_moment(counts.oldest_due_at)))
     if counts.lateness:
         fields.append(("lateness", _quantiles(counts.lateness_quantile)))
     if counts.handler_time:

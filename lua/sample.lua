@@ -32,7 +32,8 @@ local function counts()
     values[flat[i]] = flat[i + 1]
   end
   for i = 2, #ARGV do counters[i - 1] = values[ARGV[i]] or 0 end
-  local parts = {sizes, heads, counters, times}
+  local due = {redis.call('ZCOUNT', KEYS[1], '-inf', now), redis.call('ZCOUNT', KEYS[4], '-inf', now)}
+  local parts = {sizes, heads, counters, times, due}
   for i, part in ipairs(parts) do parts[i] = table.concat(part, ' ') end
   return string.format('%.0f;%s;', now, redis.call('HGET', KEYS[8], 'paused') or '') .. table.concat(parts, ';')
 end

@@ -11,7 +11,7 @@
 -- KEYS[8]  meta     hash
 -- ARGV[1]  now_ms   '' for the server's time
 -- Returns  {now, ms; since when it is paused, ms, or nil; {ids in pending, ready, unack, retry, dead, garbage};
---          {lowest score in each of them or nil}; {counter, value, …}}
+--          {lowest score in each of them or nil}; {counter, value, …}; {those due in pending, in retry}}
 -- Cost     O(log n)
 local counts, heads = {}, {}
 for i = 1, 6 do
@@ -19,4 +19,5 @@ for i = 1, 6 do
   heads[i] = redis.call('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or false
 end
 local now = clock(ARGV[1])
-return {now, redis.call('HGET', KEYS[8], 'paused'), counts, heads, redis.call('HGETALL', KEYS[7])}
+local due = {redis.call('ZCOUNT', KEYS[1], '-inf', now), redis.call('ZCOUNT', KEYS[4], '-inf', now)}
+return {now, redis.call('HGET', KEYS[8], 'paused'), counts, heads, redis.call('HGETALL', KEYS[7]), due}

@@ -87,7 +87,7 @@ def _play(queue: Queue, view: DemoView, mailer: Mailer) -> QueueStats:
             view.update(counts)
             if counts.expired > expired:
                 expired = counts.expired
-                view.say("code      has expired: counted, and not started again")
+                view.say("code      has expired: counted, and not started")
             if counts.inside == counts.dead or view.seconds > LONGEST_SECONDS:
                 return counts
             time.sleep(LOOK_SECONDS)

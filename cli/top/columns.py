@@ -99,10 +99,10 @@ def _trouble(pulse: QueueRow) -> str:
 
 COLUMNS: dict[str, Column] = {
     "queue": Column(lambda pulse: printable(pulse.queue), lambda pulse: pulse.queue, is_text=True),
-    "pending": _count("pending"),
-    "ready": _count("ready"),
-    "unack": _count("unack"),
-    "retry": _count("retry"),
+    "scheduled": _count("scheduled"),
+    "due": _count("due"),
+    "running": _count("running"),
+    "retrying": _count("retrying"),
     "dead": _count("dead"),
     "sent/s": _rate("sent"),
     "acked/s": _rate("acked"),
@@ -120,14 +120,25 @@ COLUMNS: dict[str, Column] = {
 }
 LEFT = {"queue", "next due", "upcoming", "trouble"}
 LEAST = (
-    *("late 50%", "sent/s", "upcoming", "next due", "ran 99%", "failed/s", "late 99%", "overdue", "retry", "unack"),
-    *("acked/s", "cons", "ready", "trouble"),
+    *(
+        "late 50%",
+        "sent/s",
+        "upcoming",
+        "next due",
+        "ran 99%",
+        "failed/s",
+        "late 99%",
+        "overdue",
+        "retrying",
+        "running",
+    ),
+    *("acked/s", "cons", "due", "trouble"),
 )
 STYLES = {
-    "pending": "cyan",
-    "ready": "blue",
-    "unack": "yellow",
-    "retry": "magenta",
+    "scheduled": "cyan",
+    "due": "blue",
+    "running": "yellow",
+    "retrying": "magenta",
     "dead": "red",
     "acked/s": "green",
     "upcoming": "cyan",

@@ -7,7 +7,7 @@ from typing import Any
 
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.placement import STATES
-from delayq.model.queue_stats import quantile
+from delayq.model.queue_stats import QueueStats, quantile
 from delayq.model.text import printable_id
 from delayq.model.units import show_moment
 
@@ -95,7 +95,8 @@ def _of_one(pulse: QueueRow, room: int) -> list[Any]:
     per_second = [(name, rate(getattr(rates, name, None))) for name in ("sent", "delivered", "acked", "failed")]
     oldest = "-" if pulse.oldest_due is None else f"for {show_duration(pulse.oldest_due)}"
     fields = [
-        ("messages", ", ".join(f"{getattr(stats, state):,} {state}" for state in STATES)),
+        ("messages", ", ".join(f"{getattr(stats, name):,} {name}" for name in QueueStats.PHASES)),
+        ("in Redis", ", ".join(f"{getattr(stats, state):,} {state}" for state in STATES)),
         ("a second", ", ".join(f"{told} {name}" for name, told in per_second)),
         ("lateness", _spread(stats.lateness, rates.lateness if rates else {})),
         ("handlers", _spread(stats.handler_time, rates.handler_time if rates else {})),

@@ -108,6 +108,8 @@ def oldest_due_age(stats: QueueStats) -> float:
 
 
 GAUGES = {
+    "messages_scheduled": "New messages that are not due yet.",
+    "messages_due": "Messages that are due and wait for a consumer, wherever they are.",
     "consumers": "Consumers that were seen within the last 30 seconds.",
     "oldest_due_age_seconds": "For how long the earliest message that is due has waited to be handled; 0 when none is.",
     "paused": "1 while the queue hands out nothing.",
@@ -115,6 +117,8 @@ GAUGES = {
     "messages_adjusted": "What repairs have struck off the books; added to them when negative.",
 }
 VALUES = {
+    "messages_scheduled": lambda each: float(each.stats.scheduled),
+    "messages_due": lambda each: float(each.stats.due),
     "consumers": lambda each: float(each.consumers),
     "oldest_due_age_seconds": lambda each: oldest_due_age(each.stats),
     "paused": lambda each: float(each.stats.paused_since is not None),

@@ -17,10 +17,14 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of a queue at one instant (with several shards: of each at one instant).
 
-    The first six are messages that are there now, the others have been counted since the queue was made.
+    The first nine are messages that are there now: `scheduled`, `due` and `retrying` by what they wait for, and the
+    others by where they are in Redis. The rest has been counted since the queue was made.
 
     Attributes:
         at: the server's clock when this was counted.
+        scheduled: new messages that are not due yet.
+        due: messages that are due and wait for a consumer, wherever they are.
+        retrying: messages whose next attempt is not due yet.
         sent: new messages; one that replaced another is counted as `replaced` instead.
         promoted: moves from pending to ready.
         delivered: hand-outs, repeated ones included.
@@ -45,6 +49,9 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     retry: int = 0
     dead: int = 0
     garbage: int = 0
+    scheduled: int = 0
+    due: int = 0
+    retrying: int = 0
     sent: int = 0
     replaced: int = 0
     promoted: int = 0
@@ -68,10 +75,16 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     lateness: dict[int, int] = {}
     handler_time: dict[int, int] = {}
 
+    PHASES: ClassVar[tuple[str, ...]] = ("scheduled", "due", "running", "retrying", "dead")
     COUNTERS: ClassVar[tuple[str, ...]] = (
         *("sent", "replaced", "promoted", "delivered", "acked", "nacked", "released", "lease_lost", "died"),
         *("requeued", "rescheduled", "expired", "cancelled", "purged", "collected", "adjusted", "held_back"),
     )
+
+    @property
+    def running(self) -> int:
+        """Messages that are handed out."""
+        return self.unack
 
     @property
     def inside(self) -> int:
@@ -137,3 +150,5 @@ class Counts(NamedTuple):
     counts: dict[State, int]
     heads_ms: dict[State, float]
     counters: dict[str, int]
+    pending_due: int = 0
+    retry_due: int = 0

@@ -35,13 +35,14 @@ class Sample(msgspec.Struct, frozen=True):
 def parse(text: str) -> Counts | None:
     """Read a sample; None for a text that is none of ours."""
     try:
-        now, paused, sizes, heads, counters, times = text.split(";")[:6]
+        now, paused, sizes, heads, counters, times, *due = text.split(";")[:7]
         counts = dict(zip(STATES, map(int, sizes.split(" ")), strict=True))
         lowest = {state: float(score) for state, score in zip(STATES, heads.split(" "), strict=True) if score}
         values = dict(zip(QueueStats.COUNTERS, map(int, counters.split(" ")), strict=False))
         for word in times.split():
             bucket, _, count = word.partition(":")
             values[f"{_KINDS[bucket[0]]}:{int(bucket[1:])}"] = int(count)
-        return Counts(int(now), int(paused) if paused else None, counts, lowest, values)
+        waiting = map(int, due[0].split(" ")) if due else ()  # older samples lack it
+        return Counts(int(now), int(paused) if paused else None, counts, lowest, values, *waiting)
     except (ValueError, KeyError):
         return None

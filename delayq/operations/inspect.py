@@ -40,9 +40,13 @@ def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
     paused = [shard.paused_ms for shard in shards if shard.paused_ms is not None]
     heads = [shard.heads_ms["pending"] for shard in shards if "pending" in shard.heads_ms]
     due = [score for shard in shards for score in map(shard.heads_ms.get, WAITING) if score and score <= shard.now_ms]
+    pending_due, retry_due = sum(shard.pending_due for shard in shards), sum(shard.retry_due for shard in shards)
     return QueueStats(
         queue=name,
         at=from_ms(max(shard.now_ms for shard in shards)),
+        scheduled=counters["pending"] - pending_due,
+        due=pending_due + counters["ready"] + retry_due,
+        retrying=counters["retry"] - retry_due,
         paused_since=from_ms(min(paused)) if paused else None,
         next_due_at=from_ms(min(heads)) if heads else None,
         oldest_due_at=from_ms(min(due)) if due else None,

@@ -160,7 +160,7 @@ def _read_ledger_page(reply: list[Any]) -> LedgerPage:
 
 
 def _read_counts(reply: list[Any]) -> Counts:
-    now_ms, paused, counts, heads, flat = reply
+    now_ms, paused, counts, heads, flat, (pending_due, retry_due) = reply
     values = (decode_count(value) for value in flat[1::2])
     return Counts(
         now_ms,
@@ -168,4 +168,6 @@ def _read_counts(reply: list[Any]) -> Counts:
         dict(zip(STATES, counts, strict=True)),
         {state: float(score) for state, score in zip(STATES, heads, strict=False) if score is not None},
         dict(zip((decode_id(name) for name in flat[::2]), values, strict=True)),
+        pending_due,
+        retry_due,
     )

@@ -106,7 +106,7 @@ def test_sigterm_lets_an_async_handler_finish(targets: list[str], start: Start, 
 
 
 def test_no_server_is_told_in_one_line(invoke: Invoke, tmp_path: Path):
-    done = invoke("consume", "tasks:emails", "tasks:letters", "--url", f"unix://{tmp_path}/none")
+    done = invoke("consume", "tasks:emails", "tasks:letters", "--no-wait", "--url", f"unix://{tmp_path}/none")
     assert done.exit_code == 1
     assert len(done.stderr.strip().splitlines()) == 1
 

@@ -12,6 +12,7 @@ from delayq.cli import show
 from delayq.cli.stats import LEFT
 
 from delayq import Consumer, Queue, Reject
+from delayq.model.placement import STATES
 from delayq.types import QueueStats
 from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
@@ -35,7 +36,7 @@ def test_stats_of_all_queues_are_one_line_each(invoke: Invoke, server: RedisServ
     with Queue("orders", url=server.url) as orders:
         orders.pause()
     lines = invoke("stats").stdout.splitlines()
-    assert [line.split()[:2] for line in lines] == [["queue", "pending"], ["emails", "2"], ["orders", "1"]]
+    assert [line.split()[:2] for line in lines] == [["queue", "scheduled"], ["emails", "2"], ["orders", "1"]]
     assert "next due" in lines[1]
     assert lines[2].endswith("paused")
     documents = [json.loads(line) for line in invoke("stats", "--json").stdout.splitlines()]
@@ -64,25 +65,26 @@ def test_stats_of_one_queue_show_every_count_and_the_balance(invoke: Invoke, que
     fail(queue, "dead", reason="bad address")
     queue.send("payload", id="gone")
     queue.cancel("gone")
-    shown = dict(line.split(maxsplit=1) for line in invoke("stats", "emails").stdout.splitlines())
+    shown = dict(re.split(r"  +", line, maxsplit=1) for line in invoke("stats", "emails").stdout.splitlines())
     assert shown["balance"] == "3 sent = 0 acked + 1 cancelled + 0 expired + 0 purged + 2 inside"
-    assert (shown["retry"], shown["dead"], shown["nacked"], shown["delivered"]) == ("1", "1", "1", "2")
+    assert (shown["retrying"], shown["dead"], shown["nacked"], shown["delivered"]) == ("1", "1", "1", "2")
+    assert shown["in Redis"] == "0 pending, 0 ready, 0 unack, 1 retry, 1 dead, 1 garbage"
     assert "50% under" in shown["lateness"]
     told = json.loads(invoke("stats", "emails", "--json").stdout)
-    assert set(told) == {*QueueStats.__struct_fields__, "inside", "missing"}
+    assert set(told) == {*QueueStats.__struct_fields__, "running", "inside", "missing"}
     others = {"at", "oldest_due_at", "handler_time", "next_due_at", "paused_since", "held_back"}
-    assert {*shown} | {*LEFT, "sent", "inside", "missing"} | others >= set(told)
+    assert {*shown} | {*STATES, *LEFT, "sent", "inside", "missing"} | others >= set(told)
 
 
 def test_stats_show_how_long_handlers_ran_and_since_when_the_oldest_is_due(invoke: Invoke, queue: Queue):
     queue.send("x")
     shown = invoke("stats", "emails").stdout
-    assert re.search(r"^oldest due +\S+ \S+ \(\S+ ago\)$", shown, re.MULTILINE)
+    assert re.search(r"^overdue since +\S+ \S+ \(\S+ ago\)$", shown, re.MULTILINE)
     assert "handler time" not in shown
     Consumer(queue, lambda _: None).drain()
     shown = invoke("stats", "emails").stdout
     assert re.search(r"^handler time +50% under \S+, 99% under \S+, 100% under \S+$", shown, re.MULTILINE)
-    assert "oldest due" not in shown
+    assert "overdue since" not in shown
     told = json.loads(invoke("stats", "emails", "--json").stdout)
     assert sum(told["handler_time"].values()) == 1
     assert told["oldest_due_at"] is None

@@ -104,7 +104,7 @@ def test_live_view_follows_what_happens_until_q_is_pressed(terminal: Open, queue
     view = terminal(columns=200)
     told = view.until(r"emails +7 +0 +0 +0 +0 ")
     assert "1 queue · every 100ms · q quits" in told
-    counted = r"queue▲ +pending ready unack retry dead +sent/s acked/s failed/s"
+    counted = r"queue▲ +scheduled due running retrying dead +sent/s acked/s failed/s"
     header = rf"{counted} late 50% late 99% ran 99% overdue cons next due"
     assert re.search(header, told)
     queue.send_many([Outgoing("x")] * 5)
@@ -138,14 +138,14 @@ def test_queue_that_cannot_be_read_any_more_is_told_of_and_looked_at_again(
 ):
     queue.send("x")
     view = terminal()
-    view.until("emails +1 ")
+    view.until("emails +0 +1 ")
     stats = queue._context.shards[0].keys.stats
     redis_client.rename(stats, f"{stats}-kept")
     redis_client.set(stats, "no hash")
     view.until("emails: .*WRONGTYPE")
     redis_client.rename(f"{stats}-kept", stats)
     queue.send("x")
-    view.until("emails +2 ")
+    view.until("emails +0 +2 ")
     view.press("q")
     assert view.gone() == 0
 
@@ -173,7 +173,7 @@ def test_columns_are_those_that_a_resized_terminal_has_room_for(terminal: Open, 
     view = terminal(columns=160)
     view.until("failed/s")
     view.resize(40, 24)
-    view.until(r"pending(?: ready)? dead(?: trouble)? *\r?\n")
+    view.until(r"scheduled(?: due)? dead(?: trouble)? *\r?\n")
     view.press("q")
     assert view.gone() == 0
 
@@ -185,16 +185,16 @@ def test_keys_sort_filter_and_open_a_queue(terminal: Open, queue: Queue, server:
     view = terminal()
     view.until(r"queue▲(?s:.)*emails(?s:.)*orders")
     view.press(">")
-    view.until(r"pending▼(?s:.)*orders +5(?s:.)*emails +3")
+    view.until(r"scheduled▼(?s:.)*emails +3(?s:.)*orders +0 +5")
     view.press("r")
-    view.until(r"pending▲(?s:.)*emails +3(?s:.)*orders +5")
+    view.until(r"scheduled▲(?s:.)*orders +0 +5(?s:.)*emails +3")
     view.press("/")
     view.press("ORD")
-    view.until(r"1 queue (?s:.)*orders +5(?s:.)*/ORD█")
+    view.until(r"1 queue (?s:.)*orders +0 +5(?s:.)*/ORD█")
     view.press("\r")
     view.until("Esc shows all")
     view.press("\r")
-    view.until(r"orders\s+A message has been due for .* there is no consumer(?s:.)*messages   5 pending, 0 ready")
+    view.until(r"orders\s+A message has been due for .* there is no consumer(?s:.)*messages   0 scheduled, 5 due")
     view.press("\x1b")
     view.until("Esc shows all")
     view.press("\x1b")
@@ -215,7 +215,7 @@ def test_paused_display_stays_until_it_goes_on(terminal: Open, queue: Queue):
     view.until("paused: p goes on")
     queue.send("x", delay=60)
     view.press(">")  # it draws again, and has not looked
-    told = view.until(r"pending▼(?s:.)*emails +\d ")
+    told = view.until(r"scheduled▼(?s:.)*emails +\d ")
     assert set(re.findall(r"emails +(\d) ", told)) == {"1"}  # of several frames, the last may be half drawn
     view.press(" ")
     view.until(r"emails +2 ")
@@ -248,7 +248,7 @@ def test_one_frame_is_printed_in_a_pipe(invoke: Invoke, queue: Queue):
         result = invoke("top", "--interval", "100ms", *words)
         assert result.exit_code == 0
         head, line = result.stdout.splitlines()
-        assert head.split()[:6] == ["queue", "pending", "ready", "unack", "retry", "dead"]
+        assert head.split()[:6] == ["queue", "scheduled", "due", "running", "retrying", "dead"]
         assert line.split()[:9] == ["emails", "3", "0", "0", "0", "0", "0", "0", "0"]
 
 

@@ -53,11 +53,9 @@ def test_columns_that_matter_least_give_way():
     pulses = [pulse(seen(1), seen(2))]
     shown = {width: [str(column.header) for column in table(pulses, width).columns] for width in (200, 80, 45, 5)}
     assert shown[200] == list(COLUMNS)
-    assert shown[80] == [
-        *("queue", "pending", "ready", "unack", "retry", "dead", "acked/s", "overdue", "cons", "trouble")
-    ]
-    assert shown[45] == ["queue", "pending", "ready", "dead", "cons", "trouble"]
-    assert shown[5] == ["queue", "pending", "dead"]
+    assert shown[80] == [*("queue", "scheduled", "due", "running", "retrying", "dead", "acked/s", "cons", "trouble")]
+    assert shown[45] == ["queue", "scheduled", "due", "dead", "cons", "trouble"]
+    assert shown[5] == ["queue", "scheduled", "dead"]
 
 
 def shown_of(pulse: QueueRow, *pressed: str) -> str:

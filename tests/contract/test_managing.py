@@ -174,6 +174,7 @@ def test_stats_count_everything(queue: Queue, take: Take, now: Now):
     queue.cancel("gone")
     stats = queue.stats()
     assert (stats.pending, stats.ready, stats.unack, stats.retry, stats.dead, stats.garbage) == (1, 1, 1, 1, 1, 1)
+    assert (stats.scheduled, stats.due, stats.running, stats.retrying) == (1, 1, 1, 1)
     assert (stats.sent, stats.delivered, stats.released, stats.nacked, stats.died, stats.cancelled) == (
         6,
         4,
@@ -185,6 +186,16 @@ def test_stats_count_everything(queue: Queue, take: Take, now: Now):
     assert (stats.queue, stats.inside, stats.missing) == ("jobs", 5, 0)
     assert stats.next_due_at == from_ms(now.ms + 60_000)
     assert sum(stats.lateness.values()) == 4
+
+
+def test_what_is_overdue_counts_as_due_wherever_it_stands(queue: Queue, now: Now):
+    queue.send("fails", max_retries=1)
+    queue.receive()[0].nack(delay=10)
+    queue.send_many(Outgoing("x", delay=delay) for delay in (5, 5, 60))
+    assert (queue.stats().scheduled, queue.stats().due, queue.stats().retrying) == (3, 0, 1)
+    now.later(10)
+    stats = queue.stats()
+    assert (stats.scheduled, stats.due, stats.retrying, stats.pending, stats.retry) == (1, 3, 0, 3, 1)
 
 
 def test_stats_tell_since_when_the_queue_is_paused(queue: Queue, now: Now):

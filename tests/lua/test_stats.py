@@ -15,8 +15,15 @@ def test_counts_heads_and_counters_are_read(queue):
         {state: size for size, state in enumerate(STATES, start=1)},
         {state: NOW + size + 0.25 for size, state in enumerate(STATES, start=1)},
         {"sent": 21, "acked": 3, "late:10": 4},
+        0,
+        0,
     )
     assert queue.state() == before
+
+
+def test_what_is_due_is_counted_in_pending_and_in_retry(queue):
+    queue.given(pending={"a": NOW - 1, "b": NOW, "c": NOW + 1}, retry={"d": NOW, "e": NOW + 1, "f": NOW + 2})
+    assert queue.stats()[-2:] == (2, 1)
 
 
 def test_heads_are_those_of_their_structures_where_some_are_empty(queue):
@@ -27,7 +34,7 @@ def test_heads_are_those_of_their_structures_where_some_are_empty(queue):
 
 
 def test_empty_queue_counts_nothing_and_stays_empty(queue):
-    assert queue.stats() == (NOW, None, dict.fromkeys(STATES, 0), {}, {})
+    assert queue.stats() == (NOW, None, dict.fromkeys(STATES, 0), {}, {}, 0, 0)
     assert queue.state() == {}
 
 

@@ -140,7 +140,8 @@ class Model:
         if not m.has_payload:
             self.bury(m, "payload-missing", "the payload key is gone: evicted, or deleted by another program", False)
             return None
-        if m.expires is not None and self.now.ms >= m.created + m.expires:
+        begins = max(m.created, m.score) if m.past else m.created
+        if m.expires is not None and not m.used and self.now.ms >= begins + m.expires:
             self.discard(m, "expired")
             return None
         if m.used > m.max_retries:

@@ -72,7 +72,7 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
         (queue, "Executor", partial(SimulatedConnection, network)),
         (queue, "new_id", lambda: f"r{next(ids)}"),
         (encode, "new_ids", lambda count: [f"r{next(ids)}" for _ in range(count)]),
-        (log, "_unconfigured", Log(stage, server)),
+        (log.log, "_standard", Log(stage, server)),
     ]
     with ExitStack() as stack:
         for target, name, value in exchanges:
