@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -114,8 +113,7 @@ class BatchPool(TaskPool[D]):
         async def call(given: Any) -> Any:
             nonlocal interrupted
             try:
-                value = self._batching.function(given)
-                return await value if inspect.isawaitable(value) else value
+                return await self._returned(self._batching.function(given))
             except asyncio.CancelledError as error:
                 interrupted = error if self._is_interrupted else None
                 raise

@@ -138,8 +138,7 @@ class TaskPool(Generic[D]):
         outcome: oc.Outcome = oc.INTERRUPTED
         started = time.perf_counter()
         try:
-            value = self._handler(message)
-            outcome = oc.of_return(await value if inspect.isawaitable(value) else value)
+            outcome = oc.of_return(await self._returned(self._handler(message)))
         except asyncio.CancelledError as error:
             if not self._is_interrupted:  # it comes from within the handler
                 outcome = oc.of_error(error)
@@ -147,3 +146,16 @@ class TaskPool(Generic[D]):
             outcome = oc.of_error(error)
         self.times.note(time.perf_counter() - started, self._own_times)
         self._outcomes.append((message, outcome))
+
+    async def _returned(self, value: Any) -> Any:
+        """Await what a handler has returned, if need be.
+
+        Raises:
+            CancelledError: also when the handler swallowed it: nobody can tell whether its work is done.
+        """
+        if not inspect.isawaitable(value):
+            return value
+        awaited = await value
+        if self._is_interrupted:
+            raise asyncio.CancelledError
+        return awaited

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import signal
@@ -251,6 +252,30 @@ def test_handler_that_outlasts_the_shutdown_timeout_is_cancelled_and_handed_back
             info = await queue.get("a")
             assert info is not None
             assert (ends, info.state, info.attempts) == (["cleaned up"], "ready", 1)
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", ["single", "batch"])
+def test_handler_that_swallows_the_cancel_of_the_shutdown_is_handed_back(run: Run, url: str, kind: str):
+    async def main() -> None:
+        started = asyncio.Event()
+
+        async def handle(_: object) -> None:
+            started.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+        async with Queue("jobs", url=url, backoff=backoff.fixed(30)) as queue:
+            await queue.send("x", id="a")
+            (queue.handler if kind == "single" else queue.batch_handler)(handle)
+            consumer = Consumer(queue)
+            await consumer.start()
+            await started.wait()
+            await consumer.stop(timeout=0)
+            info = await queue.get("a")
+            assert info is not None
+            assert (info.state, info.attempts) == ("ready", 1)
 
     run(main())
 
