@@ -137,6 +137,17 @@ def test_dead_letters_come_back_with_their_retries_and_go_on_counting(queue: Que
     assert queue.dead.requeue("all") == 0
 
 
+@pytest.mark.parametrize(("ids", "back"), [("all", {"all", "a"}), (["all"], {"all"})], ids=["word", "id"])
+def test_all_means_all_dead_letters_and_a_list_names_the_message_of_that_id(
+    queue: Queue, take: Take, ids: str | list[str], back: set[str]
+):
+    for id in ("all", "a"):
+        queue.send("x", id=id)
+        take(id).reject("no")
+    assert queue.dead.requeue(ids) == len(back)
+    assert {message.id for message in queue.receive()} == back
+
+
 def test_requeue_of_all_goes_on_behind_dead_letters_whose_payload_is_gone(queue: Queue, client: redis.Redis):
     queue.send_many([Outgoing(number) for number in range(MAX_IDS + 1)])
     for message in queue.receive(MAX_IDS):
