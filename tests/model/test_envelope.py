@@ -66,6 +66,19 @@ def test_what_json_can_hold_in_its_own_way_is_received_so(payload: Any, received
     assert open_body(parse(stored(payload))[1]) == received
 
 
+TWICE = {1: "lost", "1": "kept"}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [TWICE, [0, (TWICE,)], {"a": {"b": TWICE}}, Order(TWICE), {uuid.UUID(int=5): 1, str(uuid.UUID(int=5)): 2}],  # type: ignore[arg-type]
+    ids=["itself", "in-lists", "in-dicts", "in-an-object", "other-types"],
+)
+def test_keys_that_are_the_same_text_are_refused(payload: Any):
+    with pytest.raises(PayloadNotSerializable, match=r"two keys that are both '.*' in JSON"):
+        encode_envelope(payload, 3)
+
+
 def test_all_that_is_known_of_a_message_comes_back():
     headers = {"s": "é", "b": b"\xff", "i": 5, "f": 0.5, "t": True, "n": None}
     created, envelope = parse(stored({"a": 1}, max_retries=7, expires_ms=5000, headers=headers))
