@@ -8,6 +8,7 @@ from typing import Protocol
 
 from delayq.consumer import Consumer
 from delayq.errors import DuplicateMessage, InvalidInput, StaleReceipt
+from delayq.log import log_of
 from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS
 from delayq.model.message import Message
@@ -106,7 +107,9 @@ class Drain:
         cause = outcome.cause if isinstance(outcome, oc.Failed) else None
         if cause is not None and not isinstance(cause, Exception | SystemExit):
             raise cause  # an interrupt, or pytest's own: the test ends
-        if cause is not None:
+        if message.settled and not message.failed and isinstance(outcome, oc.Failed | oc.Dead):  # it has acked itself
+            log_of(message).warning("handler failed after it had settled its message", error=outcome.error)
+        elif cause is not None:
             self._errors[queue.name, message.id] = cause, message
 
 

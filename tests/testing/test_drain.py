@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from delayq import Ack, Message, Outgoing, Queue, Reject, RetryAfter
 from delayq.errors import HandlerMissing, PayloadNotSerializable
@@ -195,6 +196,33 @@ def test_handler_may_settle_its_message_itself(emails: Queue, clock: Clock):
     assert state(emails, "a") == "retry"
     assert len(clock.run_for(5)) == 1
     assert emails.stats().missing == 0
+
+
+def test_error_of_a_handler_that_has_acked_is_logged(emails: Queue, clock: Clock):
+    @emails.handler
+    def deliver(message: Message) -> None:
+        message.ack()
+        raise TimeoutError("no answer")
+
+    emails.send("x", id="a")
+    with capture_logs() as logs:
+        clock.run_due()
+    assert state(emails, "a") == "gone"
+    assert [(line["event"], line["id"], line["error"]) for line in logs] == [
+        ("handler failed after it had settled its message", "a", "TimeoutError: no answer")
+    ]
+
+
+def test_error_of_a_handler_that_has_nacked_is_raised(emails: Queue, clock: Clock):
+    @emails.handler
+    def deliver(message: Message) -> None:
+        message.nack()
+        raise TimeoutError("no answer")
+
+    emails.send("x", id="a")
+    with pytest.raises(TimeoutError):
+        clock.run_due()
+    assert state(emails, "a") == "retry"
 
 
 def test_what_follows_from_a_message_is_handled_at_its_time(emails: Queue, clock: Clock):
