@@ -81,6 +81,7 @@ class QueueContext:
         claimed_unfetched: what was handed out and could not be fetched.
         outages: of its shards, as far as claims have met them.
         next_armed: of the slots of schedules, the rank at which the next look for lost ones begins.
+        next_ahead: likewise, for those that are too far ahead.
         fetching: what was handed out and is being fetched.
         budget: how much a round trip may bring.
         is_limited: whether the queue has limits, as far as claims have met them.
@@ -114,7 +115,7 @@ class QueueContext:
         self.next_shard = 0
         self.budget = ByteBudget()
         self.claimed_unfetched: list[Any] = []
-        self.next_armed = 0
+        self.next_armed = self.next_ahead = 0
         self.fetching: list[Any] = []
         self.is_limited = False
         self.undeclared = self._wishes = self.settings.wishes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from delayq.errors import DelayqError, UnreadableEnvelope
 from delayq.log import log
@@ -14,6 +15,7 @@ from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
 PAGE = 100
+NEAR_MS = 60_000  # a schedule that comes to its slot this soon is left to it
 MAX_COUNTED = 100  # skipped slots, for the log
 
 
@@ -64,15 +66,8 @@ def revive(context: QueueContext) -> Operation[int]:
     if rows is None:
         return 0
     lost = yield from gone(context, {name: slot for name, slot in rows if slot <= now})
-    revived, errors = 0, []
-    for name, reply in (yield from _arm_next(context, lost, now)).items():
-        line = log.bind(queue=context.name, schedule=name)
-        if isinstance(reply, DelayqError):
-            errors.append(reply)
-            line.error("schedule is not armed", error=str(reply))
-        elif reply:  # else somebody else has been quicker
-            revived += 1
-            line.warning("schedule revived: its occurrence is gone", slot_ms=lost[name])
+    arm = partial(_next_of_lost, context, now)
+    revived, errors = yield from _arm(context, lost, arm, "schedule revived: its occurrence is gone")
     if all(slot <= now for _, slot in rows):
         context.next_armed = start + PAGE - revived  # what was revived stands further behind now
     if errors:
@@ -80,20 +75,74 @@ def revive(context: QueueContext) -> Operation[int]:
     return revived
 
 
-def _arm_next(context: QueueContext, lost: dict[str, int], now_ms: int) -> Operation[dict[str, int | DelayqError]]:
-    """Arm what follows the slots that were lost; return the replies, of the schedules that can be read."""
-    if not lost:
-        return {}
+def bring_back(context: QueueContext) -> Operation[int]:
+    """Arm schedules anew that wait for a slot too far ahead: the server's clock was set back since; return how many.
+
+    A call looks at a page of them, and `QueueContext.next_ahead` is where the next call begins.
+
+    Raises:
+        DelayqError: the first that kept a schedule from being armed.
+    """
+    scripts = home(context)
+    start, context.next_ahead = context.next_ahead, 0
+    counts, page = yield [scripts.stats(), scripts.armed_page(PAGE, start)]
+    now, rows = unwrap(counts).now_ms, unwrap(page)
+    if rows is None:
+        return (yield from bring_back(context)) if start else 0
+    context.next_ahead = start + PAGE
+    ahead = {name: slot for name, slot in rows if slot > now + NEAR_MS}
+    arm = partial(_nearest, context, now)
+    brought, errors = yield from _arm(context, ahead, arm, "schedule brought back: the server's clock was ahead")
+    if errors:
+        raise errors[0]
+    return brought
+
+
+def _next_of_lost(context: QueueContext, now_ms: int, lost: Occurrence, envelope: Envelope) -> Command[int] | None:
+    return next_of(context, lost, envelope, now_ms, False)
+
+
+def _nearest(context: QueueContext, now_ms: int, armed: Occurrence, envelope: Envelope) -> Command[int] | None:
+    """Return the call that arms the next slot from now instead of one that is more than a period behind it."""
+    after, shards = armed.plan.recurrence.after, len(context.shards)
+    slot = after(now_ms)
+    if slot is None or armed.slot_ms <= slot or armed.slot_ms <= (after(slot) or armed.slot_ms):
+        return None
+    withdrawn, new_id = (occurrence_id(armed.name, each, shards) for each in (armed.slot_ms, slot))
+    return home(context).enqueue_occurrence(
+        armed.name, armed.slot_ms, withdrawn, b"", slot, new_id, with_slot(envelope, slot)
+    )
+
+
+def _arm(
+    context: QueueContext, slots: dict[str, int], arm: Callable[[Occurrence, Envelope], Command[int] | None], event: str
+) -> Operation[tuple[int, list[DelayqError]]]:
+    """Arm other slots than these, as `arm` says; return how many were, and what kept others from it.
+
+    Args:
+        slots: the armed ones, by the names of their schedules.
+        event: of the line in the log for each that was armed.
+    """
+    if not slots:
+        return 0, []
     key = home(context).keys.schedules
-    records = yield [Command(key, ("HGET", key, name), identity) for name in lost]
+    records = yield [Command(key, ("HGET", key, name), identity) for name in slots]
     calls = {}
-    for (name, slot), record in zip(lost.items(), map(unwrap, records), strict=True):
+    for (name, slot), record in zip(slots.items(), map(unwrap, records), strict=True):
         envelope = opened(record)
         plan = plan_of(envelope.headers or {}) if envelope else None
-        if envelope and plan and (call := next_of(context, Occurrence(name, slot, plan), envelope, now_ms, False)):
+        if envelope and plan and (call := arm(Occurrence(name, slot, plan), envelope)):
             calls[name] = call
-    replies = (yield list(calls.values())) if calls else []
-    return dict(zip(calls, replies, strict=True))
+    count, errors = 0, []
+    for name, reply in zip(calls, (yield list(calls.values())) if calls else [], strict=True):
+        line = log.bind(queue=context.name, schedule=name)
+        if isinstance(reply, DelayqError):
+            errors.append(reply)
+            line.error("schedule is not armed", error=str(reply))
+        elif reply:  # else somebody else has been quicker
+            count += 1
+            line.warning(event, slot_ms=slots[name])
+    return count, errors
 
 
 def gone(context: QueueContext, slots: dict[str, int]) -> Operation[dict[str, int]]:

@@ -70,10 +70,12 @@ def clean_up(context: QueueContext, interval: Interval) -> Operation[bool]:
     Raises:
         DelayqError: what kept either from being done.
     """
-    more, revived = yield from gather(garbage.purge_old(context), schedule_chain.revive(context))
+    more, *armed = yield from gather(
+        garbage.purge_old(context), schedule_chain.revive(context), schedule_chain.bring_back(context)
+    )
     is_unfinished = more is True or context.next_armed > 0
     if is_unfinished:
         interval.now()
-    unwrap(more)
-    unwrap(revived)
+    for result in (more, *armed):
+        unwrap(result)
     return is_unfinished

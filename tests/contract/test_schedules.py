@@ -396,6 +396,43 @@ def test_schedule_outlives_its_occurrence(queue: Queue, now: Now, drain: Drain, 
     assert [slot_of(each) for each in handled] == [at("22:20")]
 
 
+HOUR_MS = 3_600_000
+
+
+def test_schedule_goes_on_after_the_clock_was_ahead_for_a_while(queue: Queue, now: Now, drain: Drain):
+    queue.schedules.add("tick", "every 1s")
+    now.ms += HOUR_MS
+    assert len(taken(queue)) == 1
+    now.ms -= HOUR_MS
+    handled: list[Message] = []
+    drain(queue, handled.append)
+    now.later(1)
+    drain(queue, handled.append)
+    assert [slot_of(each) for each in handled] == [now.now()]
+    assert [each.due_at for each in queue.peek("pending")] == [now.now() + dt.timedelta(seconds=1)]
+    assert (queue.stats().missing, examine(queue).healthy) == (0, True)
+
+
+def test_all_pages_of_schedules_are_brought_back(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schedule_chain, "PAGE", 2)
+    now.ms += HOUR_MS
+    for name in ("one", "two", "three"):
+        queue.schedules.add(name, "every 1s")
+    now.ms -= HOUR_MS
+    assert [queue.execute(schedule_chain.bring_back) for _ in range(3)] == [2, 1, 0]
+
+
+@pytest.mark.parametrize(("when", "back_ms"), [("30 22 * * *", HOUR_MS), ("every 1s", 50_000)])
+def test_clock_that_is_set_back_by_less_than_a_period_or_a_minute_runs_no_slot_twice(
+    queue: Queue, now: Now, when: str, back_ms: int
+):
+    queue.schedules.add("tick", when)
+    now.ms += HOUR_MS
+    assert len(taken(queue)) == 1
+    now.ms -= back_ms
+    assert queue.execute(schedule_chain.bring_back) == 0
+
+
 def test_unreadable_plan_is_a_message_like_others(queue: Queue):
     for plan in ("{", "{}", '{"when":"61 * * * *"}', '{"when":"* * * * *","timezone":"Mars"}', 5):
         queue.send("x", headers={"delayq-schedule": "tick", "delayq-slot": 1, "delayq-plan": plan})
