@@ -54,6 +54,7 @@ class Consumer(Lifecycle):
         handled: messages whose handling has ended, so far.
         failed: of these, deliveries that were nacked or rejected, for an error or by the handler itself.
         overran: deliveries that have run longer than `timeout`, so far.
+        abandoned: messages that the last run has left to others, as a second signal has ended it at once.
         queues: whose messages it takes.
 
     Raises:

@@ -112,6 +112,8 @@ def consume(
 ) -> int:  # fmt: skip
     """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
 
+    A second Ctrl-C abandons what runs: its messages stay leased, and the exit code is 1.
+
     TARGET is MODULE:QUEUE, a Queue in an importable module with its handler, such as tasks:emails; it connects as the
     module says, and by --url where the module says nothing. With --exec, TARGET is the name of a queue.
 
@@ -157,8 +159,7 @@ def consume(
         }
         limits = {"burst": burst, "max_records": max_messages}
         with monitor.serving(lambda: MonitoredTargets(topics=[server.topic(subscription.topic, subscription.ledger)])):
-            consume_topic(server, subscription, targets[0], options, limits, monitor.watch)
-        return 0
+            return int(consume_topic(server, subscription, targets[0], options, limits, monitor.watch) > 0)
     programs = ProgramHandler(program, timeout) if program else None
     queue_of = partial(_named, server, lease) if programs else load_queue
     queues = {queue_of(name): weight for name, weight in weights.items()}

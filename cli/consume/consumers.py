@@ -97,10 +97,14 @@ class AsyncConsumerRunner:
     def stalled(self) -> float:
         return self._consumer.stalled
 
-    def stop(self) -> None:
-        """End `run` soon; may be called from any thread."""
+    @property
+    def abandoned(self) -> int:
+        return self._consumer.abandoned
+
+    def take_signal(self) -> None:
+        """End `run` soon, the second time at once; may be called from any thread."""
         if self.loop is not None:
-            asyncio.run_coroutine_threadsafe(self._consumer.stop(), self.loop)
+            self.loop.call_soon_threadsafe(self._consumer.take_signal)
 
     async def _run(self, limits: dict[str, Any]) -> None:
         self._loop = asyncio.get_running_loop()

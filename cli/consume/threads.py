@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
@@ -12,6 +14,8 @@ from delayq.consumer import Consumer
 from delayq.errors import DelayqError
 
 from .consumers import AsyncConsumerRunner
+
+ABANDON_SECONDS = 5.0  # for consumers that are to end at once
 
 
 class ConsumerThreads:
@@ -26,10 +30,14 @@ class ConsumerThreads:
         self._signals = 0
 
     def run(self) -> int:
-        """Run all until each has ended, or a signal comes; a second one ends them at once."""
+        """Run all until each has ended, or a signal comes; a second one ends them at once.
+
+        Returns:
+            an exit code: 1 when messages were left to their leases.
+        """
         if len(self._consumers) == 1:
             self._consumers[0].run(**self._limits)
-            return 0
+            return int(self._consumers[0].abandoned > 0)
         threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._consumers]
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -41,7 +49,8 @@ class ConsumerThreads:
                 signal.signal(number, old)
         if self._errors:
             raise self._errors[0]
-        return 0
+        abandoned = any(consumer.abandoned for consumer in self._consumers)
+        return int(abandoned or any(thread.is_alive() for thread in threads))
 
     def _run(self, consumer: Consumer | AsyncConsumerRunner) -> None:
         try:
@@ -50,10 +59,14 @@ class ConsumerThreads:
             self._errors.append(error)
 
     def _wait(self, threads: Iterable[threading.Thread]) -> None:
-        while any(thread.is_alive() for thread in threads) and self._signals < 2:
+        end = math.inf
+        while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
+            if self._signals >= 2:
+                end = min(end, time.monotonic() + ABANDON_SECONDS)
             if self._signals or self._errors:  # again and again: one that is only just starting has missed the first
                 for consumer in self._consumers:
-                    consumer.stop()
+                    if consumer.is_running or self._signals >= 2:
+                        consumer.take_signal()
             for thread in threads:
                 thread.join(0.05)
 

@@ -105,8 +105,8 @@ def consume_topic(
     options: dict[str, Any],
     limits: dict[str, Any],
     watch: Callable[[Any], None],
-) -> None:
-    """Handle records until a signal comes, or as `limits` says.
+) -> int:
+    """Handle records until a signal comes, or as `limits` says; return how many a second signal has abandoned.
 
     Args:
         watch: is called with the consumer, before it runs.
@@ -119,13 +119,13 @@ def consume_topic(
     options |= {"ack_timeout": subscription.ack_timeout}
     how: dict[str, Any] = {"start": subscription.start, "max_deliveries": subscription.max_deliveries}
     if is_coroutine_function(handler):
-        asyncio.run(_consume_async(server, subscription, handler, how, options, limits, watch))
-        return
+        return asyncio.run(_consume_async(server, subscription, handler, how, options, limits, watch))
     with server.topic(subscription.topic, subscription.ledger) as topic:
         group = topic.group(subscription.group, **how)
         consumer = TopicConsumer(group, handler, middleware=_naming(group.name), **options)
         watch(consumer)
         consumer.run(**limits)
+        return consumer.abandoned
 
 
 async def _consume_async(
@@ -136,7 +136,7 @@ async def _consume_async(
     options: dict[str, Any],
     limits: dict[str, Any],
     watch: Callable[[Any], None],
-) -> None:
+) -> int:
     kind = aio.Queue if subscription.ledger else aio.Topic
     async with kind(subscription.topic, url=server.url, prefix=server.prefix, shards=None) as source:
         topic = source.events if isinstance(source, aio.Queue) else source
@@ -144,6 +144,7 @@ async def _consume_async(
         consumer = aio.TopicConsumer(group, handler, middleware=_naming(group.name), **options)
         watch(consumer)
         await consumer.run(**limits)
+        return consumer.abandoned
 
 
 def _naming(group: str) -> Middleware:

@@ -58,6 +58,7 @@ class TopicConsumer(Lifecycle):
         handled: deliveries whose handling has ended, so far.
         failed: of these, those that did not end in an ack.
         overran: deliveries that have run longer than `timeout`, so far.
+        abandoned: records that the last run has left to others, as a second signal has ended it at once.
         group: whose records it takes.
 
     Raises:

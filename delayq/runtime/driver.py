@@ -40,6 +40,7 @@ class Engine(Protocol):
     shutdown: Shutdown
     handled: int
     failed: int
+    abandoned: int
 
     @property
     def pool(self) -> HandlerPool[Any]: ...
@@ -102,6 +103,10 @@ class Driver:
         return self._engine.failed
 
     @property
+    def abandoned(self) -> int:
+        return self._engine.abandoned
+
+    @property
     def is_stopping(self) -> bool:
         return self._engine.shutdown.is_requested
 
@@ -149,9 +154,9 @@ class Driver:
         """Whether a thread is this run's or one of its pool: it must not wait for the run's end."""
         return thread is self._thread or thread in self._pool.threads
 
-    def stop(self, at_once: bool = False) -> None:
+    def stop(self, at_once: bool = False, by_signal: bool = False) -> None:
         """End the run soon; may be called from any thread, and from a signal handler."""
-        self._engine.shutdown.request(at_once)
+        self._engine.shutdown.request(at_once, by_signal)
         self._signal.wake()
 
     def _perform(self, effect: Any) -> Any:

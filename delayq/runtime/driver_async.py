@@ -104,6 +104,10 @@ class Driver:
         return self._engine.failed
 
     @property
+    def abandoned(self) -> int:
+        return self._engine.abandoned
+
+    @property
     def is_stopping(self) -> bool:
         return self._engine.shutdown.is_requested
 
@@ -151,14 +155,15 @@ class Driver:
         """Whether a task is one of a handler: it must not wait for the run's end."""
         return isinstance(self._pool, TaskPool) and self._pool.runs(task)
 
-    def stop(self, at_once: bool = False, hurry: bool = False) -> None:
+    def stop(self, at_once: bool = False, hurry: bool = False, by_signal: bool = False) -> None:
         """End the run soon.
 
         Args:
             at_once: leave what runs to its lease.
             hurry: give what runs no more time.
+            by_signal: another signal is to end it at once.
         """
-        self._engine.shutdown.request(at_once)
+        self._engine.shutdown.request(at_once, by_signal)
         if hurry:
             self._is_hurried, self._engine.shutdown.deadline = True, 0.0
         self._signal.wake()

@@ -74,6 +74,7 @@ class ConsumerEngine(Generic[D]):
     Attributes:
         handled: messages whose handling has ended.
         failed: of these, deliveries that were nacked or rejected, for an error or by the handler itself.
+        abandoned: messages that were left to their leases, as the run was to end at once.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class ConsumerEngine(Generic[D]):
         most: int | None,
         declared: Iterable[schedules.Prepared],
     ) -> None:
-        self.handled = self.failed = 0
+        self.handled = self.failed = self.abandoned = 0
         self._keyless = 0  # of these, deliveries whose key could not be told: no worker has seen them
         self._context = context
         self._make_message = make_message
@@ -380,7 +381,7 @@ class ConsumerEngine(Generic[D]):
         unstarted = self.pool.unstarted()
         self.unfinished -= len(unstarted)
         self.unsettled += [(message, oc.RELEASED) for message in unstarted]
-        yield from shutdown.finish(self)
+        yield from shutdown.finish(self, log.bind(queue=self._context.name))
         if not (self.outage.is_tried or self.shutdown.at_once):
             yield from self._release_unfetched()
         known = {id(message) for message, _ in self.unsettled}
@@ -390,6 +391,16 @@ class ConsumerEngine(Generic[D]):
             yield from self.outage.ride_out(self.settle(), self.on_outage)
         if self._context.is_limited and not (self.outage.is_tried or self.shutdown.at_once):
             yield from self._pass_token_on()  # to whoever may take the places that are free now
+        if self.shutdown.at_once:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        left = [message for message in self._leases.held() if not message.settled]
+        self.abandoned = len(left)
+        if left:
+            until = max(message.lease_until for message in left).isoformat(timespec="seconds")
+            text = "handlers abandoned: their messages stay leased"
+            log.warning(text, queue=self._context.name, messages=len(left), until=until)
 
     def _release_unfetched(self) -> Effects[None]:
         try:

@@ -32,12 +32,14 @@ class ConsumerRun(Protocol):
     @property
     def failed(self) -> int: ...
     @property
+    def abandoned(self) -> int: ...
+    @property
     def is_stopping(self) -> bool: ...
     @property
     def turns_by(self) -> float: ...
     def connect(self) -> None: ...
     def run(self, grace: Callable[[], float]) -> int: ...
-    def stop(self, at_once: bool = False) -> None: ...
+    def stop(self, at_once: bool = False, by_signal: bool = False) -> None: ...
     def runs_on(self, thread: threading.Thread) -> bool: ...
 
 
@@ -58,6 +60,7 @@ class Lifecycle:
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._handled = self._failed = 0  # in earlier runs
+        self.abandoned = 0
 
     @property
     def handled(self) -> int:
@@ -130,6 +133,15 @@ class Lifecycle:
             if error is not None:
                 raise error
 
+    def take_signal(self) -> None:
+        """Do what SIGTERM and SIGINT do: end `run` soon; the second time at once, and leave what runs to its lease.
+
+        It may be called from any thread, and from a signal handler.
+        """
+        run = self._current
+        if run is not None:
+            run.stop(at_once=run.is_stopping, by_signal=True)
+
     def _check_idle(self) -> None:
         if self._current is not None:
             raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
@@ -156,7 +168,7 @@ class Lifecycle:
             with self._watching():
                 return run.run(lambda: self._grace if self._this_grace is None else self._this_grace)
         finally:
-            self._handled, self._failed = self.handled, self.failed
+            self._handled, self._failed, self.abandoned = self.handled, self.failed, run.abandoned
             self._current = None
             log.info("consumer stopped", **self._labels, handled=run.handled)
 
@@ -174,7 +186,7 @@ class Lifecycle:
             if os.getpid() != process:  # a child that a handler has forked: not its parent's consumer
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
-            elif self._current is not None:
-                self._current.stop(at_once=self._current.is_stopping)
+            else:
+                self.take_signal()
 
         return stop

@@ -25,12 +25,14 @@ class ConsumerRun(Protocol):
     @property
     def failed(self) -> int: ...
     @property
+    def abandoned(self) -> int: ...
+    @property
     def is_stopping(self) -> bool: ...
     @property
     def turns_by(self) -> float: ...
     async def connect(self) -> None: ...
     async def run(self, grace: Callable[[], float]) -> int: ...
-    def stop(self, at_once: bool = False, hurry: bool = False) -> None: ...
+    def stop(self, at_once: bool = False, hurry: bool = False, by_signal: bool = False) -> None: ...
     def runs(self, task: asyncio.Task[Any] | None) -> bool: ...
 
 
@@ -49,6 +51,7 @@ class Lifecycle:
         self._this_grace: float | None = None  # of `stop`, for the current run
         self._task: asyncio.Task[int] | None = None
         self._handled = self._failed = 0  # in earlier runs
+        self.abandoned = 0
 
     @property
     def handled(self) -> int:
@@ -118,6 +121,15 @@ class Lifecycle:
             if not task.cancelled():
                 task.result()
 
+    def take_signal(self) -> None:
+        """Do what SIGTERM and SIGINT do: end `run` soon; the second time at once, and leave what runs to its lease.
+
+        It is for the thread of the event loop.
+        """
+        run = self._current
+        if run is not None:
+            run.stop(at_once=run.is_stopping, by_signal=True)
+
     def _check_idle(self) -> None:
         if self._current is not None:
             raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
@@ -132,7 +144,7 @@ class Lifecycle:
 
     async def _run(self, run: ConsumerRun) -> int:
         """Go through a run in this task; if it is in the main thread, it looks out for signals."""
-        with watched(lambda: run.stop(at_once=run.is_stopping)):
+        with watched(self.take_signal):
             return await self._consume(run)
 
     async def _consume(self, run: ConsumerRun) -> int:
@@ -150,7 +162,7 @@ class Lifecycle:
             self._tell(task)
             raise
         finally:
-            self._handled, self._failed = self.handled, self.failed
+            self._handled, self._failed, self.abandoned = self.handled, self.failed, run.abandoned
             self._current = None
             log.info("consumer stopped", **self._labels, handled=run.handled)
 

@@ -103,6 +103,10 @@ class MultiQueueRun:
         return sum(driver.failed for driver in self._drivers)
 
     @property
+    def abandoned(self) -> int:
+        return sum(driver.abandoned for driver in self._drivers)
+
+    @property
     def is_stopping(self) -> bool:
         return self.dispatcher.is_closed
 
@@ -150,11 +154,11 @@ class MultiQueueRun:
         """Whether a thread is one of these runs' or pools': it must not wait for their end."""
         return thread is self._caller or any(driver.runs_on(thread) for driver in self._drivers)
 
-    def stop(self, at_once: bool = False) -> None:
+    def stop(self, at_once: bool = False, by_signal: bool = False) -> None:
         """End the run soon; may be called from any thread, and from a signal handler."""
         self.dispatcher.is_closed = True
         for driver in self._drivers:
-            driver.stop(at_once)
+            driver.stop(at_once, by_signal)
 
     def _run(self, driver: Driver, grace: Callable[[], float]) -> None:
         try:

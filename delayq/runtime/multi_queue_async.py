@@ -66,6 +66,10 @@ class MultiQueueRun:
         return sum(driver.failed for driver in self._drivers)
 
     @property
+    def abandoned(self) -> int:
+        return sum(driver.abandoned for driver in self._drivers)
+
+    @property
     def is_stopping(self) -> bool:
         return self.dispatcher.is_closed
 
@@ -106,16 +110,17 @@ class MultiQueueRun:
         """Whether a task is one of a handler: it must not wait for the end of the run."""
         return any(driver.runs(task) for driver in self._drivers)
 
-    def stop(self, at_once: bool = False, hurry: bool = False) -> None:
+    def stop(self, at_once: bool = False, hurry: bool = False, by_signal: bool = False) -> None:
         """End the run soon.
 
         Args:
             at_once: leave what runs to its lease.
             hurry: give what runs no more time.
+            by_signal: another signal is to end it at once.
         """
         self.dispatcher.is_closed = True
         for driver in self._drivers:
-            driver.stop(at_once, hurry)
+            driver.stop(at_once, hurry, by_signal)
 
     async def _ended(self, runs: Sequence[asyncio.Task[int]]) -> None:
         """Wait for the end of all; a cancel hurries them, as with one queue."""

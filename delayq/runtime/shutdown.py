@@ -21,17 +21,19 @@ class Shutdown:
     Attributes:
         is_requested: the run is to end soon.
         at_once: what runs is left to its lease.
+        by_signal: a signal has asked for it; another one is to end the run at once.
         deadline: until then running handlers are waited for, on the monotonic clock.
     """
 
     def __init__(self) -> None:
-        self.is_requested = self.at_once = False
+        self.is_requested = self.at_once = self.by_signal = False
         self.deadline = 0.0
 
-    def request(self, at_once: bool = False) -> None:
+    def request(self, at_once: bool = False, by_signal: bool = False) -> None:
         """End the run soon."""
-        self.is_requested = True
+        self.by_signal = self.by_signal or by_signal
         self.at_once = self.at_once or at_once
+        self.is_requested = True
 
     @property
     def is_late(self) -> bool:
@@ -60,9 +62,15 @@ class Finishing(Protocol):
     def settle(self) -> Effects[None]: ...
 
 
-def finish(engine: Finishing) -> Effects[None]:
-    """Wait for what runs, settle it, and interrupt what does not end in time."""
+def finish(engine: Finishing, labeled: Any) -> Effects[None]:
+    """Wait for what runs, settle it, and interrupt what does not end in time.
+
+    Args:
+        labeled: a logger whose lines tell whose handlers these are.
+    """
     shutdown = engine.shutdown
+    if engine.unfinished and shutdown.by_signal and not shutdown.at_once:
+        labeled.info("finishing what runs; Ctrl-C again to abandon it", running=engine.unfinished)
     while True:
         engine.collect_outcomes()
         if engine.unsettled:

@@ -51,7 +51,8 @@ class Supervisor:
         """Supervise until a signal, or until all children have ended by themselves with 0.
 
         Returns:
-            an exit code: 0; 2 when a child reported a wrong command line; 1 when one was given up or had to be killed.
+            an exit code: 0; 2 when a child reported a wrong command line; 1 when one was given up, failed in the
+            end or had to be killed.
         """
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -143,7 +144,7 @@ class Child:
             self._process.terminate()
 
     def end(self, deadline: float) -> bool:
-        """Wait for the end until `deadline` (monotonic), then kill; return whether that was not needed."""
+        """Wait for the end until `deadline` (monotonic), then kill; return whether it ended in good order."""
         if self._process is None:
             return True
         try:
@@ -155,7 +156,7 @@ class Child:
             return False
         finally:
             self._listen_no_more()
-        return True
+        return self._process.returncode <= 0
 
     def _start(self) -> None:
         self._started = time.monotonic()

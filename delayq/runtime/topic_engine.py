@@ -43,6 +43,7 @@ class TopicEngine:
     Attributes:
         handled: deliveries whose handling has ended.
         failed: of these, those that did not end in an ack.
+        abandoned: records that were left to be taken over, as the run was to end at once.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class TopicEngine:
         burst: bool,
         most: int | None,
     ) -> None:
-        self.handled = self.failed = 0
+        self.handled = self.failed = self.abandoned = 0
         self._context = context
         self._member = member
         self._me = (context, member.group, member.name)
@@ -297,9 +298,17 @@ class TopicEngine:
         self.unfinished -= len(unstarted)
         for record in unstarted:
             self._leases.wait(record, 0, begun=False)
-        yield from shutdown.finish(self)
-        if not self.shutdown.at_once:
+        yield from shutdown.finish(self, self._log)
+        if self.shutdown.at_once:
+            self._abandon()
+        else:
             yield from self.outage.ride_out(self._leave(), self.on_outage)
+
+    def _abandon(self) -> None:
+        self.abandoned = len(self._leases.records())
+        if self.abandoned:
+            text = "handlers abandoned: their records are taken over after ack_timeout"
+            self._log.warning(text, records=self.abandoned, ack_timeout=self._member.ack_timeout)
 
     def settle(self) -> Effects[None]:
         """Settle what is done, and take nothing."""

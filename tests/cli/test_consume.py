@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import signal
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -149,20 +148,49 @@ def test_sigterm_that_comes_while_it_is_stopped_ends_it_when_it_goes_on(targets:
     assert consumer.wait(120) == 0
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("targets", [["tasks:emails"], ["tasks:emails", "tasks:orders"]])
-def test_second_signal_ends_it_at_once(targets: list[str], start: Start, queue: Queue, tasks: Path):
-    tasks.write_text(TASKS.replace("time.sleep(1)", "time.sleep(60)"))
-    queue.send("slow")
-    consumer = start("consume", *targets)
-    assert eventually((tasks.parent / "started").exists)
-    consumer.send_signal(signal.SIGINT)
-    with pytest.raises(subprocess.TimeoutExpired):
-        consumer.wait(0.5)
-    while consumer.poll() is None:  # two at once would be one
+SLOWLY = """
+import asyncio
+from delayq.aio import Queue as AsyncQueue
+
+slowly = AsyncQueue("slowly")
+
+@slowly.handler
+async def deliver_slowly(message):
+    pathlib.Path("started").touch()
+    await asyncio.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        ["tasks:emails"],
+        pytest.param(["tasks:emails", "tasks:orders"], marks=pytest.mark.full),
+        pytest.param(["tasks:emails", "tasks:slowly"], marks=pytest.mark.full),
+        pytest.param(["tasks:emails", "-p", "2"], marks=pytest.mark.full),
+        pytest.param(["tasks:slowly"], marks=pytest.mark.full),
+    ],
+    ids=" ".join,
+)
+def test_second_signal_ends_it_at_once_and_says_what_it_abandons(
+    targets: list[str], start: Start, server: RedisServer, tasks: Path
+):
+    tasks.write_text(TASKS.replace("time.sleep(1)", "time.sleep(60)") + SLOWLY)
+    name = "emails" if "tasks:emails" in targets else "slowly"
+    with Queue(name, url=server.url) as held:
+        held.send("slow")
+        consumer = start("consume", *targets, "--log-format", "json")
+        assert eventually((tasks.parent / "started").exists)
         consumer.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-    assert queue.stats().unack == 1
+        assert consumer.stderr is not None
+        hint = next(line for line in map(json.loads, consumer.stderr) if "again" in line["event"])
+        assert (hint["event"], hint["running"]) == ("finishing what runs; Ctrl-C again to abandon it", 1)
+        consumer.send_signal(signal.SIGINT)
+        (left,) = [line for line in map(json.loads, consumer.stderr) if "abandoned" in line["event"]]
+        (info,) = held.peek("unack")
+        assert (left["level"], left["messages"], consumer.wait(120)) == ("warning", 1, 1)
+        assert info.lease_until is not None
+        assert dt.datetime.fromisoformat(left["until"]) <= info.lease_until
 
 
 @pytest.mark.full

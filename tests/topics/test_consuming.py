@@ -244,6 +244,40 @@ def test_handler_that_does_not_end_in_time_is_handed_back_and_counts_no_delivery
     assert (seen, group.dead()) == ([1], [])
 
 
+def test_second_signal_leaves_what_runs_to_its_consumer_and_says_so(topic: Topic):
+    group: Any = topic.group("billing")
+    publish(topic, 1)
+    may_end = threading.Event()
+    logged: list[Any]
+
+    def is_told() -> bool:
+        return any(line["event"] == "finishing what runs; Ctrl-C again to abandon it" for line in logged)
+
+    def handle(_: Record) -> None:
+        consumer.take_signal()
+        assert eventually(is_told)
+        consumer.take_signal()
+        may_end.wait(120)
+
+    async def handle_async(_: Record) -> None:
+        consumer.take_signal()
+        assert await asyncio.to_thread(eventually, is_told)
+        consumer.take_signal()
+        await asyncio.Event().wait()
+
+    consumer: Any
+    if isinstance(group, Awaited):
+        consumer = Awaited(aio.TopicConsumer(group.target, handle_async, name="a"), group.runner)
+    else:
+        consumer = TopicConsumer(group, handle, name="a")
+    with capture_logs() as logged:
+        assert consumer.run() == 0
+    may_end.set()
+    assert consumer.abandoned == 1
+    assert [line["records"] for line in logged if "abandoned" in line["event"]] == [1]
+    assert [each.consumer for each in group.unacked()] == ["a"]
+
+
 def test_what_was_not_begun_is_handed_back_and_counts_no_delivery(make: Make, consume: Consume):
     topic = make(shards=1)
     group = topic.group("billing")
