@@ -126,3 +126,12 @@ def occurrence_id(name: str, slot_ms: int, shards: int) -> str:
         number += 1
         found = f"{base}~{number}"
     return found
+
+
+def slot_of(message_id: str, shards: int) -> tuple[str, int] | None:
+    """Return of which schedule and slot an id would be; None for one that `occurrence_id` does not make."""
+    name, _, slot = message_id.rpartition("@")
+    slot = slot.partition("~")[0]
+    if not (slot.isascii() and slot.isdecimal()) or occurrence_id(name, int(slot), shards) != message_id:
+        return None
+    return name, int(slot)

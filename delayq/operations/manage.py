@@ -10,6 +10,7 @@ from delayq.errors import InvalidInput
 from delayq.model.placement import State, check_state
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_id
+from delayq.operations import schedule_chain
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.selection import Choice
 from delayq.operations.encode import due_word
@@ -28,7 +29,10 @@ def cancel(context: QueueContext, message_id: str) -> Operation[Any]:
     """Withdraw a message."""
     check_id(message_id)
     yield from context.opened()
-    return (yield from execute(context.shard(message_id).cancel(message_id)))
+    cancelled = yield from execute(context.shard(message_id).cancel(message_id))
+    if cancelled == "cancelled":
+        yield from schedule_chain.go_on(context, message_id)
+    return cancelled
 
 
 def reschedule(context: QueueContext, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Operation[Any]:

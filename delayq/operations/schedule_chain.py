@@ -8,10 +8,10 @@ from functools import partial
 from delayq.errors import DelayqError, UnreadableEnvelope
 from delayq.log import log
 from delayq.model.envelope import Envelope, parse
-from delayq.model.occurrence import HOME, Occurrence, occurrence_id, plan_of, with_slot
-from delayq.operations.queue_context import QueueContext
+from delayq.model.occurrence import HOME, Occurrence, occurrence_id, plan_of, slot_of, with_slot
+from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.command import Command, identity
-from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
 PAGE = 100
@@ -143,6 +143,27 @@ def _arm(
             count += 1
             line.warning(event, slot_ms=slots[name])
     return count, errors
+
+
+def go_on(context: QueueContext, message_id: str) -> Operation[None]:
+    """Let the next occurrence follow one that was cancelled: its slot alone is left out.
+
+    Where that fails, a consumer does so within a minute, by `revive`. So it does after a purge.
+    """
+    found = slot_of(message_id, len(context.shards))
+    if found is None:
+        return
+    (name, slot), key = found, home(context).keys.armed
+    try:
+        if (yield from execute(Command(key, ("ZMSCORE", key, name), list)))[0] is None:
+            return
+        now = yield from server_ms(context)
+        # Another slot may be armed meanwhile: then nothing is changed.
+        replies = yield from _arm_next(context, {name: slot}, now)
+        for reply in replies.values():
+            unwrap(reply)
+    except DelayqError as error:  # the message is cancelled all the same
+        log.warning("schedule is not armed", queue=context.name, schedule=name, error=str(error))
 
 
 def gone(context: QueueContext, slots: dict[str, int]) -> Operation[dict[str, int]]:

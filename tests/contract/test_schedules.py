@@ -339,8 +339,8 @@ def test_records_that_cannot_be_read_keep_no_other_schedule_from_being_revived(
 ):
     keys = queue._context.shards[0].keys
     for name in ("early", "late"):
-        armed = queue.schedules.add(name, "*/5 * * * *")
-        queue.cancel(armed.next_id or "")
+        queue.schedules.add(name, "*/5 * * * *")
+    queue.purge("pending")
     junk = [f"junk-{number:03}" for number in range(2 * schedule_chain.PAGE + 10)]
     client.hset(keys.schedules, mapping=dict.fromkeys(junk, "junk"))
     client.zadd(keys.armed, dict.fromkeys(junk, 1000.0) | {"early": 999})
@@ -356,7 +356,8 @@ def test_schedule_counts_as_revived_when_it_is(
 ):
     caplog.set_level("INFO")
     for name in ("one", "two", "three"):
-        queue.cancel(queue.schedules.add(name, "*/5 * * * *").next_id or "")
+        queue.schedules.add(name, "*/5 * * * *")
+    queue.purge("pending")
     now.later(2 * MINUTE)
     with monkeypatch.context() as patch:
         replies = [0, DelayqError("no room"), 1]  # another consumer was quicker, refused, done
@@ -381,6 +382,43 @@ def test_schedule_whose_occurrence_is_on_its_way_is_not_revived(
         client.zrem(keys.pending, armed.next_id or "")
         client.zadd(keys.state(state), {armed.next_id or "": now.ms})  # type: ignore[arg-type]
     assert queue.execute(schedule_chain.revive) == 0
+
+
+@pytest.mark.parametrize("missed", ["once", "skip", "all"])
+def test_cancelled_occurrence_leaves_out_its_slot_alone(queue: Queue, now: Now, missed: Any):
+    armed = queue.schedules.add("a@1~tick", "*/5 * * * *", missed=missed)
+    now.later(MINUTE)
+    assert queue.cancel(armed.next_id or "") == "cancelled"
+    assert [each.due_at for each in queue.peek("pending")] == [at("22:20")]
+    assert queue.cancel(armed.next_id or "") == "unknown"
+    now.later(6 * MINUTE)
+    assert taken(queue) == [at("22:20")]
+    assert queue.stats().missing == 0
+
+
+def test_cancelled_late_occurrence_stands_for_all_that_were_missed(queue: Queue, now: Now):
+    armed = queue.schedules.add("tick", "*/5 * * * *")
+    now.later(20 * MINUTE)
+    queue.cancel(armed.next_id or "")
+    assert [each.due_at for each in queue.peek("pending")] == [at("22:35")]
+
+
+def test_cancelled_message_whose_id_is_like_that_of_a_slot_arms_nothing(queue: Queue):
+    queue.schedules.add("tick", "*/5 * * * *")
+    queue.schedules.pause("tick")
+    for id in ("tick@1700000100000", "tock@1700000100000", "tick@x", "tick@"):
+        queue.send("x", id=id, delay=60)
+        assert queue.cancel(id) == "cancelled"
+    assert queue.peek("pending") == []
+
+
+def test_occurrence_is_cancelled_though_the_next_is_refused(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+    armed = queue.schedules.add("tick", "*/5 * * * *")
+    with monkeypatch.context() as patch:
+        intercept(queue, patch, before=lambda calls: [DelayqError("no room")] * len(calls) if arms(calls) else None)
+        assert queue.cancel(armed.next_id or "") == "cancelled"
+    now.later(2 * MINUTE)
+    assert queue.execute(schedule_chain.revive) == 1
 
 
 @pytest.mark.parametrize("deed", ["cancel", "purge"])

@@ -295,8 +295,7 @@ def recurs(mine: Queue, root: Queue) -> None:
     """Let schedules go on, also one whose occurrence is gone."""
     root.schedules.add("tick", "every 1d")
     redis, keys = shards(root), root._context.shards[0].keys
-    (waiting,) = root.peek("pending")
-    root.cancel(waiting.id)
+    root.purge("pending")
     redis.zadd(keys.armed, {"tick": 1000})
     assert mine.execute(schedule_chain.revive) == 1
     (waiting,) = root.peek("pending")
