@@ -84,8 +84,9 @@ class Queue:
         horizon: seconds or a timedelta: what is due later than that from its send rests in `lake`, until a load brings
             it into Redis; see docs/far-future.md. Off when None.
         lake: a folder that all clients share, or a URI that pyarrow knows, such as ``s3://bucket/folder``.
-        rate, concurrency, concurrency_per_key, events: as in `configure`: what this client stores once, when it first
-            sends, consumes, receives or configures; it says nothing of those that are None.
+        rate, concurrency, concurrency_per_key, events: as in `configure`: stored when this client first sends,
+            consumes, receives or configures, where nothing is stored yet. Afterwards `configure` alone changes or
+            removes them; a difference is logged once. None says nothing.
         clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
 
     Raises:
@@ -426,7 +427,7 @@ class Queue:
         return self._executor.execute(paging.page(self._context, state, after, before, limit, largest))
 
     def wish(self, *, events: bool) -> None:
-        """Keep a ledger from the first use on, or keep none, unless this queue was made with another `events`."""
+        """As `events` of the constructor, unless this queue was made with one."""
         self._context.wish(events)
 
     def pause(self) -> None:
@@ -447,7 +448,7 @@ class Queue:
     ) -> None:
         """Set what holds for all that use the queue, from now on: its limits, and whether it keeps a ledger.
 
-        What is not named stays, and None removes it.
+        What is not named stays, and None removes it. No constructor undoes that.
 
         Args:
             rate: the most hand-outs, those of retries included, in any span of time: 1 to 100,000 in 1 ms to a day, as

@@ -98,7 +98,11 @@ log = structlog.get_logger("delayq")
     help="With --exec: how long the message of a consumer that vanished waits for another one.",
 )
 @log_options
-@click.option("--events", is_flag=True, help="Keep a ledger of each TARGET; see delayq show --history.")
+@click.option(
+    "--events",
+    is_flag=True,
+    help="Keep a ledger of each TARGET, unless configure has ended it; see delayq show --history.",
+)
 @monitor_options
 @topic_options
 @server_options

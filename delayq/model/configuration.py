@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -86,6 +86,21 @@ def wishes(
         UNSET if concurrency_per_key is None else concurrency_per_key,
         UNSET if events is None else events,
     )
+
+
+def differences(wishes: Changes, stored: Configuration) -> Iterator[tuple[str, object, object]]:
+    """Return in which settings a client was made with another value than is stored: name, that value, the client's."""
+    values = [None if value is None else str(value).removesuffix("?").encode() for value in map(wishes.get, FIELDS)]
+    wished = configured(values)
+    for field, name in (
+        ("rate", "rate"),
+        ("concurrency", "concurrency"),
+        ("per_key", "concurrency_per_key"),
+        ("events", "events"),
+    ):
+        found, wish = getattr(stored, name), getattr(wished, name)
+        if field in wishes and found != wish and not (found and wishes[field] == EVENTS):
+            yield name, found, wish
 
 
 def check_shards(shards: int | None, wanted: Changes, queue: str = "a queue") -> None:

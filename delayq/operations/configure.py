@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from delayq.errors import DelayqError
-from delayq.model.configuration import Changes, Configuration, check_shards
+from delayq.log import log
+from delayq.model.configuration import Changes, Configuration, check_shards, differences
 from delayq.operations import key_slots
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -12,20 +13,21 @@ from delayq.protocol.operation import Operation, execute, unwrap
 def configure(context: QueueContext, changes: Changes) -> Operation[None]:
     """Set or remove limits and the ledger, a shard in one step; raises InvalidInput for limits of a queue with shards.
 
-    What this client was made with comes first: stored by its next claim, it would undo the change.
+    What this client was made with is stored, too, as far as nothing else is.
     """
     shards = yield from context.opened(create=True)
-    wanted = context.undeclared | changes
-    check_shards(len(shards), wanted, f"queue {context.name}")
-    for result in (yield [scripts.configure(wanted) for scripts in shards]):
+    check_shards(len(shards), context.undeclared | changes, f"queue {context.name}")
+    for result in (yield [scripts.configure(changes) for scripts in shards]):
         unwrap(result)
-    _settle(context)
+    context.undeclared = {field: value for field, value in context.undeclared.items() if field not in changes}
+    yield from declare(context)
+    context.unlimited_until = 0.0
     if "per_key" in changes:
         yield from key_slots.let_go(context)
 
 
 def declare(context: QueueContext) -> Operation[None]:
-    """Store the configuration that this client was made with, once: what an operator changes later is not undone.
+    """Store the configuration that this client was made with, where there is none yet: `configure` alone changes it.
 
     A shard that refuses does not keep the others from being served: it is asked again the next time.
     """
@@ -34,7 +36,8 @@ def declare(context: QueueContext) -> Operation[None]:
     shards = yield from context.opened(create=True)
     check_shards(len(shards), context.undeclared, f"queue {context.name}")
     missing = [scripts for scripts in shards if scripts.keys.meta not in context.declared]
-    results = yield [scripts.configure(context.undeclared) for scripts in missing]
+    *results, stored = yield [*(scripts.declare(context.undeclared) for scripts in missing), shards[0].configuration()]
+    _tell_differences(context, stored)
     errors = [each for each in results if isinstance(each, DelayqError)]
     if len(errors) == len(shards):
         raise errors[0]
@@ -44,12 +47,21 @@ def declare(context: QueueContext) -> Operation[None]:
         else:
             context.declared.add(scripts.keys.meta)
     if not errors:
-        _settle(context)
+        context.undeclared, context.unlimited_until = {}, 0.0
+        context.declared.clear()
 
 
-def _settle(context: QueueContext) -> None:
-    context.undeclared, context.unlimited_until = {}, 0.0
-    context.declared.clear()
+_told: set[str] = set()  # names of a key, of the queues of which this process has logged it
+
+
+def _tell_differences(context: QueueContext, stored: Configuration | DelayqError) -> None:
+    key = context.shards[0].keys.meta
+    if isinstance(stored, DelayqError) or key in _told:
+        return
+    for name, found, wish in differences(context.undeclared, stored):
+        _told.add(key)
+        said = log.bind(queue=context.name, setting=name, stored=found, constructor=wish)
+        said.warning("stored setting holds, not the constructor's: change it with configure")
 
 
 def configuration(context: QueueContext) -> Operation[Configuration]:

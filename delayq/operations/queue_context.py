@@ -39,7 +39,7 @@ class Settings:
         backoff: the waits before them.
         max_payload: bytes.
         dead_retention: how long dead letters are kept, or None for ever.
-        wishes: configuration that it stores when it begins to use the queue.
+        wishes: configuration that it stores when it begins to use the queue, where none is stored yet.
         concurrency_key: tells of a message with which others it shares a limit, or None.
     """
 

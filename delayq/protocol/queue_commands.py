@@ -267,10 +267,10 @@ class QueueCommands:
         return self._call("resume", [self.keys.meta, self.keys.bell], [], int)
 
     def configure(self, changes: Changes) -> Command[int]:
-        args: list[Raw] = []
-        for name, value in changes.items():
-            args += [name, "" if value is None else value]
-        return self._call("configure", [self.keys.meta, self.keys.bell], args, int)
+        return self._call("configure", [self.keys.meta, self.keys.bell], _fields(changes), int)
+
+    def declare(self, wishes: Changes) -> Command[int]:
+        return self._call("declare", [self.keys.meta, self.keys.bell], _fields(wishes), int)
 
     def ring(self) -> Command[int]:
         return self._call("ring", [self.keys.bell], [], int)
@@ -413,6 +413,10 @@ class QueueCommands:
         repeats: bool = True,
     ) -> Command[T]:
         return Command(keys[0], (len(keys), *keys, *args), read, script(name), whole, repeats)
+
+
+def _fields(changes: Changes) -> list[Raw]:
+    return ["" if each is None else each for pair in changes.items() for each in pair]
 
 
 def _flat(times: Mapping[int, int] | None) -> list[Raw]:

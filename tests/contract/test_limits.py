@@ -10,6 +10,7 @@ import redis
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput, StaleReceipt
+from delayq.operations import configure
 from delayq.types import Configuration
 from tests.contract.conftest import Drain, Make, Now
 
@@ -153,6 +154,29 @@ def test_what_is_configured_later_is_not_undone(make: Make, queue: Queue, drain:
     assert queue.configuration() == Configuration(rate="5/s")
 
 
+def test_constructor_does_not_undo_what_was_configured_before(make: Make, queue: Queue, drain: Drain):
+    queue.configure(rate="1/s", concurrency_per_key=None, events=False)
+    client = make(shards=1, rate="5/s", concurrency=7, concurrency_per_key=2, events=True)
+    client.send("x")
+    assert queue.configuration() == Configuration(rate="1/s", concurrency=7)
+    drain(make(shards=1, rate="9/s", events=9), lambda _: None)
+    assert queue.configuration() == Configuration(rate="1/s", concurrency=7)
+    make(shards=1, rate="5/s", concurrency_per_key=3).configure(concurrency_per_key=4)
+    assert queue.configuration() == Configuration(rate="1/s", concurrency=7, concurrency_per_key=4)
+
+
+def test_setting_that_differs_from_the_constructors_is_logged_once(
+    make: Make, queue: Queue, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(configure, "_told", set())
+    queue.configure(rate="1/s", events=7)
+    for _ in range(2):
+        make(shards=1, rate="5/s", concurrency=3, events=True).send("x")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "stored setting holds" in line]
+    for said in ("constructor=5/s", "queue=jobs", "setting=rate", "stored=1/s"):
+        assert said in line
+
+
 # -- shards ----------------------------------------------------------------------------------------------------------
 
 
@@ -233,9 +257,8 @@ def test_ledger_is_kept_from_the_first_send_of_a_client_that_wants_one(make: Mak
 def test_ledger_that_is_kept_already_keeps_its_length(make: Make, queue: Queue):
     queue.configure(events=7)
     make(shards=1, events=True).send("x")
-    assert queue.configuration() == Configuration(events=7)
     make(shards=1, events=9).send("x")
-    assert queue.configuration() == Configuration(events=9)
+    assert queue.configuration() == Configuration(events=7)
 
 
 @pytest.mark.parametrize("events", [None, False])

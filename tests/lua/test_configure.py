@@ -16,21 +16,28 @@ def test_limits_are_stored_beside_what_else_is_recorded(queue):
 def test_limit_is_removed_and_others_stay(queue):
     queue.given(meta={"rate": "100", "period_ms": "1000", "concurrency": "20"})
     assert queue.configure({"rate": None, "period_ms": None}) == 1
-    assert queue.state() == {"meta": {"concurrency": "20"}, "bell": RUNG}
+    removed = {"removed:rate": "1", "removed:period_ms": "1"}
+    assert queue.state() == {"meta": {"concurrency": "20"} | removed, "bell": RUNG}
 
 
 @pytest.mark.same_on_all_servers
-@pytest.mark.parametrize("changes", [{}, {"concurrency": 20}, {"per_key": None}, {"concurrency": 20, "per_key": None}])
+@pytest.mark.parametrize("changes", [{}, {"concurrency": 20}])
 def test_what_is_so_already_wakes_nobody(queue, changes):
     queue.given(meta={"concurrency": "20"})
     assert queue.configure(changes) == 0
     assert queue.state() == {"meta": {"concurrency": "20"}}
 
 
+def test_removal_is_kept_also_of_what_there_was_not(queue):
+    assert queue.configure({"per_key": None}) == 0
+    assert queue.state() == {"meta": {"removed:per_key": "1"}}
+
+
 def test_one_change_of_several_is_one(queue):
     queue.given(meta={"concurrency": "20", "per_key": "2"})
     assert queue.configure({"concurrency": None, "rate": None, "per_key": 2}) == 1
-    assert queue.state() == {"meta": {"per_key": "2"}, "bell": RUNG}
+    removed = {"removed:concurrency": "1", "removed:rate": "1"}
+    assert queue.state() == {"meta": {"per_key": "2"} | removed, "bell": RUNG}
 
 
 @pytest.mark.parametrize(
