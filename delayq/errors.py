@@ -10,7 +10,7 @@
     │   └── OtherShard                     a message that is to follow in one step lives on another shard
     ├── SendError                          the send went through, but not as it was asked for; `sent` tells how
     │   ├── DuplicateMessage               on_conflict="error", and the id exists        code DUPLICATE
-    │   └── NotReplicated                  fewer replicas than asked for confirmed in time; the message is stored
+    │   └── NotReplicated                  fewer replicas than asked for confirmed in time
     ├── StaleReceipt                       the delivery is no longer the caller's            code STALE
     ├── UnreadableEnvelope                 the stored bytes are not an envelope that this version reads
     ├── PayloadMismatch                    the payload is not what its handler is annotated with
@@ -120,7 +120,21 @@ class PayloadMismatch(DelayqError):
 
 
 class NotReplicated(SendError):
-    """Fewer replicas than asked for confirmed the send in time. The message is stored on the master."""
+    """Fewer replicas than asked for confirmed the send in time.
+
+    `send_many` then stops: what it has sent so far is stored on the master, the rest is not stored.
+
+    Attributes:
+        unconfirmed: the ids of messages that are stored, and that too few replicas confirmed.
+        unsent: positions, from 0, of the messages that are not stored, among those given to `send_many`.
+    """
+
+    def __init__(
+        self, text: str, sent: Sequence[Any] = (), unconfirmed: Sequence[str] = (), unsent: Sequence[int] = ()
+    ) -> None:
+        super().__init__(text, sent)
+        self.unconfirmed = list(unconfirmed)
+        self.unsent = list(unsent)
 
 
 class QueueMismatch(DelayqError):

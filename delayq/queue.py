@@ -234,6 +234,12 @@ class Queue:
         """Send any number of messages, in batches; the results stand in their order.
 
         All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
+
+        Raises:
+            InvalidInput: one of them is out of range; nothing was stored.
+            DuplicateMessage: on_conflict="error", and an id exists; all others are stored.
+            NotReplicated: too few replicas confirmed a batch of them, and those behind it are not stored: the error
+                says which are stored, which are not, and what to send again.
         """
         return self._executor.execute(self._store.send_many(messages, wait_replicas))
 

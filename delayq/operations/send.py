@@ -140,12 +140,23 @@ def _send_confirmed(
     _note(positions, unwrap(reply), results)
     yield from _find_existing(context, encoded, positions, results)
     if unwrap(confirmed) < replicas:
-        ids = ", ".join(encoded[position].id for position in positions[:3])
-        raise NotReplicated(
-            f"{confirmed} of {replicas} replicas confirmed {ids} within {REPLICA_TIMEOUT_MS // 1000} s; "
-            "the message is stored on the master: send again under the same id (see `sent`) once replicas are back",
-            [result for result in results if result is not None],
+        raise _not_replicated(f"{confirmed} of {replicas}", [encoded[position].id for position in positions], results)
+
+
+def _not_replicated(confirmed: str, ids: list[str], results: Sent) -> NotReplicated:
+    sent = [result for result in results if result is not None]
+    unsent = [position for position, result in enumerate(results) if result is None]
+    names = f"{', '.join(ids[:3])}{'…' if len(ids) > 3 else ''}"
+    said = "the message is stored on the master: send again under the same id (see `sent`) once replicas are back"
+    if len(results) > 1:
+        said = (
+            f"{len(sent)} of {len(results)} messages are stored on the master (`sent`), {len(ids)} of them unconfirmed "
+            "(`unconfirmed`): send these again under the same ids once replicas are back"
         )
+    if unsent:
+        said += f", and the {len(unsent)} that are not stored, whose positions are in `unsent`"
+    text = f"{confirmed} replicas confirmed {names} within {REPLICA_TIMEOUT_MS // 1000} s; {said}"
+    return NotReplicated(text, sent, ids, unsent)
 
 
 def _note(positions: Sequence[int], sent: Sent, results: Sent) -> None:

@@ -164,6 +164,27 @@ def test_too_few_replicas_are_told_with_their_number():
         send([Outgoing(1)], Server(replicas=1), wait_replicas=2)
 
 
+def test_too_few_replicas_are_told_with_what_is_stored_and_what_is_not():
+    count, messages = MAX_SENT, [Outgoing(n, id=f"m{n}") for n in range(2 * MAX_SENT + 50)]
+    said = f"{count} of {len(messages)} messages are stored on the master .*, and the {count + 50} that are not stored"
+    with pytest.raises(NotReplicated, match=said) as refusal:
+        send(messages, Server(), wait_replicas=1)
+    ids = [f"m{n}" for n in range(count)]
+    assert [sent.id for sent in refusal.value.sent] == refusal.value.unconfirmed == ids
+    assert refusal.value.unsent == list(range(count, len(messages)))
+
+
+def test_positions_of_what_is_not_stored_are_those_of_the_caller_on_several_shards():
+    server, queue = Server(shards=3), context(shards=3)
+    messages = [Outgoing(n, id=f"m{n}") for n in range(30)]
+    with pytest.raises(NotReplicated) as refusal:
+        send(messages, server, queue, wait_replicas=1)
+    stored = {sent.id for sent in refusal.value.sent}
+    assert 0 < len(stored) < 30
+    assert stored.isdisjoint(messages[position].id for position in refusal.value.unsent)
+    assert len(stored) + len(refusal.value.unsent) == 30
+
+
 def test_duplicates_are_told_once_all_others_are_sent():
     messages = [Outgoing(n, id=f"m{n}", on_conflict="error") for n in range(10)]
     server = Server(existing=[f"m{n}" for n in range(8)])
