@@ -19,6 +19,7 @@ FORMAT = 1
 
 MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
+MOST_BYTES = 511 * 1024 * 1024  # of a payload: a server closes the connection on which an argument exceeds 512 MiB
 
 RAW, JSON = _KINDS = 0, 1
 STAMP = 13  # digits of the time of the send, which stand before an envelope
@@ -78,6 +79,8 @@ def encode_envelope(
         kind, body = RAW, bytes(payload)
     else:
         kind, body = JSON, _json(payload)
+    if len(body) > MOST_BYTES:
+        raise PayloadTooLarge(f"the payload takes {len(body)} bytes: a Redis server takes at most {MOST_BYTES}")
     if len(body) > limit:
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
     return _encode_envelope(Envelope(FORMAT, kind, body, max_retries, expires_ms, _checked(headers)))

@@ -130,12 +130,12 @@ HURRIES: ContextVar[Callable[[], bool]] = ContextVar("HURRIES", default=lambda: 
 
 
 class _Retry(Retry):
-    """As redis-py's, but for three cases.
+    """As redis-py's, but for four cases.
 
     A call that must not run twice, such as a claim, is not repeated: see REPEATS.
 
     A call repeats to connect within its own repetitions, so that a server which froze would be waited for 13 times.
-    A refused login stays refused, and some servers lock out a user who insists.
+    A refused login stays refused, and some servers lock out a user who insists. A port without TLS stays silent.
     """
 
     def call_with_retry(self, do: Callable[[], T], *args: Any, **kwargs: Any) -> T:
@@ -145,6 +145,10 @@ class _Retry(Retry):
                 return do()
             except (AuthenticationError, AuthorizationError) as error:
                 return _Refused(error)
+            except (RedisTimeoutError, TimeoutError) as error:
+                if lacks_handshake(error):
+                    return _Refused(error)
+                raise
             finally:
                 self._retries = 0 if HURRIES.get()() else retries
 
@@ -162,6 +166,11 @@ class _Retry(Retry):
 
 class _Refused(NamedTuple):
     error: Exception
+
+
+def lacks_handshake(error: Exception) -> bool:
+    """Whether a server let itself be connected to, and then said nothing to TLS."""
+    return "handshake operation timed out" in f"{error} {error.__context__}"
 
 
 class _Sentinels(Sentinel):

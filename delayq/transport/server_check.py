@@ -25,6 +25,7 @@ from delayq.errors import (
     ServerUnreachable,
 )
 from delayq.log import server_log
+from delayq.transport.clients import lacks_handshake
 
 Client: TypeAlias = "redis.Redis | RedisCluster"
 
@@ -127,7 +128,7 @@ def inspecting(address: str) -> Generator[tuple[str, ...], Any, ServerInfo]:
 
 def _info_reply(reply: Any, address: str) -> dict[str, Any]:
     """Read the reply to INFO or CONFIG GET; empty where it is forbidden, renamed or, as in a fake server, missing."""
-    if isinstance(reply, exceptions.ResponseError):
+    if isinstance(reply, exceptions.ResponseError) and _NO_DATABASE not in str(reply):
         return {}
     if isinstance(reply, exceptions.RedisError):
         raise translate(reply, address) from reply
@@ -184,6 +185,15 @@ _MEMORY = "nothing was stored: raise maxmemory, let consumers drain the queues, 
 _CLUSTER = "the server belongs to a cluster: use a redis+cluster:// URL"
 _NO_CLUSTER = "check that the URL's nodes make up a whole cluster; redis:// is for a server that stands alone"
 _OVERWRITTEN = "a key of the queue or topic belongs to another program: give one of the two another name or prefix"
+_NO_DATABASE = "DB index is out of range"
+_BY_TEXT: dict[str, tuple[type[DelayqError], str]] = {
+    _NO_DATABASE: (ServerError, "the URL names a database that the server lacks: 0 is always there"),
+    "max number of clients reached": (
+        ServerUnreachable,
+        "the server is up, but serves no more connections: raise its maxclients, or run fewer clients",
+    ),
+}
+_NO_TLS = "it accepts connections, but does not answer to TLS: use redis:// for a port without, or the port for TLS"
 _POOL = "raise max_connections in the URL, or use fewer threads"
 
 _HIDDEN = (exceptions.RedisClusterException, exceptions.NoPermissionError)
@@ -247,9 +257,9 @@ def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
     if in_script or isinstance(error, exceptions.NoPermissionError) or text.startswith("NOPERM "):
         text = _AROUND.sub("", text.removeprefix("NOPERM "))
         return LoginRefused, text, f"grant this user {_right(text)}; docs/acl.md lists what each role needs"
-    for cls, kind, remedy in _BY_CLASS:
-        if isinstance(error, cls):
-            return kind, text, remedy
+    if known := _known(error, text):
+        kind, remedy = known
+        return kind, text, remedy
     coded = _CODED.fullmatch(text)
     if coded and coded["code"] in _scripted():
         return _scripted()[coded["code"]], coded["text"], ""
@@ -259,6 +269,16 @@ def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
         kind, remedy = _BY_CODE[coded["code"]]
         return kind, coded["text"], remedy
     return ServerError, text, ""
+
+
+def _known(error: Exception, text: str) -> tuple[type[DelayqError], str] | None:
+    """Return what an error means that its words or its class tell, and the remedy."""
+    for words, known in _BY_TEXT.items():
+        if words in text:
+            return known
+    if lacks_handshake(error) or "WRONG_VERSION_NUMBER" in text:
+        return ServerUnreachable, _NO_TLS
+    return next(((kind, remedy) for cls, kind, remedy in _BY_CLASS if isinstance(error, cls)), None)
 
 
 def _right(text: str) -> str:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge, UnreadableEnvelope
+from delayq.model import envelope as envelopes
 from delayq.model.envelope import FORMAT, JSON, MAX_HEADERS_BYTES, RAW, Envelope, encode_envelope, open_body, parse
 
 STAMP = b"1700000000000"
@@ -118,6 +119,12 @@ def test_payload_may_take_the_limit_and_no_more(payload: Any):
     assert encode_envelope(payload, 3, limit=100)
     with pytest.raises(PayloadTooLarge, match=r"takes 101 bytes: at most 100 are allowed \(max_payload\)"):
         encode_envelope(payload + payload[:1], 3, limit=100)
+
+
+def test_payload_that_no_server_takes_is_refused_whatever_the_limit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(envelopes, "MOST_BYTES", 100)
+    with pytest.raises(PayloadTooLarge, match="takes 101 bytes: a Redis server takes at most 100"):
+        encode_envelope(b"x" * 101, 3, limit=1000)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis import exceptions
 
-from delayq import errors
+from delayq import Queue, errors
 from delayq.transport.server_check import translate
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
@@ -44,6 +44,22 @@ def test_missing_right_is_told_from_within_a_script(start_server: StartServer, v
         admin.execute_command("ACL SETUSER", "reader", "on", ">secret", "~*", "+eval")
     with only.client(username="reader", password="secret") as client:
         assert isinstance(translate(refused_by(client)), errors.LoginRefused)
+
+
+def test_database_that_is_not_there_is_told_with_its_server(any_server: RedisServer):
+    url = f"{any_server.url}{'&' if '?' in any_server.url else '?'}db=99"
+    with Queue("emails", url=url) as queue, pytest.raises(errors.ServerError) as caught:
+        queue.stats()
+    assert str(caught.value).startswith(str(any_server.socket))
+    assert "names a database that the server lacks" in str(caught.value)
+
+
+def test_server_with_too_many_clients_is_not_taken_for_one_that_is_away(own_server: RedisServer):
+    with own_server.client() as client:
+        client.config_set("maxclients", 1)
+        with Queue("emails", url=own_server.url) as queue, pytest.raises(errors.ServerUnreachable) as caught:
+            queue.stats()
+        assert str(caught.value).endswith("raise its maxclients, or run fewer clients")
 
 
 def test_busy_server_is_told(own_server: RedisServer):

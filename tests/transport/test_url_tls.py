@@ -43,6 +43,17 @@ def test_life_of_a_message_behind_tls(address: str, authority: Path) -> None:
         assert queue.stats().acked == 1
 
 
+def test_port_without_tls_is_told_at_the_first_try(start_server: Callable[..., RedisServer]) -> None:
+    server = start_server(port=True)
+    url = f"{server.url.replace('redis:', 'rediss:')}?socket_timeout=0.2&socket_connect_timeout=0.2"
+    with server.client() as client:
+        before = client.info("stats")["total_connections_received"]
+        with Queue("safe", url=url) as queue, pytest.raises(ServerUnreachable) as refusal:
+            queue.send("x")
+        assert client.info("stats")["total_connections_received"] == before + 1
+    assert "does not answer to TLS: use redis:// for a port without, or the port for TLS" in str(refusal.value)
+
+
 def test_server_whose_authority_is_unknown_is_refused_without_its_password_in_the_text(address: str) -> None:
     with Queue("safe", url=address) as queue, pytest.raises(ServerUnreachable, match="certificate") as refusal:
         queue.send("x")
