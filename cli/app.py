@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -20,6 +21,9 @@ from .output import note
 
 DONE, FAILED, USAGE = 0, 1, 2
 BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew)
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What is wrong with a disk on which there is no room for the output."""
 
 COMPLETES = "_DELAYQ_COMPLETE"
 """The variable by which click knows that a shell asks."""
@@ -114,6 +118,15 @@ class Commands(click.Group):
             from delayq.transport.server_check import translate  # noqa: PLC0415  # what reads the server's errors, only on an error
 
             _fail(str(translate(error)), FAILED)
+        except OSError as error:
+            _fail_to_write(error)
+
+
+def _fail_to_write(error: OSError) -> NoReturn:
+    if error.errno not in FULL:
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of the output would fail once more at the end
+    _fail(f"cannot write the output: {error.strerror}", FAILED)
 
 
 def _fail(text: str, code: int) -> NoReturn:

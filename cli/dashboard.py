@@ -82,6 +82,8 @@ def dashboard(
     --behind. Each action is logged with who did it.
     """  # noqa: D301  # click wants the character
     configure(log_format, log_level)
+    if click.get_current_context().get_parameter_source("token") is click.core.ParameterSource.COMMANDLINE:
+        note("--token is in the list of processes, where others on this machine see it: set DELAYQ_DASHBOARD_TOKEN")
     web = _web()
     if new_user is not None:
         click.echo(web.user_line(new_user, role, _password()))

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from delayq.errors import DelayqError
 from delayq.model.record import GroupInfo
 from delayq.model.validation import check_queue_name
 from delayq.transport.url import redact
 
 from .connection import ServerOptions
-from .consume.monitor import metrics_library, routes
+from .consume.monitor import metrics_library, metrics_server, routes
 from .options import NamedServer, command, servers_option
+from .output import note
 
 if TYPE_CHECKING:
     from delayq.metrics import Metrics
@@ -73,8 +75,9 @@ def exporter(
         found = [library.DiscoveredQueues(each, label, max_queues) for each, label in zip(servers, labels, strict=True)]
         metrics = library.Metrics(topics=[LazyTopic(servers[0], name) for name in topics], servers=found)
         if once:
+            _note_away(servers)
             return _print(metrics)
-        with _until_signal() as wait, library.MetricsServer(host, port, routes(metrics, lambda _: "")):
+        with _until_signal() as wait, metrics_server(library, host, port, routes(metrics, lambda _: "")):
             wait()
     return 0
 
@@ -96,6 +99,15 @@ def address(url: str) -> str:
     scheme, _, rest = redact(url).partition("://")
     place = rest.partition("?")[0]
     return place.rpartition("@")[2] if scheme.startswith("redis") else place
+
+
+def _note_away(servers: Sequence[ServerOptions]) -> None:
+    """Say on stderr why a server cannot be read."""
+    for server in servers:
+        try:
+            _ = server.client
+        except DelayqError as error:
+            note(f"delayq: {error}")
 
 
 def _print(metrics: Metrics) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 
 from delayq.aio import Queue as AsyncQueue
+from delayq.errors import InvalidInput
 from delayq.queue import Queue
 from delayq.topic import Topic
 
@@ -19,7 +20,8 @@ from .consumers import AsyncConsumerRunner
 from .queue_reader import AsyncQueueReader, EventLoopThread
 
 if TYPE_CHECKING:
-    from delayq.metrics import Metrics, Response
+    from delayq.metrics import Metrics, MetricsServer, Response
+    from delayq.metrics.http_server import Route
 
 OWN = ("metrics_port", "metrics_host", "stall_timeout")
 READY_SECONDS = 2.0  # for Redis to answer; a probe's own patience should be longer
@@ -111,8 +113,9 @@ class Monitor:
             apart: nothing in this process consumes it.
 
         Raises:
-            InvalidInput: it cannot listen, or two queues have one name.
+            InvalidInput: two queues have one name.
             click.UsageError: the package for it is missing.
+            click.ClickException: it cannot listen.
         """
         if self._port is None:
             yield
@@ -123,7 +126,7 @@ class Monitor:
         metrics = library.Metrics(
             [each if isinstance(each, Queue) else AsyncQueueReader(each, loop) for each in queues], topics
         )
-        with library.MetricsServer(self._port.host, self._port.number, routes(metrics, self._trouble)):
+        with metrics_server(library, self._port.host, self._port.number, routes(metrics, self._trouble)):
             yield
 
     def _loop(self) -> Any:
@@ -153,6 +156,15 @@ def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callab
         "/healthz": lambda _: _answer(trouble(False)),
         "/readyz": readiness,
     }
+
+
+def metrics_server(library: Any, host: str, port: int, routes: Mapping[str, Route]) -> MetricsServer:
+    """Return the server of metrics; where it cannot listen, nothing is wrong with the command line itself."""
+    try:
+        server: MetricsServer = library.MetricsServer(host, port, routes)
+    except InvalidInput as error:
+        raise click.ClickException(str(error)) from error
+    return server
 
 
 def page(metrics: Metrics, accept: str) -> Response:

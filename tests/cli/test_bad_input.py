@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,12 @@ def test_store_that_is_there_is_read(invoke: Invoke, tmp_path: Path):
     assert f"no store in {tmp_path / 'other'}: give --url" in invoke("stats", "--url", url).stderr
     assert invoke("send", "emails", "hello", "--url", url).exit_code == 0
     assert json.loads(invoke("stats", "emails", "--json", "--url", url).stdout)["sent"] == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+@pytest.mark.parametrize("words", ["peek emails --json", "peek emails"])
+def test_output_that_finds_no_room_is_told_in_a_line(words: str, delayq: Run, queue: Queue):
+    queue.send("payload", delay=60)
+    with Path("/dev/full").open("w") as full:
+        done = delayq(*words.split(), stdout=full, stderr=subprocess.PIPE, capture_output=False)
+    assert (done.returncode, done.stderr) == (1, "delayq: cannot write the output: No space left on device\n")

@@ -107,9 +107,11 @@ def test_port_in_use_is_told_before_anything_is_consumed(invoke: Invoke, queue: 
     queue.send("x")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = invoke("consume", "emails", "--exec", "true", "--burst", "--metrics-port", str(port))
-    assert result.exit_code == 2
-    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in result.stderr
+        words = ["consume", "emails", "--exec", "true", "--burst", "--metrics-port"], ["exporter", "--port"]
+        for each in words:
+            result = invoke(*each, str(port))
+            assert result.exit_code == 1
+            assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in result.stderr
     assert queue.stats().delivered == 0
 
 
@@ -283,9 +285,11 @@ def test_exporter_begins_before_its_server_and_tells_several_apart(
 
 def test_exporter_calls_servers_by_the_names_that_it_was_given(invoke: Invoke, queue: Queue, server: RedisServer):  # noqa: F811
     queue.send("x")
-    told = invoke("exporter", "--once", "--url", f"west={server.url}", "--url", "east=redis://127.0.0.1:1").stdout
-    assert 'delayq_messages_sent_total{queue="emails",server="west"} 1.0' in told
-    assert 'delayq_server_up{server="east"} 0.0' in told
+    done = invoke("exporter", "--once", "--url", f"west={server.url}", "--url", "east=redis://127.0.0.1:1")
+    assert 'delayq_messages_sent_total{queue="emails",server="west"} 1.0' in done.stdout
+    assert 'delayq_server_up{server="east"} 0.0' in done.stdout
+    assert done.exit_code == 1
+    assert re.fullmatch(r"delayq: .* 127\.0\.0\.1:1\..*; check that the server runs, and the URL\n", done.stderr)
 
 
 def test_exporter_prints_once_what_a_scrape_would_get(invoke: Invoke, queue: Queue, server: RedisServer):  # noqa: F811

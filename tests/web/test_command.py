@@ -36,7 +36,7 @@ def start(redis_server: RedisServer, tmp_path: Path) -> Iterator[Start]:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=kept)
         started.append(process)
         assert process.stderr is not None
-        return process, re.findall(r"http://\S+", process.stderr.readline())[0]
+        return process, next(found[0] for line in process.stderr if (found := re.findall(r"http://\S+", line)))
 
     yield begin
     for process in started:
@@ -144,3 +144,10 @@ def test_port_in_use_is_told(run: Run):
         code, told = run("--port", str(taken.getsockname()[1]))
     assert code == 1
     assert "choose another --port" in told
+
+
+def test_token_among_the_arguments_is_warned_of(run: Run):
+    words = ("--host", "300.1.1.1", "--token", "a token that is long enough")
+    warning = "--token is in the list of processes, where others on this machine see it: set DELAYQ_DASHBOARD_TOKEN"
+    assert warning in run(*words)[1]
+    assert warning not in run(*words[:2])[1]
