@@ -15,6 +15,7 @@ import click
 
 from delayq.errors import InvalidInput
 from delayq.model.configuration import per_second
+from delayq.model.delivery import OPTIONS_ELSEWHERE
 from delayq.model.placement import STATES
 from delayq.model.units import parse_age, parse_duration, parse_moment
 from delayq.operations.manage import PURGEABLE
@@ -84,7 +85,18 @@ PAIR = Parsed("pair", _pair)
 
 
 class ExampledCommand(click.Command):
-    """A command whose help tells its own options before those that all have."""
+    """A command whose help tells its own options before those that all have, and that knows what others call them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            meant = OPTIONS_ELSEWHERE.get(error.option_name.lstrip("-").replace("-", "_"), "").replace("_", "-")
+            if any(f"--{meant}" in param.opts for param in self.params):
+                raise click.NoSuchOption(
+                    error.option_name, f"{error.message} Did you mean '--{meant}'?", ctx=ctx
+                ) from error
+            raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return sorted(super().get_params(ctx), key=lambda each: COMMON.index(each.name) if each.name in COMMON else -1)

@@ -6,7 +6,7 @@ import datetime as dt
 import os
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
 
 from msgspec import UNSET
 
@@ -20,7 +20,7 @@ from delayq.model.backoff import Backoff, exponential
 from delayq.model.batch_handler import BatchHandler, check_sizes
 from delayq.model.configuration import Configuration, Count, Events, Rate, changes, wishes
 from delayq.model.consumer_info import ConsumerInfo
-from delayq.model.delivery import OnConflict, Outgoing, SentMessage
+from delayq.model.delivery import OnConflict, Outgoing, SentMessage, unknown_option
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.event import Event
 from delayq.model.message_ids import new_id
@@ -196,6 +196,7 @@ class Queue:
         headers: Headers | None = None,
         unique_for: Seconds | None = None,
         wait_replicas: int = 0,
+        **unknown: Never,
     ) -> SentMessage:
         """Send a message; the options are those of `Outgoing`.
 
@@ -207,6 +208,8 @@ class Queue:
             DuplicateMessage: on_conflict="error", and the id exists.
             NotReplicated: the message is stored, but not on as many replicas.
         """
+        if unknown:
+            raise unknown_option(*unknown)
         message = Outgoing(
             payload,
             delay=delay,

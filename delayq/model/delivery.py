@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
@@ -56,6 +57,31 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     max_retries: int | None = None
     headers: Headers | None = None
     unique_for: Seconds | None = None
+
+
+OPTIONS_ELSEWHERE = {
+    "countdown": "delay",
+    "delay_seconds": "delay",
+    "delay_until": "at",
+    "eta": "at",
+    "message_id": "id",
+    "task_id": "id",
+    "job_id": "id",
+    "expires": "expires_in",
+    "expiration": "expires_in",
+    "ttl": "expires_in",
+    "retries": "max_retries",
+    "retry_count": "max_retries",
+}
+"""What other queues call the options of a send, and what they are called here."""
+
+
+def unknown_option(name: str, *_others: str) -> TypeError:
+    """Return the error for an option that `Queue.send` does not have, with the one that was meant, if that is known."""
+    close = difflib.get_close_matches(name, [*Outgoing.__struct_fields__, "wait_replicas"], 1)
+    meant = OPTIONS_ELSEWHERE.get(name) or next(iter(close), None)
+    remedy = f": did you mean {meant}=?" if meant else ""
+    return TypeError(f"send() got an unexpected keyword argument {name!r}{remedy}")
 
 
 class SentMessage(NamedTuple):

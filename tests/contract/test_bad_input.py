@@ -315,3 +315,21 @@ def test_client_that_looked_before_the_queue_was_made_serves_all_its_shards(make
     assert early.receive() == []
     make("spread", shards=3).send_many([Outgoing(n) for n in range(30)])
     assert len(early.receive(30)) == 30
+
+
+@pytest.mark.same_on_all_clients
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("countdown", "'countdown': did you mean delay=?"),
+        ("ttl", "'ttl': did you mean expires_in=?"),
+        ("max_retry", "'max_retry': did you mean max_retries=?"),
+        ("colour", "'colour'"),
+    ],
+)
+def test_option_that_send_does_not_have_is_named_with_the_one_that_was_meant(queue: Queue, option: str, told: str):
+    unknown: Any = {option: 10}
+    with pytest.raises(TypeError, match=re.escape(f"unexpected keyword argument {told}") + "$"):
+        queue.send("x", **unknown)
+    assert queue.stats().sent == 0
