@@ -8,8 +8,9 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
+from delayq import Queue
 from delayq.errors import InvalidURL
-from delayq.transport.embedded import connection, keeper, open_store
+from delayq.transport.embedded import connection, keeper, open_store, store
 from delayq.transport.server_check import check_server
 from delayq.transport.url import connect
 from tests.harness.stores import Watched, is_alive
@@ -84,6 +85,42 @@ def test_without_a_home_the_store_is_in_the_working_folder(folder: Path, monkeyp
         assert (folder.parent / ".delayq" / keeper.ADDRESS).exists()
         monkeypatch.chdir("/")
         client.connection_pool.disconnect()
+        assert client.ping()
+
+
+def test_new_store_in_a_container_is_warned_of_unless_its_place_was_chosen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(store, "CONTAINER_FILES", (folder.parent / "containerenv",))
+    monkeypatch.delenv("DELAYQ_HOME", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    def warned(name: str, home: bool = False) -> bool:
+        folder.with_name(name).mkdir(exist_ok=True)
+        monkeypatch.chdir(folder.with_name(name))
+        with capture_logs() as logs, open_store(folder.with_name(name) / "chosen" if home else None):
+            return any("disk of a container" in line["event"] for line in logs)
+
+    assert not warned("outside")
+    (folder.parent / "containerenv").touch()
+    assert not warned("outside")  # it is not new
+    assert warned("docker")
+    assert not warned("chosen", home=True)
+    (folder.parent / "containerenv").unlink()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert warned("pod")
+
+
+def test_store_that_nobody_has_named_may_be_forbidden(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DELAYQ_HOME", str(folder))
+    monkeypatch.setenv("DELAYQ_REQUIRE_URL", "1")
+    with Queue("emails") as queue, pytest.raises(InvalidURL, match="DELAYQ_REQUIRE_URL forbids the embedded store"):
+        queue.send("payload")
+    assert not folder.exists()
+    with open_store(folder) as client:
+        assert client.ping()
+    monkeypatch.setenv("DELAYQ_REQUIRE_URL", "0")
+    with open_store() as client:
         assert client.ping()
 
 

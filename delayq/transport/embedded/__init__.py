@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from delayq.errors import NoEmbeddedServer
+from delayq.errors import InvalidURL, NoEmbeddedServer
 
 if TYPE_CHECKING:
     import redis
@@ -32,6 +32,7 @@ def open_store(folder: Path | None = None) -> redis.Redis:
     The store is in use until the client is closed, and each call opens it anew: a closed client may be used again.
 
     Raises:
+        InvalidURL: DELAYQ_REQUIRE_URL is set, and `folder` is None.
         NoEmbeddedServer: no redis-server fits this machine.
         StoreTooNew: a newer server wrote the store than there is here.
         StoreError: the folder cannot be used, or the server does not start on it.
@@ -46,5 +47,11 @@ def open_store(folder: Path | None = None) -> redis.Redis:
 
 
 def default_folder() -> Path:
-    """Return where the store is when nothing else is said: DELAYQ_HOME, or else ``./.delayq``."""
+    """Return where the store is when nothing else is said: DELAYQ_HOME, or else ``./.delayq``.
+
+    Raises:
+        InvalidURL: DELAYQ_REQUIRE_URL says that there is to be none, as where the disk does not last.
+    """
+    if os.environ.get("DELAYQ_REQUIRE_URL", "0") not in ("", "0"):
+        raise InvalidURL("no URL was given, and DELAYQ_REQUIRE_URL forbids the embedded store: set DELAYQ_URL")
     return Path(os.environ.get("DELAYQ_HOME") or ".delayq")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from pathlib import Path
 from typing import Any
 
 from redis import asyncio as redis
 
 from delayq.transport.clients import DEFAULTS
+from delayq.transport.embedded import default_folder
 from delayq.transport.embedded.connection import announce
 from delayq.transport.embedded.store import Address, Store
 from delayq.transport.retry_async import retry
@@ -58,5 +58,5 @@ class StorePool(redis.ConnectionPool):
 
 def client(folder: Path | None) -> redis.Redis:
     """Return a client of the store in `folder`, by default in DELAYQ_HOME or `.delayq`; it is started when needed."""
-    where = folder or Path(os.environ.get("DELAYQ_HOME") or ".delayq")
+    where = folder or default_folder()
     return redis.Redis.from_pool(StorePool(Store(where.absolute())))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from delayq.errors import StoreError
+from delayq.log import log
 from delayq.transport.embedded import keeper
 from delayq.transport.embedded.binaries import find_server, read_version, write_version
 from delayq.transport.embedded.file_lock import FileLock
@@ -24,6 +25,7 @@ from delayq.transport.embedded.file_lock import FileLock
 START_SECONDS = 60.0  # 20 million messages load in that time; a new store starts in a twentieth of a second
 LEAVE_SECONDS = 90.0  # for a keeper that is stopping; it kills a server that hangs after 30 s
 GO_SECONDS = 1.0
+CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))  # of Docker, and of Podman
 LONGEST_LOG = 1_000_000  # bytes
 LOG_LINES = 5  # of them in an error
 
@@ -143,6 +145,12 @@ class Store:
         server = find_server(self.folder, written)
         if server.version != written:
             write_version(self.folder, server.version)
+        if written is None and self._is_lost_with_container():
+            log.warning(
+                "a new store on the disk of a container, which ends with it: set DELAYQ_URL to a server, or "
+                "DELAYQ_HOME to a folder of a volume",
+                path=str(self.folder),
+            )
         stale = self.address()
         (self.folder / keeper.ADDRESS).unlink(missing_ok=True)
         words = [self.folder, server.path, server.version, stale.socket if stale else ""]
@@ -159,6 +167,12 @@ class Store:
                 check=False,  # its end, and so the lock, tells
             )
         return begin
+
+    def _is_lost_with_container(self) -> bool:
+        """Whether this is a container, and nobody has said where the store is to be."""
+        if os.environ.get("DELAYQ_HOME") or self.folder != Path(".delayq").absolute():
+            return False
+        return "KUBERNETES_SERVICE_HOST" in os.environ or any(path.exists() for path in CONTAINER_FILES)
 
     def _open_log(self) -> BinaryIO:
         path = self.folder / keeper.LOG
