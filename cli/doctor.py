@@ -44,7 +44,7 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
         note("no queue here: nothing was ever sent")
     for name in chosen:
         if names and name not in known_names:
-            note(f"nothing was ever sent to queue {name}")
+            note(f"queue {name} is not on this server: nothing was ever sent to it, or the server has lost its data")
         with progress(f"examining {name}", None) as bar:
             report = examine(server.queue(name), repair=repair, on_step=_teller(name, bar))
             if lake is not None and name in in_lake:

@@ -1,15 +1,17 @@
 -- open_queue: check that this client and the stored queue mean the same thing; record the queue when it is new.
 --
 -- State    (the queue itself; no message moves)
--- KEYS[1]  meta    hash  format, shards
+-- KEYS[1]  meta    hash  format, shards, since
 -- ARGV[1]  format  the newest format version that the caller reads
 -- ARGV[2]  shards  1..1024, or '' to take what is recorded
 -- ARGV[3]  create  '1' to record a queue that is new, '' to leave no trace
--- Returns  {the number of shards; 1 when the queue was recorded, 2 when it is from now on, else 0}
+-- ARGV[4]  now_ms  '' for the server's time
+-- Returns  {the number of shards; 1 when the queue was recorded, 2 when it is from now on, else 0; since when, ms, '' when
+--          that is not known}: who has seen it recorded since another time knows that its data were lost
 -- Errors   FORMAT  the stored format is newer
 --          SHARDS  the queue has another number of shards
 -- Cost     O(1)
-local stored = redis.call('HMGET', KEYS[1], 'format', 'shards')
+local stored = redis.call('HMGET', KEYS[1], 'format', 'shards', 'since')
 local format, shards = stored[1] or ARGV[1], stored[2]
 if (tonumber(format) or math.huge) > tonumber(ARGV[1]) then
   local newest = ', and this delayq reads up to ' .. ARGV[1] .. ': use a newer delayq'
@@ -21,8 +23,9 @@ if shards and ARGV[2] ~= '' and shards ~= ARGV[2] then
 end
 if not shards then
   shards = ARGV[2] == '' and '1' or ARGV[2]
-  if ARGV[3] ~= '1' then return {tonumber(shards), 0} end
-  redis.call('HSET', KEYS[1], 'format', format, 'shards', shards)
-  return {tonumber(shards), 2}
+  if ARGV[3] ~= '1' then return {tonumber(shards), 0, ''} end
+  local since = string.format('%.0f', clock(ARGV[4]))
+  redis.call('HSET', KEYS[1], 'format', format, 'shards', shards, 'since', since)
+  return {tonumber(shards), 2, since}
 end
-return {tonumber(shards), 1}
+return {tonumber(shards), 1, stored[3] or ''}

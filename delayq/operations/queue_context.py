@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from delayq.errors import InvalidInput
+from delayq.log import log
 from delayq.model.backoff import Backoff, exponential
 from delayq.model.configuration import Changes, changes, check_shards
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
@@ -26,6 +27,8 @@ MAX_SHARDS = 1024
 DEAD_RETENTION = 90 * 86400
 MAX_RETRIES = 1_000_000
 WAS_RECORDED = 1
+LOST = "lost"
+"""A field of the queue's record: somebody has found that the data of the queue were lost."""
 LOOK_SECONDS = 60.0  # a server that lost its data has lost the record, too
 
 
@@ -111,6 +114,7 @@ class QueueContext:
         self.clock = clock
         self.id_factory: Callable[[], str] | None = None
         self._recorded = False
+        self._since = b""
         self._look_at = 0.0
         self.next_shard = 0
         self.budget = ByteBudget()
@@ -150,16 +154,31 @@ class QueueContext:
             FormatTooNew, ShardsMismatch
         """
         if not self.is_open:
-            count, recorded = yield from execute(self.shards[0].open_queue(self._expected, create))
+            count, recorded, since = yield from execute(self.shards[0].open_queue(self._expected, create))
             self._check_shards(count, self.settings)
             if count != len(self.shards):
                 self.shards = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
             if recorded != WAS_RECORDED:  # it is new, or the server has lost its data
                 self.undeclared = self._wishes
                 self.declared.clear()
-            self._recorded = bool(recorded)
+            is_lost = self._recorded and (recorded != WAS_RECORDED or since != self._since)
+            self._recorded, self._since = bool(recorded), since
             self._look_at = time.monotonic() + LOOK_SECONDS
+            if is_lost:
+                yield from self._tell_loss()
         return self.shards
+
+    def look_again(self) -> None:
+        """Take nothing for granted of what Redis had recorded."""
+        self._look_at = 0.0
+
+    def _tell_loss(self) -> Operation[None]:
+        """Log that the queue's record was replaced, or is gone, and leave a word for the doctor, if that is allowed."""
+        log.error(
+            "the server has lost the data of the queue: was it flushed, or restarted without them?", queue=self.name
+        )
+        key = self.shards[0].keys.meta
+        yield [Command(key, ("HSET", key, LOST, 1), identity)]
 
     def _check_shards(self, count: int, settings: Settings) -> None:
         if count > 1 and settings.concurrency_key is not None:

@@ -62,9 +62,10 @@ class QueueCommands:
         self._clock = clock
         self._ledger = (keys.meta, keys.events)  # for the scripts that move messages
 
-    def open_queue(self, shards: int | None, create: bool) -> Command[list[int]]:
+    def open_queue(self, shards: int | None, create: bool) -> Command[tuple[int, int, bytes]]:
         k = self.keys
-        return self._call("open_queue", [k.meta], [FORMAT, shards or "", 1 if create else ""], identity)
+        args: list[Raw] = [FORMAT, shards or "", 1 if create else "", self._clock()]
+        return self._call("open_queue", [k.meta], args, identity)
 
     def send(
         self,

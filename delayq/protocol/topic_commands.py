@@ -99,10 +99,10 @@ class TopicCommands:
         self.keys = keys
         self._clock = clock
 
-    def open_queue(self, shards: int | None, create: bool) -> Command[list[int]]:
+    def open_queue(self, shards: int | None, create: bool) -> Command[tuple[int, int, bytes]]:
         return Command(
             self.keys.meta,
-            (1, self.keys.meta, FORMAT, shards or "", 1 if create else ""),
+            (1, self.keys.meta, FORMAT, shards or "", 1 if create else "", self._clock()),
             identity,
             script("open_queue"),
         )

@@ -294,6 +294,7 @@ class ConsumerEngine(Generic[D]):
     def on_outage(self) -> None:
         """Take nothing of what was known for granted, once the server is back."""
         self._exhausted = True
+        self._context.look_again()
 
     # -- duties ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from delayq import Consumer, Message, Outgoing, Queue, backoff
+from delayq.doctor import examine
+from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -116,3 +118,43 @@ def test_lone_message_is_not_lost_when_its_consumer_dies_before_settling(own_ser
         assert queue.receive(wait=0.2) == []
         (dead,) = queue.dead.list()
         assert (dead.id, dead.reason, dead.attempts) == (sent.id, "consumer-lost", 3)
+
+
+LOST = "the server has lost the data of the queue: was it flushed, or restarted without them?"
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_lost_data_of_a_queue_are_told_once_by_who_has_used_it_and_by_the_doctor(
+    own_server: RedisServer, queue: Queue, is_made_again: bool
+) -> None:
+    queue.send("lost")
+    with capture_logs() as lines, own_server.client() as client:
+        client.flushall()
+        if is_made_again:
+            with Queue("jobs", url=own_server.url) as other:
+                other.send("new")
+        for _ in range(3):
+            queue._context.look_again()  # as once a minute
+            queue.stats()
+    assert [(line["event"], line["log_level"]) for line in lines if "lost" in line["event"]] == [(LOST, "error")]
+    with Queue("jobs", url=own_server.url) as other:
+        assert [finding.kind for finding in examine(other).errors] == ["lost"]
+        assert [finding.kind for finding in examine(other, repair=True).findings if finding.repaired] == ["lost"]
+        assert examine(other).healthy
+
+
+def test_consumer_says_that_the_server_has_come_back_without_the_data(
+    start_server: StartServer, handled: list[Message]
+) -> None:
+    server = start_server()  # it keeps nothing on disk
+    with Queue("jobs", url=server.url) as queue, capture_logs() as lines:
+        consumer = Consumer(queue, handled.append)
+        consumer.start()
+        queue.send("handled")
+        assert eventually(lambda: handled != [])
+        server.kill()
+        assert eventually(lambda: any("server away" in line["event"] for line in lines))
+        server.start()
+        assert eventually(lambda: any(line["event"] == LOST for line in lines))
+        consumer.stop(timeout=5)
+    assert [line["event"] for line in lines].count(LOST) == 1

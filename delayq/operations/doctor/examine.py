@@ -11,8 +11,8 @@ from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.server import ask, dangers
 from delayq.operations.doctor.shard import ShardExamination
-from delayq.operations.queue_context import MAX_SHARDS, QueueContext
-from delayq.protocol.command import Command
+from delayq.operations.queue_context import LOST, MAX_SHARDS, QueueContext
+from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
@@ -30,6 +30,8 @@ def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]
     if trouble is not None:
         report.tell(trouble)
         return report
+    if LOST in meta:
+        yield from _tell_loss(context, report, repair)
     yield from _look_at_servers(shards, report)
     report.total = yield from _count(shards)
     if report.total and "shards" not in (
@@ -41,6 +43,15 @@ def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]
         yield from ShardExamination(context, scripts, report, repair, where).run()
         report.shards += 1
     return report
+
+
+def _tell_loss(context: QueueContext, report: Report, repair: bool) -> Operation[None]:
+    key = context.shards[0].keys.meta
+    if repair:
+        unwrap((yield from execute(Command(key, ("HDEL", key, LOST), identity))))
+    text = "the server has lost what the queue held: it was flushed, or restarted without its data"
+    remedy = "forgotten" if repair else "restore a backup, if there is one; repair forgets it"
+    report.tell(Finding(LOST, None, text, remedy, repaired=repair))
 
 
 def _look_at_servers(shards: list[QueueCommands], report: Report) -> Operation[None]:
