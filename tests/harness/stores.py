@@ -147,3 +147,11 @@ def use_program(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     if version not in server_binaries():
         pytest.skip(f"no redis-server {version} here")
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", str(server_binaries()[version]))
+
+
+def script(folder: Path, version: str, otherwise: str = "exit 1") -> str:
+    """Write a program that is taken for a server of this version; return its path."""
+    path = folder / "program"
+    path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit; fi\n{otherwise}\n')
+    path.chmod(0o700)
+    return str(path)

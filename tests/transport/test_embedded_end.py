@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
 import shutil
@@ -13,12 +15,16 @@ from pathlib import Path
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
+from delayq import Queue, aio
 from delayq.errors import NoEmbeddedServer, StoreError, StoreTooNew
-from delayq.transport.embedded import keeper, open_store
+from delayq.transport.embedded import keeper, open_store, store
 from tests.harness.servers import server_binaries
-from tests.harness.stores import Watched, is_alive, starts_in_log, use_program
+from tests.harness.stores import Watched, is_alive, script, starts_in_log, use_program
 from tests.harness.waiting import eventually
+
+ASTRAY = "the folder of the embedded store was moved or deleted while in use"
 
 
 def test_store_serves_until_the_last_user_is_gone(watched: Watched):
@@ -201,6 +207,69 @@ def test_server_that_does_not_start_is_told_with_its_log(folder: Path):
     manifest.write_text("spoilt\n")
     with pytest.raises(StoreError, match=rf"(?s){folder}.*AOF manifest"):
         open_store(folder)
+
+
+def test_full_disk_is_named_when_a_server_ends_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    open_store(folder).close()
+    monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(folder.parent, "redis server v=8.2.3", "echo DB loaded; exit 1"))
+
+    def refuse(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(StoreError, match=rf"(?s){folder} ended as no space is left on its disk: .*DB loaded"):
+        open_store(folder)
+
+
+@pytest.mark.parametrize("torn", ["", '{"socket": "/tm', "[]", '{"socket": "/tmp/s"}'])
+def test_torn_address_is_none(folder: Path, torn: str):
+    with open_store(folder) as client:
+        client.set("key", "value")
+    assert eventually(Watched(folder).is_at_rest)
+    (folder / keeper.ADDRESS).write_text(torn)
+    with open_store(folder) as client:
+        assert client.get("key") == b"value"
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_user_whose_folder_goes_astray_says_so_once(folder: Path, is_moved: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store, "LOOK_SECONDS", 0)
+    with Queue("jobs", url=f"embedded://{folder}") as queue, capture_logs() as logs:
+        queue.send("x")
+        if is_moved:
+            folder.rename(folder.with_name("moved"))
+        else:
+            shutil.rmtree(folder)
+        assert [queue.stats().pending for _ in range(3)] == [1] * 3
+    told = [(line["event"], line["log_level"], line["path"]) for line in logs if "moved" in line["event"]]
+    assert told == [(ASTRAY, "error", str(folder))]
+
+
+def test_async_user_whose_folder_goes_astray_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store, "LOOK_SECONDS", 0)
+
+    async def live() -> None:
+        async with aio.Queue("jobs", url=f"embedded://{folder}") as queue:
+            await queue.send("x")
+            await asyncio.to_thread(folder.rename, folder.with_name("moved"))
+            await queue.stats()
+
+    with capture_logs() as logs:
+        asyncio.run(live())
+    assert [line["event"] for line in logs if "moved" in line["event"]] == [ASTRAY]
+
+
+def test_user_whose_folder_was_moved_joins_the_store_that_took_its_place(watched: Watched):
+    user = watched.user()
+    user.run("SET", "key", "old")
+    address = watched.look()
+    watched.folder.rename(watched.folder.with_name("moved"))
+    other = watched.user()
+    os.kill(address["keeper"], signal.SIGKILL)
+    assert eventually(lambda: not is_alive(address["pid"]))
+    assert user.run("GET", "key") is None
+    other.leave()
+    assert user.run("SET", "key", "new")
 
 
 def test_missing_program_is_told_with_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch):

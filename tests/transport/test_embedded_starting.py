@@ -12,7 +12,7 @@ import redis
 from delayq.errors import NoEmbeddedServer, StoreError
 from delayq.transport.embedded import open_store, store
 from tests.harness.servers import server_binaries
-from tests.harness.stores import Watched, starts_in_log
+from tests.harness.stores import Watched, script, starts_in_log
 from tests.harness.waiting import eventually
 
 
@@ -52,18 +52,11 @@ def test_further_openings_start_nothing_and_wait_for_nothing(folder: Path, monke
 
 @pytest.mark.full
 def test_server_that_never_gets_ready_is_not_waited_for_without_end(watched: Watched, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("DELAYQ_REDIS_SERVER", program(watched.folder.parent, "redis server v=7.2.0", "exec sleep 600"))
+    monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(watched.folder.parent, "redis server v=7.2.0", "exec sleep 600"))
     monkeypatch.setattr(store, "START_SECONDS", 0.5)
     with pytest.raises(StoreError, match="not ready after"):
         open_store(watched.folder)
     assert eventually(watched.is_at_rest)
-
-
-def program(folder: Path, version: str, otherwise: str = "exit 1") -> str:
-    path = folder / "program"
-    path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit; fi\n{otherwise}\n')
-    path.chmod(0o700)
-    return str(path)
 
 
 @pytest.mark.parametrize("spoil", [Path.touch, lambda path: path.symlink_to("/proc/none")])
@@ -77,7 +70,7 @@ def test_folder_that_cannot_be_made_is_told(folder: Path, spoil: Callable[[Path]
     ("said", "reason"), [("Redis server v=6.0.16 sha=0", "is redis 6.0.16, older than 6.2"), ("hello", "says 'hello'")]
 )
 def test_unfit_program_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str, reason: str):
-    monkeypatch.setenv("DELAYQ_REDIS_SERVER", program(folder.parent, said))
+    monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(folder.parent, said))
     with pytest.raises(NoEmbeddedServer, match=reason):
         open_store(folder)
 

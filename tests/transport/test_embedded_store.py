@@ -59,6 +59,19 @@ def test_first_opening_of_a_process_logs_where_the_data_are(folder: Path, monkey
     assert line["server"] == f"redis {version}"
 
 
+@pytest.mark.parametrize(("mode", "is_warned"), [(0o700, False), (0o755, False), (0o775, True), (0o777, True)])
+def test_folder_that_others_may_write_is_warned_of(
+    folder: Path, mode: int, is_warned: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(connection, "_announced", set())
+    folder.mkdir()
+    folder.chmod(mode)
+    with capture_logs() as logs, open_store(folder):
+        pass
+    warned = [line["mode"] for line in logs if line["log_level"] == "warning"]
+    assert warned == [f"{mode:o}"] * is_warned
+
+
 def test_url_names_the_folder(folder: Path):
     with connect(f"embedded://{folder}") as one, open_store(folder) as two:
         assert isinstance(one, redis.Redis)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ class StorePool(redis.ConnectionPool):
         super().__init__(connection_class=StoreConnection, store=store, **settings)
         self._store = store
 
+    def owns_connection(self, connection: Any) -> bool:
+        """Return whether a connection is of this pool: asked before each use, so the folder is looked at, too."""
+        self._store.look()
+        return bool(super().owns_connection(connection))
+
     def disconnect(self, inuse_connections: bool = True) -> None:
         super().disconnect(inuse_connections)
         if inuse_connections:
@@ -63,10 +69,14 @@ def client(store: Store) -> redis.Redis:
 
 
 def announce(store: Store, address: Address) -> None:
-    """Log where the data are, once in a process."""
+    """Log where the data are, and whether others may change them, once in a process."""
     if store.folder not in _announced:
         _announced.add(store.folder)
         log.info("embedded store opened", path=str(store.folder), server=address.server, pid=address.pid)
+        mode = stat.S_IMODE(store.folder.stat().st_mode)
+        if mode & (stat.S_IWGRP | stat.S_IWOTH):
+            warning = "other users may replace what is in the folder of the embedded store: set its mode to 700"
+            log.warning(warning, path=str(store.folder), mode=f"{mode:o}")
 
 
 _announced: set[Path] = set()

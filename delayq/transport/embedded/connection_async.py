@@ -50,6 +50,11 @@ class StorePool(redis.ConnectionPool):
         super().__init__(connection_class=StoreConnection, store=store, **settings)
         self._store = store
 
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Lend a connection, for a use of the store: its folder is looked at, too."""
+        self._store.look()
+        return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+
     async def disconnect(self, inuse_connections: bool = True) -> None:
         await super().disconnect(inuse_connections)
         if inuse_connections:

@@ -19,6 +19,7 @@ class FileLock:
     exclusive: ClassVar[weakref.WeakSet[FileLock]] = weakref.WeakSet()
 
     def __init__(self, path: Path, kind: int) -> None:
+        self.path = path
         self.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self.close = weakref.finalize(self, os.close, self.file)
         self.close.atexit = False  # what runs at exit may still use the store: the kernel closes later
@@ -37,9 +38,13 @@ class FileLock:
         self.close()
 
     @property
-    def is_deleted(self) -> bool:
-        """Whether the file is gone, and another may have its name."""
-        return os.fstat(self.file).st_nlink == 0
+    def is_astray(self) -> bool:
+        """Whether the file is no longer where it was: it was moved or deleted, and another may have its name."""
+        try:
+            there = self.path.stat()
+        except OSError:
+            return self.close.alive
+        return self.close.alive and not os.path.samestat(there, os.fstat(self.file))
 
     @classmethod
     def forget_in_child(cls) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import json
@@ -11,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +30,8 @@ GO_SECONDS = 1.0
 CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))  # of Docker, and of Podman
 LONGEST_LOG = 1_000_000  # bytes
 LOG_LINES = 5  # of them in an error
+NEEDED_BYTES = 65_536  # of a disk that is not full
+LOOK_SECONDS = 1.0  # between two looks at whether the folder is still in its place
 
 
 class Address(NamedTuple):
@@ -44,16 +48,31 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._users: FileLock | None = None
+        self._look_at = 0.0
+        self._is_astray = False
 
     def __repr__(self) -> str:
         return f"<Store {self.folder}>"
 
     def join(self) -> None:
         """Be a user of the store, and keep its server running. A second time changes nothing."""
-        if self._users is None or self._users.is_deleted:
+        self._look_at = 0.0
+        self.look()
+        if self._users is None or self._is_astray:
             with self._explained():
                 self._make_folder()
                 self._users = self._lock_users()
+                self._is_astray = False
+
+    def look(self) -> None:
+        """Log when the folder was moved or deleted while it is in use: others who open it then find another store."""
+        users = self._users  # another thread may leave
+        if users is None or self._is_astray or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        self._is_astray = users.is_astray
+        if self._is_astray:
+            log.error("the folder of the embedded store was moved or deleted while in use", path=str(self.folder))
 
     def leave(self) -> None:
         """Be no user any more; a process that was forked from this one still is.
@@ -71,9 +90,9 @@ class Store:
         """Where the server listens that was last ready; None before that, or when it has ended in good order."""
         try:
             told = json.loads((self.folder / keeper.ADDRESS).read_text())
-        except FileNotFoundError:
+            return Address(told["socket"], told["server"], told["pid"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # a machine that crashed may leave half of it
             return None
-        return Address(told["socket"], told["server"], told["pid"])
 
     def start(self) -> Address:
         """Return where the server listens, started if there is none, however many do so at once.
@@ -89,8 +108,9 @@ class Store:
                 if lock is not None:  # no keeper runs, and nobody else is starting one
                     with lock:
                         if log_begin is not None:
+                            full = "" if self._has_room() else " as no space is left on its disk: make room there"
                             raise StoreError(
-                                f"the server of the store {self.folder} ended:\n{self._log_from(log_begin)}"
+                                f"the server of the store {self.folder} ended{full}:\n{self._log_from(log_begin)}"
                             )
                         log_begin = self._start_keeper(lock)
             address = self.address()
@@ -184,6 +204,15 @@ class Store:
         with (self.folder / keeper.LOG).open("rb") as file:
             file.seek(begin)
             return "\n".join(file.read().decode(errors="replace").splitlines()[-LOG_LINES:])
+
+    def _has_room(self) -> bool:
+        """Whether the disk takes something: a server that ends because it does not, cannot write so into its log."""
+        try:
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                file.write(bytes(NEEDED_BYTES))
+        except OSError as error:
+            return error.errno not in {errno.ENOSPC, errno.EDQUOT}
+        return True
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
