@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 from delayq.errors import InvalidInput, ReturnedFalse
 from delayq.log import log, log_of
 from delayq.model.delivery import Delivery, Outgoing, SentMessage
-from delayq.model.outcome import check_takes, is_coroutine_function
+from delayq.model.outcome import called, check_takes, is_coroutine_function
 
 
 @dataclass(slots=True)
@@ -240,28 +242,52 @@ def _chosen(message: Outgoing, returned: object, function: object) -> Outgoing:
 
 
 def _around(function: Any, argument: str) -> Around[Any]:
-    if inspect.isgeneratorfunction(function):
+    if _is_generator_function(function):
         check_takes(function, f"middleware {_name(function)}", argument)
         return contextmanager(function)
     _check(function, argument)
+    if isinstance(function, type) and not issubclass(function, AbstractContextManager):
+        raise _no_manager(function, "is")
+    if _returns_nothing(function):
+        raise _no_manager(function, "returns None, which is")
 
     def layer(subject: Any) -> AbstractContextManager[Any]:
         manager = function(subject)
         if not isinstance(manager, AbstractContextManager):
-            raise InvalidInput(
-                f"middleware {_name(function)} returned {manager!r}, which is no context manager: write a generator "
-                "function with one yield"
-            )
+            raise _no_manager(function, f"returned {manager!r}, which is")
         return manager
 
     return layer
 
 
+def _no_manager(function: Any, how: str) -> InvalidInput:
+    remedy = "write a generator function with one yield"
+    return InvalidInput(f"middleware {_name(function)} {how} no context manager: {remedy}")
+
+
+def _is_generator_function(function: Any) -> bool:
+    return any(inspect.isgeneratorfunction(each) for each in called(function))
+
+
+def _returns_nothing(function: Any) -> bool:
+    """Whether a function has no result wherever it returns, as far as its code tells: its yield was forgotten."""
+    if not hasattr(function, "__code__"):
+        return False
+    returned = [
+        last if last.opname == "RETURN_CONST" else before
+        for before, last in pairwise(dis.get_instructions(function))
+        if last.opname in ("RETURN_CONST", "RETURN_VALUE")
+    ]
+    constants = [each.argval for each in returned if each.opname in ("RETURN_CONST", "LOAD_CONST")]
+    return bool(returned) and constants == [None] * len(returned)
+
+
 def _check(function: Any, *arguments: str) -> None:
     if not callable(function):
         raise InvalidInput(f"middleware {function!r} is not callable")
-    if is_coroutine_function(function) or inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-        kind = "generator" if inspect.isgeneratorfunction(function) else "coroutine"
+    is_generator = _is_generator_function(function)
+    if is_generator or is_coroutine_function(function) or inspect.isasyncgenfunction(function):
+        kind = "generator" if is_generator else "coroutine"
         raise InvalidInput(
             f"middleware {_name(function)} is a {kind} function, which a call does not run: give a plain one, "
             "or a generator function to around_…"

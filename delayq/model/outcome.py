@@ -151,7 +151,8 @@ def check_takes(function: Callable[..., Any], who: str, *arguments: str) -> None
             taken.bind(*arguments)
     except TypeError as error:
         wanted = " and ".join(arguments)
-        raise InvalidInput(f"{who} cannot be called with {wanted} alone: {error}") from error
+        remedy = f"let it take {wanted}, and nothing else without a default"
+        raise InvalidInput(f"{who} cannot be called with {wanted} alone: {error}; {remedy}") from error
 
 
 def signature(function: Callable[..., Any], follow_wrapped: bool = True) -> inspect.Signature | None:
@@ -168,14 +169,14 @@ def signature(function: Callable[..., Any], follow_wrapped: bool = True) -> insp
 
 def is_coroutine_function(handler: object) -> bool:
     """Whether calling `handler` makes a coroutine."""
-    return any(inspect.iscoroutinefunction(each) for each in _called(handler))
+    return any(inspect.iscoroutinefunction(each) for each in called(handler))
 
 
 def _is_generator_function(handler: object) -> bool:
-    return any(inspect.isasyncgenfunction(each) or inspect.isgeneratorfunction(each) for each in _called(handler))
+    return any(inspect.isasyncgenfunction(each) or inspect.isgeneratorfunction(each) for each in called(handler))
 
 
-def _called(handler: object) -> tuple[object, object]:
+def called(handler: object) -> tuple[object, object]:
     """Return the function that a call runs, and the method, should it be an object."""
     function = handler.func if isinstance(handler, functools.partial) else handler
     return function, getattr(function, "__call__", None)  # noqa: B004  # to be looked into

@@ -229,7 +229,9 @@ def test_swallowed_error_of_a_send_is_raised_all_the_same(middleware: Middleware
 def test_function_that_cannot_be_called_so_is_refused_when_it_is_registered(
     middleware: Middleware, hook: str, function: Any
 ):
-    with pytest.raises(InvalidInput, match=r"middleware .*lambda.* cannot be called with the (message|send)"):
+    with pytest.raises(
+        InvalidInput, match=r"(?s)middleware .*lambda.* cannot be called with the (message|send).*; let it take the"
+    ):
         getattr(middleware, hook)(function)
     assert not middleware.has_sends
     assert middleware.wrap(print) is print
@@ -243,6 +245,47 @@ def test_generator_function_without_an_argument_is_refused_when_it_is_registered
         middleware.around_delivery(around)  # type: ignore[type-var]
 
 
+def forgets_to_yield(message: Any) -> Any:
+    if message is None:
+        return
+    broken(message)
+
+
+class NoManager:
+    def __init__(self, _: Any) -> None: ...
+
+
+@pytest.mark.parametrize("hook", ["around_delivery", "around_send"])
+@pytest.mark.parametrize("function", [forgets_to_yield, NoManager])
+def test_around_that_can_return_no_context_manager_is_refused_when_it_is_registered(
+    middleware: Middleware, hook: str, function: Any
+):
+    told = f"middleware {function.__name__} .* no context manager: write a generator function with one yield"
+    with pytest.raises(InvalidInput, match=told):
+        getattr(middleware, hook)(function)
+    assert not middleware.has_sends
+    assert middleware.wrap(print) is print
+
+
+class Instance:
+    def __call__(self, _: Any) -> Iterator[None]:
+        yield
+
+
+def only_raises(_: Any) -> Any:
+    raise Reject("not today")
+
+
+@pytest.mark.parametrize("function", [nullcontext, lambda _: nullcontext(), only_raises, functools.partial(generator)])
+def test_around_that_may_work_is_taken(middleware: Middleware, function: Any):
+    assert middleware.around_delivery(function) is function
+
+
+def test_object_whose_call_is_a_generator_is_around(middleware: Middleware, run: Callable[[Handler], Any]):
+    middleware.around_delivery(Instance())
+    assert run(lambda _: "done") == "done"
+
+
 def test_wrapper_is_asked_what_it_takes_and_not_what_it_wraps(middleware: Middleware):
     def with_an_argument_more(_message: Any, _more: Any) -> None: ...
 
@@ -254,11 +297,12 @@ def test_wrapper_is_asked_what_it_takes_and_not_what_it_wraps(middleware: Middle
 
 
 def test_around_that_returns_no_context_manager_is_named(middleware: Middleware):
-    def forgets_to_yield(_: Any) -> Any: ...
+    def counts(_: Any) -> Any:
+        return len(NOT_RUN_BY_A_CALL)
 
-    middleware.around_delivery(forgets_to_yield)
-    middleware.around_send(forgets_to_yield)
-    told = "forgets_to_yield returned None, which is no context manager: write a generator function with one yield"
+    middleware.around_delivery(counts)
+    middleware.around_send(counts)
+    told = "counts returned 4, which is no context manager: write a generator function with one yield"
     with pytest.raises(InvalidInput, match=told):
         middleware.wrap(print)(Fake())
     with pytest.raises(InvalidInput, match=told), middleware.sending(Sending("mails", [])):
