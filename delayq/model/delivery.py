@@ -150,7 +150,11 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         body: the payload as bytes.
         headers: what the sender added.
         queue: the queue's name.
-        attempt: 1 for the first; it only rises, so that it can serve as a fencing token.
+        attempt: 1 for the first. It rises with each delivery that counts, also through a requeue. After a release it is
+            the same again, and when the id is used again after an ack or a cancel, it begins again: no fencing token.
+        fencing_token: the microsecond of the hand-out, by the server's clock. Of the deliveries of an id it is higher
+            with each one, whatever ended the last one; unless the server's clock is set back, or another server takes
+            over whose clock is behind.
         max_retries: deliveries after the first one that the message may have.
         receipt: proves that this delivery is the running one.
         lease_until: when the lease ends; a consumer renews it while the handler runs.
@@ -182,6 +186,10 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
     @property
     def attempt(self) -> int:
         return self._before.past + 1
+
+    @property
+    def fencing_token(self) -> int:
+        return round(self._handed_ms * 1000)
 
     @property
     def _before(self) -> Deliveries:

@@ -39,6 +39,26 @@ def test_message_is_acked_and_what_follows_is_sent(queue: Queue, now: Now, take:
     assert (stats.sent, stats.acked, stats.inside, stats.missing) == (3, 3, 0, 0)
 
 
+def test_fencing_token_rises_with_each_delivery_of_an_id_whatever_ended_the_last(queue: Queue, now: Now, take: Take):
+    queue.send("x", id="a")
+    attempts, tokens = [], []
+    ends: list[Any] = [
+        lambda message: message.nack(delay=0),
+        lambda message: message.release(),
+        lambda message: message.ack(then=[Outgoing("y", id="a")]),
+        lambda _: now.later(60),  # its lease ends
+        lambda message: message.ack(),
+    ]
+    for end in ends:
+        message = take()
+        attempts.append(message.attempt)
+        tokens.append(message.fencing_token)
+        now.later(0.000_001)
+        end(message)
+    assert attempts == [1, 2, 2, 1, 2]
+    assert tokens == sorted(set(tokens))
+
+
 def test_message_whose_receipt_is_stale_sends_nothing(queue: Queue, take: Take):
     queue.send("x", id="a")
     message = take()
