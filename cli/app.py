@@ -51,6 +51,7 @@ SECTIONS = {
         "pause": "manage",
         "resume": "manage",
         "purge": "manage",
+        "queue": "queue",
         "doctor": "doctor",
         "bench": "bench.command",
         "plan": "plan",

@@ -96,7 +96,8 @@ class ServerOptions:
         """Say of a queue that is about to be made that another one is called much like it, unless it is meant."""
         meant = None if create else self.likely_meant(name)
         if meant is not None:
-            note(f"queue {name} is new: did you mean {meant}? (--create says that {name} is meant)")
+            undo = f"delayq queue remove {name} undoes it, and --create says that it is meant"
+            note(f"queue {name} is new: did you mean {meant}? ({undo})")
 
     def each_topic_name(self) -> Iterator[str]:
         """Yield the names of all topics that are recorded, as they are found, likewise."""

@@ -59,6 +59,16 @@ def resume(context: QueueContext) -> Operation[None]:
         unwrap(result)
 
 
+def remove(context: QueueContext) -> Operation[int]:
+    """Forget a queue that holds nothing; return how many messages it holds: above 0, it stays."""
+    yield from collect(context)
+    for scripts in reversed(context.shards):  # the first one last: it records how many there are
+        if held := (yield from execute(scripts.remove_queue())):
+            return held
+    context.begin(context.clock)
+    return 0
+
+
 def requeue_chosen(context: QueueContext, ids: str | Iterable[str], delay: Seconds) -> Operation[int]:
     """Bring back what `ids` names: one id, several, or "all"."""
     if ids == "all":

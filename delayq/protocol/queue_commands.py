@@ -237,6 +237,9 @@ class QueueCommands:
         keys = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]
         return self._call("purge", keys, [self._clock(), up_to, limit], int, repeats=False)
 
+    def remove_queue(self) -> Command[int]:
+        return self._call("remove_queue", self.keys.all(), [], int)
+
     def remove_if_unchanged(self, source: State, messages: Sequence[ExpectedMessage]) -> Command[list[int]]:
         k = self.keys
         keys: list[Any] = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]

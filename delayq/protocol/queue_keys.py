@@ -8,7 +8,7 @@ All keys of a queue carry one hash tag, so that a Redis Cluster keeps them on on
 
 from __future__ import annotations
 
-from delayq.model.placement import MESSAGE, UNIQUE, State, key_base
+from delayq.model.placement import MESSAGE, STATES, UNIQUE, State, key_base
 
 
 class QueueKeys:
@@ -45,6 +45,12 @@ class QueueKeys:
         self.message_prefix = base + MESSAGE
         self.unique_prefix = base + UNIQUE
         self.claim_prefix = base + "claim:"
+
+    def all(self) -> list[str]:
+        """Return those of the states, and then all others that have one name; the rest end by themselves."""
+        states = [self.state(state) for state in STATES]
+        prefixes = (self.message_prefix, self.unique_prefix, self.claim_prefix)
+        return [*states, *(key for key in vars(self).values() if key not in (*states, *prefixes))]
 
     def message(self, message_id: str) -> str:
         """Return the key of a message's envelope."""

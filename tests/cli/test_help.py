@@ -22,7 +22,7 @@ from tests.cli.conftest import SECONDS, Invoke, Run
 PIPELINE = ("schedule", "defer", "hydrate", "archive", "report", "drain", "restore", "redrive")
 PLANNED = {
     *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
-    *("configure", "why", "plan", "dashboard", "exporter"),
+    *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue remove"),
     *("dead list", "dead show", "dead requeue", "dead edit", "dead purge", "doctor", "bench", "top"),
     *(
         "cron",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
+import redis
 from delayq.cli import options
 from delayq.cli.progress import watched
 
@@ -13,6 +14,7 @@ from delayq import Queue
 from delayq.model.delivery import Outgoing
 from delayq.operations import manage
 from tests.cli.conftest import Invoke
+from tests.harness.servers import RedisServer
 
 
 def kill(queue: Queue, ids: Sequence[str]) -> None:
@@ -41,11 +43,34 @@ def test_queue_that_would_be_new_and_is_called_much_like_another_is_questioned(
     done = invoke(command, "emials", *options)
     assert (done.exit_code, done.stderr) == (
         0,
-        "queue emials is new: did you mean emails? (--create says that emials is meant)\n",
+        "queue emials is new: did you mean emails? "
+        "(delayq queue remove emials undoes it, and --create says that it is meant)\n",
     )
     for name in ("emials", "emails", "orders"):
         assert invoke(command, name, *options).stderr == ""
     assert invoke(command, "emai1s", "--create", *options).stderr == ""
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_queue_that_holds_nothing_is_removed_and_one_that_does_stays(
+    shards: int, invoke: Invoke, server: RedisServer, redis_client: redis.Redis
+):
+    with Queue("emials", url=server.url, shards=shards) as queue:
+        queue.send("payload", id="order-42")
+        queue.configure(events=True)
+        kept = invoke("queue", "remove", "emials", "--yes")
+        assert kept.exit_code == 1
+        assert (
+            "queue emials holds 1 message: let consumers finish, or discard what waits by delayq purge" in kept.stderr
+        )
+        (message,) = queue.receive()
+        assert invoke("queue", "remove", "emials", "--yes").exit_code == 1
+        message.ack()
+        queue.purge()
+        assert invoke("queue", "remove", "emials", "--yes").stdout == "removed emials\n"
+        assert redis_client.keys("delayq:{emials*") == []
+    assert invoke("stats").stderr == "no queue here: nothing was ever sent\n"
+    assert invoke("queue", "remove", "emials", "--yes").exit_code == 0
 
 
 def test_message_in_flight_is_not_cancelled_but_not_retried_either(invoke: Invoke, queue: Queue):

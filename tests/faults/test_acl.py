@@ -94,7 +94,7 @@ SCRIPTS = {
     " plan_sleep poll_idle ring stats purge enqueue_occurrence configure declare heartbeat deregister sample",
     "observer": "get stats upcoming consumers",
     "administrator": "get stats upcoming consumers pause resume purge delete_payloads requeue edit cancel reschedule"
-    " repair reconcile_stats unack_to_retry configure",
+    " repair reconcile_stats unack_to_retry configure remove_queue",
     "scheduler": "enqueue_occurrence stats send",
 }
 
@@ -309,6 +309,7 @@ COMMANDS = {
         ["resume", "emails"],
         ["purge", "emails", "-y"],
         ["doctor", "--repair"],
+        ["queue", "remove", "emails", "-y"],
     ],
 }
 

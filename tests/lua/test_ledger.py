@@ -35,6 +35,7 @@ NOTED: dict[str, list[Entry]] = {
     "delete_payloads": [],
     "configure": [],
     "remove_if_unchanged": [("d", "purged", "", "", "", "", "drained")],
+    "remove_queue": [],
     "edit": [("d", "requeued", "", "-1", "", "", "edited")],
     "expire": [("u", "expired", "2", "", "", "", "")],
     "extend": [],

@@ -50,6 +50,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "remove_if_unchanged": lambda scripts: scripts.remove_if_unchanged(
         "dead", [ExpectedMessage("d", NOW, "{}"), ExpectedMessage("gone", NOW, "")]
     ),
+    "remove_queue": lambda scripts: scripts.remove_queue(),
     "edit": lambda scripts: scripts.edit("d", NOW, NOW - 1, b"{}"),
     "expire": lambda scripts: scripts.expire(*HELD),
     "extend": lambda scripts: scripts.extend(*HELD, 2 * LEASE),
@@ -104,9 +105,11 @@ each_script = pytest.mark.parametrize("script", CALLS)
 
 
 def state_for(script: str) -> dict[str, Any]:
-    """The state; for resume, of a paused queue; for rest and watch, of an idle one; and of one with a limit per key."""
+    """The state; for some scripts, that of a queue which is paused, idle, without messages or with a limit per key."""
     if script in {"acquire_slot", "release_slot", "held_keys", "why"}:
         return STATE | KEYED
+    if script == "remove_queue":
+        return {"stats": {"sent": 1, "acked": 1}, "schedules": {"nightly": "{}"}}
     if script in {"plan_sleep", "poll_idle"}:
         return {"pending": {"q": NOW + 10}, "messages": {"q": "{}"}}
     return STATE | ({"meta": {"paused": NOW}} if script == "resume" else {})

@@ -1,0 +1,16 @@
+-- remove_queue: forget a queue that holds no message, with its limits, schedules, counts and ledger.
+--
+-- State    (the queue itself; no message moves)
+-- KEYS[1]  pending  zset
+-- KEYS[2]  ready    zset
+-- KEYS[3]  unack    zset
+-- KEYS[4]  retry    zset
+-- KEYS[5]  dead     zset
+-- KEYS[6]  garbage  zset
+-- KEYS[7..]         all else that is kept of the queue, whatever its type
+-- Returns  the number of messages that it holds: above 0, nothing was removed
+-- Cost     O(1), and the server frees the ledger on another thread
+local held = 0
+for i = 1, 6 do held = held + redis.call('ZCARD', KEYS[i]) end
+if held == 0 then redis.call('UNLINK', unpack(KEYS, 7)) end -- an empty sorted set is no key
+return held

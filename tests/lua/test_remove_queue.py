@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.lua.raw import NOW
+
+KEPT = {
+    "stats": {"sent": 3, "acked": 3},
+    "schedules": {"nightly": "{}"},
+    "armed": {"nightly": NOW},
+    "attempts": {"stray": "1.0.0.0"},
+    "meta": {"format": "1", "shards": "1", "paused": NOW, "events": 9},
+}
+
+
+def test_empty_queue_is_forgotten_with_all_that_was_kept_of_it(queue):
+    queue.given(**KEPT)
+    queue.ring()
+    assert queue.remove_queue() == 0
+    assert queue.state() == {}
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead", "garbage"])
+def test_queue_that_holds_a_message_stays_as_it_is(queue, state):
+    queue.given(**KEPT, **{state: {"a": NOW, "b": NOW}}, messages={"a": "A", "b": "B"})
+    before = queue.state()
+    assert queue.remove_queue() == 2
+    assert queue.state() == before
+
+
+def test_queue_that_is_not_there_is_no_error(queue):
+    assert queue.remove_queue() == 0
+    assert queue.state() == {}
