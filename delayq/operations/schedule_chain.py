@@ -115,13 +115,16 @@ def _nearest(context: QueueContext, now_ms: int, armed: Occurrence, envelope: En
 
 
 def _arm(
-    context: QueueContext, slots: dict[str, int], arm: Callable[[Occurrence, Envelope], Command[int] | None], event: str
+    context: QueueContext,
+    slots: dict[str, int],
+    arm: Callable[[Occurrence, Envelope], Command[int] | None],
+    event: str = "",
 ) -> Operation[tuple[int, list[DelayqError]]]:
     """Arm other slots than these, as `arm` says; return how many were, and what kept others from it.
 
     Args:
         slots: the armed ones, by the names of their schedules.
-        event: of the line in the log for each that was armed.
+        event: of the line in the log for each that was armed; none without it.
     """
     if not slots:
         return 0, []
@@ -141,7 +144,8 @@ def _arm(
             line.error("schedule is not armed", error=str(reply))
         elif reply:  # else somebody else has been quicker
             count += 1
-            line.warning(event, slot_ms=slots[name])
+            if event:
+                line.warning(event, slot_ms=slots[name])
     return count, errors
 
 
@@ -159,9 +163,7 @@ def go_on(context: QueueContext, message_id: str) -> Operation[None]:
             return
         now = yield from server_ms(context)
         # Another slot may be armed meanwhile: then nothing is changed.
-        replies = yield from _arm_next(context, {name: slot}, now)
-        for reply in replies.values():
-            unwrap(reply)
+        yield from _arm(context, {name: slot}, partial(_next_of_lost, context, now))
     except DelayqError as error:  # the message is cancelled all the same
         log.warning("schedule is not armed", queue=context.name, schedule=name, error=str(error))
 
