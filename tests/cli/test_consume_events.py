@@ -83,7 +83,6 @@ def test_ledger_that_is_kept_already_keeps_its_length(invoke: Invoke, queue: Que
 
 
 def test_queue_of_a_module_that_wants_none_has_its_way(invoke: Invoke, queue: Queue):
-    queue.configure(events=True)
     queue.send("x")
     assert invoke("consume", "tasks:quiet", "--events", "--burst").exit_code == 0
     assert queue.configuration().events is None

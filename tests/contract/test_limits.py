@@ -166,13 +166,13 @@ def test_constructor_does_not_undo_what_was_configured_before(make: Make, queue:
 
 
 def test_setting_that_differs_from_the_constructors_is_logged_once(
-    make: Make, queue: Queue, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make: Make, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(configure, "_told", set())
     queue.configure(rate="1/s", events=7)
     for _ in range(2):
         make(shards=1, rate="5/s", concurrency=3, events=True).send("x")
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if "stored setting holds" in line]
+    (line,) = [line for line in caplog.messages if "stored setting holds" in line]
     for said in ("constructor=5/s", "queue=jobs", "setting=rate", "stored=1/s"):
         assert said in line
 
