@@ -23,6 +23,7 @@ from delayq.model.outcome import Ack
 from delayq.model.record import Record
 from delayq.operations.topics.publish import NewRecord
 from delayq.queue import Queue
+from delayq.queue_names import queues
 from delayq.topic import Topic
 from delayq.topic_consumer import TopicConsumer
 
@@ -75,6 +76,7 @@ __all__ = [
     "Topic",
     "TopicConsumer",
     "backoff",
+    "queues",
     "rates",
     "troubles",
 ]

@@ -24,6 +24,7 @@ MADE = {
     "ledger": "ledger",
     "message": "model/message",
     "queue": "queue",
+    "queue_names": "queue_names",
     "schedules": "schedules",
     "topic": "topic",
     "topic_consumer": "topic_consumer",

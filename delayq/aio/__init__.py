@@ -7,7 +7,8 @@ What is not awaited is shared: `Outgoing`, `SentMessage` and `backoff` of `delay
 from delayq.aio.consumer import Consumer
 from delayq.aio.message import Message
 from delayq.aio.queue import Queue
+from delayq.aio.queue_names import queues
 from delayq.aio.topic import Topic
 from delayq.aio.topic_consumer import TopicConsumer
 
-__all__ = ["Consumer", "Message", "Queue", "Topic", "TopicConsumer"]
+__all__ = ["Consumer", "Message", "Queue", "Topic", "TopicConsumer", "queues"]

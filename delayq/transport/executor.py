@@ -78,6 +78,10 @@ class Executor:
                     self._client = client
         return self._client
 
+    def connected(self) -> Client:
+        """Return the client, likewise."""
+        return self.client
+
     def close(self) -> None:
         """Close the client, unless it is shared; the next call makes a new one."""
         client, sockets, self._client, self._sockets = self._client, self._sockets, None, None

@@ -41,11 +41,8 @@ def test_queue_that_would_be_new_and_is_called_much_like_another_is_questioned(
     queue.send("payload")
     command, *options = words
     done = invoke(command, "emials", *options)
-    assert (done.exit_code, done.stderr) == (
-        0,
-        "queue emials is new: did you mean emails? "
-        "(delayq queue remove emials undoes it, and --create says that it is meant)\n",
-    )
+    undo = "delayq queue remove emials undoes it, and --create says that it is meant"
+    assert (done.exit_code, done.stderr) == (0, f"queue emials is new: did you mean emails? ({undo})\n")
     for name in ("emials", "emails", "orders"):
         assert invoke(command, name, *options).stderr == ""
     assert invoke(command, "emai1s", "--create", *options).stderr == ""

@@ -1,0 +1,40 @@
+"""The queues on a server of the async face."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis.exceptions import RedisClusterException, RedisError
+
+from delayq.model.validation import check_prefix
+from delayq.protocol.discovery import name_in, pattern
+from delayq.transport.executor_async import Client, Executor
+from delayq.transport.open_client_async import check_client, connect
+from delayq.transport.server_check import translate
+
+
+async def queues(*, url: str | None = None, redis: Client | None = None, prefix: str = "delayq") -> list[str]:
+    """Return the names of the queues on a server, in order: those ever sent to, consumed, configured or paused.
+
+    Each call goes through the names of all keys there: keep the result where there are many.
+
+    Args:
+        url: of the server; DELAYQ_URL, or the embedded store, when neither it nor `redis` is given.
+        redis: a client instead, which stays open.
+        prefix: what the queues' keys begin with.
+
+    Raises:
+        InvalidInput: a bad URL or prefix.
+        ServerError: the server does not answer, or this user may not list keys.
+    """
+    check_client(url, redis)
+    check_prefix(prefix)
+    executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+    try:
+        client: Any = await executor.connected()
+        names = [name_in(key, prefix, "queue") async for key in client.scan_iter(pattern(prefix, "queue"), count=1000)]
+    except (RedisError, RedisClusterException) as error:
+        raise translate(error) from error
+    finally:
+        await executor.close()
+    return sorted({name for name in names if name is not None})
