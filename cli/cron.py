@@ -16,7 +16,7 @@ from delayq.queue import Queue
 from .connection import ServerOptions
 from .cron_file import differences, read_jobs
 from .formats import Kind, payload_of, show_moment
-from .options import DURATION, PAIR, ExampledCommand, Function, example, json_option, server_options
+from .options import DURATION, PAIR, ExampledCommand, Function, example, json_option, retries_option, server_options
 from .output import print_json, print_table, say
 
 ADDS = "delayq cron add nightly '0 3 * * *' '{\"full\": true}' --timezone Europe/Berlin\n"
@@ -64,7 +64,7 @@ name_argument = click.argument("name", metavar="NAME")
     help="Slots that no consumer was there for: run one late, none that is later than --grace, or all.",
 )
 @click.option("--grace", type=DURATION, metavar="TIME", help="How late a slot may be with --missed skip. Default: 1m.")
-@click.option("--max-retries", type=click.IntRange(0, 1_000_000), help="Deliveries after the first one.  [default: 3]")
+@retries_option
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
 @click.option(
     "--as",

@@ -174,6 +174,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; 
 
 create_option = click.option("--create", is_flag=True, help="QUEUE is meant, although it is new.")
 
+retries_option = click.option(
+    "--max-retries",
+    type=click.IntRange(0, 1_000_000),
+    help="Deliveries after the first one. With a consumer's default backoff, 5 take about 20 minutes.  [default: 5]",
+)
+
 id_argument = click.argument("message_id", metavar="ID", shell_complete=candidates.ids)
 
 limit_option = click.option(

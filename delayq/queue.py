@@ -15,7 +15,7 @@ from delayq.dead_letters import DeadLetters
 from delayq.errors import DelayqError
 from delayq.ledger import Ledger
 from delayq.model import validation
-from delayq.model.backoff import Backoff, exponential
+from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff
 from delayq.model.batch_handler import BatchHandler, check_sizes
 from delayq.model.configuration import Configuration, Count, Events, Rate, changes, wishes
 from delayq.model.consumer_info import ConsumerInfo
@@ -73,8 +73,9 @@ class Queue:
         redis: a client to use as it is, instead of `url`.
         prefix: what all keys begin with.
         lease: seconds or a timedelta, 0.001 s to a day: how long a delivery may go without a sign of life.
-        max_retries: deliveries after the first one, 0 to 1,000,000, for messages that don't say.
-        backoff: the waits before them; see `delayq.backoff`.
+        max_retries: deliveries after the first one, 0 to 1,000,000, for messages that don't say; 5 by default.
+        backoff: the waits before them; see `delayq.backoff`. By default 10 s, then three times as long each time, at
+            most an hour, with 10 % of jitter: what fails each time is a dead letter after about 20 minutes.
         shards: over how many hash slots the queue is spread, 1 to 1,024; None takes what Redis has recorded.
         max_payload: the most bytes of a payload, 1 or more.
         middleware: what is done around each delivery and send, if other queues share it; else one of its own is made.
@@ -101,7 +102,7 @@ class Queue:
         redis: Client | None = None,
         prefix: str = "delayq",
         lease: Seconds = 30,
-        max_retries: int = 3,
+        max_retries: int = DEFAULT_RETRIES,
         backoff: Backoff | None = None,
         shards: int | None = 1,
         max_payload: int = MAX_PAYLOAD_BYTES,
@@ -118,8 +119,8 @@ class Queue:
     ) -> None:
         check_client(url, redis)
         limits = wishes(rate, concurrency, concurrency_per_key, events)
-        retries = backoff or exponential()
-        settings = Settings(lease, max_retries, retries, max_payload, dead_retention, limits, concurrency_key)
+        waits = backoff or DEFAULT_BACKOFF
+        settings = Settings(lease, max_retries, waits, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
         self._context = QueueContext(name, prefix, shards, settings, clock or str)
         self._context.queue = self

@@ -14,7 +14,7 @@ from delayq.model.delivery import OnConflict, SentMessage
 from delayq.queue import Queue
 
 from ..formats import Kind, payload_of, show_moment
-from ..options import DURATION, PAIR, command, due_options, json_option, one_of, queue_argument
+from ..options import DURATION, PAIR, command, due_options, json_option, one_of, queue_argument, retries_option
 from ..output import print_json, say
 from .file import send_file
 
@@ -46,7 +46,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
     help="Reserve the --id for this long from now, also after the ack: others with --unique-for are not sent.",
 )
 @click.option("--expires-in", type=DURATION, metavar="TIME", help="Not to be started later than this from now.")
-@click.option("--max-retries", type=click.IntRange(0, 1_000_000), help="Deliveries after the first one.  [default: 3]")
+@retries_option
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
 @click.option(
     "--as",

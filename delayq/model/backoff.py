@@ -64,3 +64,8 @@ def sequence(waits: Sequence[Seconds]) -> Backoff:
 
 def _seconds(value: Seconds, what: str) -> float:
     return milliseconds(value, what) / 1000
+
+
+DEFAULT_RETRIES = 5
+DEFAULT_BACKOFF = exponential(base=10, factor=3, maximum=3600, jitter=0.1)
+"""With these retries: 10 s, 30 s, 90 s, 4.5 min and 13.5 min, about 20 minutes in all."""

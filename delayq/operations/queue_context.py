@@ -9,7 +9,7 @@ from typing import Any
 
 from delayq.errors import InvalidInput
 from delayq.log import log
-from delayq.model.backoff import Backoff, exponential
+from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff
 from delayq.model.configuration import Changes, changes, check_shards
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.middleware import Middleware
@@ -47,8 +47,8 @@ class Settings:
     """
 
     lease: Seconds = 30
-    max_retries: int = 3
-    backoff: Backoff = field(default_factory=exponential)
+    max_retries: int = DEFAULT_RETRIES
+    backoff: Backoff = DEFAULT_BACKOFF
     max_payload: int = MAX_PAYLOAD_BYTES
     dead_retention: Seconds | None = DEAD_RETENTION
     wishes: Changes = field(default_factory=dict)

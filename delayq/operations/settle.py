@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from delayq.errors import DelayqError, InvalidInput, ServerError, StaleReceipt
 from delayq.log import log_of
 from delayq.model import outcome as oc
-from delayq.model.backoff import exponential
+from delayq.model.backoff import DEFAULT_BACKOFF
 from delayq.model.delivery import Delivery
 from delayq.model.lease_clock import lease_now
 from delayq.model.units import Seconds, delay_ms, lease_ms
@@ -19,8 +19,6 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
-
-DEFAULT_BACKOFF = exponential()
 
 D = TypeVar("D", bound=Delivery)
 

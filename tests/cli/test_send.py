@@ -58,6 +58,12 @@ def test_json_is_stored_as_it_is_written(invoke: Invoke, queue: Queue):
     assert only(queue).body == written.encode()
 
 
+def test_message_has_five_retries_unless_it_says_otherwise(invoke: Invoke, queue: Queue):
+    invoke("send", "emails", "hello")
+    assert only(queue).max_retries == 5
+    assert "[default: 5]" in invoke("send", "--help").output
+
+
 def test_payload_comes_from_stdin(invoke: Invoke, queue: Queue):
     assert invoke("send", "emails", "-", input="hello\n").exit_code == 0
     assert only(queue).payload == "hello"

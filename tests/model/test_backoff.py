@@ -65,3 +65,11 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 def test_wrong_setting_is_refused_with_its_value(make: Callable[[], Any], why: str):
     with pytest.raises(InvalidTime, match=why):
         make()
+
+
+def test_default_retries_take_about_twenty_minutes_with_jitter():
+    for attempt, seconds in enumerate([10, 30, 90, 270, 810, 2430, 3600, 3600], start=1):
+        waits = {backoff.DEFAULT_BACKOFF(attempt) for _ in range(50)}
+        assert len(waits) > 1
+        assert all(0.9 * seconds <= wait <= 1.1 * seconds for wait in waits)
+    assert backoff.DEFAULT_RETRIES == 5
