@@ -77,7 +77,7 @@ def find_server(folder: Path, written: Version | None) -> ServerBinary:
             return found
         else:
             older.append(f"{found.version} ({path})")
-    if older:
+    if older and written is not None:
         raise StoreTooNew(
             f"the store {folder} was written by {written}, which {' and '.join(older)} cannot read: "
             f"{_bringing(written)}, or install a server that is {written} or newer, and name it in "
