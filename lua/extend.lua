@@ -19,7 +19,7 @@ local id, given = ARGV[2], ARGV[3]
 local ours = held(KEYS[1], KEYS[2], id, given)
 local lease_end = now + tonumber(ARGV[4])
 if not ours and kept_until(KEYS[3], id, given) > 0 then
-  redis.call('ZADD', KEYS[3], lease_end, given .. '\0' .. id)
+  put(KEYS[3], {lease_end, given .. '\0' .. id})
   return 0
 end
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end

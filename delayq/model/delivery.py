@@ -41,7 +41,7 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
         on_conflict: when the id exists: "ignore" leaves that message, "replace" puts this one in its place with
             its retries reset, "error" raises DuplicateMessage.
         expires_in: seconds or a timedelta from now after which it is no longer to be started. Once it was started it
-            does not expire; a requeue begins the time again.
+            does not expire.
         max_retries: deliveries after the first one; the queue's own number when None.
         headers: names to strings, bytes, numbers, booleans or None.
         unique_for: seconds or a timedelta, from the send, for which no other send with `unique_for` takes this `id`,
@@ -295,13 +295,10 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
     def is_expired(self) -> bool:
         """Whether this delivery was handed out after the message's expiry, by the server's clock.
 
-        What was started once never expires; what was requeued since then has its time again, from when it is due.
+        What was started once never expires, also when it comes back from a shutdown, or from the dead letters.
         """
         expires = self._envelope.expires_ms
-        if expires is None or self.retries_used:
-            return False
-        begins_ms = max(self._created_ms, self._due_ms) if self._before.past else self._created_ms
-        return self._handed_ms >= begins_ms + expires
+        return expires is not None and not self._before.past and self._handed_ms >= self._created_ms + expires
 
     def __repr__(self) -> str:
         face = "aio." if type(self).__module__.startswith("delayq.aio.") else ""

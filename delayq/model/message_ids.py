@@ -31,6 +31,7 @@ class _RisingIds:
 
     def begin(self) -> None:
         """Begin with other numbers than before."""
+        self._process = os.getpid()
         self._start = secrets.randbelow(62**8 // 2)
         self._tick = 0
         self._numbers: dict[int, Iterator[int]] = {}
@@ -38,6 +39,8 @@ class _RisingIds:
 
     def take(self, amount: int) -> list[str]:
         """Return the next ids. Threads share the numbers of a tick: no lock, which a signal handler could wait for."""
+        if self._process != os.getpid():  # a server such as uWSGI forks without a word to Python
+            self.begin()
         tick = self._tick = max(self._tick, int(time.time() * _TICKS_PER_SECOND))  # the clock may be set back
         numbers = self._numbers.get(tick) or self._numbers.setdefault(tick, count(self._start))
         while len(self._numbers) > _KNOWN_TICKS:

@@ -90,6 +90,7 @@ class QueueContext:
         is_limited: whether the queue has limits, as far as claims have met them.
         undeclared: configuration of this client's that it has not stored yet, in all shards.
         declared: the shards, by the names of a key, that have it nevertheless.
+        losses: how often it was found that the server has lost the queue's data.
         unlimited_until: when to ask again whether there is a limit per key, on the monotonic clock.
         scan_cursors: of slots and of what waits for them, the last key that was looked at.
     """
@@ -115,6 +116,7 @@ class QueueContext:
         self.id_factory: Callable[[], str] | None = None
         self._recorded = False
         self._since = b""
+        self.losses = 0
         self._look_at = 0.0
         self.next_shard = 0
         self.budget = ByteBudget()
@@ -158,12 +160,13 @@ class QueueContext:
             self._check_shards(count, self.settings)
             if count != len(self.shards):
                 self.shards = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
-            if recorded != WAS_RECORDED:  # it is new, or the server has lost its data
+            is_lost = self._recorded and (recorded != WAS_RECORDED or since != self._since)
+            if is_lost or recorded != WAS_RECORDED:  # it is new, or the server has lost its data
                 self.undeclared = self._wishes
                 self.declared.clear()
-            is_lost = self._recorded and (recorded != WAS_RECORDED or since != self._since)
             self._recorded, self._since = bool(recorded), since
             self._look_at = time.monotonic() + LOOK_SECONDS
+            self.losses += is_lost
             if is_lost:
                 yield from self._tell_loss()
         return self.shards
@@ -175,7 +178,8 @@ class QueueContext:
     def _tell_loss(self) -> Operation[None]:
         """Log that the queue's record was replaced, or is gone, and leave a word for the doctor, if that is allowed."""
         log.error(
-            "the server has lost the data of the queue: was it flushed, or restarted without them?", queue=self.name
+            "the server has lost the data of the queue: was it flushed, restarted without them, or the queue removed?",
+            queue=self.name,
         )
         key = self.shards[0].keys.meta
         yield [Command(key, ("HSET", key, LOST, 1), identity)]

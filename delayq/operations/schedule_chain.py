@@ -90,12 +90,32 @@ def bring_back(context: QueueContext) -> Operation[int]:
     if rows is None:
         return (yield from bring_back(context)) if start else 0
     context.next_ahead = start + PAGE
-    ahead = {name: slot for name, slot in rows if slot > now + NEAR_MS}
+    ahead = yield from _of_the_future(context, {name: slot for name, slot in rows if slot > now + NEAR_MS}, now)
     arm = partial(_nearest, context, now)
     brought, errors = yield from _arm(context, ahead, arm, "schedule brought back: the server's clock was ahead")
     if errors:
         raise errors[0]
     return brought
+
+
+def _of_the_future(context: QueueContext, slots: dict[str, int], now_ms: int) -> Operation[dict[str, int]]:
+    """Return those of the armed slots whose occurrence was stored later than now: the clock was set back since."""
+    if not slots:
+        return {}
+    ids = [occurrence_id(name, slot, len(context.shards)) for name, slot in slots.items()]
+    envelopes: list[bytes | None] = yield from execute(home(context).envelopes(ids))
+    return {
+        name: slot
+        for (name, slot), envelope in zip(slots.items(), envelopes, strict=True)
+        if envelope is not None and _is_stored_after(now_ms, envelope)
+    }
+
+
+def _is_stored_after(now_ms: int, envelope: bytes) -> bool:
+    try:
+        return parse(envelope)[0] > now_ms
+    except UnreadableEnvelope:
+        return False
 
 
 def _next_of_lost(context: QueueContext, now_ms: int, lost: Occurrence, envelope: Envelope) -> Command[int] | None:

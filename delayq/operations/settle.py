@@ -50,7 +50,7 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
             message.failed = message.settled and isinstance(outcome, oc.Failed | oc.Dead)
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
-    if context.is_limited:  # else nothing is kept for those that were replaced
+    if context.is_limited or context.limits_keys:  # else nothing is kept for those that were replaced
         stale = [message for (message, _), ours in zip(settled, results, strict=True) if ours is False]
         frees += [context.shard(each.id).give_up_place(each.id, each.receipt) for each in stale]
     if frees:

@@ -92,7 +92,7 @@ def renew(context: QueueContext) -> Operation[None]:
     waning = [each for each in known if 0 < each.left < each.lease / 1500]
     for each in waning:
         results = yield [each.scripts.extend(message_id, receipt, each.lease) for message_id, receipt, _ in each.rows()]
-        if ends := [result for result in results if isinstance(result, int)]:
+        if ends := [result for result in results if isinstance(result, int) and result]:
             each.asked, each.until_ms = asked, max(ends)
             for message in each.messages:
                 message.leased_until(each.until_ms)

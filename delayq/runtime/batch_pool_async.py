@@ -108,13 +108,13 @@ class BatchPool(TaskPool[D]):
 
     async def _handled(self, messages: Sequence[D]) -> Outcomes[D]:
         """Await the handler on messages, and return what becomes of each."""
-        interrupted: asyncio.CancelledError | None = None
+        interrupted: BaseException | None = None
 
         async def call(given: Any) -> Any:
             nonlocal interrupted
             try:
                 return await self._returned(self._batching.function(given))
-            except asyncio.CancelledError as error:
+            except BaseException as error:  # drivers may turn a cancel into another error
                 interrupted = error if self._is_interrupted else None
                 raise
 

@@ -117,7 +117,8 @@ class ConsumerEngine(Generic[D]):
         self._cleanup = Interval(upkeep.CLEANUP_SECONDS)
         self._began = time.monotonic()
         self._presence = presence.Presence(context, self._describe, self._times)
-        self._unstored: Iterable[schedules.Prepared] = declared  # then those for which the server had no memory
+        self._declared, self._losses = list(declared), context.losses
+        self._unstored: Iterable[schedules.Prepared] = self._declared  # then those for which the server had no memory
 
     def connect(self) -> Effects[None]:
         """Make sure that the queue can be served.
@@ -306,6 +307,8 @@ class ConsumerEngine(Generic[D]):
                 yield from upkeep.clean_up(self._context, self._cleanup)
             ):  # a page a turn: messages do not wait for a duty
                 self._exhausted = False
+            if self._context.losses > self._losses:
+                self._losses, self._unstored = self._context.losses, self._declared
             if self._unstored:
                 self._unstored = yield from schedules.add_all(self._context, self._unstored)
 

@@ -143,7 +143,9 @@ class TaskPool(Generic[D]):
             if not self._is_interrupted:  # it comes from within the handler
                 outcome = oc.of_error(error)
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its consumer
-            outcome = oc.of_error(error)
+            failed = oc.of_error(error)
+            if not (self._is_interrupted and isinstance(failed, oc.Failed)):  # drivers may turn a cancel into an error
+                outcome = failed
         self.times.note(time.perf_counter() - started, self._own_times)
         self._outcomes.append((message, outcome))
 

@@ -460,6 +460,16 @@ def test_all_pages_of_schedules_are_brought_back(queue: Queue, now: Now, monkeyp
     assert [queue.execute(schedule_chain.bring_back) for _ in range(3)] == [2, 1, 0]
 
 
+def test_occurrences_that_were_cancelled_one_after_the_other_stay_so(queue: Queue):
+    queue.schedules.add("tick", "0 * * * *")
+    for _ in range(2):
+        (waiting,) = queue.peek("pending")
+        queue.cancel(waiting.id)
+    (waiting,) = queue.peek("pending")
+    assert queue.execute(schedule_chain.bring_back) == 0
+    assert queue.peek("pending")[0].id == waiting.id
+
+
 @pytest.mark.parametrize(("when", "back_ms"), [("30 22 * * *", HOUR_MS), ("every 1s", 50_000)])
 def test_clock_that_is_set_back_by_less_than_a_period_or_a_minute_runs_no_slot_twice(
     queue: Queue, now: Now, when: str, back_ms: int

@@ -120,7 +120,7 @@ def test_lone_message_is_not_lost_when_its_consumer_dies_before_settling(own_ser
         assert (dead.id, dead.reason, dead.attempts) == (sent.id, "consumer-lost", 3)
 
 
-LOST = "the server has lost the data of the queue: was it flushed, or restarted without them?"
+LOST = "the server has lost the data of the queue: was it flushed, restarted without them, or the queue removed?"
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import subprocess
@@ -78,3 +79,12 @@ def test_fork_makes_ids_of_its_own(monkeypatch: pytest.MonkeyPatch):
     os.close(writing)
     assert len(set(made)) == 100
     assert not set(made) & set(new_ids(100))
+
+
+def test_fork_that_python_is_not_told_of_makes_ids_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.model.message_ids.time.time", lambda: 1.8e9)
+    parents = message_ids._RisingIds()
+    child = copy.deepcopy(parents)
+    made = parents.take(100)
+    monkeypatch.setattr("delayq.model.message_ids.os.getpid", lambda: -1)
+    assert not set(made) & set(child.take(100))

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from delayq import Queue, aio
 from delayq.errors import NoEmbeddedServer, StoreError, StoreTooNew
 from delayq.transport.embedded import keeper, open_store, store
-from tests.harness.servers import server_binaries
+from delayq.transport.embedded.binaries import find_server
 from tests.harness.stores import Watched, is_alive, script, starts_in_log, use_program
 from tests.harness.waiting import eventually
 
@@ -160,8 +160,9 @@ def test_server_without_a_keeper_is_stopped_and_its_data_served(folder: Path):
     words = [word for name, value in config.items() for word in (f"--{name}", value)]
     with (folder / keeper.SERVER_LOCK).open("rb") as lock:
         assert keeper.try_lock(lock.fileno())
-        program = list(server_binaries().values())[-1]
-        stray = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL, pass_fds=[lock.fileno()])
+        stray = subprocess.Popen(
+            [find_server(folder, None).path, *words], stdout=subprocess.DEVNULL, pass_fds=[lock.fileno()]
+        )
     with redis.Redis(unix_socket_path=str(folder / "stray.sock")) as client:
         assert eventually(lambda: keeper.ask(str(folder / "stray.sock"), "PING") == b"+PONG\r\n")
         client.set("key", "value")

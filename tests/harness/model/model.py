@@ -140,8 +140,7 @@ class Model:
         if not m.has_payload:
             self.bury(m, "payload-missing", "the payload key is gone: evicted, or deleted by another program", False)
             return None
-        begins = max(m.created, m.score) if m.past else m.created
-        if m.expires is not None and not m.used and self.now.ms >= begins + m.expires:
+        if m.expires is not None and not m.past and self.now.ms >= m.created + m.expires:
             self.discard(m, "expired")
             return None
         if m.used > m.max_retries:
@@ -225,7 +224,7 @@ class Model:
         if m is None or m.state != "dead" or died not in (None, m.score):
             return False
         if not m.has_payload:  # nothing is known of it any more
-            m.max_retries, m.expires, m.has_payload = 3, None, True
+            m.max_retries, m.expires, m.has_payload = 5, None, True
         m.payload, m.created = payload, self.now.ms
         return self.requeue([id], delay) == 1
 
