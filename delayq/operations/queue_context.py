@@ -222,9 +222,10 @@ def is_whole(value: object) -> bool:
 
 def server_ms(context: QueueContext) -> Operation[int]:
     """Return the time, ms, that the scripts go by."""
-    now = context.clock()
-    if now:
-        return int(now)
-    key = context.shards[0].keys.meta
-    seconds, micros = yield from execute(Command(key, ("TIME",), identity))
-    return int(seconds) * 1000 + int(micros) // 1000
+    return (yield from execute(time_call(context)))
+
+
+def time_call(context: QueueContext) -> Command[int]:
+    """Return the call that reads the time, ms, that the scripts go by."""
+    key, now = context.shards[0].keys.meta, context.clock()
+    return Command(key, ("TIME",), lambda reply: int(now or int(reply[0]) * 1000 + int(reply[1]) // 1000))

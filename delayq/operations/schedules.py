@@ -18,12 +18,11 @@ from delayq.model.units import MAX_TIME_MS, from_ms, timestamp_ms
 from delayq.model.validation import check_limit, check_schedule_name
 from delayq.operations import configure
 from delayq.operations.encode import EncodedMessage
-from delayq.operations.queue_context import QueueContext, check_retries
+from delayq.operations.queue_context import QueueContext, check_retries, time_call
 from delayq.operations.schedule_chain import home, opened
 from delayq.operations.send import send_encoded
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.queue_commands import QueueCommands
 
 OWN_HEADERS = (NAME, SLOT, PLAN)
 PAUSED = 0
@@ -167,12 +166,12 @@ def list_all(context: QueueContext) -> Operation[list[Schedule]]:
 def _list(context: QueueContext) -> Operation[tuple[int, list[Schedule]]]:
     yield from context.opened()
     scripts, key = home(context), home(context).keys.schedules
-    counts, records, slots = yield [scripts.stats(), Command(key, ("HGETALL", key), dict), scripts.armed(10**9, 0)]
+    now, records, slots = yield [time_call(context), Command(key, ("HGETALL", key), dict), scripts.armed(10**9, 0)]
     armed = dict(unwrap(slots))
     found = {decode_id(name): record for name, record in unwrap(records).items()}
     names = sorted(name for name in found if not is_foreign_id(name))
     schedules = (describe(context, name, found[name], armed.get(name)) for name in names)
-    return unwrap(counts).now_ms, [each for each in schedules if each is not None]
+    return unwrap(now), [each for each in schedules if each is not None]
 
 
 def unreadable(context: QueueContext) -> Operation[list[str]]:
@@ -246,16 +245,15 @@ def _arm(context: QueueContext, name: str, stored: Stored, record: bytes, slot: 
 
 
 def _read(context: QueueContext, name: str) -> Operation[Stored]:
-    scripts: QueueCommands = home(context)
-    keys = scripts.keys
-    counts, record, slot = yield [
-        scripts.stats(),
+    keys = home(context).keys
+    now, record, slot = yield [
+        time_call(context),
         Command(keys.schedules, ("HGET", keys.schedules, name), identity),
         Command(keys.armed, ("ZSCORE", keys.armed, name), identity),
     ]
     score = unwrap(slot)
     armed = f"{score:.17g}" if isinstance(score, float) else (score or b"").decode()  # a float: RESP3
-    return Stored(unwrap(counts).now_ms, unwrap(record), int(armed) if _is_slot(armed) else None, armed)
+    return Stored(unwrap(now), unwrap(record), int(armed) if _is_slot(armed) else None, armed)
 
 
 def _is_slot(armed: str) -> bool:

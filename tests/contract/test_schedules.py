@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -275,9 +275,11 @@ def die_at_arm(calls: Calls) -> None:
 
 
 @pytest.fixture
-def no_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_upkeep() -> Iterator[None]:
     """Let receivers claim, and no more."""
-    monkeypatch.setattr(Upkeep, "_duties", lambda _: ())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Upkeep, "_duties", lambda _: ())
+        yield
 
 
 @pytest.mark.usefixtures("no_upkeep")

@@ -95,7 +95,7 @@ SCRIPTS = {
     "observer": "get stats upcoming consumers",
     "administrator": "get stats upcoming consumers pause resume purge delete_payloads requeue edit cancel reschedule"
     " repair reconcile_stats unack_to_retry configure remove_queue",
-    "scheduler": "enqueue_occurrence stats send",
+    "scheduler": "enqueue_occurrence send",
 }
 
 
@@ -201,7 +201,7 @@ SHARDED: dict[str, Callable[[Queue, str], Any]] = {
     "consumer": lambda queue, _: telling.act(queue, *(scripts.unack_to_retry() for scripts in queue._context.shards)),
     "observer": lambda queue, message_id: queue.get(message_id),
     "administrator": lambda queue, message_id: queue.get(message_id),
-    "scheduler": lambda queue, message_id: telling.act(queue, queue._context.shard(message_id).stats()),
+    "scheduler": lambda queue, message_id: telling.act(queue, queue._context.shard(message_id).armed(10, 0)),
 }
 
 
