@@ -36,8 +36,8 @@ delayq send example-pictures 'notes.txt small' --as raw --id notes
 echo "-- the first attempts"
 delayq consume example-pictures --exec "$resize" --burst
 
-echo "-- a second later, the retry of the one that failed"
-sleep 1.5
+echo "-- the retry of the one that failed, now instead of in ten seconds"
+delayq reschedule example-pictures dog --delay 0 >/dev/null
 delayq consume example-pictures --exec "$resize" --burst
 
 echo "-- what cannot be done is kept, until somebody requeues or cancels it"

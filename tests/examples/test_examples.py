@@ -126,7 +126,6 @@ def test_slow_services_are_asked_at_the_same_time(run: Run):
 def test_exit_code_of_a_program_decides_about_its_job(run: Run):
     printed = run("exec_jobs.sh")
     first, retry, left = re.split(r"^-- .*\n", printed, flags=re.MULTILINE)[1:]
-    # On a machine that is busy, the retry falls due while the first attempts are made, and may be done before them.
     made = ["cat: made cat.jpg small in attempt 1", "dog: made dog.jpg huge in attempt 2"]
     assert sorted((first + retry).splitlines()) == made
     assert re.search(r"^state +dead$", left, re.MULTILINE)

@@ -42,7 +42,7 @@ def test_rows_wait_as_messages_with_all_that_their_columns_say(
         assert first.expires_at is not None
         assert abs(first.expires_at - later) < dt.timedelta(minutes=1)
         assert (second.id, second.payload, second.due_at) == ("b", "other", later)
-        assert (second.headers, second.max_retries, second.expires_at) == ({}, 3, None)
+        assert (second.headers, second.max_retries, second.expires_at) == ({}, 5, None)
 
 
 @pytest.mark.parametrize(

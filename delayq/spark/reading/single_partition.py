@@ -17,7 +17,7 @@ from delayq.spark.redis_options import RedisOptions, required
 
 STATS = {
     "queue": "string",
-    **dict.fromkeys((*STATES, *QueueStats.COUNTERS), "bigint"),
+    **dict.fromkeys((*STATES, "scheduled", "due", "retrying", *QueueStats.COUNTERS), "bigint"),
     "at": "timestamp",
     "paused_since": "timestamp",
     "next_due_at": "timestamp",

@@ -41,7 +41,7 @@ class Life:
         """Live; raises AssertionError when it does not come to its end."""
         proxy = self._stage.proxy
         proxy.decide = lambda _: None
-        self._stage.raw.flushall()
+        self._stage.begin_anew()
         self._prepare(self._stage.direct)
         mending = threading.Event()
         mender = threading.Thread(target=self._mend, args=(mending,))

@@ -85,11 +85,17 @@ class Stage:
         later = Queue("jobs", redis=self.raw, shards=None, clock=lambda: (time.time() + LATER_HOURS * HOUR) * 1000)
         self._later = later
 
+    def begin_anew(self) -> None:
+        """Delete everything."""
+        self.raw.flushall()
+        for queue in (self.direct, self._later):
+            queue._context._recorded = False  # else they would say that their data are lost
+
     @contextlib.contextmanager
     def played(self, operation: Operation, decide: Decide) -> Iterator[Played]:
         """Call an operation on a new queue; the connection holds again when it has returned."""
         self.proxy.decide = lambda _: None
-        self.raw.flushall()
+        self.begin_anew()
         with contextlib.ExitStack() as opened:
 
             def fresh() -> Queue:
