@@ -151,7 +151,7 @@ def main() -> None:
                └─ requeue ◄─ dead ◄─ rejected, or no retry left
 
     Every command that needs a server takes --url, or DELAYQ_URL from the environment; without both, the embedded store
-    in ./.delayq is used: send and consume make it, and what only reads does not. Exit codes: 0 done, 1 failed, 2 bad
-    usage or input.
+    in ./.delayq is used. Commands that send, consume, configure or pause make it; the others need one that exists.
+    Exit codes: 0 done, 1 failed, 2 bad usage or input.
     """  # noqa: D301  # click wants the character
     logging.configure()

@@ -44,7 +44,10 @@ class ServerOptions:
         folder = None if self._makes_store else embedded_folder(self.url)
         if folder is not None and read_version(folder) is None:
             unset = "" if self.url else ", and DELAYQ_URL is not set"
-            raise StoreError(f"no store in {folder.absolute()}{unset}: give --url, or send a message to begin one here")
+            raise StoreError(
+                f"no store in {folder.absolute()}{unset}: run this in the folder of your program, set DELAYQ_HOME, or "
+                "give --url (the first delayq send makes a store here)"
+            )
         return connect(self.url)
 
     def __enter__(self) -> Self:

@@ -71,7 +71,7 @@ def print_messages(queue: Queue, state: State, limit: int | None, as_json: bool)
         columns = ["id", when, "#attempts", "error", "payload"]
         print_table(columns, map(_row, messages))
     if most is not None and (total := getattr(queue.stats(), state)) > most:
-        note(f"{most:,} of {total:,}: --limit N lists more, and --json without it all")
+        note(f"{most:,} of {total:,} messages shown; --limit N shows more, --json shows all")
 
 
 def _all(queue: Queue, state: State) -> Iterator[MessageInfo]:

@@ -66,14 +66,17 @@ log = structlog.get_logger("delayq")
     "--timeout",
     type=LONGEST_RUN,
     metavar="TIME",
-    help="For each handler: then a program, a process and an async one are ended, and a thread is told of.",
+    help="Time limit of a handler. Programs, processes and async handlers are stopped; threads are only logged.",
 )
 @click.option(
     "--processes", "-p", default=1, show_default=True, type=click.IntRange(1, 1000), help="Restarted when they die."
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due.")
 @click.option(
-    "--no-wait", is_flag=True, help="Fail when the server does not answer at the start. So does --burst; others wait."
+    "--no-wait",
+    is_flag=True,
+    help="Fail if the server does not answer at the start, instead of waiting for it. --burst implies this. With "
+    "--processes, one that fails three times in a row at its start is not restarted.",
 )
 @click.option(
     "--reload", is_flag=True, help="For development: begin anew when a Python file in this folder, or below, changes."

@@ -196,13 +196,13 @@ topic groups orders; topic read orders; cancel emails order-42; resume emails; p
 def test_command_that_only_reads_makes_no_store(words: str, invoke: Invoke, tmp_path: Path):
     done = invoke(*words.split(), env={"DELAYQ_URL": None})
     assert done.exit_code == 1
-    assert f"no store in {tmp_path / 'store'}, and DELAYQ_URL is not set: give --url" in done.stderr
+    assert f"no store in {tmp_path / 'store'}, and DELAYQ_URL is not set: run this in" in done.stderr
     assert not (tmp_path / "store").exists()
 
 
 def test_store_that_is_there_is_read(invoke: Invoke, tmp_path: Path):
     url = f"embedded://{tmp_path / 'other'}"
-    assert f"no store in {tmp_path / 'other'}: give --url" in invoke("stats", "--url", url).stderr
+    assert f"no store in {tmp_path / 'other'}: run this in" in invoke("stats", "--url", url).stderr
     assert invoke("send", "emails", "hello", "--url", url).exit_code == 0
     assert json.loads(invoke("stats", "emails", "--json", "--url", url).stdout)["sent"] == 1
 

@@ -132,12 +132,12 @@ def test_list_that_is_cut_says_so_and_json_is_whole(
         message.reject("bad")
     shown = invoke(*command, "emails")
     assert len(shown.stdout.splitlines()) == 1 + 10
-    assert shown.stderr == "10 of 11: --limit N lists more, and --json without it all\n"
+    assert shown.stderr == "10 of 11 messages shown; --limit N shows more, --json shows all\n"
     whole = invoke(*command, "emails", "--json")
     assert sorted(json.loads(line)["id"] for line in whole.stdout.splitlines()) == [f"m{n:02}" for n in range(11)]
     assert (whole.stderr, invoke(*command, "emails", "--limit", "11").stderr) == ("", "")
     some = invoke(*command, "emails", "--json", "--limit", "2")
-    assert (len(some.stdout.splitlines()), some.stderr.split(":")[0]) == (2, "2 of 11")
+    assert (len(some.stdout.splitlines()), some.stderr.split(" messages")[0]) == (2, "2 of 11")
     assert invoke("peek", "emails", "--state", "garbage", "--json").exit_code == 0
 
 

@@ -69,3 +69,16 @@ def test_outage_is_told_when_it_begins_and_every_minute():
             outage.lost(ConnectionError(f"refused at {now[0]}"))
         outage.served()
     assert [line.get("error") for line in lines] == ["refused at 0", "refused at 60", "refused at 120", None]
+
+
+UNCONFIGURED = """
+from delayq.log import log
+
+log.info("begun")
+log.warning("lease lost", queue="emails")
+"""
+
+
+def test_program_that_configures_no_logging_sees_warnings_once():
+    run = subprocess.run([sys.executable, "-c", UNCONFIGURED], capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == ("", "lease lost queue=emails\n")

@@ -52,6 +52,10 @@ def default_folder() -> Path:
     Raises:
         InvalidURL: DELAYQ_REQUIRE_URL says that there is to be none, as where the disk does not last.
     """
+    home = Path(os.environ.get("DELAYQ_HOME") or ".delayq")
     if os.environ.get("DELAYQ_REQUIRE_URL", "0") not in ("", "0"):
-        raise InvalidURL("no URL was given, and DELAYQ_REQUIRE_URL forbids the embedded store: set DELAYQ_URL")
-    return Path(os.environ.get("DELAYQ_HOME") or ".delayq")
+        raise InvalidURL(
+            f"DELAYQ_REQUIRE_URL forbids the embedded store in {home}: set DELAYQ_URL to a server, or to "
+            "embedded:///FOLDER to keep a store in that folder"
+        )
+    return home
