@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 
@@ -158,3 +159,16 @@ def test_consumer_says_that_the_server_has_come_back_without_the_data(
         assert eventually(lambda: any(line["event"] == LOST for line in lines))
         consumer.stop(timeout=5)
     assert [line["event"] for line in lines].count(LOST) == 1
+
+
+def test_thread_that_asked_before_another_has_recorded_the_queue_tells_no_loss(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+):
+    with Queue("jobs", url=redis_server.url) as queue:
+        asking = queue._context.opened()
+        reply = queue._executor.run(next(asking))
+        queue.send("x")
+        with contextlib.suppress(StopIteration):
+            asking.send(reply)
+        assert not [line for line in caplog.messages if "lost" in line]
+        assert examine(queue).healthy
