@@ -156,12 +156,14 @@ class QueueContext:
             FormatTooNew, ShardsMismatch
         """
         if not self.is_open:
-            known = self._since if self._recorded else None  # before asking: another thread may record it meanwhile
+            known = (self._recorded, self._since)
             count, recorded, since = yield from execute(self.shards[0].open_queue(self._expected, create))
             self._check_shards(count, self.settings)
             if count != len(self.shards):
                 self.shards = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
-            is_lost = known is not None and (recorded != WAS_RECORDED or since != known)
+            # Another thread may have recorded the queue meanwhile, or have noticed the loss.
+            is_known = self._recorded and known == (self._recorded, self._since)
+            is_lost = is_known and (recorded != WAS_RECORDED or since != self._since)
             if is_lost or recorded != WAS_RECORDED:  # it is new, or the server has lost its data
                 self.undeclared = self._wishes
                 self.declared.clear()
