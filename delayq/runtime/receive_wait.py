@@ -25,6 +25,8 @@ from delayq.runtime.lifecycle import consumer_name
 from delayq.transport import listener
 from delayq.transport.executor import Client, Executor
 
+CLOSE_SECONDS = 1.0
+
 D = TypeVar("D", bound=Delivery[Any])
 T = TypeVar("T")
 
@@ -149,6 +151,7 @@ class Receiver(Generic[D]):
         self._upkeep = Upkeep(context)
         self._waits = threading.local()
         self._running: set[ReceiveWait] = set()  # those of calls that have not returned
+        self._ended = threading.Condition()
         self._closings = 0
 
     def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
@@ -178,16 +181,25 @@ class Receiver(Generic[D]):
             if closings == self._closings:
                 raise
         finally:
-            self._running.discard(wait)
-            wait.end()
+            try:
+                wait.end()
+            finally:
+                with self._ended:
+                    self._running.discard(wait)
+                    self._ended.notify_all()
         raise closed(self._context)
 
     def close(self) -> None:
-        """End the calls that wait, on any thread, and give the blocked connection of this one up."""
+        """End the calls that wait, on any thread, and give the blocked connection of this one up.
+
+        They have a second to return, so that what they still ask the server does not connect again after a close.
+        """
         self._closings += 1
         for each in tuple(self._running):
             each.interrupt()
         wait = self._waits.__dict__.pop("wait", None)
+        with self._ended:
+            self._ended.wait_for(lambda: self._running <= {wait}, CLOSE_SECONDS)
         if wait is not None:
             wait.close()
 
