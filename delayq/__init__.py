@@ -18,6 +18,7 @@ from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.event import Event
 from delayq.model.health import troubles
 from delayq.model.message import Message
+from delayq.model.message_ids import content_id
 from delayq.model.middleware import Middleware, Sending
 from delayq.model.outcome import Ack
 from delayq.model.record import Record
@@ -76,6 +77,7 @@ __all__ = [
     "Topic",
     "TopicConsumer",
     "backoff",
+    "content_id",
     "queues",
     "rates",
     "troubles",

@@ -1,7 +1,7 @@
 """The async face of delayq: the same names, awaited, on redis.asyncio.
 
-What is not awaited is shared: `Outgoing`, `SentMessage` and `backoff` of `delayq`, `MessageInfo` and `QueueStats` of
-`delayq.types`, and the errors of `delayq.errors`.
+What is not awaited is shared: `Outgoing`, `SentMessage`, `backoff` and `content_id` of `delayq`, `MessageInfo` and
+`QueueStats` of `delayq.types`, and the errors of `delayq.errors`.
 """
 
 from delayq.aio.consumer import Consumer

@@ -53,6 +53,7 @@ class Envelope(msgspec.Struct, array_like=True, frozen=True, gc=False):
 _encode_envelope = msgspec.msgpack.Encoder().encode
 _decode_envelope = msgspec.msgpack.Decoder(Envelope).decode
 _encode_json = msgspec.json.Encoder().encode
+_encode_sorted_json = msgspec.json.Encoder(order="sorted").encode
 _decode_json = msgspec.json.Decoder().decode
 
 
@@ -84,6 +85,22 @@ def encode_envelope(
     if len(body) > limit:
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
     return _encode_envelope(Envelope(FORMAT, kind, body, max_retries, expires_ms, _checked(headers)))
+
+
+def canonical_body(payload: Any) -> tuple[int, bytes]:
+    """Return a payload's kind and its body with keys and sets sorted: the same for payloads that differ in order alone.
+
+    Raises:
+        PayloadNotSerializable
+    """
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return RAW, bytes(payload)
+    _json(payload)  # refuses what a send refuses
+    try:
+        plain = msgspec.to_builtins(payload, str_keys=True, order="sorted")
+    except TypeError as error:
+        raise PayloadNotSerializable(f"a set of the payload cannot be sorted: {error}; give a list instead") from error
+    return JSON, _encode_sorted_json(plain)
 
 
 def encode(envelope: Envelope) -> bytes:

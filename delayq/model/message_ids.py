@@ -1,4 +1,7 @@
-"""New ids: they rise within a process, and with time, so that messages due at the same time keep their order."""
+"""New ids: they rise within a process, and with time, so that messages due at the same time keep their order.
+
+And ids that are made of payloads.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import count, islice
+from typing import Any
+
+from delayq.model.envelope import RAW, canonical_body
 
 # Letters and digits only: a shell, a URL and a double click take such an id whole. Redis keeps their order.
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -73,3 +80,21 @@ def new_id() -> str:
 def new_ids(amount: int) -> list[str]:
     """Return `amount` new ids, in their order."""
     return _ids.take(amount)
+
+
+def content_id(payload: Any) -> str:
+    """Return an id made of a payload: equal payloads have the same one, in each process and version.
+
+    `queue.send(payload, id=content_id(payload))` sends nothing while the queue holds a message with the same payload.
+    The order of keys, and of a set, does not matter. Payloads are equal if what is stored of them is: ``(1,)`` and
+    ``[1]`` are, 1 and 1.0 are not.
+
+    Returns:
+        32 hexadecimal digits: the first half of the SHA-256 of ``raw:`` and the bytes of a payload that is bytes; else
+        of ``json:`` and its JSON in UTF-8, without spaces and with sorted keys.
+
+    Raises:
+        PayloadNotSerializable: neither bytes nor JSON, or a set has values of several types, which have no order.
+    """
+    kind, body = canonical_body(payload)
+    return sha256((b"raw:" if kind == RAW else b"json:") + body).hexdigest()[:32]

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import hashlib
+import json
+import math
 import os
+import random
 import re
 import subprocess
 import sys
 import threading
 import time
 from itertools import chain
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from delayq import content_id
+from delayq.errors import PayloadNotSerializable
 from delayq.model import message_ids
 from delayq.model.message_ids import new_id, new_ids
+from delayq.model.validation import check_id
 
 
 @pytest.mark.parametrize("amount", [0, 1, 1000])
@@ -88,3 +99,63 @@ def test_fork_that_python_is_not_told_of_makes_ids_of_its_own(monkeypatch: pytes
     made = parents.take(100)
     monkeypatch.setattr("delayq.model.message_ids.os.getpid", lambda: -1)
     assert not set(made) & set(child.take(100))
+
+
+@dataclasses.dataclass
+class Order:
+    number: int
+    items: set[str]
+
+
+def test_content_id_is_the_same_whatever_the_order_of_keys_and_of_sets():
+    ids = {
+        content_id({"number": 5, "items": ["a", "b"]}),
+        content_id({"items": {"b", "a"}, "number": 5}),
+        content_id(Order(5, {"a", "b"})),
+    }
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ({"b": [1, 2.5, None], "a": "é"}, "08a0e177a123adfb1bfbca2a081663c0"),
+        ({10: True, 2: {"y": 1, "x": 2}}, "90a32c0054f6a4889e76f6086083f059"),
+        ("text", "1a33b2a097829e0fa665bea564245879"),
+        (b"text", "f28d9cc4a17d0c58fa49e7cf5facde3b"),
+        (None, "47ae1fc702976ed32c35f337b5efb684"),
+    ],
+)
+def test_content_id_is_the_same_in_each_version_and_process(payload: Any, expected: str):
+    assert content_id(payload) == expected
+
+
+def test_content_id_can_be_computed_without_delayq():
+    canonical = json.dumps({"b": [1, 2.5], "a": "é"}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert content_id({"b": [1, 2.5], "a": "é"}) == hashlib.sha256(b"json:" + canonical.encode()).hexdigest()[:32]
+    assert content_id(b"\x00") == hashlib.sha256(b"raw:\x00").hexdigest()[:32]
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.text() | st.none()), st.randoms())
+def test_content_id_knows_no_order_of_keys(payload: dict[str, Any], lot: random.Random):
+    names = list(payload)
+    lot.shuffle(names)
+    assert content_id({name: payload[name] for name in names}) == content_id(payload)
+
+
+def test_content_id_tells_payloads_apart():
+    payloads = [b"1", "1", 1, 1.0, True, None, [1], [[1]], {"1": 1}, {"1": "1"}, [1, 2], [2, 1], "", b""]
+    assert len({content_id(payload) for payload in payloads}) == len(payloads)
+
+
+def test_content_id_is_an_id():
+    assert check_id(content_id({"to": "ann"})) == content_id({"to": "ann"})
+
+
+def test_content_id_refuses_what_a_send_refuses_and_what_has_no_order():
+    with pytest.raises(PayloadNotSerializable, match="NaN"):
+        content_id([math.nan])
+    with pytest.raises(PayloadNotSerializable, match="type object"):
+        content_id(object())
+    with pytest.raises(PayloadNotSerializable, match=r"cannot be sorted.*give a list"):
+        content_id([{1, "a"}])
