@@ -67,15 +67,18 @@ class ServerOptions:
         """Return a queue with the number of shards that is recorded; a bad name is refused first of all."""
         return Queue(check_queue_name(name), redis=self.client, prefix=self.prefix, shards=None, **settings)
 
-    def topic(self, name: str, ledger: bool = False) -> Topic:
+    def topic(self, name: str, ledger: bool = False, **settings: Any) -> Topic:
         """Return a topic with the number of shards that is recorded; a bad name is refused first of all.
 
         Args:
             ledger: the name is that of a queue, whose ledger it is.
+            settings: of a topic, as `Topic` takes them.
         """
         if ledger:
             return self.queue(name).events
-        return Topic(check_queue_name(name, "topic name"), redis=self.client, prefix=self.prefix, shards=None)
+        return Topic(
+            check_queue_name(name, "topic name"), redis=self.client, prefix=self.prefix, shards=None, **settings
+        )
 
     def queue_names(self) -> list[str]:
         """Return the names of all queues that are recorded, in order: those ever sent to, consumed or paused."""

@@ -43,8 +43,8 @@ class Topic:
             `trim_acked` is for those who must not lose it.
         exact: keep no more than `max_length`; else up to a hundred more or so, at much less cost.
         max_payload: bytes.
-        dead_retention: seconds (0 or more) or a timedelta that dead letters of its groups are kept; None for ever. A
-            `TopicConsumer` deletes those that are older, once a minute: give all programs the same value.
+        dead_retention: seconds (0 or more) or a timedelta that dead letters of its groups are kept; None for ever.
+            Those who poll delete older ones, once a minute: give all programs the same value.
         clock: for tests: returns the time, in milliseconds, that delayed records go by instead of the server's.
 
     Raises:

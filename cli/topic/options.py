@@ -30,7 +30,7 @@ def topic_argument(function: Function) -> Function:
     @server_options
     @functools.wraps(function)
     def with_topic(*args: Any, server: ServerOptions, name: str, ledger: bool, **kwargs: Any) -> Any:
-        with server.topic(name, ledger) as topic:
+        with server.topic(name, ledger, dead_retention=None) as topic:  # what programs keep, no command deletes
             return function(*args, topic=topic, **kwargs)
 
     return with_topic

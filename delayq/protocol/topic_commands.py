@@ -39,6 +39,13 @@ class DueRecords(NamedTuple):
     seen: str
 
 
+class Page(NamedTuple):
+    """What range has read, and whether there may be more."""
+
+    entries: list[Entry]
+    more: bool
+
+
 class Polled(NamedTuple):
     """What poll tells.
 
@@ -207,6 +214,11 @@ class TopicCommands:
     def lag(self, after: str, limit: int = 1000) -> Command[list[Any]]:
         return self._call("lag", [self.keys.stream], [after, limit], identity)
 
+    def range(self, start: str, end: str, limit: int, reverse: bool = False, stream: str = "") -> Command[Page]:
+        """Read records between two ids, of the topic or of another of its streams."""
+        bounds = (end, start) if reverse else (start, end)
+        return self._call("range", [stream or self.keys.stream], [*bounds, limit, "1" if reverse else ""], _read_page)
+
     def extent(self) -> Command[Extent]:
         return self._call("extent", [self.keys.stream], [], _read_extent)
 
@@ -242,13 +254,11 @@ class TopicCommands:
         """Delete single records; return how many were there."""
         return Command(self.keys.stream, (b"XDEL", self.keys.stream, *ids), int, repeats=False)
 
-    def entries(
-        self, start: str, end: str, limit: int, reverse: bool = False, stream: str = ""
-    ) -> Command[list[Entry]]:
-        """Read up to `limit` records between two ids, of the topic or of another of its streams."""
-        key = stream or self.keys.stream
+    def entries(self, start: str, end: str, limit: int, reverse: bool = False) -> Command[list[Entry]]:
+        """Read up to `limit` records between two ids, however large."""
         bounds = (end, start) if reverse else (start, end)
-        return Command(key, (b"XREVRANGE" if reverse else b"XRANGE", key, *bounds, "COUNT", limit), _read_entries)
+        words = (b"XREVRANGE" if reverse else b"XRANGE", self.keys.stream, *bounds, "COUNT", limit)
+        return Command(self.keys.stream, words, _read_entries)
 
     def _call(
         self,
@@ -276,6 +286,11 @@ def _read_named(reply: list[bytes]) -> list[str]:
 
 def _read_entries(reply: list[Any] | None) -> list[Entry]:
     return [(record_id.decode(), fields or None) for record_id, fields in reply or ()]
+
+
+def _read_page(reply: list[Any]) -> Page:
+    entries, more = reply
+    return Page(_read_entries(entries), bool(more))
 
 
 def _read_due(reply: list[Any]) -> DueRecords:

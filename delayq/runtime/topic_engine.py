@@ -14,7 +14,7 @@ from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS, Interval
 from delayq.model.lease_clock import lease_now
 from delayq.model.record import Record
-from delayq.operations.topics import dead_letters, group_admin, group_read, publish, reclaim, settle
+from delayq.operations.topics import group_admin, group_read, publish, reclaim, settle
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import gather, noop, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
@@ -26,7 +26,6 @@ from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.record_leases import RecordLeases
 
 DROP_SECONDS = 600.0  # between two looks for consumers of the group that are gone
-PURGE_SECONDS = 60.0  # between two looks for old dead letters
 MOST_WAITING = 1000  # records that wait to be tried again; with more, nothing new is taken
 
 
@@ -68,7 +67,6 @@ class TopicEngine:
         self._places: dict[int, str] = {}  # where a long list of what others hold is to be looked through, a shard
         self._reclaiming = Interval(member.ack_timeout / 2)
         self._dropping = Interval(DROP_SECONDS)
-        self._purging = Interval(PURGE_SECONDS)
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
         self._looks_back = self._is_new = True
@@ -106,8 +104,6 @@ class TopicEngine:
             taken += yield from self._rescue(room - taken)
         if self._dropping.due():
             yield from settle.drop_idle_consumers(self._context, self._member.group)
-        if self._purging.due() and (yield from dead_letters.purge_old(self._context, self._member.group)):
-            self._purging.now()
         limit = room - taken if self._leases.waiting < MOST_WAITING else 0
         handed = yield from self._exchange(limit)
         if self._most is not None and self.handled >= self._most:
@@ -273,7 +269,7 @@ class TopicEngine:
 
     def _sleep(self, lasts: Sequence[str] | None, room: int) -> Effects[None]:
         """Wait for an outcome, the next duty or, behind `lasts` of the shards, a record."""
-        seconds = min(FALLBACK_MS / 1000, self._purging.left())
+        seconds = FALLBACK_MS / 1000
         if room:
             waits = self._leases.left()
             seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)
@@ -283,6 +279,7 @@ class TopicEngine:
                 return
             if waiting.next_ms is not None:
                 seconds = min(seconds, waiting.next_ms / 1000)
+            seconds = min(seconds, self._context.purging[self._member.group].left())
             keys = [shard.keys for shard in self._context.shards]
             seen = zip(lasts, waiting.seen, strict=True)
             yield Listen([StreamSource(k.stream, k.waking, each) for k, each in zip(keys, seen, strict=True)])

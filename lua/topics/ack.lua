@@ -6,6 +6,5 @@
 -- ARGV[1..]          the group, then the ids of 1..500 records
 -- Returns  the number of records that were unacked, and are no longer
 -- Cost     O(n)
-redis.call('XLEN', KEYS[1]) -- fails, before anything is taken away, when this is no stream any more
 if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('HDEL', KEYS[2], unpack(ARGV, 2)) end
 return redis.call('XACK', KEYS[1], unpack(ARGV))

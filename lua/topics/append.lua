@@ -1,7 +1,7 @@
 -- append: records that were kept for later, and whose time has come, go to their topic, which is cut to its length.
 --
 -- One whose envelope is gone, or was overwritten with another type, leaves the structure all the same: it would keep the
--- others waiting for ever. What another program has stored is left to it. A call stops after 2 MB of records.
+-- others waiting for ever. What another program has stored is left to it. A call stops after 1 MB of records.
 --
 -- State    pending -> stream, or (gone)
 -- KEYS[1]  stream   stream  record id -> its envelope
@@ -14,7 +14,6 @@
 -- Returns  the ids of those without an envelope, in their order
 -- Cost     O(n log m)
 local now, appended, lost, bytes = clock(ARGV[1]), 0, {}, 0
-redis.call('XLEN', KEYS[1]) -- fails, before anything is taken away, when this is no stream any more
 redis.call('ZREM', KEYS[2], '') -- what no id is: behind it, a server without memory refuses no write
 for i = 4, #ARGV do
   local due = redis.call('ZSCORE', KEYS[2], ARGV[i])

@@ -12,9 +12,8 @@
 local group, ghosts, bytes, upto = ARGV[1], 0, 0, ''
 local rows = redis.pcall('XPENDING', KEYS[1], group, ARGV[2], '+', ARGV[3])
 if rows.err then return no_group(rows, KEYS[1], group) end
-local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 for i, row in ipairs(rows) do
-  local there = oldest and not comes_after(oldest[1], row[1]) and redis.call('XRANGE', KEYS[1], row[1], row[1])[1]
+  local there = redis.call('XRANGE', KEYS[1], row[1], row[1])[1]
   if there then
     bytes = bytes + size_of(there)
   else

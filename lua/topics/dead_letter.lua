@@ -16,7 +16,6 @@ local group, consumer, id = ARGV[1], ARGV[2], ARGV[3]
 local held = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
 if held.err then return no_group(held, KEYS[1], group) end
 if not held[1] or held[1][2] ~= consumer then return 0 end
-redis.call('XLEN', KEYS[2]) -- fails, before anything is taken away, when this is no stream any more
 if ARGV[5] ~= '' then
   local said = redis.call('HGET', KEYS[3], id) or ''
   redis.call('HDEL', KEYS[3], id) -- behind it, a server without memory refuses no write

@@ -8,7 +8,7 @@
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  group
 -- ARGV[3]  consumer  of the group; made when it is new
--- ARGV[4]  limit     1..500 records; fewer when these take some megabytes
+-- ARGV[4]  limit     1..500 records; fewer when these take a megabyte
 -- ARGV[5]  after     '>' for records that nobody of the group was handed; else an id: the consumer's own behind it
 -- Returns  {{{id, {field, value, …}}, …}, in their order, no fields where the record is gone;
 --          ms until the next record that waits for its time is to be appended, -1 when none waits;

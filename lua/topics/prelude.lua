@@ -42,7 +42,7 @@ local function stale(stream, group, idle, after, limit)
 end
 
 -- How much of records passes through a script, about: a megabyte takes it some milliseconds.
-local RECORD_BYTES = 2097152
+local RECORD_BYTES = 1000000
 
 local function size_of(record)
   local size = 0
@@ -50,9 +50,26 @@ local function size_of(record)
   return size
 end
 
--- How many records to read next: as many of `left` as, by the mean of the `seen` ones, fit into the rest of the bytes.
+-- How many records to read next: as many of `left` as, by the mean of the `seen` ones, fit into the rest of the bytes, and
+-- a few at the most, since large ones may come behind small ones.
 local function next_count(bytes, seen, left)
-  return math.max(1, math.min(left, math.floor((RECORD_BYTES - bytes) * seen / math.max(1, bytes))))
+  local FEW = 8
+  return math.max(1, math.min(left, FEW, math.floor((RECORD_BYTES - bytes) * seen / math.max(1, bytes))))
+end
+
+-- Read up to `limit` records from one bound to another, which comes before it if `backwards`. Return them, and 1 when there
+-- may be more.
+local function read(stream, from, to, limit, backwards)
+  local found, bytes, count = {}, 0, 1
+  repeat
+    local page = backwards and redis.call('XREVRANGE', stream, from, to, 'COUNT', count)
+      or redis.call('XRANGE', stream, from, to, 'COUNT', count)
+    for _, record in ipairs(page) do found[#found + 1], bytes = record, bytes + size_of(record) end
+    if #page < count then return found, 0 end
+    from = '(' .. page[#page][1]
+    count = next_count(bytes, #found, limit - #found)
+  until #found >= limit or bytes >= RECORD_BYTES
+  return found, 1
 end
 
 -- A dead letter whose record is no longer in the topic is appended again, for its group alone: the last field says so.
@@ -72,7 +89,6 @@ local function bury(stream, buried, failures, group, id, consumer, deliveries, r
   local MOST = 7900
   local record = redis.call('XRANGE', stream, id, id)[1]
   local said = redis.call('HGET', failures, id) or ''
-  redis.call('XLEN', buried) -- fails, before anything is taken away, when this is no stream any more
   redis.call('HDEL', failures, id)
   if record then
     local fields = record[2]
@@ -93,12 +109,12 @@ end
 
 -- Drop records up to a bound: MAXLEN and a number, or MINID and an id. Return how many, and 1 when there may be more.
 --
--- To free a megabyte takes the server up to 1.2 ms. A call drops 10,000 records, or some 8 megabytes. XTRIM takes whole
+-- To free a megabyte takes the server up to 1.2 ms. A call drops 10,000 records, or some 4 megabytes. XTRIM takes whole
 -- nodes, of one large record or up to a hundred small ones, and no node that has more records than LIMIT says: limits that
 -- rise slowly take one node, whose first record was measured, and few others. What is left over within a node is dropped
 -- if `exact`.
 local function drop(stream, how, bound, exact)
-  local MOST, FREED = 10000, 8388608
+  local MOST, FREED = 10000, 4000000
   local dropped, freed = 0, 0
   repeat
     local oldest, count = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1], 0

@@ -10,7 +10,6 @@
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
 local before, dues = head(KEYS[1]), {}
-redis.call('XLEN', KEYS[2]) -- fails, before anything is stored, when this is no stream
 for i = 2, #ARGV, 3 do
   local envelope, due = KEYS[2 + (i + 1) / 3], due_time(ARGV[i + 1], now, micros)
   if redis.call('EXISTS', envelope) == 1 then

@@ -1,4 +1,4 @@
--- redeliver: hand records that a consumer of a group holds to it once more. A call stops after 2 MB of records.
+-- redeliver: hand records that a consumer of a group holds to it once more. A call stops after 1 MB of records.
 --
 -- State    unacked -> unacked
 -- KEYS[1]  stream    stream  record id -> its envelope

@@ -1,7 +1,7 @@
 -- requeue_dead: dead letters of a group are to be handled by it once more, with no deliveries counted.
 --
 -- A record that the topic still has goes back to the group's unacked list, to be rescued at once. One that was trimmed is
--- appended again, for this group alone. Of large ones, a call takes the first some megabytes.
+-- appended again, for this group alone. Of large ones, a call takes a megabyte.
 --
 -- State    buried -> unacked, or stream
 -- KEYS[1]  stream    stream  record id -> its envelope

@@ -14,7 +14,7 @@ import pytest
 from delayq import NewRecord, Topic
 from delayq.errors import LoginRefused
 from delayq.model.outcome import Failed
-from delayq.operations.topics import dead_letters, group_read, settle
+from delayq.operations.topics import group_read, settle, upkeep
 from delayq.operations.topics.topic_context import opened
 from delayq.protocol.operation import execute
 from delayq.runtime.receive_wait import TopicWait
@@ -81,7 +81,7 @@ def joins(mine: Topic, root: Topic) -> None:
     assert len(group.fetch_not_acked("b", 0, 2)) == 2
     assert mine.group("mail", max_deliveries=1).fetch_not_acked("b", 0) == []
     assert len(group.dead()) == 5
-    assert mine.execute(dead_letters.purge_old, "mail") is False
+    assert mine.execute(upkeep.purge_old, "mail") is False
     assert (group.lag(), group.unacked(), len(group.consumers())) == (0, [], 2)
     assert mine._executor.execute(execute(mine._context.shards[0].drop_idle_consumers("mail", 0, "^a$"))) == 1
     mine.execute(settle.leave, "mail", "b")

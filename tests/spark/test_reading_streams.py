@@ -301,6 +301,16 @@ def test_entries_trimmed_while_a_task_reads_are_an_error(
                 assert [line["shard"] for line in logs] == [piece.shard]
 
 
+def test_large_records_are_read_a_few_at_a_time(redis_server: RedisServer):
+    with Topic("large", url=redis_server.url) as topic:
+        topic.publish_many([NewRecord(b"x" * 1024 * 1024) for _ in range(30)])
+        ids = [record.id for record in topic.range()]
+        piece = StreamPartition(0, topic._context.shards[0].keys.stream, ids[0], ids[-1])
+        pages = list(piece.pages(topic, pytest.fail))
+    assert [entry for page in pages for entry, _ in page] == ids
+    assert max(map(len, pages)) < 10
+
+
 def test_single_record_that_was_deleted_is_no_loss(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
     publish(topic, 0, 3000)
     reader = follow(options, partitions="3")

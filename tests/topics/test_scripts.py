@@ -34,6 +34,7 @@ CALLS: dict[str, Callable[[TopicCommands], Command[Any]]] = {
     "make_group": lambda scripts: scripts.make_group("h", "0"),
     "destroy": lambda scripts: scripts.destroy("g"),
     "groups": lambda scripts: scripts.groups("g"),
+    "range": lambda scripts: scripts.range("-", "+", 10),
     "lag": lambda scripts: scripts.lag("1-0"),
     "extent": lambda scripts: scripts.extent(),
     "requeue_dead": lambda scripts: scripts.requeue_dead("g", "d", ["1-0"]),
@@ -42,7 +43,7 @@ CALLS: dict[str, Callable[[TopicCommands], Command[Any]]] = {
     "trim_acked": lambda scripts: scripts.trim_acked(),
     "shrink": lambda scripts: scripts.shrink("t"),
 }
-READ_ONLY = {"due", "unacked", "groups", "lag", "extent"}
+READ_ONLY = {"due", "unacked", "groups", "range", "lag", "extent"}
 CHANGES_TIMES_ONLY = {"renew"}
 
 

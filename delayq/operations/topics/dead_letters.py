@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
-from delayq.errors import DelayqError, InvalidInput, ServerUnreachable
-from delayq.log import log
+from delayq.errors import InvalidInput
 from delayq.model.outcome import error_text
 from delayq.model.record import DeadRecord, Record, table, text_of
-from delayq.model.units import milliseconds
 from delayq.model.validation import check_limit
 from delayq.operations.topics.group_admin import consumers
 from delayq.operations.topics.group_read import check_record, cut
-from delayq.operations.topics.read import note_page, page_length
+from delayq.operations.topics.read import pages
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, TopicCommands
+from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, Entry, TopicCommands
 
 
 def dead_letter(
@@ -38,18 +37,15 @@ def dead(context: TopicContext, group: str, count: int) -> Operation[list[DeadRe
     check_limit(count, "count")
     found: list[DeadRecord] = []
     for number, scripts in enumerate((yield from context.opened())):
-        first = "-"
-        while len(found) < count:
-            limit = min(page_length(context), count - len(found))
-            page = yield from execute(scripts.entries(first, "+", limit, stream=scripts.keys.buried(group)))
-            note_page(context, page)
-            found += [_dead_record(context.name, entry_id, fields or (), number) for entry_id, fields in page]
-            if len(page) < limit:
-                break
-            first = f"({page[-1][0]}"
+        read = partial(_dead_records, context.name, number)
+        found += yield from pages(scripts, "-", "+", count - len(found), read, stream=scripts.keys.buried(group))
     if not found:
         yield from consumers(context, group)  # raises when there is no such group
     return found
+
+
+def _dead_records(topic: str, shard: int, entries: Sequence[Entry]) -> list[DeadRecord]:
+    return [_dead_record(topic, entry_id, fields or (), shard) for entry_id, fields in entries]
 
 
 def _dead_record(topic: str, entry_id: str, fields: Sequence[bytes], shard: int) -> DeadRecord:
@@ -79,21 +75,6 @@ def delete(context: TopicContext, group: str, letters: Iterable[DeadRecord]) -> 
         for part in cut(ids, MAX_RECORDS):
             gone += yield from execute(scripts.delete_dead(group, part))
     return gone
-
-
-def purge_old(context: TopicContext, group: str) -> Operation[bool]:
-    """Delete some of the dead letters that are older than the topic keeps them; return whether there may be more."""
-    retention = context.settings.dead_retention
-    if retention is None:
-        return False
-    shards = yield from context.opened()
-    more = False
-    for reply in (yield [scripts.purge_dead(group, milliseconds(retention)) for scripts in shards]):
-        if not isinstance(reply, DelayqError):
-            more = more or bool(reply[1])
-        elif not isinstance(reply, ServerUnreachable):  # an outage is logged elsewhere
-            log.warning("old dead letters are not deleted", topic=context.name, group=group, error=str(reply))
-    return more
 
 
 def count(context: TopicContext, group: str) -> Operation[int]:

@@ -10,6 +10,7 @@ from delayq.model.positions import known_id
 from delayq.model.record import Record, Unacked, text_of
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_limit
+from delayq.operations.topics import upkeep
 from delayq.operations.topics.group_admin import consumers
 from delayq.operations.topics.publish import append_due
 from delayq.operations.topics.read import records
@@ -28,8 +29,15 @@ class PolledRecords(NamedTuple):
 
 
 def poll(context: TopicContext, group: str, consumer: str, count: int) -> Operation[PolledRecords]:
-    """Hand up to `count` records that nobody of the group was handed yet to a consumer; append first what is due."""
+    """Hand up to `count` records that nobody of the group was handed yet to a consumer; append first what is due.
+
+    Those who poll look after old dead letters, too.
+    """
     check_limit(count, "count", most=MAX_POLLED)
+    return (yield from upkeep.beside(context, group, _poll(context, group, consumer, count)))
+
+
+def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Operation[PolledRecords]:
     found: list[Record] = []
     shards = yield from context.opened()
     lasts = ["$"] * len(shards)

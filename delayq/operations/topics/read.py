@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from delayq.model.positions import Position, beginning, bound, order
 from delayq.model.record import Record
@@ -10,6 +12,8 @@ from delayq.model.validation import check_limit
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
+
+T = TypeVar("T")
 
 
 def is_for_one_group(fields: Sequence[bytes]) -> bool:
@@ -26,39 +30,33 @@ def records_range(
     shards = yield from context.opened()
     found: list[Record] = []
     for scripts in shards:
-        found += yield from _pages(context, scripts, first, last, count, reverse)
+        found += yield from pages(scripts, first, last, count, partial(records, context, scripts), reverse)
     if len(shards) > 1:
         found.sort(key=lambda record: order(record.id), reverse=reverse)
     return found[:count]
 
 
-def _pages(
-    context: TopicContext, scripts: TopicCommands, first: str, last: str, count: int, reverse: bool
-) -> Operation[list[Record]]:
-    found: list[Record] = []
-    while len(found) < count:
-        limit = min(page_length(context), count - len(found))
-        entries = yield from execute(scripts.entries(first, last, limit, reverse))
-        note_page(context, entries)
-        found += records(context, scripts, entries)
-        if len(entries) < limit:
-            break
-        if reverse:
+def pages(
+    scripts: TopicCommands,
+    first: str,
+    last: str,
+    count: int,
+    read: Callable[[list[Entry]], list[T]],
+    reverse: bool = False,
+    stream: str = "",
+) -> Operation[list[T]]:
+    """Read up to `count` of what `read` makes of entries between two ids, of a shard or of another of its streams."""
+    found: list[T] = []
+    more = True
+    while more and len(found) < count:
+        limit = min(MAX_RECORDS, count - len(found))
+        entries, more = yield from execute(scripts.range(first, last, limit, reverse, stream))
+        found += read(entries)
+        if entries and reverse:
             last = f"({entries[-1][0]}"
-        else:
+        elif entries:
             first = f"({entries[-1][0]}"
     return found
-
-
-def page_length(context: TopicContext) -> int:
-    """Return how many records a page may have: about 4 MB of them, by the mean size of those before."""
-    return min(MAX_RECORDS, context.budget.count())
-
-
-def note_page(context: TopicContext, entries: Sequence[Entry]) -> None:
-    """Note how large the records of a page are."""
-    if entries:
-        context.budget.note(len(entries), sum(len(word) for _, fields in entries for word in fields or ()), 0)
 
 
 def records(
@@ -113,14 +111,13 @@ class Tail:
         found: list[Record] = []
         is_over = False
         while not (found or is_over):  # a page may have nothing but records that are for one group alone
-            limit = max(1, page_length(self._context) // len(shards))
-            pages = yield [
-                scripts.entries(f"({seen}", "+", limit) for scripts, seen in zip(shards, self._seen, strict=True)
+            limit = max(1, MAX_RECORDS // len(shards))
+            replies = yield [
+                scripts.range(f"({seen}", "+", limit) for scripts, seen in zip(shards, self._seen, strict=True)
             ]
             is_over = True
-            for number, (scripts, page) in enumerate(zip(shards, pages, strict=True)):
-                entries = unwrap(page)
-                note_page(self._context, entries)
+            for number, (scripts, reply) in enumerate(zip(shards, replies, strict=True)):
+                entries, _ = unwrap(reply)
                 if entries:
                     self._seen[number], is_over = entries[-1][0], False
                 found += records(self._context, scripts, entries)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from delayq.errors import InvalidInput
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
+from delayq.model.interval import Interval
 from delayq.model.units import Seconds, milliseconds
-from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.queue_context import DEAD_RETENTION, LOOK_SECONDS, MAX_SHARDS, is_whole
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.topic_commands import TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
+
+PURGE_SECONDS = 60.0  # between two looks for old dead letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,8 @@ class TopicContext:
 
     Attributes:
         next_shard: counts records without a key: each goes to the next shard.
+        purging: of a group, when old dead letters are to be deleted.
         rescues: counts looks at what others have left: each begins with the next shard.
-        budget: how many records a page has, by their mean size.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class TopicContext:
         self.name = name
         self.settings = settings
         self.next_shard = self.rescues = 0
-        self.budget = ByteBudget()
+        self.purging: defaultdict[str, Interval] = defaultdict(lambda: Interval(PURGE_SECONDS))
         self._keys = keys
         self._expected = shards
         self._clock = clock

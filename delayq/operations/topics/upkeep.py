@@ -1,0 +1,40 @@
+"""What keeps a group tidy. Those who take its records do it: consumers, and programs that call `poll`."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from delayq.errors import DelayqError, ServerUnreachable
+from delayq.log import log
+from delayq.model.units import milliseconds
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.protocol.operation import Operation, gather, unwrap
+
+T = TypeVar("T")
+
+
+def beside(context: TopicContext, group: str, polling: Operation[T]) -> Operation[T]:
+    """Run a poll; once a minute, let it share its round trips with a page of old dead letters that are deleted."""
+    purging = context.purging[group]
+    if not purging.due():
+        return (yield from polling)
+    polled, more = yield from gather(polling, purge_old(context, group))
+    if more is True:
+        purging.now()
+    result: T = unwrap(polled)
+    return result
+
+
+def purge_old(context: TopicContext, group: str) -> Operation[bool]:
+    """Delete some of the dead letters that are older than the topic keeps them; return whether there may be more."""
+    retention = context.settings.dead_retention
+    if retention is None:
+        return False
+    shards = yield from context.opened()
+    more = False
+    for reply in (yield [scripts.purge_dead(group, milliseconds(retention)) for scripts in shards]):
+        if not isinstance(reply, DelayqError):
+            more = more or bool(reply[1])
+        elif not isinstance(reply, ServerUnreachable):  # an outage is logged elsewhere
+            log.warning("old dead letters are not deleted", topic=context.name, group=group, error=str(reply))
+    return more

@@ -1,0 +1,79 @@
+"""No call passes more than some megabytes of records, through a script or in its reply, whatever came before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delayq import NewRecord, Record, Topic
+from delayq.operations.topics import dead_letters, group_read, read
+from delayq.protocol.operation import Operation, round_trip, run_one
+from tests.harness.servers import RedisServer
+
+LARGE = 256 * 1024
+MOST = 1_000_000 + 8 * LARGE  # what a call stops behind, and a page of those who read on before they know how large
+SIZES = [*[100] * 40, *[LARGE] * 40, *[100] * 40]
+
+
+def size(reply: Any) -> int:
+    """How many bytes there are in a reply."""
+    return len(reply) if isinstance(reply, bytes) else sum(map(size, reply)) if isinstance(reply, list | tuple) else 0
+
+
+def replies(topic: Topic, operation: Operation[Any]) -> list[int]:
+    """Run an operation; return the size of each reply."""
+    sizes: list[int] = []
+    results: Any = None
+    while True:
+        try:
+            commands = operation.send(results)
+        except StopIteration:
+            return sizes
+        results = topic.execute(round_trip, commands)
+        sizes += map(size, results)
+
+
+@pytest.fixture
+def topic(redis_server: RedisServer) -> Any:
+    with Topic("orders", url=redis_server.url) as topic:
+        topic.publish_many([NewRecord(b"x" * each) for each in SIZES])
+        yield topic
+
+
+OPERATIONS: dict[str, Callable[[Any], Operation[Any]]] = {
+    "range": lambda context: read.records_range(context, "-", "+", 1000, False),
+    "reversed": lambda context: read.records_range(context, "-", "+", 1000, True),
+    "dead": lambda context: dead_letters.dead(context, "billing", 1000),
+    "poll": lambda context: group_read.poll(context, "mail", "me", 1000),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_large_records_behind_small_ones_come_in_several_replies(topic: Topic, name: str):
+    billing, _ = topic.group("billing", "0"), topic.group("mail", "0")
+    while records := billing.poll("me", 1000):
+        for record in records if name == "dead" else ():
+            billing.bury(record, "me")
+    sizes = replies(topic, OPERATIONS[name](topic._context))
+    if name != "poll":  # which brings a part
+        assert sum(sizes) >= sum(SIZES)
+    assert max(sizes) < MOST
+
+
+def test_tail_brings_large_records_behind_small_ones_in_several_replies(topic: Topic):
+    place = read.Tail(topic._context, "0")
+    topic.execute(lambda _: place.begin())
+    found: list[Record] = []
+    while more := topic.execute(lambda _: place.more()):
+        assert sum(len(record.body) for record in more) < MOST
+        found += more
+    assert len(found) == len(SIZES)
+
+
+def test_lag_of_large_records_behind_small_ones_is_counted_in_several_calls(topic: Topic):
+    scripts = topic._context.shards[0]
+    first, _, more = topic.execute(run_one, scripts.lag("0-0"))
+    assert more
+    assert sum(SIZES[:first]) < MOST
