@@ -9,7 +9,18 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from delayq.errors import InvalidInput
-from delayq.model.configuration import MOST_AT_ONCE, MOST_EVENTS, Configuration, Count, Events, Rate, parse_rate
+from delayq.model import backoff as backoffs
+from delayq.model.configuration import (
+    MAX_RETRIES,
+    MOST_AT_ONCE,
+    MOST_EVENTS,
+    Configuration,
+    Count,
+    Events,
+    Rate,
+    Waits,
+    parse_rate,
+)
 
 from . import candidates
 from .connection import ServerOptions
@@ -18,7 +29,14 @@ from .output import note, print_fields, print_json
 
 T = TypeVar("T", str, int)
 
-FIELDS = {"rate": "rate", "concurrency": "concurrency", "concurrency_per_key": "per key", "events": "events"}
+FIELDS = {
+    "rate": "rate",
+    "concurrency": "concurrency",
+    "concurrency_per_key": "per key",
+    "events": "events",
+    "max_retries": "max retries",
+    "backoff": "backoff",
+}
 """Fields of a Configuration, as they are shown."""
 
 DEFAULT = "default"  # --events without a number
@@ -37,12 +55,15 @@ def _rate(text: str) -> str:
     return text
 
 
-def _count(name: str) -> Parsed:
+def _backoff(text: str) -> str:
+    backoffs.parse(text)
+    return text
+
+
+def _count(name: str, least: int = 1, most: int = MOST_AT_ONCE) -> Parsed:
     def parse(text: str) -> int:
-        if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_AT_ONCE:
-            raise InvalidInput(
-                f"{text!r} is not a whole number from 1 to {MOST_AT_ONCE}; --no-{name} removes the limit"
-            )
+        if not text.isdecimal() or not least <= int(text[:9]) <= most:
+            raise InvalidInput(f"{text!r} is not a whole number from {least} to {most}; --no-{name} removes the limit")
         return int(text)
 
     return Parsed("count", parse)
@@ -59,10 +80,11 @@ def _entries(text: str) -> int | bool:
 @command(
     """
     delayq configure emails --rate 100/s --concurrency 20
+    delayq configure emails --max-retries 8 --backoff exponential:base=10s,factor=3,maximum=1h
     delayq configure emails --events
     delayq configure emails
     """,
-    "Limit a queue or have it keep a ledger, or show that.",
+    "Set a queue's limits, retries and ledger, or show them.",
 )
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
 @server_options
@@ -82,6 +104,19 @@ def _entries(text: str) -> int | bool:
     is_flag=False,
     flag_value=DEFAULT,
 )
+@_field(
+    "max-retries",
+    _count("max-retries", 0, MAX_RETRIES),
+    "N",
+    "Deliveries after the first one, of messages that are sent without --max-retries.",
+)
+@_field(
+    "backoff",
+    Parsed("backoff", _backoff),
+    "TEXT",
+    "The waits before them: fixed:10s, linear:base=1s,step=5s,maximum=1h, "
+    "exponential:base=10s,factor=3,maximum=1h,jitter=0.1 or sequence:1s,10s,1m.",
+)
 @create_option
 @json_option
 def configure(
@@ -95,12 +130,17 @@ def configure(
     no_per_key: bool,
     events: int | None,
     no_events: bool,
+    max_retries: int | None,
+    no_max_retries: bool,
+    backoff: str | None,
+    no_backoff: bool,
     create: bool,
     as_json: bool,
 ) -> None:
     """Say what holds for all that use QUEUE, now and later, and show it; without options, only show it.
 
-    What is not named stays as it is.
+    What is not named stays as it is. Programs that run notice other retries, or another backoff, within a minute; what
+    a program's own constructor says of them then counts no longer.
     """
     new_rate: Rate = _chosen(rate, no_rate, "rate")
     counts: list[Count] = [
@@ -108,17 +148,26 @@ def configure(
         _chosen(per_key, no_per_key, "per-key"),
     ]
     kept: Events = _chosen(events, no_events, "events")
+    retries: Count = _chosen(max_retries, no_max_retries, "max-retries")
+    waits: Waits = _chosen(backoff, no_backoff, "backoff")
     queue = server.queue(name)
-    if not all(each is UNSET for each in (new_rate, *counts, kept)):
+    if not all(each is UNSET for each in (new_rate, *counts, kept, retries, waits)):
         server.note_slip(name, create)
-        queue.configure(rate=new_rate, concurrency=counts[0], concurrency_per_key=counts[1], events=kept)
+        queue.configure(
+            rate=new_rate,
+            concurrency=counts[0],
+            concurrency_per_key=counts[1],
+            events=kept,
+            max_retries=retries,
+            backoff=waits,
+        )
     found = queue.configuration()
     if as_json:
         print_json(msgspec.to_builtins(found))
     elif rows := fields_of(found):
         print_fields(rows)
     else:
-        note(f"queue {queue.name} has no limits and no ledger")
+        note(f"nothing is configured for queue {queue.name}")
 
 
 def fields_of(found: Configuration) -> list[tuple[str, object]]:

@@ -177,7 +177,8 @@ create_option = click.option("--create", is_flag=True, help="QUEUE is meant, alt
 retries_option = click.option(
     "--max-retries",
     type=click.IntRange(0, 1_000_000),
-    help="Deliveries after the first one. With a consumer's default backoff, 5 take about 20 minutes.  [default: 5]",
+    help="Deliveries after the first one. Default: what `delayq configure QUEUE --max-retries` has stored, else 5, "
+    "which take about 20 minutes with the default backoff.",
 )
 
 id_argument = click.argument("message_id", metavar="ID", shell_complete=candidates.ids)

@@ -15,9 +15,9 @@ from delayq.dead_letters import DeadLetters
 from delayq.errors import DelayqError
 from delayq.ledger import Ledger
 from delayq.model import validation
-from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff
+from delayq.model.backoff import Backoff
 from delayq.model.batch_handler import BatchHandler, check_sizes
-from delayq.model.configuration import Configuration, Count, Events, Rate, changes, wishes
+from delayq.model.configuration import Configuration, Count, Events, Rate, Waits, changes, wishes
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage, unknown_option
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
@@ -73,9 +73,11 @@ class Queue:
         redis: a client to use as it is, instead of `url`.
         prefix: what all keys begin with.
         lease: seconds or a timedelta, 0.001 s to a day: how long a delivery may go without a sign of life.
-        max_retries: deliveries after the first one, 0 to 1,000,000, for messages that don't say; 5 by default.
-        backoff: the waits before them; see `delayq.backoff`. By default 10 s, then three times as long each time, at
-            most an hour, with 10 % of jitter: what fails each time is a dead letter after about 20 minutes.
+        max_retries: deliveries after the first one, 0 to 1,000,000, for messages that this program sends without it.
+            What `configure` has stored goes first, and a difference is logged once; 5 where neither says anything.
+        backoff: the waits before them, for what fails in this program; see `delayq.backoff`. Likewise; by default 10 s,
+            then three times as long each time, at most an hour, with 10 % of jitter: what fails each time is a dead
+            letter after about 20 minutes.
         shards: over how many hash slots the queue is spread, 1 to 1,024; None takes what Redis has recorded.
         max_payload: the most bytes of a payload, 1 or more.
         middleware: what is done around each delivery and send, if other queues share it; else one of its own is made.
@@ -102,7 +104,7 @@ class Queue:
         redis: Client | None = None,
         prefix: str = "delayq",
         lease: Seconds = 30,
-        max_retries: int = DEFAULT_RETRIES,
+        max_retries: int | None = None,
         backoff: Backoff | None = None,
         shards: int | None = 1,
         max_payload: int = MAX_PAYLOAD_BYTES,
@@ -119,8 +121,7 @@ class Queue:
     ) -> None:
         check_client(url, redis)
         limits = wishes(rate, concurrency, concurrency_per_key, events)
-        waits = backoff or DEFAULT_BACKOFF
-        settings = Settings(lease, max_retries, waits, max_payload, dead_retention, limits, concurrency_key)
+        settings = Settings(lease, max_retries, backoff, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
         self._context = QueueContext(name, prefix, shards, settings, clock or str)
         self._context.queue = self
@@ -224,7 +225,9 @@ class Queue:
             unique_for=unique_for,
         )
         send.check_replicas(wait_replicas)
-        if wait_replicas or self.middleware.has_sends or self._store.may_defer(message):
+        if (  # the short way is for a queue of which all is known
+            wait_replicas or self.middleware.has_sends or self._store.may_defer(message) or not self._context.is_open
+        ):
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
             [sent] = self._executor.execute(sending)
             return sent
@@ -455,8 +458,10 @@ class Queue:
         concurrency: Count = UNSET,
         concurrency_per_key: Count = UNSET,
         events: Events = UNSET,
+        max_retries: Count = UNSET,
+        backoff: Waits = UNSET,
     ) -> None:
-        """Set what holds for all that use the queue, from now on: its limits, and whether it keeps a ledger.
+        """Set what holds for all that use the queue, from now on: limits, retries, and whether it keeps a ledger.
 
         What is not named stays, and None removes it. No constructor undoes that.
 
@@ -469,12 +474,18 @@ class Queue:
             events: whether each transition of a message adds an entry to the queue's ledger: the number of entries
                 that it keeps (each shard's, to about a hundred), 1 to 10,000,000; True is as many as so far, or else
                 100,000. None or False ends it, and leaves what is there.
+            max_retries: deliveries after the first one, 0 to 1,000,000, of messages that are sent without it. Each
+                message keeps the number with which it was sent. Programs that run notice a change within a minute.
+            backoff: the waits before them: one of `delayq.backoff`, or its text, as in
+                "exponential:base=10s,factor=3". Programs that run notice a change within a minute.
 
         Raises:
             InvalidInput: naming the argument, or limits of a queue with shards; nothing was changed.
         """
         self._executor.execute(
-            configure.configure(self._context, changes(rate, concurrency, concurrency_per_key, events))
+            configure.configure(
+                self._context, changes(rate, concurrency, concurrency_per_key, events, max_retries, backoff)
+            )
         )
 
     def configuration(self) -> Configuration:

@@ -1,13 +1,15 @@
 -- open_queue: check that this client and the stored queue mean the same thing; record the queue when it is new.
 --
 -- State    (the queue itself; no message moves)
--- KEYS[1]  meta    hash  format, shards, since
+-- KEYS[1]  meta    hash  format, shards, since, and the fields of the configuration
 -- ARGV[1]  format  the newest format version that the caller reads
 -- ARGV[2]  shards  1..1024, or '' to take what is recorded
 -- ARGV[3]  create  '1' to record a queue that is new, '' to leave no trace
 -- ARGV[4]  now_ms  '' for the server's time
+-- ARGV[5..] fields of the configuration
 -- Returns  {the number of shards; 1 when the queue was recorded, 2 when it is from now on, else 0; since when, ms, '' when
---          that is not known}: who has seen it recorded since another time knows that its data were lost
+--          that is not known; {the value of each field, or nil}}: who has seen it recorded since another time knows that
+--          its data were lost
 -- Errors   FORMAT  the stored format is newer
 --          SHARDS  the queue has another number of shards
 -- Cost     O(1)
@@ -21,11 +23,12 @@ if shards and ARGV[2] ~= '' and shards ~= ARGV[2] then
   local remedy = ', not ' .. ARGV[2] .. ': open it with shards=' .. shards
   return redis.error_reply('SHARDS ' .. KEYS[1] .. ' has shards=' .. shards .. remedy)
 end
+local values = ARGV[5] and redis.call('HMGET', KEYS[1], unpack(ARGV, 5)) or {}
 if not shards then
   shards = ARGV[2] == '' and '1' or ARGV[2]
-  if ARGV[3] ~= '1' then return {tonumber(shards), 0, ''} end
+  if ARGV[3] ~= '1' then return {tonumber(shards), 0, '', values} end
   local since = string.format('%.0f', clock(ARGV[4]))
   redis.call('HSET', KEYS[1], 'format', format, 'shards', shards, 'since', since)
-  return {tonumber(shards), 2, since}
+  return {tonumber(shards), 2, since, values}
 end
-return {tonumber(shards), 1, stored[3] or ''}
+return {tonumber(shards), 1, stored[3] or '', values}

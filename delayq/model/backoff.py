@@ -1,30 +1,44 @@
 """How long a failed message waits for its next attempt.
 
-A backoff is a callable: it takes the number of the attempt that failed (1 or more) and returns seconds.
+A backoff is a callable: it takes the number of the attempt that failed (1 or more) and returns seconds. Those of this
+module can also be written as a text, in which form a queue stores them: ``exponential:base=10s,factor=3``.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from delayq.errors import InvalidTime
-from delayq.model.units import Seconds, milliseconds
+from delayq.errors import InvalidInput, InvalidTime
+from delayq.model.units import Seconds, milliseconds, parse_duration
 
 Backoff: TypeAlias = Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBackoff:
+    """A backoff that can be written down, and read again with `parse`."""
+
+    text: str
+    wait: Backoff = field(repr=False, compare=False)
+
+    def __call__(self, attempt: int) -> float:
+        return self.wait(attempt)
 
 
 def fixed(seconds: Seconds) -> Backoff:
     """Wait the same time before each attempt."""
     wait = _seconds(seconds, "seconds")
-    return lambda _: wait
+    return WrittenBackoff(f"fixed:{_text(wait)}s", lambda _: wait)
 
 
 def linear(base: Seconds = 1, step: Seconds = 1, maximum: Seconds = 3600) -> Backoff:
     """Wait `base` seconds after the first failure, and `step` more after each further one, at most `maximum`."""
     first, more, most = _seconds(base, "base"), _seconds(step, "step"), _seconds(maximum, "maximum")
-    return lambda attempt: min(most, first + more * (attempt - 1))
+    text = f"linear:base={_text(first)}s,step={_text(more)}s,maximum={_text(most)}s"
+    return WrittenBackoff(text, lambda attempt: min(most, first + more * (attempt - 1)))
 
 
 def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, jitter: float = 0.1) -> Backoff:
@@ -49,7 +63,8 @@ def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, j
             seconds = most
         return seconds * (1 + jitter * random.uniform(-1, 1))
 
-    return wait
+    text = f"exponential:base={_text(first)}s,factor={_text(factor)},maximum={_text(most)}s,jitter={_text(jitter)}"
+    return WrittenBackoff(text, wait)
 
 
 def sequence(waits: Sequence[Seconds]) -> Backoff:
@@ -59,7 +74,57 @@ def sequence(waits: Sequence[Seconds]) -> Backoff:
     if not waits:
         raise InvalidTime("a sequence of waits must not be empty: give at least one")
     seconds = [_seconds(wait, "wait") for wait in waits]
-    return lambda attempt: seconds[min(attempt, len(seconds)) - 1]
+    text = f"sequence:{','.join(f'{_text(each)}s' for each in seconds)}"
+    return WrittenBackoff(text, lambda attempt: seconds[min(attempt, len(seconds)) - 1])
+
+
+_NAMED: dict[str, tuple[Callable[..., Backoff], tuple[str, ...]]] = {
+    "linear": (linear, ("base", "step", "maximum")),
+    "exponential": (exponential, ("base", "factor", "maximum", "jitter")),
+}
+_NUMBERS = ("factor", "jitter")  # the others are times
+
+
+def parse(text: str) -> Backoff:
+    """Return the backoff that a text stands for.
+
+    It is written as in "fixed:10s", "linear:base=1s,step=5s,maximum=1h", "exponential:base=10s,factor=3,jitter=0.1" or
+    "sequence:1s,10s,1m": what is left out is as in the function of that name.
+
+    Raises:
+        InvalidInput: it is not in that form, or a value is out of range.
+    """
+    kind, _, rest = text.strip().partition(":")
+    words = [word.strip() for word in rest.split(",")] if rest else []
+    try:
+        if kind == "sequence":
+            return sequence(list(map(parse_duration, words)))
+        if kind == "fixed":
+            (word,) = words
+            return fixed(parse_duration(word))
+        make, names = _NAMED[kind]
+        given = dict(_argument(names, word) for word in words)
+        if len(given) == len(words):
+            return make(**given)
+    except InvalidTime as error:
+        raise InvalidInput(f"backoff {text!r}: {error}") from error
+    except (KeyError, ValueError):
+        pass
+    raise InvalidInput(
+        f'backoff {text!r} cannot be read: write it as in "fixed:10s", "linear:base=1s,step=5s,maximum=1h", '
+        '"exponential:base=10s,factor=3,maximum=1h,jitter=0.1" or "sequence:1s,10s,1m"'
+    )
+
+
+def _argument(names: Sequence[str], word: str) -> tuple[str, float]:
+    name, _, value = word.partition("=")
+    if name not in names:
+        raise KeyError(name)
+    return name, float(value) if name in _NUMBERS else parse_duration(value)
+
+
+def _text(number: float) -> str:
+    return repr(number).removesuffix(".0")
 
 
 def _seconds(value: Seconds, what: str) -> float:

@@ -1,4 +1,4 @@
-"""The configuration of a queue: its limits and its ledger, how they are written, stored and read.
+"""The configuration of a queue: its limits, retries and ledger, how they are written, stored and read.
 
 They are fields of the queue's ``meta`` in Redis, so that whoever serves the queue obeys the same ones.
 """
@@ -14,18 +14,24 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from delayq.errors import InvalidInput
+from delayq.model import backoff as backoffs
+from delayq.model.backoff import Backoff, WrittenBackoff
 
 Rate: TypeAlias = str | UnsetType | None
 Count: TypeAlias = int | UnsetType | None
 Events: TypeAlias = bool | int | UnsetType | None
+Waits: TypeAlias = Backoff | str | UnsetType | None
 Changes: TypeAlias = dict[str, int | str | None]
 """Fields of ``meta`` with their new values; None removes one, and "N?" is for where there is none yet."""
 
-FIELDS: Final = ("rate", "period_ms", "concurrency", "per_key", "events")
+FIELDS: Final = ("rate", "period_ms", "concurrency", "per_key", "events", "max_retries", "backoff")
+LIMITS: Final = {"rate", "period_ms", "concurrency", "per_key"}
 MOST_MESSAGES = 100_000  # each hand-out of a period is kept in Redis
 MOST_AT_ONCE = 1_000_000
 EVENTS = "100000?"
 MOST_EVENTS = 10_000_000
+MAX_RETRIES = 1_000_000
+MAX_BACKOFF = 1000  # characters: clients read it each minute
 DAY_MS = 86_400_000
 
 _UNITS = {"d": DAY_MS, "h": 3_600_000, "min": 60_000, "m": 60_000, "s": 1000, "ms": 1}
@@ -34,23 +40,32 @@ _SPAN = re.compile(r"(\d{0,9})(ms|s|min|m|h|d)", re.ASCII)
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a queue, and holds for all that serve it. None is no limit.
+    """What is stored of a queue, and holds for all that use it. None is no limit, or leaves it to each program.
 
     Attributes:
         rate: hand-outs in any span of time, such as "100/s".
         concurrency: messages that are handed out and not settled, at any time.
         concurrency_per_key: likewise, of those that share a key.
         events: entries that the ledger keeps, that of each shard; None is no ledger.
+        max_retries: deliveries after the first one, of messages that are sent without it.
+        backoff: the waits before them, such as "exponential:base=10s,factor=3,maximum=3600s,jitter=0.1".
     """
 
     rate: str | None = None
     concurrency: int | None = None
     concurrency_per_key: int | None = None
     events: int | None = None
+    max_retries: int | None = None
+    backoff: str | None = None
 
 
 def changes(
-    rate: Rate = UNSET, concurrency: Count = UNSET, concurrency_per_key: Count = UNSET, events: Events = UNSET
+    rate: Rate = UNSET,
+    concurrency: Count = UNSET,
+    concurrency_per_key: Count = UNSET,
+    events: Events = UNSET,
+    max_retries: Count = UNSET,
+    backoff: Waits = UNSET,
 ) -> Changes:
     """Return what is to be stored; nothing of what is UNSET.
 
@@ -58,6 +73,8 @@ def changes(
         rate: messages in a span of time: 1 to 100,000 in 1 ms to a day, as in "100/s", "5/10s", "20/100ms" or "9/min".
         concurrency: 1 to 1,000,000, likewise `concurrency_per_key`.
         events: 1 to 10,000,000; True is what it is already, or else 100,000; False, as None, is no ledger.
+        max_retries: 0 to 1,000,000.
+        backoff: one of `delayq.backoff`, or its text.
 
     Raises:
         InvalidInput: naming the argument.
@@ -73,6 +90,10 @@ def changes(
             found[field] = None if most is None else _checked(most, what)
     if events is not UNSET:
         found["events"] = _entries(events)
+    if max_retries is not UNSET:
+        found["max_retries"] = None if max_retries is None else check_retries(max_retries)
+    if backoff is not UNSET:
+        found["backoff"] = None if backoff is None else _written(backoff)
     return found
 
 
@@ -105,7 +126,7 @@ def differences(wishes: Changes, stored: Configuration) -> Iterator[tuple[str, o
 
 def check_shards(shards: int | None, wanted: Changes, queue: str = "a queue") -> None:
     """Refuse to limit a queue whose shards would each count for themselves; raises InvalidInput."""
-    if wanted.keys() - {"events"} and shards is not None and shards > 1:
+    if wanted.keys() & LIMITS and shards is not None and shards > 1:
         raise InvalidInput(
             f"{queue} with shards={shards} takes no rate or concurrency: each would count for itself; use shards=1"
         )
@@ -154,14 +175,46 @@ def show_rate(most: int, period_ms: int) -> str:
 
 
 def configured(values: Sequence[bytes | None]) -> Configuration:
-    """Read the stored FIELDS; what another program has written there, and is no number, is no limit."""
-    rate, period_ms, concurrency, per_key, events = (int(each) if each and each.isdigit() else None for each in values)
+    """Read the stored FIELDS; what another program has written there, and cannot be read, counts for nothing."""
+    stored = dict(zip(FIELDS, values, strict=False))
+    numbers = {field: int(value) for field, value in stored.items() if value and value.isdigit()}
+    rate, period_ms, retries, backoff = *map(numbers.get, ("rate", "period_ms", "max_retries")), stored.get("backoff")
     return Configuration(
         rate=show_rate(rate, period_ms) if rate and period_ms else None,
-        concurrency=concurrency,
-        concurrency_per_key=per_key,
-        events=events,
+        concurrency=numbers.get("concurrency"),
+        concurrency_per_key=numbers.get("per_key"),
+        events=numbers.get("events"),
+        max_retries=None if retries is None else min(retries, MAX_RETRIES),
+        backoff=None if backoff is None else _readable(backoff.decode(errors="replace")),
     )
+
+
+def check_retries(max_retries: int) -> int:
+    """Return a number of retries, 0 to 1,000,000, or raise InvalidInput."""
+    if not isinstance(max_retries, int) or isinstance(max_retries, bool) or not 0 <= max_retries <= MAX_RETRIES:
+        raise InvalidInput(f"max_retries {max_retries!r} is not a whole number from 0 to {MAX_RETRIES}")
+    return max_retries
+
+
+def _written(backoff: Backoff | str) -> str:
+    """Return the text of a backoff; raises InvalidInput for one that cannot be stored."""
+    found = backoffs.parse(backoff) if isinstance(backoff, str) else backoff
+    if not isinstance(found, WrittenBackoff):
+        raise InvalidInput(
+            f"backoff {backoff!r} cannot be stored: give one of delayq.backoff (fixed, linear, exponential, sequence), "
+            "or leave a function of your own to the constructor, Queue(backoff=…)"
+        )
+    if len(found.text) > MAX_BACKOFF:
+        raise InvalidInput(f"backoff {found.text[:40]!r}… takes more than {MAX_BACKOFF} characters: give fewer waits")
+    return found.text
+
+
+def _readable(text: str) -> str | None:
+    try:
+        backoffs.parse(text)
+    except InvalidInput:
+        return None
+    return text
 
 
 def _checked(most: int, what: str) -> int:

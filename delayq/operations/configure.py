@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from delayq.errors import DelayqError
-from delayq.log import log
 from delayq.model.configuration import Changes, Configuration, check_shards, differences
 from delayq.operations import key_slots
 from delayq.operations.queue_context import QueueContext
@@ -11,7 +10,7 @@ from delayq.protocol.operation import Operation, execute, unwrap
 
 
 def configure(context: QueueContext, changes: Changes) -> Operation[None]:
-    """Set or remove limits and the ledger, a shard in one step; raises InvalidInput for limits of a queue with shards.
+    """Set or remove what holds for the queue, a shard in one step; raises InvalidInput for limits of one with shards.
 
     What this client was made with is stored, too, as far as nothing else is.
     """
@@ -21,6 +20,7 @@ def configure(context: QueueContext, changes: Changes) -> Operation[None]:
         unwrap(result)
     context.undeclared = {field: value for field, value in context.undeclared.items() if field not in changes}
     yield from declare(context)
+    context.follow((yield from execute(shards[0].configuration())))
     context.unlimited_until = 0.0
     if "per_key" in changes:
         yield from key_slots.let_go(context)
@@ -37,7 +37,9 @@ def declare(context: QueueContext) -> Operation[None]:
     check_shards(len(shards), context.undeclared, f"queue {context.name}")
     missing = [scripts for scripts in shards if scripts.keys.meta not in context.declared]
     *results, stored = yield [*(scripts.declare(context.undeclared) for scripts in missing), shards[0].configuration()]
-    _tell_differences(context, stored)
+    if isinstance(stored, Configuration):
+        for difference in differences(context.undeclared, stored):
+            context.tell_difference(*difference)
     errors = [each for each in results if isinstance(each, DelayqError)]
     if len(errors) == len(shards):
         raise errors[0]
@@ -49,19 +51,6 @@ def declare(context: QueueContext) -> Operation[None]:
     if not errors:
         context.undeclared, context.unlimited_until = {}, 0.0
         context.declared.clear()
-
-
-_told: set[str] = set()  # names of a key, of the queues of which this process has logged it
-
-
-def _tell_differences(context: QueueContext, stored: Configuration | DelayqError) -> None:
-    key = context.shards[0].keys.meta
-    if isinstance(stored, DelayqError) or key in _told:
-        return
-    for name, found, wish in differences(context.undeclared, stored):
-        _told.add(key)
-        said = log.bind(queue=context.name, setting=name, stored=found, constructor=wish)
-        said.warning("stored setting holds, not the constructor's: change it with configure")
 
 
 def configuration(context: QueueContext) -> Operation[Configuration]:

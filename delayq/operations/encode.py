@@ -10,13 +10,14 @@ from typing import get_args
 import msgspec
 
 from delayq.errors import InvalidInput, InvalidTime, OtherShard
+from delayq.model.configuration import check_retries
 from delayq.model.delivery import OnConflict, Outgoing
 from delayq.model.envelope import encode_envelope
 from delayq.model.message_ids import new_id, new_ids
 from delayq.model.outcome import MAX_THEN
 from delayq.model.units import Seconds, delay_ms, timestamp_ms
 from delayq.model.validation import check_id
-from delayq.operations.queue_context import QueueContext, check_retries
+from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Raw
 
 SHARED_BYTES = 64 * 1024  # a larger message would hold up those that share its call
@@ -111,11 +112,10 @@ def encode_one(context: QueueContext, message: Outgoing, fresh: str) -> EncodedM
         raise no_outgoing(message)
     if message.on_conflict not in _ON_CONFLICT:
         raise InvalidInput(f"on_conflict {message.on_conflict!r} is none of {', '.join(_ON_CONFLICT)}")
-    settings = context.settings
     due = due_word(message.delay, message.at)
-    retries = settings.max_retries if message.max_retries is None else check_retries(message.max_retries)
+    retries = context.max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
-    envelope = encode_envelope(message.payload, retries, expires, message.headers, settings.max_payload)
+    envelope = encode_envelope(message.payload, retries, expires, message.headers, context.settings.max_payload)
     if message.unique_for is not None:
         return EncodedMessage(
             _unique_id(message), due, envelope, message.on_conflict, True, _unique_ms(message.unique_for)

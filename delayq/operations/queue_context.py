@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from delayq.errors import InvalidInput
 from delayq.log import log
-from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff
-from delayq.model.configuration import Changes, changes, check_shards
+from delayq.model import backoff as backoffs
+from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff
+from delayq.model.configuration import Changes, Configuration, changes, check_retries, check_shards
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.middleware import Middleware
 from delayq.model.outcome import is_coroutine_function
@@ -23,9 +24,10 @@ from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.queue_keys import QueueKeys
 
+T = TypeVar("T")
+
 MAX_SHARDS = 1024
 DEAD_RETENTION = 90 * 86400
-MAX_RETRIES = 1_000_000
 WAS_RECORDED = 1
 LOST = "lost"
 """A field of the queue's record: somebody has found that the data of the queue were lost."""
@@ -38,8 +40,8 @@ class Settings:
 
     Attributes:
         lease: how long a delivery may go without a sign of life.
-        max_retries: deliveries after the first one, for messages that don't say.
-        backoff: the waits before them.
+        max_retries: deliveries after the first one, for messages that don't say; None says nothing.
+        backoff: the waits before them; None says nothing.
         max_payload: bytes.
         dead_retention: how long dead letters are kept, or None for ever.
         wishes: configuration that it stores when it begins to use the queue, where none is stored yet.
@@ -47,8 +49,8 @@ class Settings:
     """
 
     lease: Seconds = 30
-    max_retries: int = DEFAULT_RETRIES
-    backoff: Backoff = DEFAULT_BACKOFF
+    max_retries: int | None = None
+    backoff: Backoff | None = None
     max_payload: int = MAX_PAYLOAD_BYTES
     dead_retention: Seconds | None = DEAD_RETENTION
     wishes: Changes = field(default_factory=dict)
@@ -56,8 +58,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         lease_ms(self.lease)
-        check_retries(self.max_retries)
-        if not callable(self.backoff):
+        if self.max_retries is not None:
+            check_retries(self.max_retries)
+        if self.backoff is not None and not callable(self.backoff):
             raise InvalidInput(f"backoff {self.backoff!r} is not callable: see delayq.backoff")
         if not is_whole(self.max_payload) or self.max_payload < 1:
             raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
@@ -78,6 +81,8 @@ class QueueContext:
 
     Attributes:
         queue: the queue to which its messages turn.
+        max_retries: of messages that are sent without: what is stored of the queue, or else of its settings.
+        backoff: the waits before them, likewise.
         middleware: what its sends run within.
         id_factory: makes ids for messages that are sent without one, instead of random ones; for tests.
         next_shard: the shard that the last claim began with.
@@ -128,6 +133,7 @@ class QueueContext:
         self.declared: set[str] = set()
         self.unlimited_until = 0.0
         self.scan_cursors: dict[str, str] = {}
+        self.follow(Configuration())
         self.outages = Outages(self.name)
         self.shards = [QueueCommands(QueueKeys(self.prefix, self.name), clock)]
 
@@ -146,8 +152,32 @@ class QueueContext:
         """Whether there may be a limit per key."""
         return self.settings.concurrency_key is not None and time.monotonic() >= self.unlimited_until
 
+    def follow(self, stored: Configuration) -> None:
+        """Go by what `configure` has stored, and where it says nothing by the client's own settings."""
+        own = self.settings
+        written = None if stored.backoff is None else backoffs.parse(stored.backoff)
+        self.max_retries = _first(stored.max_retries, own.max_retries, DEFAULT_RETRIES)
+        self.backoff = _first(written, own.backoff, DEFAULT_BACKOFF)
+        backoff = own.backoff.text if isinstance(own.backoff, WrittenBackoff) else own.backoff
+        for name, found, wish in (
+            ("max_retries", stored.max_retries, own.max_retries),
+            ("backoff", stored.backoff, backoff),
+        ):
+            if None not in (found, wish) and found != wish:
+                self.tell_difference(name, found, wish)
+
+    def tell_difference(self, setting: str, found: object, wish: object) -> None:
+        """Log, once for all of this process's clients of the queue, that what is stored holds."""
+        key = (self.shards[0].keys.meta, setting)
+        if key not in _told:
+            _told.add(key)
+            said = log.bind(queue=self.name, setting=setting, stored=found, constructor=wish)
+            said.warning("stored setting holds, not the constructor's: change it with configure")
+
     def opened(self, create: bool = False) -> Operation[list[QueueCommands]]:
         """Return the shards, after a look at what Redis has recorded of the queue: until it has, and once a minute.
+
+        Each look brings the stored `max_retries` and `backoff`, too.
 
         Args:
             create: record a queue that is new.
@@ -157,7 +187,8 @@ class QueueContext:
         """
         if not self.is_open:
             known = (self._recorded, self._since)
-            count, recorded, since = yield from execute(self.shards[0].open_queue(self._expected, create))
+            look = self.shards[0].open_queue(self._expected, create)
+            count, recorded, since, stored = yield from execute(look)
             self._check_shards(count, self.settings)
             if count != len(self.shards):
                 self.shards = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
@@ -167,6 +198,7 @@ class QueueContext:
             if is_lost or recorded != WAS_RECORDED:  # it is new, or the server has lost its data
                 self.undeclared = self._wishes
                 self.declared.clear()
+            self.follow(stored)
             self._recorded, self._since = bool(recorded), since
             self._look_at = time.monotonic() + LOOK_SECONDS
             self.losses += is_lost
@@ -211,11 +243,11 @@ class QueueContext:
         return found.items()
 
 
-def check_retries(max_retries: int) -> int:
-    """Return a number of retries, 0 to 1,000,000, or raise InvalidInput."""
-    if not is_whole(max_retries) or not 0 <= max_retries <= MAX_RETRIES:
-        raise InvalidInput(f"max_retries {max_retries!r} is not a whole number from 0 to {MAX_RETRIES}")
-    return max_retries
+_told: set[tuple[str, str]] = set()  # names of a key and of a setting, of which this process has logged it
+
+
+def _first(*values: T | None) -> T:
+    return next(value for value in values if value is not None)
 
 
 def is_whole(value: object) -> bool:

@@ -6,10 +6,13 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from delayq.errors import InvalidInput, ServerOutOfMemory, UnreadableEnvelope
 from delayq.log import log
+from delayq.model.configuration import check_retries
 from delayq.model.delivery import SentMessage
-from delayq.model.envelope import Envelope, Headers, open_body
+from delayq.model.envelope import Envelope, Headers, encode, open_body
 from delayq.model.message_ids import new_id
 from delayq.model.occurrence import NAME, PLAN, SLOT, Plan, occurrence_id, plan_of, seal_record, with_slot
 from delayq.model.schedule import Schedule, Slot
@@ -18,7 +21,7 @@ from delayq.model.units import MAX_TIME_MS, from_ms, timestamp_ms
 from delayq.model.validation import check_limit, check_schedule_name
 from delayq.operations import configure
 from delayq.operations.encode import EncodedMessage
-from delayq.operations.queue_context import QueueContext, check_retries, time_call
+from delayq.operations.queue_context import QueueContext, time_call
 from delayq.operations.schedule_chain import home, opened
 from delayq.operations.send import send_encoded
 from delayq.protocol.command import Command, identity
@@ -30,11 +33,16 @@ MOST_SLOTS = 100_000
 
 
 class Prepared(NamedTuple):
-    """A schedule that was checked."""
+    """A schedule that was checked.
+
+    Attributes:
+        follows: its retries are those of the queue.
+    """
 
     name: str
     plan: Plan
     record: bytes
+    follows: bool
 
 
 class Stored(NamedTuple):
@@ -64,16 +72,19 @@ def prepare(
     for reserved in OWN_HEADERS:
         if headers and reserved in headers:
             raise InvalidInput(f"header {reserved!r} is the schedule's own: choose another name")
-    settings = context.settings
-    retries = settings.max_retries if max_retries is None else check_retries(max_retries)
-    return Prepared(name, plan, seal_record(name, plan, payload, retries, headers, settings.max_payload))
+    retries = context.max_retries if max_retries is None else check_retries(max_retries)
+    record = seal_record(name, plan, payload, retries, headers, context.settings.max_payload)
+    return Prepared(name, plan, record, follows=max_retries is None)
 
 
 def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:
     """Store a schedule, new or changed, and arm its next slot; one that is the same is left as it is."""
     yield from context.opened(create=True)
     yield from configure.declare(context)
-    name, plan, record = prepared
+    name, plan, record, follows = prepared
+    envelope = opened(record)
+    if follows and envelope is not None:  # the queue was not open yet, when it was prepared
+        record = encode(replace(envelope, max_retries=context.max_retries))
 
     def next_slot(stored: Stored) -> int | None:
         if stored.slot_ms == PAUSED:

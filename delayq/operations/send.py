@@ -61,10 +61,20 @@ def send_many(
         with context.middleware.sending(sending):
             if len(sending.messages) != count:
                 raise InvalidInput(f"middleware made {len(sending.messages)} messages of {count}: replace each by one")
-            sent = yield from send(context, encode_all(context, sending.messages), wait_replicas)
+            sent = yield from send(context, (yield from _encoded(context, sending.messages)), wait_replicas)
             sending.sent = list(sent)
         return sent
-    return (yield from send(context, encode_all(context, outgoing), wait_replicas))
+    return (yield from send(context, (yield from _encoded(context, listed(outgoing))), wait_replicas))
+
+
+def _encoded(context: QueueContext, messages: Sequence[Outgoing]) -> Operation[list[EncodedMessage]]:
+    """Check messages, then make them ready to go out by the queue's own retries, which a look at it may bring."""
+    retries, encoded = context.max_retries, encode_all(context, messages)
+    if encoded and not context.is_open:
+        yield from context.opened(create=True)
+        if context.max_retries != retries:
+            encoded = encode_all(context, messages)
+    return encoded
 
 
 def send_encoded(

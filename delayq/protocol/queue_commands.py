@@ -24,6 +24,7 @@ from delayq.protocol.replies import (
     KeptMessage,
     KeyedDelivery,
     LedgerPage,
+    OpenedQueue,
     SleepReply,
     StoredMessage,
     _read_armed,
@@ -33,6 +34,7 @@ from delayq.protocol.replies import (
     _read_due_counts,
     _read_last_seen,
     _read_ledger_page,
+    _read_opened,
     _read_samples,
     _read_scored,
     _read_sleep,
@@ -62,10 +64,9 @@ class QueueCommands:
         self._clock = clock
         self._ledger = (keys.meta, keys.events)  # for the scripts that move messages
 
-    def open_queue(self, shards: int | None, create: bool) -> Command[tuple[int, int, bytes]]:
-        k = self.keys
-        args: list[Raw] = [FORMAT, shards or "", 1 if create else "", self._clock()]
-        return self._call("open_queue", [k.meta], args, identity)
+    def open_queue(self, shards: int | None, create: bool) -> Command[OpenedQueue]:
+        args: list[Raw] = [FORMAT, shards or "", 1 if create else "", self._clock(), *FIELDS]
+        return self._call("open_queue", [self.keys.meta], args, _read_opened)
 
     def send(
         self,
@@ -358,7 +359,7 @@ class QueueCommands:
         return Command(self.keys.stats, ("HINCRBY", self.keys.stats, "confirmed", 1), int)
 
     def configuration(self) -> Command[Configuration]:
-        """Read the limits; a plain command."""
+        """Read it; a plain command."""
         return Command(self.keys.meta, ("HMGET", self.keys.meta, *FIELDS), configured)
 
     def last_seen(self) -> Command[tuple[str, int] | None]:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from delayq.model.configuration import Configuration, configured
 from delayq.model.explanation import Standing
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
 from delayq.model.text import decode_count, decode_deliveries, decode_id, decode_ms, decode_text, is_foreign_id
 from delayq.model.units import MAX_TIME_MS
 from delayq.protocol.command import Raw
+
+
+class OpenedQueue(NamedTuple):
+    """What is recorded of a queue; `recorded` and `since` are as open_queue tells them."""
+
+    shards: int
+    recorded: int
+    since: bytes
+    configuration: Configuration
 
 
 class Claimed(NamedTuple):
@@ -119,6 +129,11 @@ def _read_scored(reply: list[Any]) -> list[tuple[str, bytes]]:
 def _read_armed(reply: list[Any]) -> list[tuple[str, int]]:
     rows = [(name, float(slot)) for name, slot in _read_scored(reply)]
     return [(name, int(slot)) for name, slot in rows if 0 <= slot <= MAX_TIME_MS and not is_foreign_id(name)]
+
+
+def _read_opened(reply: list[Any]) -> OpenedQueue:
+    shards, recorded, since, values = reply
+    return OpenedQueue(shards, recorded, since, configured(values))
 
 
 def _read_stored(reply: list[Any]) -> StoredMessage:

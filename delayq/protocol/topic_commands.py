@@ -106,7 +106,7 @@ class TopicCommands:
         self.keys = keys
         self._clock = clock
 
-    def open_queue(self, shards: int | None, create: bool) -> Command[tuple[int, int, bytes]]:
+    def open_queue(self, shards: int | None, create: bool) -> Command[tuple[int, int, bytes, list[bytes]]]:
         return Command(
             self.keys.meta,
             (1, self.keys.meta, FORMAT, shards or "", 1 if create else "", self._clock()),

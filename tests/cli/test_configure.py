@@ -28,14 +28,15 @@ def test_what_is_not_named_stays_and_what_is_removed_goes(invoke: Invoke, queue:
     invoke("configure", "emails", "--no-rate", "--concurrency", "7")
     assert queue.configuration() == Configuration(concurrency=7, concurrency_per_key=2)
     result = invoke("configure", "emails", "--no-concurrency", "--no-per-key")
-    assert (result.stdout, result.stderr) == ("", "queue emails has no limits and no ledger\n")
+    assert (result.stdout, result.stderr) == ("", "nothing is configured for queue emails\n")
 
 
 def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue: Queue):
     queue.configure(rate="5/10s")
     assert invoke("configure", "emails").stdout.split() == ["rate", "5/10s"]
     shown = json.loads(invoke("configure", "emails", "--json").stdout)
-    assert shown == {"rate": "5/10s", "concurrency": None, "concurrency_per_key": None, "events": None}
+    others = ("concurrency", "concurrency_per_key", "events", "max_retries", "backoff")
+    assert shown == {"rate": "5/10s"} | dict.fromkeys(others)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,9 @@ def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue:
         (["--per-key", "1000001"], "'--per-key': '1000001' is not a whole number from 1 to 1000000; --no-per-key"),
         (["--events", "0"], "'--events': '0' is not a whole number from 1 to 10000000: QUEUE goes before --events"),
         (["--events", "1000000000"], "'1000000000' is not a whole number from 1 to 10000000"),
+        (["--max-retries", "-1"], "'-1' is not a whole number from 0 to 1000000; --no-max-retries removes the limit"),
+        (["--backoff", "soon"], "'--backoff': backoff 'soon' cannot be read: write it as in \"fixed:10s\""),
+        (["--backoff", "fixed:1s", "--no-backoff"], "--backoff and --no-backoff were given: give one of them"),
         (["--rate", "1/s", "--no-rate"], "--rate and --no-rate were given: give one of them"),
         (["--per-key", "1", "--no-per-key"], "--per-key and --no-per-key were given: give one of them"),
     ],
@@ -69,6 +73,20 @@ def test_ledger_is_begun_and_ended(invoke: Invoke, queue: Queue, options: list[s
     assert queue.configuration() == Configuration(events=events)
     shown = invoke("configure", "emails")
     assert shown.stdout.split() == (["events", str(events)] if events else [])
+
+
+def test_message_of_the_command_line_has_the_configured_retries(invoke: Invoke, queue: Queue):
+    shown = invoke("configure", "emails", "--max-retries", "0", "--backoff", "sequence:1s,2m")
+    assert [line.split() for line in shown.stdout.splitlines()] == [
+        ["max", "retries", "0"],
+        ["backoff", "sequence:1s,120s"],
+    ]
+    assert queue.configuration() == Configuration(max_retries=0, backoff="sequence:1s,120s")
+    invoke("send", "emails", "x", "--id", "a")
+    invoke("send", "emails", "x", "--id", "b", "--max-retries", "2")
+    assert [info.max_retries for info in queue.peek()] == [0, 2]
+    invoke("configure", "emails", "--no-max-retries", "--no-backoff")
+    assert queue.configuration() == Configuration()
 
 
 def test_stats_show_the_limits_that_are_set(invoke: Invoke, queue: Queue):

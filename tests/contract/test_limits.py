@@ -10,7 +10,7 @@ import redis
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput, StaleReceipt
-from delayq.operations import configure
+from delayq.operations import queue_context
 from delayq.types import Configuration
 from tests.contract.conftest import Drain, Make, Now
 
@@ -168,7 +168,7 @@ def test_constructor_does_not_undo_what_was_configured_before(make: Make, queue:
 def test_setting_that_differs_from_the_constructors_is_logged_once(
     make: Make, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(configure, "_told", set())
+    monkeypatch.setattr(queue_context, "_told", set())
     queue.configure(rate="1/s", events=7)
     for _ in range(2):
         make(shards=1, rate="5/s", concurrency=3, events=True).send("x")

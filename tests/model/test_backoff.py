@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from delayq import backoff
-from delayq.errors import InvalidTime
+from delayq.errors import InvalidInput, InvalidTime
+from delayq.types import Backoff
 
 
 def first(wait: Callable[[int], float], count: int = 6) -> list[float]:
@@ -73,3 +74,52 @@ def test_default_retries_take_about_twenty_minutes_with_jitter():
         assert len(waits) > 1
         assert all(0.9 * seconds <= wait <= 1.1 * seconds for wait in waits)
     assert backoff.DEFAULT_RETRIES == 5
+
+
+TEXTS: list[tuple[str, Backoff]] = [
+    ("fixed:10s", backoff.fixed(10)),
+    ("fixed:0.5s", backoff.fixed(0.5)),
+    ("linear:base=1s,step=5s,maximum=3600s", backoff.linear(1, 5)),
+    ("exponential:base=10s,factor=3,maximum=3600s,jitter=0", backoff.exponential(10, 3, jitter=0)),
+    ("exponential:base=0.001s,factor=1.5,maximum=86400s,jitter=0", backoff.exponential(0.001, 1.5, 86400, 0)),
+    ("sequence:1s,10s,60s", backoff.sequence([1, 10, 60])),
+]
+
+
+@pytest.mark.parametrize(("text", "made"), TEXTS)
+def test_text_of_a_backoff_stands_for_the_same_waits(text: str, made: Backoff):
+    assert isinstance(made, backoff.WrittenBackoff)
+    assert made.text == text
+    assert first(backoff.parse(text), 20) == first(made, 20)
+    assert backoff.parse(text) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("exponential", "exponential:base=1s,factor=2,maximum=3600s,jitter=0.1"),
+        ("linear:step=1m", "linear:base=1s,step=60s,maximum=3600s"),
+        (" exponential:maximum=1h30m, factor=1.5 ", "exponential:base=1s,factor=1.5,maximum=5400s,jitter=0.1"),
+        ("sequence:500ms,1m", "sequence:0.5s,60s"),
+        ("fixed:5", "fixed:5s"),
+    ],
+)
+def test_what_a_text_leaves_out_is_the_default(text: str, shown: str):
+    made = backoff.parse(text)
+    assert isinstance(made, backoff.WrittenBackoff)
+    assert made.text == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "fixed", "fixed:", "fixed:1s,2s", "fixed:seconds=1s", "sequence:", "sequence", "soon:1s", "linear:1s"),
+        *("linear:base=1s,base=2s", "linear:jitter=1", "exponential:factor=0.5", "exponential:factor=x"),
+        *("exponential:jitter=2", "exponential:base=-1s", "fixed:-1s", "fixed:1e3s", "Fixed:1s", "sequence:1s,,2s"),
+    ],
+    ids=repr,
+)
+def test_text_of_no_backoff_is_refused_with_its_value(text: str):
+    with pytest.raises(InvalidInput) as refused:
+        backoff.parse(text)
+    assert repr(text) in str(refused.value)

@@ -48,7 +48,7 @@ class Server:
         words = call.args[1 + keys :]
         match name(call):
             case "open_queue":
-                return [self.shards, 1, b""]
+                return [self.shards, 1, b"", []]
             case "send":
                 return [-1 if message_id in self.existing else DUE for message_id in words[2::3]]
             case "replace":

@@ -106,7 +106,7 @@ def test_schedules_and_limits_go_along(
     spark: SparkSession, redis_server: RedisServer, server: RedisOptions, folder: str
 ):
     with Queue("emails", url=redis_server.url) as queue:
-        queue.configure(rate="100/s", concurrency=5, events=1000)
+        queue.configure(rate="100/s", concurrency=5, events=1000, max_retries=0, backoff="fixed:9s")
         for number in range(8):
             queue.schedules.add(f"s{number}", "@daily", {"n": number}, timezone="Europe/Berlin", headers={"h": "x"})
         queue.schedules.pause("s0")

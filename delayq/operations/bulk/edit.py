@@ -40,7 +40,8 @@ def edit(
         raise InvalidInput("edit needs payload= or headers=: requeue brings a dead letter back as it is")
     due, settings = due_word(delay, None), context.settings
     kept = payload is msgspec.UNSET
-    envelope = encode_envelope(b"" if kept else payload, settings.max_retries, None, headers, settings.max_payload)
+    new = b"" if kept else payload
+    encode_envelope(new, context.max_retries, None, headers, settings.max_payload)  # to check it, before all else
     yield from context.opened()
     scripts = context.shard(message_id)
     found = yield from execute(scripts.get(message_id))
@@ -52,6 +53,7 @@ def edit(
     except UnreadableEnvelope as error:
         if kept:
             raise InvalidInput(f"the payload of message {message_id!r} is gone or unreadable: give payload=") from error
+        envelope = encode_envelope(new, context.max_retries, None, headers, settings.max_payload)
     else:
         if kept:
             payload = old.body if old.kind == RAW else msgspec.Raw(old.body)

@@ -89,7 +89,7 @@ class TopicContext:
             FormatTooNew, ShardsMismatch
         """
         if not self._recorded or time.monotonic() > self._look_at:
-            count, recorded, _ = yield from execute(self.shards[0].open_queue(self._expected, create))
+            count, recorded, *_ = yield from execute(self.shards[0].open_queue(self._expected, create))
             if count != len(self.shards):
                 self.shards = [TopicCommands(self._keys(number), self._clock) for number in range(count)]
             self._recorded = bool(recorded)

@@ -75,7 +75,8 @@ def restore(
         messages = _read(spark, path, manifest)
         schedules = folder.read_schedules(path, manifest)
         shards = shards or _shards(server, name) or manifest.shards
-        limits = {field: value for field, value in msgspec.structs.asdict(manifest.configuration).items() if value}
+        kept = msgspec.structs.asdict(manifest.configuration)
+        limits = {field: value for field, value in kept.items() if value is not None}
         check_shards(shards, changes(**limits), f"queue {name}")
         with server.queue(name, shards=shards) as opened:
             count = len(opened.execute(QueueContext.opened, create=True))

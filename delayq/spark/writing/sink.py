@@ -125,6 +125,7 @@ class TaskEncoder:
 
     def send(self, context: QueueContext, rows: Iterable[TableRow]) -> Operation[list[bool]]:
         """Send rows; return which of them are new."""
+        yield from context.opened()  # the queue's retries are stored there
         return (yield from send_new(context, list(self.encode(context, rows))))
 
     def encode(self, context: QueueContext, rows: Iterable[TableRow]) -> Iterator[EncodedMessage]:
