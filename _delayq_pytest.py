@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from delayq import Queue
+    from delayq import Queue, aio
     from delayq.testing import Clock
+    from delayq.testing.aio import Clock as AsyncClock
 
 
 @pytest.fixture
@@ -29,3 +30,18 @@ def delayq_clock() -> Iterator[Clock]:
 def delayq_queue(delayq_clock: Clock) -> Queue:
     """A queue in memory, whose time is that of `delayq_clock`."""
     return delayq_clock.queue("tests")
+
+
+@pytest.fixture
+def delayq_async_clock() -> Iterator[AsyncClock]:
+    """The same for queues of `delayq.aio`: a `delayq.testing.aio.Clock`, whose ``add`` takes blocking queues, too."""
+    from delayq.testing.aio import in_memory  # noqa: PLC0415  # likewise
+
+    with in_memory() as clock:
+        yield clock
+
+
+@pytest.fixture
+def delayq_async_queue(delayq_async_clock: AsyncClock) -> aio.Queue:
+    """A `delayq.aio.Queue` in memory, whose time is that of `delayq_async_clock`."""
+    return delayq_async_clock.queue("tests")

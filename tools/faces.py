@@ -1,8 +1,8 @@
 """Make the blocking API of the async one: ``python -m tools.faces``, or ``make faces``.
 
-``delayq/aio/`` is the source of the modules that both APIs have. Each is copied with `async` and `await` taken away,
-and with the names below exchanged. What truly differs is written by hand and stands side by side in ``delayq/runtime``
-and ``delayq/transport``, as ``x.py`` and ``x_async.py``.
+``delayq/aio/`` and ``delayq/testing/aio/`` are the source of the modules that both APIs have. Each is copied with
+`async` and `await` taken away, and with the names below exchanged. What truly differs is written by hand and stands
+side by side in ``delayq/runtime``, ``delayq/transport`` and ``delayq/testing``, as ``x.py`` and ``x_async.py``.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from pathlib import Path
 import click
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "delayq" / "aio"
+PACKAGE = ROOT / "delayq"
 
 MADE = {
-    "consumer": "consumer",
-    "dead_letters": "dead_letters",
-    "doctor": "doctor",
-    "ledger": "ledger",
-    "message": "model/message",
-    "queue": "queue",
-    "queue_names": "queue_names",
-    "schedules": "schedules",
-    "topic": "topic",
-    "topic_consumer": "topic_consumer",
-    "topic_group": "topic_group",
+    "aio/consumer": "consumer",
+    "aio/dead_letters": "dead_letters",
+    "aio/doctor": "doctor",
+    "aio/ledger": "ledger",
+    "aio/message": "model/message",
+    "aio/queue": "queue",
+    "aio/queue_names": "queue_names",
+    "aio/schedules": "schedules",
+    "aio/topic": "topic",
+    "aio/topic_consumer": "topic_consumer",
+    "aio/topic_group": "topic_group",
+    "testing/aio/assertions": "testing/assertions",
+    "testing/aio/clock": "testing/clock",
 }
-"""The modules in ``delayq/aio``, and what is made of each, in ``delayq``."""
+"""The modules of the async API, and what is made of each, in ``delayq``."""
 
 EXCHANGES = (
     (r" of the async face\b", ""),
@@ -46,14 +48,15 @@ EXCHANGES = (
     (r"\basyncio\.sleep\b", "time.sleep"),
     (r"^import asyncio$", "import time"),
     (r"for (\w+) in (\w+):\n +yield \1$", r"yield from \2"),
+    (r"\bdelayq\.testing\.aio\b", "delayq.testing"),
     (r"\bdelayq\.aio\.message\b", "delayq.model.message"),
     (r"\bdelayq\.aio\b", "delayq"),
-    (r"\b(delayq\.(?:runtime|transport)\.\w+?)_async\b", r"\1"),
+    (r"\b(delayq\.(?:runtime|testing|transport)\.\w+?)_async\b", r"\1"),
 )
 """Patterns, and what stands in their place, in code and texts alike."""
 
 TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "consumer": (
+    "aio/consumer": (
         (
             """ Leases are renewed while handlers run, as long as
     none of them blocks the event loop: one that computes, or waits without `await`, belongs into a plain function.
@@ -87,7 +90,7 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
             "\n",
         ),
     ),
-    "dead_letters": (
+    "aio/dead_letters": (
         (
             """ It
                 is a plain function.
@@ -95,7 +98,7 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
             "\n",
         ),
     ),
-    "queue": (
+    "aio/queue": (
         (
             "A queue may be used by any number of tasks, of one event loop at a time.",
             "A queue may be used by several threads.",
@@ -130,8 +133,8 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
 """,
         ),
     ),
-    "topic": (("A topic belongs to one event loop.", "A topic may be used by several threads."),),
-    "topic_consumer": (
+    "aio/topic": (("A topic belongs to one event loop.", "A topic may be used by several threads."),),
+    "aio/topic_consumer": (
         ("an async one runs on the event loop, a plain one on a thread.", "on a thread."),
         (" Async handlers are cancelled.", ""),
         (
@@ -145,10 +148,18 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
 """,
         ),
     ),
+    "testing/aio/clock": (
+        (
+            """Handlers run one at a time, and their messages become
+    what they become in life. Async handlers run in the test's task, plain ones in a thread.""",
+            """Handlers run in the test's thread, one at a time, and
+    their messages become what they become in life.""",
+        ),
+    ),
 }
 """Of a module, sentences that are true of one of the two APIs only."""
 
-HEAD = "# Made from delayq/aio/{name}.py by `make faces`: change that file.\n"
+HEAD = "# Made from delayq/{name}.py by `make faces`: change that file.\n"
 
 
 def made(name: str) -> str:
@@ -157,10 +168,10 @@ def made(name: str) -> str:
     Raises:
         ValueError: a text that is to be exchanged is not in it.
     """
-    text = (SOURCE / f"{name}.py").read_text()
+    text = (PACKAGE / f"{name}.py").read_text()
     for theirs, ours in TEXTS.get(name, ()):
         if theirs not in text:
-            raise ValueError(f"delayq/aio/{name}.py no longer says {theirs!r}: change TEXTS in tools/faces.py")
+            raise ValueError(f"delayq/{name}.py no longer says {theirs!r}: change TEXTS in tools/faces.py")
         text = text.replace(theirs, ours)
     for pattern, replacement in EXCHANGES:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
@@ -169,7 +180,7 @@ def made(name: str) -> str:
 
 def target(name: str) -> Path:
     """Return the file of a blocking module."""
-    return ROOT / "delayq" / f"{MADE[name]}.py"
+    return PACKAGE / f"{MADE[name]}.py"
 
 
 def _formatted(text: str, path: Path) -> str:

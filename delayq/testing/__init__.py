@@ -8,9 +8,9 @@
 The scripts are those of a real server, run by fakeredis: ``pip install 'delayq[testing]'``. docs/testing.md tells more.
 """
 
-from delayq.testing.assertions import assert_dead, assert_empty, assert_not_sent, assert_sent
+from delayq.testing.assertions import assert_dead, assert_empty, assert_not_sent, assert_sent, sent
 from delayq.testing.clock import Clock
 from delayq.testing.memory import in_memory
-from delayq.testing.sent import SentInfo, sent
+from delayq.testing.sent import SentInfo
 
 __all__ = ["Clock", "SentInfo", "assert_dead", "assert_empty", "assert_not_sent", "assert_sent", "in_memory", "sent"]

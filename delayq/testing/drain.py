@@ -1,24 +1,29 @@
-"""A consumer at work in the test's own thread."""
+"""A consumer at work in the test's own thread, or task: a program of calls, which either face runs."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from delayq.consumer import Consumer
 from delayq.errors import DuplicateMessage, InvalidInput, StaleReceipt
 from delayq.log import log_of
 from delayq.model import outcome as oc
+from delayq.model.batch_handler import Batching, Outcomes
 from delayq.model.interval import FALLBACK_MS
-from delayq.model.message import Message
 from delayq.model.queue_stats import Counts
 from delayq.operations import schedules
 from delayq.operations.queue_context import QueueContext, is_whole
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS
-from delayq.queue import Queue
-from delayq.runtime.batch_pool import handled
+from delayq.testing.face import Handler
+from delayq.transport.executor_async import times_cancelled
+
+T = TypeVar("T")
+Calls: TypeAlias = Generator[Callable[[], Any], Any, T]  # yields calls, and is sent what each returns
 
 WAITING = ("pending", "ready", "retry", "unack")  # the states of which something may become a delivery
 
@@ -32,48 +37,73 @@ class MovableClock(Protocol):
         """Let it be `ms`."""
 
 
+class Served:
+    """A queue, and its handlers as a consumer calls them.
+
+    Args:
+        consumer: of the queue.
+        called: makes of a handler the function that is called in its place.
+    """
+
+    def __init__(self, consumer: Any, called: Callable[[Handler], Handler]) -> None:
+        self.queue = consumer.queue
+        self.batching: Batching[Any] | None = consumer.batching
+        self.handler = called(consumer.handler)
+        self.batch_handler = called(self.batching.function) if self.batching else self.handler
+
+    def is_alone(self, message: Any) -> bool:
+        """Whether a message is handled by itself."""
+        return self.batching is None or self.batching.is_alone(message)
+
+
 class Drain:
     """Handles the messages of queues as they fall due.
 
     Args:
         clock: is moved from one due time to the next.
-        consumers: whose queues take turns, and whose handlers are called as they would call them.
+        served: queues, which take turns.
         limit: the most messages to handle.
 
     Attributes:
         handled: the messages, in their order.
     """
 
-    def __init__(self, clock: MovableClock, consumers: Sequence[Consumer], limit: int) -> None:
+    def __init__(self, clock: MovableClock, served: Sequence[Served], limit: int) -> None:
         if not is_whole(limit) or limit < 1:
             raise InvalidInput(f"limit {limit!r} is not a number of messages, 1 or more")
-        self.handled: list[Message] = []
+        self.handled: list[Any] = []
         self._clock = clock
-        self._consumers = consumers
+        self._served = served
         self._limit = limit
-        self._errors: dict[tuple[str, str], tuple[BaseException, Message]] = {}  # of messages that failed last time
+        self._errors: dict[tuple[str, str], tuple[BaseException, Any]] = {}  # of messages that failed last time
 
-    def until(self, end: float) -> None:
+    def until(self, end: float) -> Calls[None]:
         """Handle all that is due until a time, in milliseconds."""
-        for queue in (consumer.queue for consumer in self._consumers):
-            queue.execute(schedules.add_all, queue.handlers.crons.prepared)  # as a consumer does
+        queues = [each.queue for each in self._served]
+        for queue in queues:
+            yield partial(queue.execute, schedules.add_all, queue.handlers.crons.prepared)  # as a consumer does
         while True:
-            self._drain()
+            yield from self._drain()
             if self._clock.ms >= end:
                 return
-            queues = [consumer.queue for consumer in self._consumers]
-            events = [queue.execute(_next_event) for queue in queues]
-            self._clock.move(min([end, *(at for at in events if at is not None)]))
+            moments = [end]
+            for queue in queues:
+                event = yield partial(queue.execute, _next_event)
+                moments += [] if event is None else [event]
+            self._clock.move(min(moments))
 
-    def _drain(self) -> None:
-        busy = list(self._consumers)
+    def _drain(self) -> Calls[None]:
+        busy = list(self._served)
         while busy:
-            busy = [each for each in self._consumers if self._takes_some(each)]  # handlers send to any queue
+            busy = []
+            for each in self._served:  # handlers send to any queue
+                if (yield from self._takes_some(each)):
+                    busy.append(each)
 
     def raise_errors(self) -> None:
         """Raise what handlers have raised last, for messages that were not handled well afterwards."""
         errors: list[BaseException] = []
-        batched = {consumer.queue.name for consumer in self._consumers if consumer.batching is not None}
+        batched = {each.queue.name for each in self._served if each.batching is not None}
         for error, message in self._errors.values():
             then = "it is dead" if message.is_last else "it waits for its next attempt"
             attempt = f"attempt {message.attempt} at {message.id}"
@@ -85,71 +115,93 @@ class Drain:
         for error in errors:
             raise error
 
-    def _takes_some(self, consumer: Consumer) -> bool:
+    def _takes_some(self, served: Served) -> Calls[bool]:
         """Handle a message of a queue, or a batch of them; return whether anything was due."""
+        queue = served.queue
         left = self._limit - len(self.handled)
-        messages = _received(consumer, max(1, left))
+        messages = yield from _received(served, max(1, left))
         if messages and left <= 0:
-            messages[0].release()
+            yield messages[0].release
             raise AssertionError(
-                f"{self._limit} messages were handled, and {messages[0].id} of {consumer.queue.name} is due, too: does "
+                f"{self._limit} messages were handled, and {messages[0].id} of {queue.name} is due, too: does "
                 "a handler send without an end? Else give a higher limit"
             )
         self.handled += messages
-        for message, outcome in _outcomes(consumer, messages):
-            self._note(consumer.queue, message, outcome)
+        for message in filter(served.is_alone, messages):
+            yield from self._settle(queue, message, (yield from _handled(served, message)))
+        together = [message for message in messages if not served.is_alone(message)]
+        for message, outcome in (yield from _handled_together(served, together)):
+            yield from self._settle(queue, message, outcome)
         return bool(messages)
 
-    def _note(self, queue: Queue, message: Message, outcome: oc.Outcome) -> None:
+    def _settle(self, queue: Any, message: Any, outcome: oc.Outcome) -> Calls[None]:
         if not message.settled:
-            outcome = _settle(queue, message, outcome)
+            outcome = yield from _settled(queue, message, outcome)
         self._errors.pop((queue.name, message.id), None)
         cause = outcome.cause if isinstance(outcome, oc.Failed) else None
-        if cause is not None and not isinstance(cause, Exception | SystemExit):
-            raise cause  # an interrupt, or pytest's own: the test ends
+        if cause is not None and _ends_the_test(cause):
+            raise cause
         if message.settled and not message.failed and isinstance(outcome, oc.Failed | oc.Dead):  # it has acked itself
             log_of(message).warning("handler failed after it had settled its message", error=outcome.error)
         elif cause is not None:
             self._errors[queue.name, message.id] = cause, message
 
 
-def _received(consumer: Consumer, limit: int) -> list[Message]:
-    """Take what the consumer's handler is given at once."""
-    if consumer.batching is None:
-        return consumer.queue.receive(1)
-    most = min(consumer.batching.max_messages, limit)
-    messages: list[Message] = []
-    while len(messages) < most and (more := consumer.queue.receive(min(MAX_IDS, most - len(messages)))):
+def _received(served: Served, limit: int) -> Calls[list[Any]]:
+    """Take what the handler is given at once."""
+    if served.batching is None:
+        return (yield partial(served.queue.receive, 1))  # type: ignore[no-any-return]  # of either face
+    most = min(served.batching.max_messages, limit)
+    messages: list[Any] = []
+    while len(messages) < most and (more := (yield partial(served.queue.receive, min(MAX_IDS, most - len(messages))))):
         messages += more
     return messages
 
 
-def _outcomes(consumer: Consumer, messages: list[Message]) -> Iterator[tuple[Message, oc.Outcome]]:
-    """Run the handlers on messages, as a worker does."""
-    together: list[Message] = []
-    for message in messages:
-        if consumer.batching is not None and not consumer.batching.is_alone(message):
-            together.append(message)
-            continue
+def _handled(served: Served, message: Any) -> Calls[oc.Outcome]:
+    """Run the handler on a message, as a worker does."""
+    try:
+        return oc.of_return((yield partial(served.handler, message)))
+    except BaseException as error:  # noqa: BLE001  # SystemExit, too, as in a worker
+        return oc.of_error(error)
+
+
+def _handled_together(served: Served, messages: Sequence[Any]) -> Calls[Outcomes[Any]]:
+    """Run the handler on a batch, likewise."""
+    if served.batching is None or not messages:
+        return []
+    steps = served.batching.steps(messages)
+    try:
+        given = next(steps)
         try:
-            outcome = oc.of_return(consumer.handler(message))
-        except BaseException as error:  # noqa: BLE001  # SystemExit, too, as in a worker
-            outcome = oc.of_error(error)
-        yield message, outcome
-    if consumer.batching is not None and together:
-        yield from handled(consumer.batching, together)
+            returned = yield partial(served.batch_handler, given)
+        except BaseException as error:  # noqa: BLE001  # likewise
+            steps.throw(error)
+        else:
+            steps.send(returned)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # what the generator returns
+    raise AssertionError("a batch is handled once")
 
 
-def _settle(queue: Queue, message: Message, outcome: oc.Outcome) -> oc.Outcome:
+def _settled(queue: Any, message: Any, outcome: oc.Outcome) -> Calls[oc.Outcome]:
     """Settle a delivery, and return how: as failed, when what was to follow from it cannot be sent."""
     try:
-        queue.settle(message, outcome)
+        yield partial(queue.settle, message, outcome)
     except StaleReceipt:  # the handler has moved the clock past its own lease
         pass
     except (InvalidInput, DuplicateMessage) as error:
         outcome = oc.Failed(error=oc.error_text(error), cause=error)
-        queue.settle(message, outcome)
+        yield partial(queue.settle, message, outcome)
     return outcome
+
+
+def _ends_the_test(error: BaseException) -> bool:
+    """Whether what came out of a handler is an interrupt, pytest's own, or a cancel of the test."""
+    with contextlib.suppress(RuntimeError):  # no event loop runs
+        if isinstance(error, asyncio.CancelledError):  # or the handler's own
+            return times_cancelled() > 0
+    return not isinstance(error, Exception | SystemExit)
 
 
 def _next_event(context: QueueContext) -> Operation[float | None]:

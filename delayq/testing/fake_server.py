@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from redis import Redis
+from typing import Any
 
 
-@contextmanager
-def fake_server() -> Iterator[Redis]:
-    """Start a server within this process, and yield a client of it.
+class FakeServer:
+    """A server within this process.
 
     Raises:
         ModuleNotFoundError: fakeredis, or lupa, is not installed.
     """
-    try:
-        import fakeredis  # noqa: PLC0415  # an extra
 
-        importlib.import_module("lupa")  # without it, fakeredis runs no scripts
-    except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError(
-            f"delayq.testing needs {missing.name}, which is not installed: pip install 'delayq[testing]'",
-            name=missing.name,
-        ) from missing
-    with fakeredis.FakeRedis(server=fakeredis.FakeServer()) as client:
-        yield client
+    def __init__(self) -> None:
+        try:
+            self._fakeredis = importlib.import_module("fakeredis")  # an extra
+            importlib.import_module("lupa")  # without it, fakeredis runs no scripts
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError(
+                f"delayq.testing needs {missing.name}, which is not installed: pip install 'delayq[testing]'",
+                name=missing.name,
+            ) from missing
+        self._server = self._fakeredis.FakeServer()
+
+    def client(self, kind: str) -> Any:
+        """Return a new client of it, of a class of fakeredis."""
+        return getattr(self._fakeredis, kind)(server=self._server)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
-from delayq.model.message import Message
 from delayq.model.message_info import MessageInfo
 from delayq.model.placement import State
+from delayq.model.queue_stats import QueueStats
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import computed
-from delayq.queue import Queue
-from delayq.testing.clock import Clock
+from delayq.testing.base_clock import BaseClock
+from delayq.testing.drain import Calls
 
 STATES: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
 ALL = 1_000_000
@@ -47,23 +48,18 @@ class SentInfo:
         return f"{self.payload!r}{due} ({self.id}, {self.state}{headers})"
 
 
-def sent(queue: Queue) -> list[SentInfo]:
-    """Return what was sent to a queue and not withdrawn, in the order of the sends.
-
-    Of what was sent while the clock stood, the earlier due comes first, then the lower id: messages that were sent
-    without one are numbered.
-
-    That is what waits, runs or is dead now, and, of a queue in memory, what a `Clock` has handled. What was cancelled
-    or purged is not among them, nor what was received and acked otherwise.
-    """
-    clock = queue.execute(_clock)
-    handled = [message for message in clock.handled if message.queue == queue.name] if isinstance(clock, Clock) else []
-    first: dict[tuple[str, dt.datetime], Message] = {}
+def messages_sent(queue: Any) -> Calls[list[SentInfo]]:
+    """Find what was sent to a queue of either face; see `assertions.sent`."""
+    clock = yield partial(queue.execute, _clock)
+    handled = (
+        [message for message in clock.handled if message.queue == queue.name] if isinstance(clock, BaseClock) else []
+    )
+    first: dict[tuple[str, dt.datetime], Any] = {}
     for message in handled:
         first.setdefault((message.id, message.created_at), message)
     found = {}
     for state in STATES:
-        for info in queue.peek(state, ALL):
+        for info in (yield partial(queue.peek, state, ALL)):
             if info.created_at is not None:
                 found[info.id, info.created_at] = _of_info(info, first.get((info.id, info.created_at)))
     gone = {key: _of_message(message) for key, message in first.items() if key not in found}
@@ -73,17 +69,31 @@ def sent(queue: Queue) -> list[SentInfo]:
     )
 
 
+def messages_left(queue: Any) -> Calls[list[SentInfo | str]]:
+    """Find what waits, runs or is dead; of what nobody can read, the id."""
+    left: list[SentInfo | str] = [message for message in (yield from messages_sent(queue)) if message.state != "gone"]
+    for state in STATES:
+        left += [info.id for info in (yield partial(queue.peek, state, ALL)) if info.created_at is None]
+    return left
+
+
+def dead_letters(queue: Any) -> Calls[tuple[list[MessageInfo], QueueStats]]:
+    """Find the dead letters, and count what there is beside them."""
+    letters = yield partial(queue.dead.list, ALL)
+    return letters, (yield queue.stats)
+
+
 @computed
 def _clock(context: QueueContext) -> Callable[[], float | str]:
     return context.clock
 
 
-def _of_info(info: MessageInfo, first: Message | None) -> SentInfo:
+def _of_info(info: MessageInfo, first: Any) -> SentInfo:
     assert info.created_at is not None
     assert info.state != "deferred", "it was found in Redis"
     due = first.due_at if first else info.due_at if info.state in ("pending", "ready") else None
     return SentInfo(info.id, info.payload, info.headers or {}, info.created_at, due, info.state)
 
 
-def _of_message(message: Message) -> SentInfo:
+def _of_message(message: Any) -> SentInfo:
     return SentInfo(message.id, message.payload, message.headers, message.created_at, message.due_at, "gone")

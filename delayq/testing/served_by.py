@@ -1,40 +1,74 @@
-"""A queue on another client and clock, for the time of a test."""
+"""A queue or a topic on another client and clock, for the time of a test."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from delayq.ledger import Ledger
-from delayq.model.message import Message
 from delayq.operations.message_store import RedisStore
-from delayq.queue import Queue
-from delayq.runtime.receive_wait import Receiver
-from delayq.transport.executor import Client, Executor
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.testing.face import BLOCKING, Face
+
+Time = Callable[[], float | str]
 
 
 @contextlib.contextmanager
-def served_by(queue: Queue, client: Client, clock: Callable[[], float | str] = str) -> Iterator[None]:
-    """Let a queue use another client and clock until the block ends, as if nothing was known of Redis before.
+def served_by(
+    subject: Any,
+    connect: Callable[[], Any],
+    clock: Time = str,
+    id_factory: Callable[[], str] | None = None,
+    face: Face = BLOCKING,
+) -> Iterator[None]:
+    """Let a queue or a topic use other clients and a clock until the block ends, as if nothing was known of Redis.
 
     Handlers, schedules and middleware that are registered within are forgotten then; a handler may replace the queue's.
     """
+    exchange = _exchange_queue if isinstance(subject, face.queue) else _exchange_topic
+    with exchange(subject, clock, face):
+        subject._context.id_factory = id_factory
+        vars(subject._executor).update(vars(face.executor(connect, shared=True)))
+        try:
+            yield
+        finally:
+            if face is BLOCKING:  # those of the async face have nothing that only `close` would end
+                subject.close()
+
+
+@contextlib.contextmanager
+def _exchange_queue(queue: Any, clock: Time, face: Face) -> Iterator[None]:
     context, executor, handlers = queue._context, queue._executor, queue.handlers
-    copied = (handlers, handlers.crons, queue.middleware)  # what is registered within the block goes into copies
-    kept = [(vars(part), dict(vars(part))) for part in (queue, context, executor, *copied)]
-    for part in (handlers.crons, queue.middleware):
-        vars(part).update({name: copy.copy(value) for name, value in vars(part).items()})
-    handlers.is_replaceable = True
-    queue._receiver = Receiver(context, executor, Message)
-    queue._store = RedisStore(context)
-    queue._events = Ledger(context, executor)
-    context.begin(clock)
-    vars(executor).update(vars(Executor(lambda: client, shared=True)))
+    copied = (handlers.crons, queue.middleware)  # what is registered within the block goes into copies
+    with _kept(queue, context, executor, handlers, *copied):
+        for part in copied:
+            vars(part).update({name: copy.copy(value) for name, value in vars(part).items()})
+        handlers.is_replaceable = True
+        queue._receiver = face.receiver(context, executor, face.message)
+        queue._store = RedisStore(context)
+        queue._events = face.ledger(context, executor)
+        context.begin(clock)
+        yield
+
+
+@contextlib.contextmanager
+def _exchange_topic(topic: Any, clock: Time, face: Face) -> Iterator[None]:
+    context, waits = topic._context, topic._waits  # groups have them, too
+    with _kept(context, waits, topic._executor):
+        new = TopicContext(context.name, context._keys, context._expected, context.settings, clock)
+        vars(context).update(vars(new))
+        vars(waits).update(vars(face.waits(context, topic._executor)))
+        yield
+
+
+@contextlib.contextmanager
+def _kept(*parts: Any) -> Iterator[None]:
+    """Let objects be again what they were when the block ends."""
+    kept = [(vars(part), dict(vars(part))) for part in parts]
     try:
         yield
     finally:
-        queue.close()
         for now, before in kept:
             now.clear()
             now.update(before)

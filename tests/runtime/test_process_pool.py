@@ -233,7 +233,7 @@ def test_handler_in_a_process_is_told_the_key_of_its_message(redis_client: redis
 
 
 def test_middleware_and_functions_of_schedules_run_in_the_process(redis_client: redis.Redis) -> None:
-    with served_by(pooled.routed, redis_client):
+    with served_by(pooled.routed, lambda: redis_client):
         pooled.routed.send("x", id="plain")
         pooled.routed.schedules.add("yearly", "0 0 1 1 *")
         occurrence = pooled.routed.schedules.run_now("yearly")
@@ -397,7 +397,7 @@ def test_queue_with_middleware_that_no_process_could_find_is_refused(queue: Queu
 
 @pytest.mark.full
 def test_middleware_that_is_not_there_in_the_process_ends_the_consumer(redis_client: redis.Redis) -> None:
-    with served_by(pooled.routed, redis_client):
+    with served_by(pooled.routed, lambda: redis_client):
         pooled.routed.middleware.before_delivery(print)
         pooled.routed.send("x")
         with pytest.raises(InvalidInput, match=r"pooled:routed has other middleware .* register all in"):

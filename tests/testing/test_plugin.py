@@ -36,9 +36,9 @@ def test_that_fails(delayq_queue):
 """
 
 
-def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run a user's pytest: without this project's settings."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), "."]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *options, "."]
     return subprocess.run(
         command,
         cwd=folder,

@@ -1,0 +1,56 @@
+"""Queues of the async face in memory for the time of a test."""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import TracebackType
+
+from delayq.testing.aio.clock import Clock
+from delayq.testing.base_clock import Traveller
+from delayq.testing.face_async import AnyQueue, AnyTopic
+
+
+def in_memory(
+    *subjects: AnyQueue | AnyTopic, start: dt.datetime | None = None, traveller: Traveller | None = None
+) -> Block:
+    """Bring queues and topics into memory until the block ends: `delayq.testing.in_memory`, for those of delayq.aio.
+
+    ``async with`` and ``with`` do the same: a fixture that is no coroutine may use the latter. Blocking queues and
+    topics may be among them: they are on the same server, and `Clock.run_due` serves them, too.
+    """
+    return Block(subjects, start, traveller)
+
+
+class Block(AbstractContextManager[Clock], AbstractAsyncContextManager[Clock]):
+    """What `in_memory` returns."""
+
+    def __init__(
+        self,
+        subjects: tuple[AnyQueue | AnyTopic, ...],
+        start: dt.datetime | None,
+        traveller: Traveller | None,
+    ) -> None:
+        self._subjects = subjects
+        self._clock = Clock(start, traveller)
+
+    def __enter__(self) -> Clock:
+        try:
+            self._clock.add(*self._subjects)
+        except BaseException:
+            self._clock.close()
+            raise
+        return self._clock
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clock.close()
+
+    async def __aenter__(self) -> Clock:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clock.close()
