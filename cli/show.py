@@ -160,6 +160,8 @@ def _fields(info: MessageInfo) -> list[tuple[str, object]]:
         if getattr(info, name) is not None
     ]
     known.append(("attempts", info.attempts))
+    if info.retries_used != info.attempts - (info.state == "unack"):  # after a requeue, or RetryAfter(counts=False)
+        known.append(("retries used", info.retries_used))
     further = (("max retries", info.max_retries), ("reason", info.reason), ("error", info.error))
     known += [(name, value) for name, value in further if value is not None]
     known += [(f"header {name}", value) for name, value in (info.headers or {}).items()]

@@ -266,11 +266,15 @@ class RetryAfter(Verdict):
 
     Args:
         delay: seconds (0 or more) or a timedelta.
+        reason: kept as the message's last error.
+        counts: False uses up no retry, as for work that is not ready yet: the message may come back any number of
+            times. If it has an `expires_in`, retries are used up again once that is over.
     """
 
-    def __init__(self, delay: float | dt.timedelta, reason: str = "") -> None:
+    def __init__(self, delay: float | dt.timedelta, reason: str = "", *, counts: bool = True) -> None:
         super().__init__(reason or f"retry after {delay}")
         self.delay = delay
+        self.counts = counts
 
 
 class ReturnedFalse(Verdict):

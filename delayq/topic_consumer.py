@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from delayq.errors import InvalidInput
-from delayq.model.backoff import Backoff, exponential
+from delayq.model.backoff import Backoff, exponential, seeing_errors
 from delayq.model.middleware import Middleware
 from delayq.model.outcome import check_handler
 from delayq.model.record import Record
@@ -43,7 +43,8 @@ class TopicConsumer(Lifecycle):
         concurrency: handlers that run at the same time: 1 to 10,000.
         ack_timeout: seconds (0.001 to 86,400) or a timedelta until others take over what a consumer that has died held;
             what is held is renewed three times as often.
-        backoff: how long a record waits after a failure, by the number of the delivery; exponential when None.
+        backoff: how long a record waits after a failure, by the number of the delivery and, if it takes a second
+            argument, by what the handler has raised (or None); exponential when None.
         shutdown_timeout: seconds or a timedelta that running handlers are given in the end. What they have not
             done by then is handed back, which counts no delivery.
         timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
@@ -81,8 +82,6 @@ class TopicConsumer(Lifecycle):
         if not isinstance(group, Group):
             raise InvalidInput(f"group {group!r} is no Group: give what Topic.group returns")
         check_handler(handler)
-        if backoff is not None and not callable(backoff):
-            raise InvalidInput(f"backoff {backoff!r} is not callable: give one of delayq.backoff")
         check_limit(concurrency, "concurrency", most=10_000)
         if name is not None:
             check_group_name(name, "consumer name")
@@ -96,7 +95,7 @@ class TopicConsumer(Lifecycle):
             name is not None,
             group.max_deliveries,
             lease_ms(ack_timeout, "ack_timeout") / 1000,
-            exponential() if backoff is None else backoff,
+            seeing_errors(exponential() if backoff is None else backoff),
         )
 
     def run(self, *, burst: bool = False, max_records: int | None = None) -> int:

@@ -16,6 +16,7 @@
 -- ARGV[3]  receipt
 -- ARGV[4]  delay      '+delay_ms', 0 or more
 -- ARGV[5]  error      text, '' to keep what is known
+-- ARGV[6]  free       1 when it uses up no retry, 0 when it does
 -- Returns  the time of the next attempt, ms; -1 when the message was cancelled and is gone
 -- Errors   STALE      the receipt is not that of the running delivery
 -- Cost     O(log n)
@@ -31,7 +32,7 @@ move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {cancelled and now or due, id}
   if not cancelled and ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
   count(KEYS[7], 'nacked', 1)
   if cancelled then return forget_cancelled({id}, KEYS[6], KEYS[4], KEYS[5], KEYS[7], note) end
-  keep_deliveries(KEYS[4], id, past + 1, released, attempts_reset, lost)
+  keep_deliveries(KEYS[4], id, past + 1, released, attempts_reset + tonumber(ARGV[6]), lost)
 end)
 if cancelled then return -1 end
 if due < before then ring(KEYS[8]) end

@@ -1,7 +1,8 @@
 """How long a failed message waits for its next attempt.
 
-A backoff is a callable: it takes the number of the attempt that failed (1 or more) and returns seconds. Those of this
-module can also be written as a text, in which form a queue stores them: ``exponential:base=10s,factor=3``.
+A backoff is a callable that returns seconds. It takes the number of the attempt that failed (1 or more) and, if it has
+a second argument without a default, or one called ``error``, what the handler has raised. Those of this module can also
+be written as a text, in which form a queue stores them: ``exponential:base=10s,factor=3``.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from inspect import Parameter
+from typing import Any, TypeAlias
 
 from delayq.errors import InvalidInput, InvalidTime
+from delayq.model.outcome import check_takes, signature
 from delayq.model.units import Seconds, milliseconds, parse_duration
 
-Backoff: TypeAlias = Callable[[int], float]
+Wait: TypeAlias = Callable[[int], float]
+WaitAfterError: TypeAlias = Callable[[int, BaseException | None], float]
+Backoff: TypeAlias = Wait | WaitAfterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +27,48 @@ class WrittenBackoff:
     """A backoff that can be written down, and read again with `parse`."""
 
     text: str
-    wait: Backoff = field(repr=False, compare=False)
+    wait: Wait = field(repr=False, compare=False)
 
     def __call__(self, attempt: int) -> float:
         return self.wait(attempt)
 
 
-def fixed(seconds: Seconds) -> Backoff:
+def seeing_errors(backoff: Backoff) -> WaitAfterError:
+    """Return a backoff as one that takes the error, too; raises InvalidInput for what cannot be called as one."""
+    if not callable(backoff):
+        raise InvalidInput(f"backoff {backoff!r} is not callable: give one of delayq.backoff, or a function")
+    called: Any = backoff
+    if _takes_error(called):
+        check_takes(called, f"backoff {called!r}", "the attempt", "its error")
+        return called  # type: ignore[no-any-return]
+    check_takes(called, f"backoff {called!r}", "the attempt")
+    return lambda attempt, _: called(attempt)
+
+
+def _takes_error(backoff: Callable[..., float]) -> bool:
+    taken = signature(backoff, follow_wrapped=False)
+    positional = [
+        each
+        for each in (taken.parameters.values() if taken else ())
+        if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(positional) > 1 and (positional[1].default is Parameter.empty or positional[1].name == "error")
+
+
+def fixed(seconds: Seconds) -> Wait:
     """Wait the same time before each attempt."""
     wait = _seconds(seconds, "seconds")
     return WrittenBackoff(f"fixed:{_text(wait)}s", lambda _: wait)
 
 
-def linear(base: Seconds = 1, step: Seconds = 1, maximum: Seconds = 3600) -> Backoff:
+def linear(base: Seconds = 1, step: Seconds = 1, maximum: Seconds = 3600) -> Wait:
     """Wait `base` seconds after the first failure, and `step` more after each further one, at most `maximum`."""
     first, more, most = _seconds(base, "base"), _seconds(step, "step"), _seconds(maximum, "maximum")
     text = f"linear:base={_text(first)}s,step={_text(more)}s,maximum={_text(most)}s"
     return WrittenBackoff(text, lambda attempt: min(most, first + more * (attempt - 1)))
 
 
-def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, jitter: float = 0.1) -> Backoff:
+def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, jitter: float = 0.1) -> Wait:
     """Wait `base` seconds after the first failure, `factor` times as long after each further one.
 
     Args:
@@ -67,7 +94,7 @@ def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, j
     return WrittenBackoff(text, wait)
 
 
-def sequence(waits: Sequence[Seconds]) -> Backoff:
+def sequence(waits: Sequence[Seconds]) -> Wait:
     """Wait the times of a list in turn, and the last one from then on."""
     if isinstance(waits, str) or not isinstance(waits, Sequence):
         raise InvalidTime(f"waits {waits!r} are no list of times")
@@ -78,14 +105,14 @@ def sequence(waits: Sequence[Seconds]) -> Backoff:
     return WrittenBackoff(text, lambda attempt: seconds[min(attempt, len(seconds)) - 1])
 
 
-_NAMED: dict[str, tuple[Callable[..., Backoff], tuple[str, ...]]] = {
+_NAMED: dict[str, tuple[Callable[..., Wait], tuple[str, ...]]] = {
     "linear": (linear, ("base", "step", "maximum")),
     "exponential": (exponential, ("base", "factor", "maximum", "jitter")),
 }
 _NUMBERS = ("factor", "jitter")  # the others are times
 
 
-def parse(text: str) -> Backoff:
+def parse(text: str) -> Wait:
     """Return the backoff that a text stands for.
 
     It is written as in "fixed:10s", "linear:base=1s,step=5s,maximum=1h", "exponential:base=10s,factor=3,jitter=0.1" or

@@ -281,6 +281,14 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         """Whether a failure of this delivery leaves no retry."""
         return self.retries_used >= self.max_retries
 
+    def fails_free(self, counts: bool) -> bool:
+        """Whether a failure uses up no retry: one that does not count, as long as the message has not expired."""
+        return not counts and not self._is_over
+
+    def dies_of(self, counts: bool) -> bool:
+        """Whether a failure makes it a dead letter."""
+        return self.is_last and not self.fails_free(counts)
+
     @property
     def is_past_its_limit(self) -> bool:
         """Whether the message has had all its deliveries before this one: the last of them was lost."""
@@ -297,8 +305,12 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
 
         What was started once never expires, also when it comes back from a shutdown, or from the dead letters.
         """
+        return self._is_over and not self._before.past
+
+    @property
+    def _is_over(self) -> bool:
         expires = self._envelope.expires_ms
-        return expires is not None and not self._before.past and self._handed_ms >= self._created_ms + expires
+        return expires is not None and self._handed_ms >= self._created_ms + expires
 
     def __repr__(self) -> str:
         face = "aio." if type(self).__module__.startswith("delayq.aio.") else ""

@@ -117,7 +117,9 @@ def _waiting(known: Known, info: MessageInfo) -> str:
     failed = ""
     if info.state == "retry":
         error = f", the last time with {_short(info.error)}" if info.error else ""
-        failed = f"has failed {_times(info.attempts)}{error}, and its next attempt "
+        is_plain = info.attempts == info.retries_used
+        used = "" if is_plain else f" ({info.retries_used:,} of {info.max_retries or 0:,} retries used up)"
+        failed = f"has failed {_times(info.attempts)}{used}{error}, and its next attempt "
     if due > known.now:
         return f"{failed}is not due until {known.at(due)}{_too_late(known, info)}"
     return f"{failed}is due since {known.at(due)}, {_obstacle(known, info)}"

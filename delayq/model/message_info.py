@@ -20,6 +20,7 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
         lease_until: when the running delivery's lease ends, or None.
         died_at: when it died, or None.
         attempts: deliveries that counted, the running one included.
+        retries_used: of those that have ended, the ones since the last requeue that used up a retry.
         error: the last one, or None.
         reason: why it died, or None.
         cancelled: True for a message in flight that will not be retried.
@@ -33,6 +34,7 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
     lease_until: dt.datetime | None = None
     died_at: dt.datetime | None = None
     attempts: int = 0
+    retries_used: int = 0
     error: str | None = None
     reason: str | None = None
     cancelled: bool = False

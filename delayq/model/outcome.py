@@ -65,11 +65,17 @@ class AckAndSend:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """→ retry after `delay_ms`, or the queue's backoff when None; → dead when no retry is left."""
+    """→ retry after `delay_ms`, or the queue's backoff when None; → dead when no retry is left.
+
+    Attributes:
+        cause: what the handler has raised, which the backoff sees, and whose traceback the log shows; None for none.
+        counts: whether it uses up a retry.
+    """
 
     delay_ms: int | None = None
     error: str = ""
-    cause: BaseException | None = field(default=None, compare=False)  # whose traceback the log shows
+    cause: BaseException | None = field(default=None, compare=False)
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,8 @@ INTERRUPTED = Released(begun=True)
 
 def failed(delay: Seconds | None, error: BaseException | str | None) -> Failed:
     """Return what `Message.nack` asks for."""
-    return Failed(None if delay is None else delay_ms(delay), error_text(error))
+    cause = error if isinstance(error, BaseException) else None
+    return Failed(None if delay is None else delay_ms(delay), error_text(error), cause)
 
 
 def dead(reason: str, error: BaseException | str | None) -> Dead:
@@ -227,7 +234,9 @@ def after(outcome: Outcome, error: DelayqError) -> Outcome:
 
 def _retry_after(error: RetryAfter) -> Outcome:
     try:
-        return Failed(delay_ms(getattr(error, "delay", 0)), error_text(error))
+        return Failed(
+            delay_ms(getattr(error, "delay", 0)), error_text(error), counts=bool(getattr(error, "counts", True))
+        )
     except InvalidTime as invalid:
         return Failed(error=error_text(invalid))
 

@@ -119,7 +119,7 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
     if not found.scores:
         return None
     state, score = next(iter(found.scores.items()))
-    past = Deliveries.read(found.deliveries).past
+    before = Deliveries.read(found.deliveries)
     at = from_ms(score)
     return MessageInfo(
         id=message_id,
@@ -128,7 +128,8 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         due_at=at if state in WAITING else None,
         lease_until=at if state == "unack" else None,
         died_at=at if state == "dead" else None,
-        attempts=past + (state == "unack"),
+        attempts=before.past + (state == "unack"),
+        retries_used=max(0, before.past - before.attempts_reset),
         error=found.error or None,
         reason=found.reason,
         cancelled=found.cancelled,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model import backoff as backoffs
-from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff
+from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff, seeing_errors
 from delayq.model.configuration import Changes, Configuration, changes, check_retries, check_shards
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.middleware import Middleware
@@ -60,8 +60,6 @@ class Settings:
         lease_ms(self.lease)
         if self.max_retries is not None:
             check_retries(self.max_retries)
-        if self.backoff is not None and not callable(self.backoff):
-            raise InvalidInput(f"backoff {self.backoff!r} is not callable: see delayq.backoff")
         if not is_whole(self.max_payload) or self.max_payload < 1:
             raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
         if self.dead_retention is not None:
@@ -82,7 +80,7 @@ class QueueContext:
     Attributes:
         queue: the queue to which its messages turn.
         max_retries: of messages that are sent without: what is stored of the queue, or else of its settings.
-        backoff: the waits before them, likewise.
+        backoff: the waits before them, likewise, by the attempt and its error.
         middleware: what its sends run within.
         id_factory: makes ids for messages that are sent without one, instead of random ones; for tests.
         next_shard: the shard that the last claim began with.
@@ -157,7 +155,7 @@ class QueueContext:
         own = self.settings
         written = None if stored.backoff is None else backoffs.parse(stored.backoff)
         self.max_retries = _first(stored.max_retries, own.max_retries, DEFAULT_RETRIES)
-        self.backoff = _first(written, own.backoff, DEFAULT_BACKOFF)
+        self.backoff = seeing_errors(written or own.backoff or DEFAULT_BACKOFF)
         backoff = own.backoff.text if isinstance(own.backoff, WrittenBackoff) else own.backoff
         for name, found, wish in (
             ("max_retries", stored.max_retries, own.max_retries),

@@ -102,9 +102,9 @@ def _settlements(
 
 def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.Outcome) -> Command[Any]:
     match outcome:
-        case oc.Failed(delay_ms, error) if not message.is_last:
-            wait = _backoff_ms(context, message) if delay_ms is None else delay_ms
-            return scripts.nack(message.id, message.receipt, wait, error)
+        case oc.Failed(delay_ms, error, cause, counts) if not message.dies_of(counts):
+            wait = _backoff_ms(context, message, cause) if delay_ms is None else delay_ms
+            return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts))
         case oc.Failed(_, error):
             return scripts.reject(message.id, message.receipt, oc.REASON_EXHAUSTED, error)
         case oc.AckAndSend():
@@ -130,9 +130,9 @@ def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, out
     return scripts.ack_then(message.id, message.receipt, follow)
 
 
-def _backoff_ms(context: QueueContext, message: Delivery) -> int:
+def _backoff_ms(context: QueueContext, message: Delivery, cause: BaseException | None) -> int:
     try:
-        return delay_ms(context.backoff(message.retries_used + 1), "backoff")
+        return delay_ms(context.backoff(message.retries_used + 1, cause), "backoff")
     except Exception as error:  # noqa: BLE001  # it is the user's function: the message must not hang on it
         log_of(message).warning("the backoff failed: the default one is used", error=oc.error_text(error))
         return delay_ms(DEFAULT_BACKOFF(message.retries_used + 1))

@@ -156,10 +156,10 @@ class QueueCommands:
             args += message
         return self._call("ack_then", keys, args, int)
 
-    def nack(self, message_id: str, receipt: str, delay_ms: int, error: str = "") -> Command[int]:
+    def nack(self, message_id: str, receipt: str, delay_ms: int, error: str = "", free: bool = False) -> Command[int]:
         k = self.keys
         keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, *self._ledger]
-        return self._call("nack", keys, [self._clock(), message_id, receipt, f"+{delay_ms}", error], int)
+        return self._call("nack", keys, [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free)], int)
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
         k = self.keys

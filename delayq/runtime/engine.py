@@ -277,7 +277,7 @@ class ConsumerEngine(Generic[D]):
                 )
             elif isinstance(outcome, oc.Failed | oc.Dead):
                 self.failed += 1
-                dead = isinstance(outcome, oc.Dead) or message.is_last
+                dead = isinstance(outcome, oc.Dead) or message.dies_of(outcome.counts)
                 cause = outcome.cause if isinstance(outcome, oc.Failed) else None
                 trace = {"exc_info": cause} if cause is not told and cause is not None else {}
                 told = cause

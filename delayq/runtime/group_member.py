@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from delayq.log import log
 from delayq.model import outcome as oc
-from delayq.model.backoff import Backoff
+from delayq.model.backoff import WaitAfterError
 from delayq.model.backoff import exponential as default_backoff
 from delayq.model.record import Record
 from delayq.model.units import delay_ms
@@ -30,7 +30,7 @@ class GroupMember(NamedTuple):
     lasts: bool
     max_deliveries: int | None
     ack_timeout: float
-    backoff: Backoff
+    backoff: WaitAfterError
 
     def judged(self, record: Record, outcome: oc.Outcome) -> oc.Outcome:
         """Return what becomes of a record that was handled."""
@@ -49,7 +49,7 @@ class GroupMember(NamedTuple):
         if outcome.delay_ms is not None:
             return outcome.delay_ms / 1000
         try:
-            return delay_ms(self.backoff(record.deliveries), "backoff") / 1000
+            return delay_ms(self.backoff(record.deliveries, outcome.cause), "backoff") / 1000
         except Exception as error:  # noqa: BLE001  # it is the user's function: the record must not hang on it
             log.warning(
                 "the backoff failed: the default one is used",

@@ -56,6 +56,71 @@ def test_retry_after_sets_the_time_of_the_next_attempt(queue: Queue, drain: Drai
     assert info.due_at == from_ms(now.ms + 60_000)
 
 
+@pytest.mark.parametrize("options", [{}, {"expires_in": 3600}], ids=["", "until its expiry"])
+def test_retry_that_does_not_count_leaves_all_retries(queue: Queue, drain: Drain, now: Now, options: Any):
+    queue.send("x", id="a", max_retries=1, **options)
+    for _ in range(5):
+        assert drain(queue, raising(RetryAfter(60, "not ready", counts=False))) == 1
+        now.later(60)
+    info = queue.get("a")
+    assert info is not None
+    assert (info.state, info.attempts, info.retries_used, info.error) == ("retry", 5, 0, "RetryAfter: not ready")
+    for _ in range(2):
+        assert drain(queue, raising(RetryAfter(60))) == 1
+        now.later(60)
+    (dead,) = queue.dead.list()
+    assert (dead.reason, dead.attempts, dead.retries_used) == ("retries-exhausted", 7, 2)
+
+
+def test_retry_that_does_not_count_counts_once_the_message_has_expired(queue: Queue, drain: Drain, now: Now):
+    queue.send("x", id="a", max_retries=1, expires_in=100)
+    again, attempts = RetryAfter(60, counts=False), 0
+    while not queue.dead.list():
+        attempts += drain(queue, raising(again))
+        now.later(60)
+    assert attempts == 4  # after 0 and 60 s free; then the one retry, and its end
+
+
+def test_retry_that_does_not_count_is_told_apart_by_why(queue: Queue, drain: Drain):
+    queue.send("x", id="a", max_retries=1)
+    drain(queue, raising(RetryAfter(60, "not ready", counts=False)))
+    sentence = "a has failed once (0 of 1 retries used up), the last time with RetryAfter: not ready"
+    assert str(queue.why("a")).startswith(sentence)
+
+
+class TooMany(Exception):
+    """The server says for how long to stay away."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"wait {seconds} s")
+        self.seconds = seconds
+
+
+def test_backoff_sees_the_error(make: Make, drain: Drain, now: Now):
+    def wait(attempt: int, error: BaseException | None) -> float:
+        return error.seconds if isinstance(error, TooMany) else attempt
+
+    queue = make(backoff=wait)
+    for name, error, seconds in (("a", TooMany(90), 90), ("b", ValueError("x"), 1)):
+        queue.send("x", id=name)
+        assert drain(queue, raising(error)) == 1
+        assert queue.get(name).due_at == from_ms(now.ms + seconds * 1000)  # type: ignore[union-attr]  # it is there
+
+
+def test_backoff_sees_what_a_message_is_nacked_with(make: Make):
+    seen: list[Any] = []
+
+    def wait(_: int, error: BaseException | None) -> float:
+        seen.append(error)
+        return 0
+
+    queue, failed = make(backoff=wait), ValueError("x")
+    queue.send("x")
+    for error in (failed, "text", None):
+        queue.receive()[0].nack(error=error)
+    assert seen == [failed, None, None]
+
+
 def test_handler_that_keeps_failing_ends_in_dead_with_its_last_error(make: Make, drain: Drain, now: Now):
     queue, attempts = make(backoff=backoff.fixed(1)), []
 

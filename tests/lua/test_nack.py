@@ -25,6 +25,12 @@ def test_only_the_counted_deliveries_rise(queue):
     assert queue.state()["attempts"] == {"a": "10.3.2.1"}
 
 
+def test_free_delivery_counts_and_uses_up_no_retry(queue):
+    queue.given(unack={"a": NOW + LEASE}, attempts={"a": "9.3.2.1"})
+    queue.nack("a", "9.3.2.1-0", 0, free=True)
+    assert queue.state()["attempts"] == {"a": "10.3.3.1"}
+
+
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("error", "kept"), [("", "old"), ("new", "new"), ("ünï\n☃", "ünï\n☃")])
 def test_last_error_is_kept(queue, error, kept):

@@ -123,3 +123,33 @@ def test_text_of_no_backoff_is_refused_with_its_value(text: str):
     with pytest.raises(InvalidInput) as refused:
         backoff.parse(text)
     assert repr(text) in str(refused.value)
+
+
+def one(attempt: int) -> float:
+    return attempt
+
+
+def one_and_a_default(attempt: int, base: float = 10) -> float:
+    return attempt * base
+
+
+def two(attempt: int, _cause: BaseException | None) -> float:
+    return attempt
+
+
+def two_by_name(attempt: int, error: BaseException | None = None) -> float:
+    return attempt if error is None else 60
+
+
+@pytest.mark.parametrize(
+    ("wait", "seconds"), [(one, 3), (one_and_a_default, 30), (two, 3), (two_by_name, 60), (backoff.fixed(5), 5)]
+)
+def test_backoff_takes_the_error_if_it_has_an_argument_for_it(wait: backoff.Backoff, seconds: float):
+    assert backoff.seeing_errors(wait)(3, ValueError()) == seconds
+
+
+def test_backoff_that_cannot_be_called_is_refused_when_it_is_given():
+    wrong: Any
+    for wrong in (lambda: 5, lambda _attempt, _error, _more: 5):
+        with pytest.raises(InvalidInput, match="cannot be called with the attempt"):
+            backoff.seeing_errors(wrong)

@@ -30,7 +30,8 @@ def entry(event: str, seconds: float, attempt: int | None = None, **more: Any) -
 
 
 def info(state: Any, **more: Any) -> MessageInfo:
-    given = {"envelope": Envelope(FORMAT, RAW, b"x", 3)} | more
+    used = more.get("attempts", 0) - (state == "unack")
+    given = {"envelope": Envelope(FORMAT, RAW, b"x", 3), "retries_used": used} | more
     return MessageInfo(id="a", queue="jobs", state=state, **given)
 
 

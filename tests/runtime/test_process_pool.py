@@ -166,6 +166,21 @@ ENDS: dict[str, tuple[str | None, str | None]] = {
 """Where a message is after its handler has done what its payload says, None when it is acked, and its error."""
 
 
+def test_backoff_sees_what_a_handler_in_a_process_has_raised(redis_server: RedisServer) -> None:
+    seen: list[BaseException | None] = []
+
+    def wait(_: int, error: BaseException | None) -> float:
+        seen.append(error)
+        return 0
+
+    with Queue("jobs", url=redis_server.url, backoff=wait, max_retries=1) as queue:
+        queue.send_many([Outgoing("memory"), Outgoing("unsendable")])
+        Consumer(queue, pooled.die, pool="process", concurrency=1).drain()
+    assert [type(error).__name__ for error in seen] == ["MemoryError", "RemoteTraceback"]
+    assert "raise MemoryError" in str(seen[0] and seen[0].__cause__)
+    assert "raise Unsendable" in str(seen[1])
+
+
 def test_what_a_handler_decides_is_what_becomes_of_its_message(queue: Queue, drain: Drain) -> None:
     for payload, (state, _) in ENDS.items():
         queue.send(payload, id=payload, max_retries=1 if state == "retry" else 0)

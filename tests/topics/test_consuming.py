@@ -479,6 +479,23 @@ def test_backoff_that_raises_does_not_end_the_consumer(topic: Topic, consume: Co
     assert [each.deliveries for each in group.unacked()] == [1]
 
 
+def test_backoff_sees_the_error(topic: Topic, consume: Consume):
+    group, seen = topic.group("billing"), list[BaseException | None]()
+    publish(topic, 1)
+
+    def wait(_: int, error: BaseException | None) -> float:
+        seen.append(error)
+        return 3600
+
+    failed = ValueError("no")
+
+    def fail(_: Record) -> None:
+        raise failed
+
+    consume(group, fail, backoff=wait).drain()
+    assert seen == [failed]
+
+
 def test_group_that_is_gone_ends_the_consumer(topic: Topic, consume: Consume, client: redis.Redis):
     group = topic.group("billing")
     publish(topic, 1)

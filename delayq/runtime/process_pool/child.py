@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -66,7 +67,7 @@ class Owner:
 
     def settle(self, message: Delivery[Any], outcome: oc.Outcome) -> None:
         """Settle a delivery; raises what `Queue.settle` does."""
-        self._ask("settle", outcome)
+        self._ask("settle", replace(outcome, cause=None) if isinstance(outcome, oc.Failed) else outcome)
         message.settled = True
 
     def extend(self, message: Delivery[Any], seconds: Seconds) -> None:
@@ -108,14 +109,14 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
             outcome = oc.of_error(error)
     if os.getpid() != process:
         _end_forked(None)
-    trace = None
+    trace = cause = None
     if isinstance(outcome, oc.Failed) and outcome.cause is not None:
-        trace, outcome = _trace(outcome.cause), oc.Failed(outcome.delay_ms, outcome.error)
+        trace, cause, outcome = _trace(outcome.cause), _packed(outcome.cause), replace(outcome, cause=None)
     try:
-        return pickle.dumps((DONE, pickle.dumps(outcome), trace))
+        return pickle.dumps((DONE, pickle.dumps(outcome), trace, cause))
     except Exception as error:  # noqa: BLE001  # what follows from the message is made of the handler's objects
         text = f"what the handler returned cannot leave its process: {oc.error_text(error)}"
-        return pickle.dumps((DONE, pickle.dumps(oc.Failed(error=text)), None))
+        return pickle.dumps((DONE, pickle.dumps(oc.Failed(error=text)), None, None))
 
 
 def _end_forked(error: BaseException | None) -> NoReturn:
@@ -152,6 +153,14 @@ def _settle_in() -> None:
 
 def _ignore(_number: int, _frame: object) -> None:
     pass
+
+
+def _packed(error: BaseException) -> bytes | None:
+    """Return an error pickled; None for one that cannot leave its process."""
+    try:
+        return pickle.dumps(error)
+    except Exception:  # noqa: BLE001  # whatever it is made of
+        return None
 
 
 def _trace(error: BaseException) -> str:

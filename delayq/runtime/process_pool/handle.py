@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any, Literal, TypeAlias
 
@@ -188,14 +189,26 @@ class WorkerProcess:
             return self._process.exitcode is not None
 
 
-def _outcome(packed: bytes, trace: str | None) -> oc.Outcome:
+def _outcome(packed: bytes, trace: str | None, packed_cause: bytes | None) -> oc.Outcome:
     try:
         outcome: oc.Outcome = pickle.loads(packed)
     except Exception as error:  # noqa: BLE001  # of a class of the handler's that is not found here
         return oc.Failed(error=f"what the handler returned cannot be read outside its process: {oc.error_text(error)}")
     if isinstance(outcome, oc.Failed) and trace is not None:
-        return oc.Failed(outcome.delay_ms, outcome.error, RemoteTraceback(trace))
+        return replace(outcome, cause=_cause(RemoteTraceback(trace), packed_cause))
     return outcome
+
+
+def _cause(traceback: RemoteTraceback, packed: bytes | None) -> BaseException:
+    """Return what the handler has raised, or only its traceback where it cannot be read here."""
+    try:
+        cause = pickle.loads(packed or b"")
+    except Exception:  # noqa: BLE001  # of a class that is not found here, or takes other arguments than it keeps
+        return traceback
+    if not isinstance(cause, BaseException):
+        return traceback
+    cause.__cause__ = traceback
+    return cause
 
 
 def _name(number: int) -> str:
