@@ -24,7 +24,7 @@ from delayq.operations.topics.topic_context import TopicContext
 from delayq.operations.upkeep import Upkeep
 from delayq.protocol.operation import Operation
 from delayq.runtime.lifecycle import consumer_name
-from delayq.runtime.receive_wait import closed
+from delayq.runtime.receive_wait import CLOSE_SECONDS, closed
 from delayq.transport import listener_async
 from delayq.transport.executor_async import Client, Executor
 
@@ -149,7 +149,7 @@ class Receiver(Generic[D]):
         self._make_message = make_message
         self._upkeep = Upkeep(context)
         self._idle: list[ReceiveWait] = []  # with which nobody waits
-        self._running: set[ReceiveWait] = set()  # those of calls that have not returned
+        self._running: dict[ReceiveWait, asyncio.Event] = {}  # those of calls that have not returned
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closings = 0
 
@@ -163,7 +163,7 @@ class Receiver(Generic[D]):
         wait = self._idle.pop() if self._idle else ReceiveWait(self._context, self._executor)
         messages: list[D] = []
         asked, listens, closings = False, False, self._closings
-        self._running.add(wait)
+        ended = self._running[wait] = asyncio.Event()
         try:
             while closings == self._closings:
                 batch = await self._claim(limit, lease_ms, wait)
@@ -183,22 +183,31 @@ class Receiver(Generic[D]):
             if closings == self._closings:
                 raise
         finally:
-            self._running.discard(wait)
-            if listens:
-                try:
+            try:
+                if listens:
                     await asyncio.shield(self._kept(self._end(wait)))
-                except asyncio.CancelledError:
-                    await asyncio.shield(self._kept(self._release(messages)))
-                    raise
-            else:
-                self._idle.append(wait)
+                else:
+                    self._idle.append(wait)
+            except asyncio.CancelledError:
+                await asyncio.shield(self._kept(self._release(messages)))
+                raise
+            finally:
+                self._running.pop(wait, None)
+                ended.set()
         raise closed(self._context)
 
     async def close(self) -> None:
-        """End the calls that wait, let those that were cancelled clear up, and give the blocked connections up."""
+        """End the calls that wait, let those that were cancelled clear up, and give the blocked connections up.
+
+        The calls have a second to return: what they still ask the server would connect again after a close.
+        """
         self._closings += 1
         for each in self._running:
             each.interrupt()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                for ended in tuple(self._running.values()):
+                    await ended.wait()
         if self._tasks:
             await asyncio.wait(self._tasks)
         waits, self._idle = self._idle, []

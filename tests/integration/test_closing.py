@@ -13,6 +13,8 @@ import redis.asyncio as async_redis
 
 from delayq import Consumer, Queue, Topic, TopicConsumer, aio
 from delayq.errors import ServerError, ServerUnreachable
+from delayq.operations import idle
+from delayq.protocol.operation import Program
 from delayq.types import QueueStats
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
@@ -80,6 +82,33 @@ def test_async_receive_ends_at_once_when_its_queue_is_closed(
 
     with all_closed(seconds=0):
         asyncio.run(close_while_one_waits())
+
+
+def test_async_close_waits_for_what_a_receive_still_asks(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_sleep, asks, answers = idle.plan_sleep, threading.Event(), threading.Event()
+
+    def slow_plan(*args: Any) -> Program[idle.SleepPlan]:
+        asks.set()
+        yield answers.wait
+        return (yield from plan_sleep(*args))
+
+    async def close_while_one_asks() -> None:
+        queue = aio.Queue("jobs", url=redis_server.url)
+        receiving = asyncio.create_task(queue.receive(wait=600))
+        assert await asyncio.to_thread(asks.wait, 60)
+        closing = asyncio.create_task(queue.close())
+        while not queue._receiver._closings:  # noqa: ASYNC110  # nobody is told that a close has begun
+            await asyncio.sleep(0)
+        answers.set()
+        await closing
+        with pytest.raises(ServerUnreachable, match="queue jobs was closed during receive"):
+            await asyncio.wait_for(receiving, 60)
+
+    monkeypatch.setattr(idle, "plan_sleep", slow_plan)
+    with all_closed(seconds=0):
+        asyncio.run(close_while_one_asks())
 
 
 @each_kind
