@@ -35,17 +35,16 @@ for i = 1, n do
   end
 end
 if #done == 0 then return results end
-local note, gone, named = ledger(KEYS[6], KEYS[7], ARGV[1]), {}, {} -- a message may have been named twice
+local note, noted = ledger(KEYS[6], KEYS[7], ARGV[1]), {}
 redis.call('UNLINK', unpack(keys))
-for i, id in ipairs(done) do
-  if not named[id] then
-    gone[#gone + 1], named[id] = id, true
-    if note then note(id, 'acked', deliveries(past[i]) + 1) end
-  end
+for i, id in ipairs(note and done or {}) do
+  if not noted[id] then note(id, 'acked', deliveries(past[i]) + 1) end
+  noted[id] = true
 end
 if #retried > 0 then redis.call('HDEL', KEYS[3], unpack(retried)) end
 if redis.call('EXISTS', KEYS[4]) == 1 then redis.call('SREM', KEYS[4], unpack(done)) end
-count(KEYS[5], 'acked', #gone)
-redis.call('ZREM', KEYS[1], unpack(gone))
+count(KEYS[5], 'acked', #done)
+local gone = redis.call('ZREM', KEYS[1], unpack(done))
+if gone < #done then count(KEYS[5], 'acked', gone - #done) end -- a message was named twice
 if #retried > 0 then redis.call('HDEL', KEYS[2], unpack(retried)) end -- last: the receipt is made of it
 return results

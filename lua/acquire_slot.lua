@@ -29,6 +29,7 @@
 -- Cost     O(n log m), and up to 1000 slots are looked at
 local limit = tonumber(redis.call('HGET', KEYS[7], 'per_key') or '')
 if not limit then return {} end
+probe()
 local now, micros = clock(ARGV[1])
 local most, verdicts, counts, held_back = math.ceil(4000 / #ARGV), {}, {}, 0
 local net, note = tonumber(ARGV[2]) + 10 * redis.call('ZCARD', KEYS[5]), ledger(KEYS[7], KEYS[14], now)

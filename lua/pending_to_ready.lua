@@ -15,6 +15,7 @@
 local now = clock(ARGV[1])
 local due = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', now), tonumber(ARGV[2]))
 if due == 0 then return 0 end
+probe()
 local note = ledger(KEYS[4], KEYS[5], now)
 local noted = note and redis.call('ZRANGE', KEYS[1], 0, due - 1, 'WITHSCORES') or {}
 if redis.call('ZCARD', KEYS[2]) == 0 then -- a copy within the server, at half the cost of one through this script

@@ -31,16 +31,10 @@ local function timer(key)
   return tonumber(wakes or 0), holder
 end
 
--- A script has no rollback, so one that moves messages checks first that every key still has its type and that the user
--- may run every command: it then fails while nothing is changed. Redis 6.2 cannot say what a user may do.
-local function probe(types, commands)
-  for i, type in ipairs(types) do
-    if type == 'zset' then redis.call('ZSCORE', KEYS[i], '') end
-    if type == 'hash' then redis.call('HGET', KEYS[i], '') end
-    if type == 'set' then redis.call('SISMEMBER', KEYS[i], '') end
-    if type == 'stream' then redis.call('XLEN', KEYS[i]) end
-  end
-  for _, command in ipairs(redis.acl_check_cmd and commands or {}) do
+-- A script has no rollback: one that moves messages fails here, while nothing is changed yet, when the user may not run
+-- one of its commands. Redis 6.2 cannot say what a user may do.
+local function check_rights(...)
+  for _, command in ipairs(redis.acl_check_cmd and {...} or {}) do
     if not redis.acl_check_cmd(command, KEYS[1]) then
       error({err = "NOPERM User has no permissions to run the '" .. string.lower(command) .. "' command"})
     end
@@ -58,6 +52,19 @@ local function count(stats, name, by)
   if not string.find(sum.err, 'integer', 1, true) then return redis.call('HINCRBY', stats, name, by) end -- which fails
   redis.call('HSET', stats, name, by)
   return by
+end
+
+-- Count how late messages were handed out: id, due, … Most of a claim were due at the same time, which is read once.
+local function count_late(stats, claimed, now)
+  local late, due, bucket, _ = {}, nil, nil, nil
+  for i = 2, #claimed, 2 do
+    if claimed[i] ~= due then
+      due = claimed[i]
+      _, bucket = math.frexp(math.max(0, now - math.max(0, due)))
+    end
+    late[bucket] = (late[bucket] or 0) + 1
+  end
+  for bucket, times in pairs(late) do count(stats, 'late:' .. bucket, times) end
 end
 
 -- A list of members and scores as one of scores and members, or the other way round.

@@ -41,22 +41,19 @@ if free < math.huge then held = leaves and not rings and 1 or 0 end
 if held then forget_ended(KEYS[11], now) end
 if retries + fresh == 0 and rings then ring(KEYS[7]) end
 if retries + fresh == 0 then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, held}, ARGV[3]) end
+probe()
 local note = ledger(KEYS[5], KEYS[9], now)
 local claimed = retries > 0 and redis.call('ZRANGE', KEYS[2], 0, retries - 1, 'WITHSCORES') or {}
 local new = fresh > 0 and redis.call('ZRANGE', KEYS[1], 0, fresh - 1, 'WITHSCORES') or {}
 for _, field in ipairs(new) do claimed[#claimed + 1] = field end
 local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) + micros / 1000)
-local ids, leases, late = {}, {}, {}
-for i = 1, #claimed, 2 do
-  ids[#ids + 1], leases[i], leases[i + 1] = claimed[i], lease_end, claimed[i]
-  local _, bucket = math.frexp(math.max(0, now - math.max(0, claimed[i + 1])))
-  late[bucket] = (late[bucket] or 0) + 1
-end
+local ids, leases = {}, {}
+for i = 1, #claimed, 2 do ids[#ids + 1], leases[i], leases[i + 1] = claimed[i], lease_end, claimed[i] end
 put(KEYS[3], leases)
 if rings then ring(KEYS[7]) end
 local number = count(KEYS[6], 'delivered', #ids)
 if period then spend(KEYS[8], period, now * 1000 + micros, number, #ids) end
-for bucket, times in pairs(late) do count(KEYS[6], 'late:' .. bucket, times) end
+count_late(KEYS[6], claimed, now)
 local earlier = redis.call('EXISTS', KEYS[4]) == 1 and redis.call('HMGET', KEYS[4], unpack(ids)) or {}
 for i, id in ipairs(note and ids or {}) do
   local due = claimed[2 * i]

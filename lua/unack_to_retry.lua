@@ -20,6 +20,7 @@
 local now = clock(ARGV[1])
 local lost = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, tonumber(ARGV[2]), 'WITHSCORES')
 if #lost == 0 then return 0 end
+probe()
 local ids, attempts, errors, retries, cancelled, since = {}, {}, {}, {}, {}, {}
 for i = 1, #lost, 2 do ids[#ids + 1] = lost[i] end
 local stored = redis.call('HMGET', KEYS[4], unpack(ids))

@@ -100,8 +100,8 @@ def _run(
     results = [False] * len(messages)
     yield from context.opened(create=True)
     calls = [
-        (build(scripts, state, [messages[i][1] for i in group]), group)
-        for scripts, state, group in _groups(context, messages, size)
+        ((build(scripts, state, [messages[i][1] for i in group]), group), weight)
+        for scripts, state, group, weight in _groups(context, messages, size)
     ]
     for trip in trips(calls, CALLS_A_TRIP):
         for (_, group), reply in zip(trip, (yield [call for call, _ in trip]), strict=True):
@@ -112,8 +112,8 @@ def _run(
 
 def _groups(
     context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int]
-) -> Iterator[tuple[QueueCommands, State, list[int]]]:
-    """Cut messages into what goes into one call: of one shard, for one state, bounded."""
+) -> Iterator[tuple[QueueCommands, State, list[int], int]]:
+    """Cut messages into what goes into one call, and its bytes: of one shard, for one state, bounded."""
     kinds: dict[tuple[QueueCommands, State], list[int]] = {}
     for number, (state, message) in enumerate(messages):
         kinds.setdefault((context.shard(message.message_id), state), []).append(number)
@@ -123,11 +123,11 @@ def _groups(
         for number in numbers:
             weight = size(messages[number][1])
             if group and (len(group) >= MAX_SENT or total + weight > UP_BYTES):
-                yield scripts, state, group
+                yield scripts, state, group, total
                 group, total = [], 0
             group.append(number)
             total += weight
-        yield scripts, state, group
+        yield scripts, state, group, total
 
 
 def _slot(reply: Any) -> int:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from delayq.protocol.command import Command
-
 T = TypeVar("T")
-P = TypeVar("P")
 
 DOWN_BYTES = 4 * 1024 * 1024  # that a round trip brings
 UP_BYTES = 512 * 1024  # that a round trip takes: on a slow uplink it has to end within the socket's timeout
@@ -17,12 +14,11 @@ LEASE_SHARE = 1 / 4  # of a lease: what is fetched within it can be handled whil
 LEAST_MEASURED_BYTES = 64 * 1024  # a smaller round trip tells more of its latency than of the rate
 
 
-def trips(calls: Sequence[tuple[Command[T], P]], most: int) -> Iterator[list[tuple[Command[T], P]]]:
-    """Cut calls into round trips: up to `most` calls of up to `UP_BYTES` each, or one that is larger."""
-    trip: list[tuple[Command[T], P]] = []
+def trips(calls: Iterable[tuple[T, int]], most: int) -> Iterator[list[T]]:
+    """Cut calls, each with its bytes, into round trips: up to `most` calls of `UP_BYTES` in all, or one larger call."""
+    trip: list[T] = []
     size = 0
-    for call in calls:
-        weight = sum(len(arg) for arg in call[0].args if isinstance(arg, bytes))
+    for call, weight in calls:
         if trip and (len(trip) >= most or size + weight > UP_BYTES):
             yield trip
             trip, size = [], 0

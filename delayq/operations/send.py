@@ -89,7 +89,7 @@ def send_encoded(
         (reply,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
         results = unwrap(reply)
     elif wait_replicas:
-        for call, positions in _calls(context, encoded, whole=True):
+        for (call, positions), _ in _calls(context, encoded, whole=True):
             yield from _send_confirmed(context, encoded, call, positions, wait_replicas, results)
         raise_duplicates(encoded, results)
     else:
@@ -128,7 +128,7 @@ def send_shared(
     """Send messages of several senders: an error of one call is no concern of those whose messages are in another."""
     if len(encoded) == 1:
         return (yield from send_encoded(context, encoded))
-    groups = [group for _, group in _groups(context, encoded)]
+    groups = [group for _, group, _ in _groups(context, encoded)]
     sents = yield from gather(*[send_encoded(context, [encoded[i] for i in group]) for group in groups])
     results: list[Any] = [None] * len(encoded)
     for group, sent in zip(groups, sents, strict=True):
@@ -182,9 +182,12 @@ def check_replicas(wait_replicas: int) -> None:
 
 def _calls(
     context: QueueContext, encoded: Sequence[EncodedMessage], whole: bool
-) -> list[tuple[Command[Sent], Sequence[int]]]:
-    """Group messages, of which the positions are told, into calls: of one shard, ids all different, bounded."""
-    return [(_call(scripts, [encoded[i] for i in group], whole), group) for scripts, group in _groups(context, encoded)]
+) -> list[tuple[tuple[Command[Sent], Sequence[int]], int]]:
+    """Group messages into calls of one shard, ids all different, bounded: each with its positions and its bytes."""
+    return [
+        ((_call(scripts, [encoded[i] for i in group], whole), group), size)
+        for scripts, group, size in _groups(context, encoded)
+    ]
 
 
 def _call(scripts: QueueCommands, messages: Sequence[EncodedMessage], whole: bool) -> Command[Sent]:
@@ -220,8 +223,10 @@ def _created(messages: Sequence[EncodedMessage], dues: list[int]) -> Sent:
     return sent
 
 
-def _groups(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Iterator[tuple[QueueCommands, Sequence[int]]]:
-    """Cut messages, those of a shard in their order, into what goes into one call; some go alone."""
+def _groups(
+    context: QueueContext, encoded: Sequence[EncodedMessage]
+) -> Iterator[tuple[QueueCommands, Sequence[int], int]]:
+    """Cut messages, those of a shard in their order, into what goes into one call, and its bytes; some go alone."""
     for scripts, positions in context.by_shard(range(len(encoded)), lambda position: encoded[position].id):
         start = size = 0
         first = encoded[positions[0]]
@@ -229,17 +234,18 @@ def _groups(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Iterato
         ids: set[str] = set()
         for i, position in enumerate(positions):
             message = encoded[position]
-            size += len(message.envelope)
+            weight = len(message.envelope)
             alone = lone or message.on_conflict == "replace" or (message.unique_ms > 0) != unique
-            full = i - start >= MAX_SENT or size > UP_BYTES
+            full = i - start >= MAX_SENT or size + weight > UP_BYTES
             if i > start and (full or alone or message.named != first.named or message.id in ids):
-                yield scripts, positions[start:i]
-                start, size, first, lone = i, len(message.envelope), message, message.goes_alone
+                yield scripts, positions[start:i], size
+                start, size, first, lone = i, 0, message, message.goes_alone
                 unique = message.unique_ms > 0
                 ids.clear()
+            size += weight
             if message.named:
                 ids.add(message.id)
-        yield scripts, positions[start:]
+        yield scripts, positions[start:], size
 
 
 def _find_existing(

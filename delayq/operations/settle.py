@@ -43,11 +43,14 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
         if isinstance(reply, DelayqError):
             for position in positions:
                 results[position] = reply
-            continue
-        for position, ours in zip(positions, reply if isinstance(reply, list) else (1,), strict=True):
+        elif isinstance(reply, list):  # of acks
+            for position, ours in zip(positions, reply, strict=True):
+                results[position] = settled[position][0].settled = ours == 1
+        else:
+            (position,) = positions
             message, outcome = settled[position]
-            results[position] = message.settled = ours == 1
-            message.failed = message.settled and isinstance(outcome, oc.Failed | oc.Dead)
+            results[position] = message.settled = True
+            message.failed = isinstance(outcome, oc.Failed | oc.Dead)
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
     if context.is_limited or context.limits_keys:  # else nothing is kept for those that were replaced

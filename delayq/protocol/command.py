@@ -40,18 +40,32 @@ _WRITES = frozenset(
 )
 
 
+_LOOKS = {"zset": "ZSCORE", "hash": "HGET", "set": "SISMEMBER"}
+
+
 def _probed(paragraphs: Sequence[str], text: str) -> str:
-    """Let a script that moves messages begin with `probe`: of its keys, as its header has them, and of its commands."""
+    """Let a script that moves messages fail while nothing is changed yet.
+
+    It fails if a key of its header has another type, or if the user may not run one of its commands: where the script
+    calls `probe()`, or else at its beginning. A header with a line "Probes" has only the key looked at that it names.
+    """
     header = re.match(r"(?:--.*\n)*", text)
-    if header is None or not re.search(r"^-- State .*->", header[0], re.MULTILINE) or "\nprobe(" in text:
+    if header is None or not re.search(r"^-- State .*->", header[0], re.MULTILINE):
         return text
-    keys = re.findall(r"^-- KEYS\[\d+\] +(\S+) +(\w+)", header[0], re.MULTILINE)
-    types = ", ".join(
-        "''" if name == "events" else f"'{kind}'" for name, kind in keys
-    )  # `ledger` looks at it if need be
+    only = re.search(r"^-- Probes +(\w+)", header[0], re.MULTILINE)
+    lines = []
+    for number, name, kind in re.findall(r"^-- KEYS\[(\d+)\] +(\S+) +(\w+)", header[0], re.MULTILINE):
+        if only and name != only[1]:
+            continue
+        if kind in _LOOKS:
+            lines.append(f"redis.call('{_LOOKS[kind]}', KEYS[{number}], '')")
+        elif kind == "stream" and name != "events":  # `ledger` looks at it if need be
+            lines.append(f"redis.call('XLEN', KEYS[{number}])")
     used = set(re.findall(r"redis\.call\('(\w+)'", _with_needed(paragraphs, text))) & _WRITES
-    commands = ", ".join(f"'{command}'" for command in sorted(used))
-    return f"probe({{{types}}}, {{{commands}}})\n{text}"
+    if used and not only:
+        lines.append("check_rights('" + "', '".join(sorted(used)) + "')")
+    probe = "; ".join(lines)
+    return text.replace("probe()", probe) if re.search(r"^probe\(\)", text, re.MULTILINE) else f"{probe}\n{text}"
 
 
 def _with_needed(paragraphs: Sequence[str], text: str) -> str:
