@@ -16,7 +16,7 @@ import delayq
 from delayq.errors import DelayqError, FormatTooNew, HandlerMissing, InvalidInput, LoginRefused, ServerTooOld
 
 from . import logging
-from .options import example
+from .options import example, refuse_empty
 from .output import note
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -45,6 +45,7 @@ SECTIONS = {
     "The queue": {
         "stats": "stats",
         "top": "top.command",
+        "consumers": "consumers",
         "exporter": "exporter",
         "dashboard": "dashboard",
         "configure": "configure",
@@ -137,11 +138,13 @@ def _fail(text: str, code: int) -> NoReturn:
 
 @click.group(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog=example("delayq demo"),
 )
 @click.version_option(delayq.__version__, prog_name="delayq")
-def main() -> None:
+@click.option("--url", metavar="URL", callback=refuse_empty, help="As behind the command: the server.")
+@click.option("--prefix", metavar="TEXT", help="As behind the command: what all keys begin with.")
+def main(url: str | None, prefix: str | None) -> None:  # noqa: ARG001  # the commands' own options look for them
     """A message queue on Redis that delivers each message at its time, and loses none.
 
     \b
@@ -150,7 +153,7 @@ def main() -> None:
                │                 ├─ failed ──► retry ─► unack …
                └─ requeue ◄─ dead ◄─ rejected, or no retry left
 
-    Every command that needs a server takes --url, or DELAYQ_URL from the environment; without both, the embedded store
+    Every command that needs a server takes --url (before or behind it), or DELAYQ_URL; without both, the embedded store
     in ./.delayq is used. Commands that send, consume, configure or pause make it; the others need one that exists.
     Exit codes: 0 done, 1 failed, 2 bad usage or input.
     """  # noqa: D301  # click wants the character

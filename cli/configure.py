@@ -80,7 +80,7 @@ def _entries(text: str) -> int | bool:
 @command(
     """
     delayq configure emails --rate 100/s --concurrency 20
-    delayq configure emails --max-retries 8 --backoff exponential:base=10s,factor=3,maximum=1h
+    delayq configure emails --max-retries 8 --backoff exponential:base=10s
     delayq configure emails --events
     delayq configure emails
     """,

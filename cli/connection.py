@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
 
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from delayq.errors import LoginRefused, StoreError
 from delayq.model.validation import check_prefix, check_queue_name
@@ -88,6 +88,15 @@ class ServerOptions:
         """Yield the names as they are found, some of them twice, perhaps: a server of many keys takes its time."""
         return self._each_name("queue")
 
+    def names(self) -> dict[Kind, list[str]]:
+        """Return the names of all queues and topics that are recorded, in order, by one look at all keys."""
+        found: dict[Kind, set[str]] = {"queue": set(), "topic": set()}
+        for key in self._keys(None):
+            for kind, names in found.items():
+                if name := name_in(key, self.prefix, kind):
+                    names.add(name)
+        return {kind: sorted(names) for kind, names in found.items()}
+
     def likely_meant(self, name: str) -> str | None:
         """Return the name of the queue that is most like `name`, to which nothing was ever done; None for neither."""
         key = record_key(name, self.prefix, "queue")
@@ -102,19 +111,30 @@ class ServerOptions:
         """Say of a queue that is about to be made that another one is called much like it, unless it is meant."""
         meant = None if create else self.likely_meant(name)
         if meant is not None:
-            undo = f"delayq queue remove {name} undoes it, and --create says that it is meant"
+            undo = f"delayq queue remove {name} undoes it once it is empty, and --create says that it is meant"
             note(f"queue {name} is new: did you mean {meant}? ({undo})")
+
+    def has(self, kind: Kind, name: str) -> bool:
+        """Whether a queue, or a topic, of this name is recorded, as far as this user may see it."""
+        key = record_key(name, self.prefix, kind)
+        try:
+            return key is not None and self.client.hget(key, "format") is not None
+        except NoPermissionError:
+            return False
 
     def each_topic_name(self) -> Iterator[str]:
         """Yield the names of all topics that are recorded, as they are found, likewise."""
         return self._each_name("topic")
 
     def _each_name(self, kind: Kind) -> Iterator[str]:
+        for key in self._keys(kind):
+            name = name_in(key, self.prefix, kind)
+            if name is not None:
+                yield name
+
+    def _keys(self, kind: Kind | None) -> Iterator[bytes]:
         try:
-            for key in self.client.scan_iter(match=pattern(self.prefix, kind), count=1000):
-                name = name_in(key, self.prefix, kind)
-                if name is not None:
-                    yield name
+            yield from self.client.scan_iter(match=pattern(self.prefix, kind), count=1000)
         except (RedisError, RedisClusterException) as error:
             raise translate(error) from error
 

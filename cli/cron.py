@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,28 @@ from delayq.model.occurrence import Missed
 from delayq.model.schedule import Schedule
 from delayq.queue import Queue
 
+from . import candidates
 from .connection import ServerOptions
 from .cron_file import differences, read_jobs
 from .formats import Kind, payload_of, show_moment
-from .options import DURATION, PAIR, ExampledCommand, Function, example, json_option, retries_option, server_options
-from .output import print_json, print_table, say
+from .options import (
+    DURATION,
+    PAIR,
+    ExampledCommand,
+    example,
+    json_option,
+    long_option,
+    new_queue_argument,
+    queue_argument,
+    retries_option,
+    server_options,
+)
+from .output import note, print_json, print_table, say
 
-ADDS = "delayq cron add nightly '0 3 * * *' '{\"full\": true}' --timezone Europe/Berlin\n"
+ADDS = "delayq cron add cron nightly '0 3 * * *' --timezone Europe/Berlin\n"
 
 
-@click.group(epilog=example(ADDS + "delayq cron list"), short_help="Schedules: messages sent as cron does it.")
+@click.group(epilog=example(ADDS + "delayq cron list cron"), short_help="Schedules: messages sent as cron does it.")
 def cron() -> None:
     """Keep schedules: their messages are sent again and again, as cron does it.
 
@@ -33,24 +45,13 @@ def cron() -> None:
 cron.command_class = ExampledCommand
 
 
-def schedules_of(function: Function) -> Function:
-    """--queue and the server's options; the function gets the `Queue` as `queue`."""
-
-    @click.option("--queue", "queue_name", default="cron", show_default=True, metavar="QUEUE", help="Whose schedules.")
-    @server_options
-    @functools.wraps(function)
-    def with_queue(*args: Any, server: ServerOptions, queue_name: str, **kwargs: Any) -> Any:
-        return function(*args, queue=server.queue(queue_name), **kwargs)
-
-    return with_queue
-
-
-name_argument = click.argument("name", metavar="NAME")
+name_argument = click.argument("schedule_name", metavar="NAME")
 
 
 @cron.command(
-    epilog=example(ADDS + "delayq cron add report '@daily' --exec './report.sh'"), short_help="Add or change."
+    epilog=example(ADDS + "delayq cron add cron report '@daily' --exec './report.sh'"), short_help="Add or change."
 )
+@new_queue_argument
 @name_argument
 @click.argument("when", metavar="WHEN")
 @click.argument("payload", metavar="[PAYLOAD]", required=False)
@@ -73,13 +74,13 @@ name_argument = click.argument("name", metavar="NAME")
     default="auto",
     help="What PAYLOAD is, as in send.",
 )
-@schedules_of
 @json_option
 def add(
-    queue: Queue, name: str, when: str, payload: str | None, program: str | None, timezone: str, missed: Missed,
-    grace: float | None, max_retries: int | None, headers: Sequence[tuple[str, str]], kind: Kind, as_json: bool,
+    queue: Queue, schedule_name: str, when: str, payload: str | None, program: str | None, timezone: str,
+    missed: Missed, grace: float | None, max_retries: int | None, headers: Sequence[tuple[str, str]], kind: Kind,
+    as_json: bool,
 ) -> None:  # fmt: skip
-    """Store the schedule NAME, or change it; the same again changes nothing.
+    """Store the schedule NAME of QUEUE, or change it; the same again changes nothing.
 
     \b
     WHEN is one of
@@ -89,7 +90,7 @@ def add(
       'every 90s', 'every 1h 30m'
 
     With --exec, the payload is a shell command. It is run by a consumer that hands payloads to a shell, on the machine
-    and in the folder of that consumer: delayq consume cron --exec sh
+    and in the folder of that consumer: delayq consume QUEUE --exec sh
     """  # noqa: D301  # click wants the character
     if program is not None and payload is not None:
         raise click.UsageError("PAYLOAD and --exec CMD were given: give one of them")
@@ -97,7 +98,7 @@ def add(
     if program is not None:
         chosen = program.encode(errors="surrogateescape")
     schedule = queue.schedules.add(
-        name,
+        schedule_name,
         when,
         chosen,
         timezone=timezone,
@@ -109,18 +110,18 @@ def add(
     if as_json:
         print_json(_record(schedule))
     else:
-        say(f"{name} in {queue.name}, next {_next(schedule)}")
+        say(f"{schedule_name} in {queue.name}, next {_next(schedule, long=True)}")
 
 
 @cron.command(
-    epilog=example("printf '[nightly]\\nwhen = \"0 3 * * *\"\\n' > jobs.toml\ndelayq cron load jobs.toml"),
+    epilog=example("printf '[nightly]\\nwhen = \"0 3 * * *\"\\n' > jobs.toml\ndelayq cron load cron jobs.toml"),
     short_help="Make the schedules those of a file.",
 )
+@new_queue_argument
 @click.argument("file", metavar="FILE.toml", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@schedules_of
 def load(queue: Queue, file: Path, dry_run: bool) -> None:
-    """Make the schedules of a queue those of FILE.toml, after showing what changes.
+    """Make the schedules of QUEUE those of FILE.toml, after showing what changes.
 
     A line begins with + for a schedule that is new, ~ for one that changes, - for one that goes. Those that the
     functions of a program have asked for are its own, and are left alone; so is a pause.
@@ -145,79 +146,93 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
             change.make(queue)
 
 
-@cron.command("list", epilog=example(ADDS + "delayq cron list"), short_help="List them.")
-@schedules_of
+@cron.command("list", epilog=example(ADDS + "delayq cron list cron"), short_help="List them.")
+@click.argument("name", metavar="[QUEUE]", required=False, shell_complete=candidates.queues)
+@click.option("--all", "everything", is_flag=True, help="Those of all queues.")
+@long_option
+@server_options
 @json_option
-def list_(queue: Queue, as_json: bool) -> None:
-    """List the schedules of a queue, by name."""
-    schedules = queue.schedules.list()
+def list_(server: ServerOptions, name: str | None, everything: bool, long: bool, as_json: bool) -> None:
+    """List the schedules of QUEUE, or of all queues, by name."""
+    if (name is None) != everything:
+        raise click.UsageError("give QUEUE, or --all for the schedules of all queues: one of these")
+    names = server.queue_names() if name is None else [name]
+    schedules = [schedule for each in names for schedule in server.queue(each).schedules.list()]
     if as_json:
         for schedule in schedules:
             print_json(_record(schedule))
-        return
-    rows = [(each.name, each.when, each.timezone, each.missed, _next(each)) for each in schedules]
-    print_table(("name", "when", "timezone", "missed", "next"), rows)
+    elif not schedules:
+        note("no queue has a schedule" if name is None else f"queue {name} has no schedule")
+    else:
+        columns = ["queue"] * everything + ["name", "when", "timezone", "missed", "next"]
+        rows = [(each.queue, each.name, each.when, each.timezone, each.missed, _next(each, long)) for each in schedules]
+        print_table(columns, [row[not everything :] for row in rows])
 
 
-@cron.command("next", epilog=example(ADDS + "delayq cron next -n 3"), short_help="Show what fires when.")
-@click.argument("name", metavar="[NAME]", required=False)
+@cron.command("next", epilog=example(ADDS + "delayq cron next cron -n 3"), short_help="Show what fires when.")
+@queue_argument
+@click.argument("schedule_name", metavar="[NAME]", required=False)
 @click.option("-n", "count", type=click.IntRange(1, 100_000), default=5, show_default=True, help="How many slots.")
-@schedules_of
 @json_option
-def next_(queue: Queue, name: str | None, count: int, as_json: bool) -> None:
-    """Show the next slots of the schedule NAME, or of all that are not paused, earliest first.
+def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) -> None:
+    """Show the next slots of the schedule NAME of QUEUE, or of all that are not paused, earliest first.
 
     Exit code 1 when there is none of this name.
     """
-    if name is not None:
-        _check_there(queue.schedules.get(name) is not None, queue, name)
-    slots = queue.schedules.next(count, name)
+    if schedule_name is not None:
+        _check_there(queue.schedules.get(schedule_name) is not None, queue, schedule_name)
+    slots = queue.schedules.next(count, schedule_name)
     if as_json:
         for slot in slots:
             print_json(slot._asdict())
-        return
-    print_table(("at", "name"), [(show_moment(slot.at), slot.schedule) for slot in slots])
+    elif not slots:
+        note(f"queue {queue.name} has no schedule that is not paused")
+    else:
+        print_table(("at", "name"), [(show_moment(slot.at), slot.schedule) for slot in slots])
 
 
-@cron.command(epilog=example(ADDS + "delayq cron run nightly"), short_help="Send an occurrence now.")
+@cron.command(epilog=example(ADDS + "delayq cron run cron nightly"), short_help="Send an occurrence now.")
+@queue_argument
 @name_argument
-@schedules_of
 @json_option
-def run(queue: Queue, name: str, as_json: bool) -> None:
-    """Send an occurrence of the schedule NAME out of turn; its slots stay as they are.
+def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
+    """Send an occurrence of the schedule NAME of QUEUE out of turn; its slots stay as they are.
 
     Exit code 1 when there is none of this name.
     """
-    _check_there(queue.schedules.get(name) is not None, queue, name)
-    sent = queue.schedules.run_now(name)
+    _check_there(queue.schedules.get(schedule_name) is not None, queue, schedule_name)
+    sent = queue.schedules.run_now(schedule_name)
     if as_json:
         print_json(sent._asdict())
     else:
-        say(f"sent {sent.id} of {name} to {queue.name}")
+        say(f"sent {sent.id} of {schedule_name} to {queue.name}")
 
 
-@cron.command(epilog=example(ADDS + "delayq cron pause nightly"), short_help="Let one rest.")
+@cron.command(epilog=example(ADDS + "delayq cron pause cron nightly"), short_help="Let one rest.")
+@queue_argument
 @name_argument
-@schedules_of
-def pause(queue: Queue, name: str) -> None:
-    """Let the schedule NAME rest: its waiting occurrence is withdrawn. Exit code 1 when there is none of this name."""
-    _done(queue.schedules.pause(name), "paused", queue, name)
+def pause(queue: Queue, schedule_name: str) -> None:
+    """Let the schedule NAME of QUEUE rest: its waiting occurrence is withdrawn.
+
+    Exit code 1 when there is none of this name.
+    """
+    _done(queue.schedules.pause(schedule_name), "paused", queue, schedule_name)
 
 
-@cron.command(epilog=example(ADDS + "delayq cron resume nightly"), short_help="Let one go on.")
+@cron.command(epilog=example(ADDS + "delayq cron resume cron nightly"), short_help="Let one go on.")
+@queue_argument
 @name_argument
-@schedules_of
-def resume(queue: Queue, name: str) -> None:
-    """Let the schedule NAME go on with its next slot from now. Exit code 1 when there is none of this name."""
-    _done(queue.schedules.resume(name), "resumed", queue, name)
+def resume(queue: Queue, schedule_name: str) -> None:
+    """Let the schedule NAME of QUEUE go on with its next slot from now. Exit code 1 when there is none of this name."""
+    _done(queue.schedules.resume(schedule_name), "resumed", queue, schedule_name)
 
 
-@cron.command(epilog=example(ADDS + "delayq cron remove nightly"), short_help="Forget one.")
+@cron.command(epilog=example(ADDS + "delayq cron remove cron nightly"), short_help="Forget one.")
+@queue_argument
 @name_argument
-@schedules_of
-def remove(queue: Queue, name: str) -> None:
-    """Forget the schedule NAME with its waiting occurrence. Exit code 1 when there is none of this name."""
-    _done(queue.schedules.remove(name), "removed", queue, name)
+def remove(queue: Queue, schedule_name: str) -> None:
+    """Forget the schedule NAME of QUEUE with its waiting occurrence. Exit code 1 when there is none of this name."""
+    _done(queue.schedules.remove(schedule_name), "removed", queue, schedule_name)
 
 
 def _done(there: bool, what: str, queue: Queue, name: str) -> None:
@@ -230,9 +245,15 @@ def _check_there(there: bool, queue: Queue, name: str) -> None:
         raise click.ClickException(f"schedule {name!r} is not in queue {queue.name}")
 
 
-def _next(schedule: Schedule) -> str:
-    return "paused" if schedule.paused else show_moment(schedule.next_at)
+def _next(schedule: Schedule, long: bool) -> str:
+    if schedule.paused:
+        return "paused"
+    overdue = schedule.next_at is not None and schedule.next_at < dt.datetime.now(dt.UTC)
+    return "overdue since " * overdue + show_moment(schedule.next_at, long)
 
 
 def _record(schedule: Schedule) -> dict[str, Any]:
-    return {name: getattr(schedule, name) for name in schedule.__struct_fields__}
+    known = {name: getattr(schedule, name) for name in schedule.__struct_fields__}
+    if isinstance(schedule.payload, bytes):
+        known["payload_base64"] = known.pop("payload")
+    return known

@@ -15,7 +15,7 @@ import click
 from delayq.errors import InvalidInput
 
 from .logging import LogFormat, LogLevel, configure
-from .options import NamedServer, command, log_options, servers_option
+from .options import NamedServer, command, log_options, prefix_option, servers_option
 from .output import note
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ STOP_SECONDS = 5
 @click.option("--port", default=8700, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; others need a login.")
 @servers_option
-@click.option("--prefix", default="delayq", show_default=True, help="What all keys in Redis begin with.")
+@prefix_option
 @click.option("--read-only", is_flag=True, help="Let nobody change anything.")
 @click.option(
     "--token",

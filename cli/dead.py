@@ -1,4 +1,4 @@
-"""dead list, show, requeue, edit and purge: the messages that were rejected or ran out of retries."""
+"""dead list, causes, show, requeue, edit and purge: the messages that were rejected or ran out of retries."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from delayq.model.text import printable_id
 from delayq.operations import manage
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.selection import Choice
@@ -15,20 +16,24 @@ from delayq.queue import Queue
 from . import candidates
 from .dead_edit import edit
 from .dead_redrive import filter_options, redrive
+from .formats import show_moment
 from .manage import print_count
 from .options import (
     DURATION,
     RATE,
     ExampledCommand,
     delay_option,
+    dry_run_option,
     example,
     id_argument,
     json_option,
+    long_option,
     queue_argument,
     yes_option,
 )
+from .output import note, plural, print_json, print_table
 from .progress import progress, watched
-from .show import limit_option, print_messages, show_message
+from .show import limit_option, phase, print_messages, show_message
 
 DIES = """\
 delayq send emails hello --id order-42
@@ -37,10 +42,10 @@ delayq consume emails --exec 'exit 65' --burst
 
 
 @click.group(
-    epilog=example(DIES + "delayq dead list emails"), short_help="Dead letters: list, show, requeue, edit, purge."
+    epilog=example(DIES + "delayq dead list emails"), short_help="Dead letters: list, causes, requeue, edit, purge …"
 )
 def dead() -> None:
-    """List, show, requeue, edit or purge dead letters: messages rejected, or out of retries."""
+    """List, show, count, requeue, edit or purge dead letters: messages rejected, or out of retries."""
 
 
 dead.command_class = ExampledCommand
@@ -49,10 +54,43 @@ dead.command_class = ExampledCommand
 @dead.command("list", epilog=example(DIES + "delayq dead list emails"), short_help="List them, those that died first.")
 @queue_argument
 @limit_option
+@long_option
 @json_option
-def list_(queue: Queue, limit: int | None, as_json: bool) -> None:
+def list_(queue: Queue, limit: int | None, long: bool, as_json: bool) -> None:
     """List the dead letters of QUEUE, those that died first."""
-    print_messages(queue, "dead", limit, as_json)
+    print_messages(queue, "dead", limit, long, as_json)
+
+
+@dead.command(epilog=example(DIES + "delayq dead causes emails"), short_help="Count what they died of.")
+@queue_argument
+@click.option(
+    "--most",
+    type=click.IntRange(1, 1_000_000),
+    default=10_000,
+    show_default=True,
+    help="Look at so many, the last ones.",
+)
+@long_option
+@json_option
+def causes(queue: Queue, most: int, long: bool, as_json: bool) -> None:
+    """Count what the dead letters of QUEUE died of, the most frequent cause first, with the id of an example.
+
+    Numbers in an error make no difference: each is shown as #.
+    """
+    told = queue.dead.causes(most)
+    if as_json:
+        for each in told.causes:
+            print_json(each)
+    elif not told.causes:
+        note("no dead message")
+    else:
+        rows = [
+            (f"{each.count:,}", show_moment(each.last_at, long), printable_id(each.example), each.text)
+            for each in told.causes
+        ]
+        print_table(("#count", "last died", "example", "cause"), rows)
+    if told.looked_at < told.total:
+        note(f"the last {told.looked_at:,} of {told.total:,} dead messages; --most N looks at more")
 
 
 @dead.command(epilog=example(DIES + "delayq dead show emails order-42"), short_help="Show all that is known of one.")
@@ -63,12 +101,12 @@ def show(queue: Queue, message_id: str, as_json: bool) -> None:
     """Show all that is known of the dead letter ID of QUEUE. Exit code 1 when there is none."""
     info = queue.get(message_id)
     if info is not None and info.state != "dead":
-        raise click.ClickException(f"message {message_id!r} is not dead, it is in {info.state}")
+        raise click.ClickException(f"message {message_id!r} is not dead, it is {phase(info, queue.stats().at)}")
     show_message(queue, message_id, info, as_json)
 
 
 @dead.command(
-    epilog=example(DIES + "delayq dead requeue emails --error 'exit code 65' --newer-than 1h --rate 100/s --dry-run"),
+    epilog=example(DIES + "delayq dead requeue emails --error 'code 65' --newer-than 1h --dry-run"),
     short_help="Bring them back to pending.",
 )
 @queue_argument
@@ -79,7 +117,7 @@ def show(queue: Queue, message_id: str, as_json: bool) -> None:
 @click.option(
     "--rate", type=RATE, metavar="RATE", help="No faster than this: 100/s, 5/10s, 30/min. Default: as fast as it goes."
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing, and tell how many it would be.")
+@dry_run_option
 @json_option
 def requeue(
     queue: Queue, ids: Sequence[str], everything: bool, filters: dict[str, Any], delay: float | None,
@@ -112,10 +150,24 @@ dead.add_command(edit)
 @dead.command(epilog=example(DIES + "delayq dead purge emails --older-than 30d --yes"), short_help="Discard them.")
 @queue_argument
 @click.option("--older-than", type=DURATION, metavar="TIME", help="Only what died so long ago: 12h, 30d. Default: all.")
-@yes_option("Discard dead letters of queue {queue.name} for good?")
+@dry_run_option
+@yes_option(
+    lambda **given: f"Discard {plural(_count(**given), 'dead letter')} of queue {given['queue'].name} for good?"
+)
 @json_option
-def purge(queue: Queue, older_than: float | None, as_json: bool) -> None:
+def purge(queue: Queue, older_than: float | None, dry_run: bool, as_json: bool) -> None:
     """Discard dead letters of QUEUE, counted as purged."""
-    with progress(f"purging {queue.name}", queue.stats().dead) as bar:
+    count = _count(queue, older_than)
+    if dry_run:
+        print_count("would purge", count, as_json)
+        return
+    with progress(f"purging {queue.name}", count) as bar:
         purged = queue.execute(watched(manage.purge, "purge", bar.advance), ["dead"], older_than)
     print_count("purged", purged, as_json)
+
+
+def _count(queue: Queue, older_than: float | None, **_others: object) -> int:
+    """Count the dead letters, or those that died so long ago."""
+    if older_than is None:
+        return queue.stats().dead
+    return queue.dead.redrive(older_than=older_than, dry_run=True).matched

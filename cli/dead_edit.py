@@ -25,6 +25,7 @@ from .options import (
     queue_argument,
 )
 from .output import note, print_json, say
+from .show import phase
 
 MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without end must not fill the memory
 
@@ -67,7 +68,9 @@ def edit(
         raise click.UsageError("--payload and --file were given: give one of them")
     info = queue.get(message_id)
     if info is None or info.state != "dead":
-        where = "is not in the queue (any more)" if info is None else f"is not dead, it is in {info.state}"
+        where = (
+            "is not in the queue (any more)" if info is None else f"is not dead, it is {phase(info, queue.stats().at)}"
+        )
         raise click.ClickException(f"message {message_id!r} {where}")
     is_raw = info.envelope is not None and info.envelope.kind == RAW
     given: dict[str, Any] = {}

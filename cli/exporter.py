@@ -17,7 +17,7 @@ from delayq.transport.url import redact
 
 from .connection import ServerOptions
 from .consume.monitor import metrics_library, metrics_server, routes
-from .options import NamedServer, command, servers_option
+from .options import NamedServer, command, prefix_option, servers_option
 from .output import note
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ SECONDS = 5.0  # that --once waits for a server
 )
 @click.option("--once", is_flag=True, help="Print what a scrape would get, and end.")
 @servers_option
-@click.option("--prefix", default="delayq", show_default=True, help="What all keys in Redis begin with.")
+@prefix_option
 def exporter(
     places: Sequence[NamedServer], prefix: str, port: int, host: str, topics: Sequence[str], max_queues: int, once: bool
 ) -> int:

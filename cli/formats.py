@@ -33,9 +33,15 @@ def parse_position(text: str) -> str | dt.datetime:
         raise InvalidTime(f"{text!r} is no id of a record, as in 1700000000000-0; and as a time: {error}") from error
 
 
-def show_moment(moment: dt.datetime | None, relative: bool = True) -> str:
-    """Return a moment in local time and, when `relative`, how far it is from now; ``-`` for None."""
-    return "-" if moment is None else units.show_moment(moment, dt.datetime.now(dt.UTC) if relative else None)
+def show_moment(moment: dt.datetime | None, long: bool = True) -> str:
+    """Return how far a moment is from now, and when `long`, the moment in local time; ``-`` for None."""
+    if moment is None:
+        return "-"
+    away = units.show_away(moment, dt.datetime.now(dt.UTC))
+    return f"{away} ({show_date(moment)})" if long else away
+
+
+show_date = units.show_moment
 
 
 UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from delayq.model.event import Event
 from delayq.model.text import printable_id
 from delayq.queue import Queue
 
-from .formats import show_duration, show_moment
+from .formats import show_date, show_duration, show_moment
 from .output import note, print_table, shortened
 
 MOST_REASON = 200  # characters
@@ -26,28 +27,28 @@ def event_text(event: Event) -> str:
     """Return what an event tells, in a line."""
     attempt = [] if event.attempt is None else [f"attempt {event.attempt}"]
     late = [] if event.late is None else [f"{_ms(event)} late"]
-    due = [] if _next_due(event) is None else [f"due {show_moment(event.due_at, relative=False)}"]
+    due = [f"due {show_date(due_at)}"] if (due_at := _next_due(event)) else []
     consumer = [] if event.consumer is None else [f"by {event.consumer}"]
     said = ", ".join([f"{printable_id(event.id)} {event.event}", *attempt, *late, *due, *consumer])
     return said if event.reason is None else f"{said}: {event.reason}"
 
 
-def print_history(events: Sequence[Event]) -> None:
+def print_history(events: Sequence[Event], long: bool) -> None:
     """Print a message's events, a line each, and how long after the first one each was."""
     rows = [
         (
-            show_moment(event.at, relative=False),
+            show_moment(event.at, long),
             _after(events[0], event),
             event.event,
             event.attempt or "",
             _ms(event),
-            show_moment(_next_due(event), relative=False) if _next_due(event) else "",
+            _wait(event),
             event.consumer or "",
             shortened(event.reason or "", MOST_REASON),
         )
         for event in events
     ]
-    titles = ("time", "#after", "event", "#attempt", "#late", "due next", "consumer", "reason")
+    titles = ("time", "#after", "event", "#attempt", "#late", "#due in", "consumer", "reason")
     kept = [at for at in range(len(titles)) if at < 3 or any(row[at] != "" for row in rows)]
     print_table([titles[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
@@ -68,6 +69,11 @@ def _ms(event: Event) -> str:
     return "" if event.late is None else f"{event.late * 1000:,.0f}ms"
 
 
-def _next_due(event: Event) -> Any:
+def _next_due(event: Event) -> dt.datetime | None:
     """Return when the message is due next; of one that has come to be due, its lateness says it."""
     return event.due_at if event.late is None else None
+
+
+def _wait(event: Event) -> str:
+    due = _next_due(event)
+    return "" if due is None else show_duration(max(0.0, (due - event.at).total_seconds()))

@@ -26,21 +26,30 @@ def queue_argument(function: Function) -> Function:
     """QUEUE, the server's options and --lake; the function gets the `Queue`, which looks there, too, as `queue`."""
 
     @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
-    @click.option("--lake", metavar="PATH", help="Look in this lake, too, for what is due in the far future.")
+    @lake_option
     @server_options
     @functools.wraps(function)
     def with_queue(
         *args: Any, server: ServerOptions, name: str, lake: str | None, horizon: float | None = None, **kwargs: Any
     ) -> Any:
-        if lake is None:
-            if horizon is not None:
-                raise click.UsageError("--horizon was given without --lake, to which it belongs")
-            return function(*args, queue=server.queue(name), **kwargs)
-        check(lake, name)
-        queue = server.queue(name, lake=lake, horizon=DAY if horizon is None else horizon)
-        return function(*args, queue=queue, **kwargs)
+        return function(*args, queue=queue_of(server, name, lake, horizon), **kwargs)
 
     return with_queue
+
+
+def queue_of(server: ServerOptions, name: str, lake: str | None, horizon: float | None = None) -> Queue:
+    """Return a queue that looks in the lake, too, where one was given."""
+    if lake is None:
+        if horizon is not None:
+            raise click.UsageError("--horizon was given without --lake, to which it belongs")
+        return server.queue(name)
+    check(lake, name)
+    return server.queue(name, lake=lake, horizon=DAY if horizon is None else horizon)
+
+
+lake_option: Decorator = click.option(
+    "--lake", metavar="PATH", help="Look in this lake, too, for what is due in the far future."
+)
 
 
 horizon_option: Decorator = click.option(

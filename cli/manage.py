@@ -11,18 +11,17 @@ from delayq.model.placement import State
 from delayq.operations import manage
 from delayq.queue import Queue
 
-from . import candidates, lakes
-from .connection import ServerOptions
+from . import lakes
 from .formats import show_moment
 from .options import (
     command,
-    create_option,
+    dry_run_option,
     due_options,
     id_argument,
     json_option,
+    new_queue_argument,
     one_of,
     queue_argument,
-    server_options,
     states_option,
     yes_option,
 )
@@ -101,13 +100,9 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
     """,
     "Hand out nothing until it is resumed.",
 )
-@click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
-@create_option
-@server_options
-def pause(server: ServerOptions, name: str, create: bool) -> None:
+@new_queue_argument
+def pause(queue: Queue) -> None:
     """Hand out nothing of QUEUE until it is resumed; sending goes on, and what runs is finished."""
-    queue = server.queue(name)
-    server.note_slip(name, create)
     queue.pause()
     say(f"paused {queue.name}")
 
@@ -126,29 +121,45 @@ def resume(queue: Queue) -> None:
     say(f"resumed {queue.name}")
 
 
+def _counts(queue: Queue, states: Sequence[State]) -> dict[State, int]:
+    """Count what a purge would discard now, by structures."""
+    stats = queue.stats()
+    return {state: getattr(stats, state) for state in states or manage.PURGEABLE}
+
+
+def _question(queue: Queue, states: Sequence[State], **_others: object) -> str:
+    counts = _counts(queue, states)
+    parts = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "none"
+    return f"Discard {plural(sum(counts.values()), 'message')} of queue {queue.name} for good ({parts})?"
+
+
 @command(
     """
     delayq send emails hello --delay 1h
+    delayq purge emails --dry-run
     delayq purge emails --state pending --yes
     """,
     "Discard messages.",
 )
 @queue_argument
 @states_option
-@yes_option("Discard messages of queue {queue.name} for good?")
+@dry_run_option
+@yes_option(_question)
 @json_option
-def purge(queue: Queue, states: Sequence[State], as_json: bool) -> None:
+def purge(queue: Queue, states: Sequence[State], dry_run: bool, as_json: bool) -> None:
     """Discard the messages of QUEUE that wait or are dead, counted as purged. What is in flight stays."""
-    chosen = states or manage.PURGEABLE
-    counts = queue.stats()
-    with progress(f"purging {queue.name}", sum(getattr(counts, state) for state in chosen)) as bar:
-        purged = queue.execute(watched(manage.purge, "purge", bar.advance), chosen)
+    counts = _counts(queue, states)
+    if dry_run:
+        print_count("would purge", sum(counts.values()), as_json)
+        return
+    with progress(f"purging {queue.name}", sum(counts.values())) as bar:
+        purged = queue.execute(watched(manage.purge, "purge", bar.advance), list(counts))
     print_count("purged", purged, as_json)
 
 
 def print_count(done: str, count: int, as_json: bool) -> None:
     """Print how many messages something was done with."""
     if as_json:
-        print_json({done: count})
+        print_json({done.replace(" ", "_"): count})
     else:
         say(f"{done} {plural(count, 'message')}")

@@ -9,14 +9,14 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from delayq.errors import InvalidInput
 from delayq.model.configuration import per_second
 from delayq.model.delivery import OPTIONS_ELSEWHERE
-from delayq.model.placement import STATES
 from delayq.model.units import parse_age, parse_duration, parse_moment
 from delayq.operations.manage import PURGEABLE
 from delayq.transport.open_client import chosen_url
@@ -24,6 +24,7 @@ from delayq.transport.open_client import chosen_url
 from . import candidates
 from .connection import ServerOptions
 from .formats import parse_position
+from .output import note
 
 COMMON = ("as_json", "url", "prefix", "help")
 
@@ -33,6 +34,7 @@ MAKE_A_STORE = {
 }
 """Commands that make the embedded store when there is none; all others work on what is there."""
 
+T = TypeVar("T")
 Function: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Function], Function]
 
@@ -84,19 +86,39 @@ POSITION = Parsed("position", parse_position)
 PAIR = Parsed("pair", _pair)
 
 
+WERE_OPTIONS = {"--queue": "QUEUE", "--group": "GROUP"}
+"""What was an option, and is an argument now: the first one, or else the last one."""
+
+
 class ExampledCommand(click.Command):
     """A command whose help tells its own options before those that all have, and that knows what others call them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if (moved := self._with_argument(error.option_name, given)) is not None:
+                usage = " ".join(self.collect_usage_pieces(ctx)[1:])
+                note(f"{error.option_name} is an argument now: {ctx.command_path} {usage}")
+                return super().parse_args(ctx, moved)
             meant = OPTIONS_ELSEWHERE.get(error.option_name.lstrip("-").replace("-", "_"), "").replace("_", "-")
             if any(f"--{meant}" in param.opts for param in self.params):
                 raise click.NoSuchOption(
                     error.option_name, f"{error.message} Did you mean '--{meant}'?", ctx=ctx
                 ) from error
             raise
+
+    def _with_argument(self, option: str, args: list[str]) -> list[str] | None:
+        """Return a command line in which the value of an option that is no more stands as an argument."""
+        name = WERE_OPTIONS.get(option)
+        if name is None or name not in [str(each.metavar).strip("[]") for each in self.params]:
+            return None
+        at = next(i for i, word in enumerate(args) if word.partition("=")[0] == option)
+        _, equals, value = args[at].partition("=")
+        rest = args[:at] + args[at + (1 if equals else 2) :]
+        words = [value] if equals else args[at + 1 : at + 2]
+        return words + rest if name == "QUEUE" else rest + words
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return sorted(super().get_params(ctx), key=lambda each: COMMON.index(each.name) if each.name in COMMON else -1)
@@ -120,11 +142,11 @@ def server_options(function: Function) -> Function:
         envvar="DELAYQ_URL",
         show_envvar=True,
         metavar="URL",
-        callback=not_empty,
+        callback=_url,
         help="redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or embedded:///FOLDER. "
         "Default: the embedded store in ./.delayq.",
     )
-    @click.option("--prefix", default="delayq", show_default=True, help="What all keys in Redis begin with.")
+    @prefix_option
     @functools.wraps(function)
     def with_server(*args: Any, url: str | None, prefix: str, **kwargs: Any) -> Any:
         words = click.get_current_context().command_path.split()[1:]
@@ -134,11 +156,33 @@ def server_options(function: Function) -> Function:
     return with_server
 
 
-def not_empty(_ctx: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+def refuse_empty(_ctx: click.Context, _option: click.Parameter, url: str | None) -> str | None:
     """Refuse a URL that is empty."""
     if url == "":  # such as "$REDIS_URL" of a variable that is not set: the embedded store is not what was meant
         raise click.BadParameter("the URL is empty: leave the option out for the embedded store")
-    return chosen_url(url)
+    return url
+
+
+def _url(ctx: click.Context, option: click.Parameter, url: str | None) -> str | None:
+    return chosen_url(refuse_empty(ctx, option, _given_before(ctx, option, "url", url)))
+
+
+def _prefix(ctx: click.Context, option: click.Parameter, prefix: str) -> str:
+    return _given_before(ctx, option, "prefix", prefix)
+
+
+def _given_before(ctx: click.Context, option: click.Parameter, name: str, value: T) -> T:
+    """Return what an option was given before the command, where it was not given behind it, too."""
+    before: T | None = ctx.find_root().params.get(name)
+    if before is None or ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
+        return value
+    ctx.set_parameter_source(option.name or "", ParameterSource.COMMANDLINE)
+    return before
+
+
+prefix_option: Decorator = click.option(
+    "--prefix", default="delayq", show_default=True, callback=_prefix, help="What all keys in Redis begin with."
+)
 
 
 def log_options(function: Function) -> Function:
@@ -170,7 +214,24 @@ def queue_argument(function: Function) -> Function:
     return with_queue
 
 
+def new_queue_argument(function: Function) -> Function:
+    """As `queue_argument`, with --create: a new queue whose name is much like that of another one is questioned."""
+
+    @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
+    @create_option
+    @server_options
+    @functools.wraps(function)
+    def with_queue(*args: Any, server: ServerOptions, name: str, create: bool, **kwargs: Any) -> Any:
+        queue = server.queue(name)
+        server.note_slip(name, create)
+        return function(*args, queue=queue, **kwargs)
+
+    return with_queue
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; a list as one document a line.")
+
+long_option = click.option("--long", is_flag=True, help="Also dates, beside how far they are from now.")
 
 create_option = click.option("--create", is_flag=True, help="QUEUE is meant, although it is new.")
 
@@ -185,10 +246,6 @@ id_argument = click.argument("message_id", metavar="ID", shell_complete=candidat
 
 limit_option = click.option(
     "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="The most to list."
-)
-
-state_option = click.option(
-    "--state", default="pending", show_default=True, type=click.Choice(STATES), help="Where the messages are."
 )
 
 states_option = click.option(
@@ -206,15 +263,22 @@ def due_options(function: Function) -> Function:
     return delay_option(at(function))
 
 
-def yes_option(question: str) -> Decorator:
-    """--yes, without which `question` is asked first; it may name an argument, as in ``{queue.name}``."""
+dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing, and tell how many it would be.")
+
+
+def yes_option(question: str | Callable[..., str]) -> Decorator:
+    """--yes, without which a question is asked first, unless it is a --dry-run.
+
+    Args:
+        question: it may name an argument, as in ``{queue.name}``; or is called with all of them.
+    """
 
     def decorate(function: Function) -> Function:
         @click.option("--yes", "-y", is_flag=True, help="Do not ask first.")
         @functools.wraps(function)
         def asked(*args: Any, yes: bool, **kwargs: Any) -> Any:
-            if not yes:
-                _confirm(question.format(**kwargs))
+            if not (yes or kwargs.get("dry_run")):
+                _confirm(question.format(**kwargs) if isinstance(question, str) else question(**kwargs))
             return function(*args, **kwargs)
 
         return asked
@@ -224,7 +288,7 @@ def yes_option(question: str) -> Decorator:
 
 def _confirm(question: str) -> None:
     if not _can_ask():
-        raise click.UsageError("there is no terminal to ask on: give --yes to go ahead")
+        raise click.UsageError(f"{question} There is no terminal to ask on: give --yes to go ahead")
     click.confirm(question, abort=True, err=True)
 
 
@@ -252,8 +316,10 @@ class NamedServer(NamedTuple):
 
 
 def _places(ctx: click.Context, option: click.Parameter, given: Sequence[str]) -> list[NamedServer]:
+    before = _given_before(ctx, option, "url", None)
+    given = given if before is None else [before]
     for each in given:
-        not_empty(ctx, option, each)
+        refuse_empty(ctx, option, each)
     if not given:
         chosen_url(None)  # refuses a DELAYQ_URL that is empty
     matches = [_NAMED.fullmatch(each) for each in given]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from delayq.model.text import printable_id
 
 WIDE = 1000  # columns, where no terminal sets a width: a pipe gets whole ids
 PREVIEW = 60  # characters of a payload in a list
+LEAST = 16  # characters of the last column, also where a line has no room for them
 
 _encode = msgspec.json.Encoder().encode
 
@@ -82,21 +84,32 @@ def shortened(text: str, most: int | None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under the names of their columns; a name that begins with ``#`` is one of numbers."""
-    from rich.console import Console  # noqa: PLC0415  # not needed by the programs that read JSON
+    """Print rows under the names of their columns; a name that begins with ``#`` is one of numbers.
+
+    On a terminal, the last column is cut to what is left of the line.
+    """
+    from rich.cells import cell_len  # noqa: PLC0415  # not needed by the programs that read JSON
+    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column.lstrip("#"), justify="right" if column.startswith("#") else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(str(cell))) for cell in row))
-    console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    width = _width()
+    taken = sum(max(cell_len(each) for each in column) + 2 for column in list(zip(columns, *cells, strict=True))[:-1])
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row[:-1]), Text(shortened(row[-1], max(LEAST, width - taken))))
+    console = Console(width=width, highlight=False)
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
         click.echo(line.rstrip())
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:

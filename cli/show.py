@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime as dt
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import click
 
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
-from delayq.model.placement import State
+from delayq.model.placement import STATES, State
+from delayq.model.queue_stats import QueueStats
 from delayq.model.text import printable_id
+from delayq.operations.paging import behind
 from delayq.queue import Queue
 
 from . import lakes
 from .formats import show_moment
 from .history import event_document, note_nothing, print_history
-from .options import command, id_argument, json_option, queue_argument, state_option
+from .options import command, id_argument, json_option, long_option, queue_argument
 from .output import (
     PREVIEW,
     note,
@@ -31,6 +37,7 @@ from .output import (
 
 SHOWN = 10
 PAGE = 500  # messages of a round trip
+WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 
 limit_option = click.option(
     "--limit", type=click.IntRange(1, 1_000_000), help=f"The most to list. Default: {SHOWN}, or with --json all."
@@ -40,57 +47,109 @@ limit_option = click.option(
 @command(
     """
     delayq send emails '{"to": "a@example.org"}' --delay 1h
-    delayq peek emails --state pending
+    delayq peek emails
+    delayq peek emails --state scheduled --json
     """,
     "Look at messages without taking them.",
 )
 @queue_argument
-@state_option
+@click.option(
+    "--state",
+    metavar="STATE",
+    type=click.Choice([*QueueStats.PHASES, *(state for state in STATES if state not in QueueStats.PHASES)]),
+    help="Which messages; see below. Default: all that wait.",
+)
 @limit_option
+@long_option
 @json_option
-def peek(queue: Queue, state: State, limit: int | None, as_json: bool) -> None:
-    """Look at messages of QUEUE without taking them: those due first."""
-    print_messages(queue, state, limit, as_json)
+def peek(queue: Queue, state: str | None, limit: int | None, long: bool, as_json: bool) -> None:
+    """Look at messages of QUEUE without taking them: those due first.
+
+    \b
+    STATE is one of
+      scheduled  new messages that are not due yet
+      due        messages that are due, and wait for a consumer
+      running    messages that a consumer has
+      retrying   messages whose next attempt is not due yet
+      dead       messages that were rejected, or have no retry left
+
+    Other STATEs are the structures in Redis: pending, ready, unack, retry and garbage.
+    """  # noqa: D301  # click wants the character
+    print_messages(queue, state or "waiting", limit, long, as_json)
 
 
-def print_messages(queue: Queue, state: State, limit: int | None, as_json: bool) -> None:
-    """Print messages of one state, a line each, and say when there are more.
+def print_messages(queue: Queue, kind: str, limit: int | None, long: bool, as_json: bool) -> None:
+    """Print messages, a line each, and say when there are more.
 
     Args:
+        kind: a phase of `QueueStats.PHASES`, a structure, or "waiting".
         limit: None for SHOWN of them, or as JSON for all.
     """
+    counts = queue.stats()
     most = limit or (None if as_json else SHOWN)
-    messages = _all(queue, state) if most is None else queue.peek(state, most)
+    messages = itertools.islice(_found(queue, kind, counts.at, min(PAGE, most or PAGE)), most)
     if as_json:
         for message in messages:
-            print_json(record(message))
-    elif not messages:
-        note(f"no message in {state}")
+            print_json(record(message) | {"phase": phase(message, counts.at)})
+    elif shown := list(messages):
+        _print_table(shown, kind, counts.at, long)
     else:
-        when = {"unack": "lease until", "dead": "died", "garbage": ""}.get(state, "due")
-        columns = ["id", when, "#attempts", "error", "payload"]
-        print_table(columns, map(_row, messages))
-    if most is not None and (total := getattr(queue.stats(), state)) > most:
+        note(
+            {"waiting": "no message waits"}.get(
+                kind, f"no {kind} message" if kind in counts.PHASES else f"no message in {kind}"
+            )
+        )
+    total = counts.scheduled + counts.due + counts.retrying if kind == "waiting" else getattr(counts, kind)
+    if most is not None and total > most:
         note(f"{most:,} of {total:,} messages shown; --limit N shows more, --json shows all")
 
 
-def _all(queue: Queue, state: State) -> Iterator[MessageInfo]:
-    page = queue.page(state, limit=PAGE)
+def _found(queue: Queue, kind: str, now: dt.datetime, page: int) -> Iterator[MessageInfo]:
+    """Yield messages of a kind as they are found, those first that are due, or died, first."""
+    if kind in STATES:
+        return _all(queue, kind, page)
+    if kind == "running":
+        return _all(queue, "unack", page)
+    if kind in ("scheduled", "retrying"):
+        return _all(queue, "pending" if kind == "scheduled" else "retry", page, after=now)
+    found = heapq.merge(*(_all(queue, state, page) for state in WAITING), key=_due)
+    return found if kind == "waiting" else itertools.takewhile(lambda each: _due(each) <= now, found)
+
+
+def _due(info: MessageInfo) -> dt.datetime:
+    assert info.due_at is not None  # it waits
+    return info.due_at
+
+
+def _all(queue: Queue, state: State, limit: int, after: dt.datetime | None = None) -> Iterator[MessageInfo]:
+    page = queue.page(state, limit=limit, after=None if after is None else behind(after))
     yield from page.messages
     while page.after is not None:
-        page = queue.page(state, after=page.after, limit=PAGE)
+        page = queue.page(state, after=page.after, limit=limit)
         yield from page.messages
 
 
-def _row(info: MessageInfo) -> list[object]:
-    at = info.due_at or info.lease_until or info.died_at
-    return [
-        printable_id(info.id),
-        show_moment(at),
-        info.attempts,
-        shortened(cause(info.reason, info.error), PREVIEW),
-        payload_text(info, PREVIEW),
+def phase(info: MessageInfo, now: dt.datetime) -> str:
+    """Return what a message waits for, or what it does, in the words of `QueueStats.PHASES`."""
+    if info.state not in WAITING:
+        return "running" if info.state == "unack" else info.state
+    return "due" if _due(info) <= now else "retrying" if info.state == "retry" else "scheduled"
+
+
+def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, long: bool) -> None:
+    """Print messages, without the columns that tell nothing of any of them."""
+    when = {"unack": "lease until", "running": "lease until", "dead": "died", "garbage": ""}.get(kind, "due")
+    columns: list[tuple[str, Callable[[MessageInfo], object]]] = [
+        ("id", lambda each: printable_id(each.id)),
+        ("state", lambda each: phase(each, now) if kind == "waiting" or kind in WAITING else ""),
+        (when, lambda each: show_moment(each.due_at or each.lease_until or each.died_at, long)),
+        ("#attempts", lambda each: each.attempts or ""),
+        ("error", lambda each: shortened(cause(each.reason, each.error), PREVIEW)),
+        ("payload", lambda each: payload_text(each, PREVIEW)),
     ]
+    told = [(name, [cell(each) for each in messages]) for name, cell in columns]
+    kept = [(name, cells) for name, cells in told if any(cell != "" for cell in cells)]
+    print_table([name for name, _ in kept], list(zip(*(cells for _, cells in kept), strict=True)))
 
 
 @command(
@@ -104,8 +163,9 @@ def _row(info: MessageInfo) -> list[object]:
 @lakes.queue_argument
 @id_argument
 @click.option("--history", is_flag=True, help="And what became of it so far, from the queue's ledger.")
+@long_option
 @json_option
-def show(queue: Queue, message_id: str, history: bool, as_json: bool) -> None:
+def show(queue: Queue, message_id: str, history: bool, long: bool, as_json: bool) -> None:
     """Show all that is known of the message ID of QUEUE; with --lake, also of one that rests there, deferred.
 
     Exit code 1 when there is none.
@@ -115,29 +175,29 @@ def show(queue: Queue, message_id: str, history: bool, as_json: bool) -> None:
     """
     info = queue.get(message_id)
     if history:
-        _show_with_history(queue, message_id, info, as_json)
+        _show_with_history(queue, message_id, info, long, as_json)
     else:
         show_message(queue, message_id, info, as_json)
 
 
-def _show_with_history(queue: Queue, message_id: str, info: MessageInfo | None, as_json: bool) -> None:
+def _show_with_history(queue: Queue, message_id: str, info: MessageInfo | None, long: bool, as_json: bool) -> None:
     events = queue.history(message_id)
     if not events:
         note_nothing(queue, message_id)
     if info is None and not events:
         show_message(queue, message_id, info, as_json)
     if as_json:
-        known = {"id": message_id, "queue": queue.name, "state": None} if info is None else record(info)
+        known = {"id": message_id, "queue": queue.name, "state": None} if info is None else document(queue, info)
         print_json(known | {"history": list(map(event_document, events))})
         return
     if info is None:
         note(f"queue {queue.name} has no message {message_id!r} any more: this is what its ledger tells")
     else:
-        print_fields(_fields(info))
+        print_fields(_fields(queue, info))
     if info is not None and events:
         say("")
     if events:
-        print_history(events)
+        print_history(events, long)
 
 
 def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_json: bool) -> None:
@@ -145,13 +205,22 @@ def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_jso
     if info is None:
         raise click.ClickException(f"queue {queue.name} has no message {message_id!r} (any more)")
     if as_json:
-        print_json(record(info))
+        print_json(document(queue, info))
     else:
-        print_fields(_fields(info))
+        print_fields(_fields(queue, info))
 
 
-def _fields(info: MessageInfo) -> list[tuple[str, object]]:
-    state = f"{info.state} (in flight, and will not be retried)" if info.cancelled else info.state
+def document(queue: Queue, info: MessageInfo) -> dict[str, Any]:
+    """Return all that is known of a message, to be printed as JSON."""
+    return record(info) | {"phase": phase(info, queue.stats().at)}
+
+
+def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
+    state = phase(info, queue.stats().at)
+    if state != info.state:
+        state += f" ({info.state} in Redis)"
+    if info.cancelled:
+        state += ", and will not be retried"
     known: list[tuple[str, object]] = [("id", info.id), ("queue", info.queue), ("state", state)]
     times = ("due_at", "lease_until", "died_at", "created_at", "expires_at")
     known += [

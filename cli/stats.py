@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,13 +20,15 @@ from . import candidates
 from .configure import fields_of
 from .connection import ServerOptions
 from .formats import show_duration, show_moment
-from .options import command, json_option, server_options
+from .options import command, json_option, long_option, server_options
 from .output import (
     note,
     print_fields,
     print_json,
     print_table,
+    say,
 )
+from .topic.counts import of_all_topics, print_topic, print_topics, topic_counts, topic_record
 from .upcoming import bucket_option, print_upcoming, window_option
 from .watch import again, watch_option
 
@@ -43,11 +45,12 @@ OTHER_COUNTERS = tuple(name for name in QueueStats.COUNTERS if name not in ("sen
     """,
     "Count the messages of a queue, or of all queues.",
 )
-@click.argument("name", metavar="[QUEUE]", required=False, shell_complete=candidates.queues)
+@click.argument("name", metavar="[QUEUE|TOPIC]", required=False, shell_complete=candidates.queues)
 @click.option("--upcoming", is_flag=True, help="Count instead what falls due when.")
 @window_option(None, "  [default: 1h]")
 @bucket_option(None, "  [default: 5m]")
 @watch_option
+@long_option
 @server_options
 @json_option
 def stats(
@@ -57,54 +60,56 @@ def stats(
     window: float | None,
     bucket: float | None,
     watch: float | None,
+    long: bool,
     as_json: bool,
 ) -> int | None:
-    """Count the messages of QUEUE, or of every queue. Exit code 1 when one of them cannot be read.
+    """Count the messages of QUEUE, or the records of TOPIC, or all. Exit code 1 when one of them cannot be read.
 
-    With --upcoming, how many messages of pending and retry fall due within the next hour, in steps of five minutes;
-    what is due already counts in the first.
+    With --upcoming, how many new messages and retries fall due within the next hour, in steps of five minutes; what is
+    due already counts in the first.
     """
     if not upcoming and (window is not None or bucket is not None):
         raise click.UsageError("--window and --bucket go with --upcoming")
-    show = partial(_stats, server, name, as_json)
+    show = partial(_stats, server, name, long, as_json)
     if upcoming:
         span, step = 3600 if window is None else window, 300 if bucket is None else bucket
-        show = partial(_upcoming, server, name, span, step, as_json)
+        show = partial(_upcoming, server, name, span, step, long, as_json)
     return show() if watch is None else again(watch, show)
 
 
-def _stats(server: ServerOptions, name: str | None, as_json: bool) -> int:
+def _stats(server: ServerOptions, name: str | None, long: bool, as_json: bool) -> int:
     if name is None:
-        counts_of_all, failed = _of_all(server, Queue.stats)
-        _all_stats(counts_of_all, as_json)
-        return failed
-    counts, limits = server.queue(name).stats(), server.queue(name).configuration()
-    if as_json:
+        return _all_stats(server, long, as_json)
+    queue = server.queue(name)
+    counts, limits = queue.stats(), queue.configuration()
+    if not (counts.sent or server.has("queue", name)) and server.has("topic", name):
+        print_json(topic_record(topic_counts(server, name))) if as_json else print_topic(topic_counts(server, name))
+    elif as_json:
         print_json(
             stats_record(counts) | {name: value for name, value in msgspec.structs.asdict(limits).items() if value}
         )
-        return 0
-    if not counts.sent:
-        note(f"nothing was ever sent to queue {name}")
-    _one_stats(counts, limits)
+    else:
+        if not counts.sent:
+            note(f"nothing was ever sent to queue {name}")
+        _one_stats(counts, limits)
     return 0
 
 
-def _upcoming(server: ServerOptions, name: str | None, window: float, bucket: float, as_json: bool) -> int:
+def _upcoming(server: ServerOptions, name: str | None, window: float, bucket: float, long: bool, as_json: bool) -> int:
     def read(queue: Queue) -> tuple[str, list[Upcoming]]:
         return queue.name, queue.upcoming(window, bucket)
 
     check_buckets(window, bucket)
-    foreseen, failed = _of_all(server, read) if name is None else ([read(server.queue(name))], 0)
-    print_upcoming(foreseen, as_json)
+    foreseen, failed = _of_all(server, server.queue_names(), read) if name is None else ([read(server.queue(name))], 0)
+    print_upcoming(foreseen, long, as_json)
     return failed
 
 
-def _of_all(server: ServerOptions, read: Callable[[Queue], T]) -> tuple[list[T], int]:
+def _of_all(server: ServerOptions, names: Sequence[str], read: Callable[[Queue], T]) -> tuple[list[T], int]:
     """Read all queues; return what was read, and the exit code: 1 when one of them could not be."""
     found: list[T] = []
     failed = 0
-    for each in server.queue_names():
+    for each in names:
         try:
             found.append(read(server.queue(each)))
         except DelayqError as error:  # one that a newer delayq wrote, say: the others are told all the same
@@ -119,29 +124,38 @@ def stats_record(counts: QueueStats) -> dict[str, Any]:
     return record | {"running": counts.running, "inside": counts.inside, "missing": counts.missing}
 
 
-def _all_stats(counts: list[QueueStats], as_json: bool) -> None:
+def _all_stats(server: ServerOptions, long: bool, as_json: bool) -> int:
+    names = server.names()
+    counts, failed = _of_all(server, names["queue"], Queue.stats)
+    topics, refused = of_all_topics(server, names["topic"])
     if as_json:
-        for each in counts:
-            print_json(stats_record(each))
-    elif not counts:
+        for record in [*map(stats_record, counts), *map(topic_record, topics)]:
+            print_json(record)
+        return failed | refused
+    if not (counts or topics or failed or refused):
         note("no queue here: nothing was ever sent")
-    else:
+    if counts:
         columns = ["queue", *(f"#{name}" for name in (*QueueStats.PHASES, "sent", "acked"))]
-        rows = [[getattr(each, column.lstrip("#")) for column in columns] + [_condition(each)] for each in counts]
+        rows = [[getattr(each, column.lstrip("#")) for column in columns] + [_condition(each, long)] for each in counts]
         print_table([*columns, ""], rows)
+    if counts and topics:
+        say("")
+    if topics:
+        print_topics(topics)
+    return failed | refused
 
 
-def _condition(counts: QueueStats) -> str:
+def _condition(counts: QueueStats, long: bool) -> str:
     if counts.paused_since:
         return "paused"
-    return " ".join(_next_due(counts))
+    return " ".join(_next_due(counts, long))
 
 
-def _next_due(counts: QueueStats) -> tuple[str, str] | tuple[()]:
+def _next_due(counts: QueueStats, long: bool = True) -> tuple[str, str] | tuple[()]:
     """Say since when something is overdue, or when something falls due next."""
     if counts.oldest_due_at:
-        return "overdue since", show_moment(counts.oldest_due_at)
-    return ("next due", show_moment(counts.next_due_at)) if counts.next_due_at else ()
+        return "overdue since", show_moment(counts.oldest_due_at, long)
+    return ("next due", show_moment(counts.next_due_at, long)) if counts.next_due_at else ()
 
 
 def _one_stats(counts: QueueStats, limits: Configuration) -> None:

@@ -45,7 +45,7 @@ def bucket_option(default: str | None, means: str = "") -> Decorator:
     )
 
 
-def print_upcoming(foreseen: Foreseen, as_json: bool) -> None:
+def print_upcoming(foreseen: Foreseen, long: bool, as_json: bool) -> None:
     """Print what falls due: of one queue a line each bucket, of several those that are not empty."""
     if as_json:
         for name, buckets in foreseen:
@@ -55,13 +55,13 @@ def print_upcoming(foreseen: Foreseen, as_json: bool) -> None:
     most = max((bucket.count for _, buckets in foreseen for bucket in buckets), default=0)
     alone = len(foreseen) == 1
     rows = [
-        [*([] if alone else [name]), show_moment(each.ends_at), each.pending, each.retry, _bar(each.count, most)]
+        [*([] if alone else [name]), show_moment(each.ends_at, long), each.pending, each.retry, _bar(each.count, most)]
         for name, buckets in foreseen
         for each in buckets
         if alone or each.count
     ]
     if rows:
-        print_table([*([] if alone else ["queue"]), "due before", "#pending", "#retry", ""], rows)
+        print_table([*([] if alone else ["queue"]), "due before", "#new", "#retries", ""], rows)
     else:
         note("nothing falls due")
 

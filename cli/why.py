@@ -1,12 +1,15 @@
-"""why: what keeps a message from being delivered."""
+"""why: what keeps a message from being delivered, or where a record of a topic is."""
 
 from __future__ import annotations
 
-from delayq.model.text import printable_id
-from delayq.queue import Queue
+import click
 
-from .lakes import queue_argument
-from .options import command, id_argument, json_option
+from delayq.model.text import printable_id
+
+from . import candidates
+from .connection import ServerOptions
+from .lakes import lake_option, queue_of
+from .options import command, id_argument, json_option, server_options
 from .output import print_json, say
 
 
@@ -17,17 +20,26 @@ from .output import print_json, say
     """,
     "Say why a message has not been delivered.",
 )
-@queue_argument
+@click.argument("name", metavar="QUEUE|TOPIC", shell_complete=candidates.queues)
+@lake_option
+@server_options
 @id_argument
 @json_option
-def why(queue: Queue, message_id: str, as_json: bool) -> None:
+def why(server: ServerOptions, name: str, lake: str | None, message_id: str, as_json: bool) -> None:
     """Say in one sentence why the message ID of QUEUE has not been delivered, or what became of it.
 
     It is not due; or it is, but the queue is paused, a limit holds it back, others are due earlier, or there is no
     consumer; it runs; it waits for its next attempt; it is dead; or it is gone: how, only the ledger tells.
+
+    Of the record ID of TOPIC, where it is: it waits for its time, or which groups have acked it.
     """
-    told = queue.why(message_id)
+    is_topic = server.has("topic", name) and not server.has("queue", name)
+    if is_topic:
+        with server.topic(name) as topic:
+            told = topic.why(message_id)
+    else:
+        told = queue_of(server, name, lake).why(message_id)
     if as_json:
-        print_json({"queue": queue.name, "id": printable_id(message_id), "why": told})
+        print_json({"topic" if is_topic else "queue": name, "id": printable_id(message_id), "why": told})
     else:
         say(told)

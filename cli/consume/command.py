@@ -28,7 +28,7 @@ from .monitor import OWN as MONITORED
 from .monitor import Monitor, MonitoredTargets, monitor_options
 from .program import ProgramHandler
 from .reload import Reloader
-from .startup import when_served
+from .startup import ask, when_served
 from .supervised import watch_supervisor
 from .threads import ConsumerThreads
 from .topic import Subscription, consume_topic, topic_options
@@ -39,9 +39,9 @@ log = structlog.get_logger("delayq")
 @command(
     """
     delayq send emails '{"to": "a@example.org"}'
-    delayq consume emails --exec 'cat; echo " attempt $DELAYQ_ATTEMPT of $DELAYQ_ID"' --burst
+    delayq consume emails --burst --exec 'cat; echo " of $DELAYQ_ID"'
     delayq send newsletters 'dear all'
-    delayq consume emails=5 newsletters=1 --exec 'echo "$DELAYQ_QUEUE: $(cat)"' --burst
+    delayq consume emails=5 newsletters=1 --burst --exec 'cat'
     delayq consume --topic orders --group log --start 0 builtins:print --burst
     """,
     "Handle messages as they fall due.",
@@ -133,8 +133,9 @@ def consume(
     \b
     --exec runs CMD with sh for each message:
       stdin        the payload: JSON as it was sent, or the bytes
-      environment  DELAYQ_ID, DELAYQ_QUEUE, DELAYQ_ATTEMPT (deliveries of this ID so far),
-                   DELAYQ_MAX_RETRIES, DELAYQ_DUE_AT, and DELAYQ_HEADER_NAME for each header
+      environment  DELAYQ_ID, DELAYQ_QUEUE, DELAYQ_ATTEMPT (deliveries of this ID
+                   so far), DELAYQ_MAX_RETRIES, DELAYQ_DUE_AT, and
+                   DELAYQ_HEADER_NAME for each header
       exit code    0 acks; 65 (EX_DATAERR) makes it a dead letter at once;
                    75 (EX_TEMPFAIL), any other and a signal have it retried later
       stdout       passes through
@@ -157,7 +158,7 @@ def consume(
     watch_supervisor(monitor)
     waits = not (no_wait or burst)
     if program or subscription is not None:
-        when_served(lambda: server.client, waits)
+        when_served(lambda: server.client, lambda: server.client, waits)
     if subscription is not None:
         options: dict[str, Any] = {
             "shutdown_timeout": shutdown_timeout,
@@ -180,7 +181,8 @@ def consume(
     monitor.watch(*consumers)
     try:
         with monitor.serving(lambda: MonitoredTargets(queues)):
-            return when_served(lambda: ConsumerThreads(consumers, burst, max_messages).run(), waits)
+            run = ConsumerThreads(consumers, burst, max_messages).run
+            return when_served(run, lambda: list(map(ask, queues)), waits)
     finally:
         if programs:
             _end(programs)

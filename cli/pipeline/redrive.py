@@ -18,8 +18,8 @@ from .spark_session import OpenSession, spark_options, watched
 
 @command(
     """
-    delayq pipeline redrive emails --where "error LIKE '%timeout%' AND attempts > 3" --dry-run
-    delayq pipeline redrive emails --where "error LIKE '%timeout%' AND attempts > 3" --delay 10m --rate 100/s
+    delayq pipeline redrive emails --where "error LIKE '%timeout%'" --dry-run
+    delayq pipeline redrive emails --where "attempts > 3" --rate 100/s
     """,
     "Send dead letters again that a condition in SQL chooses.",
 )

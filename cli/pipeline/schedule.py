@@ -23,8 +23,8 @@ from .tables import ASIDE, table_options, tell_preview, tell_rejected
 
 @command(
     """
-    echo '{"to": "a@example.org", "t": 1798761600}' > reminders.jsonl
-    delayq pipeline schedule emails reminders.jsonl --map 'payload=struct(to)' --map 'due_at=timestamp_seconds(t)'
+    echo '{"to": "a@example.org", "delay": 3600}' > reminders.jsonl
+    delayq pipeline schedule emails reminders.jsonl --map 'payload=struct(to)'
     """,
     "Send each row of a table as a message.",
 )

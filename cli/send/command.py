@@ -14,7 +14,7 @@ from delayq.model.delivery import OnConflict, SentMessage
 from delayq.queue import Queue
 
 from ..formats import Kind, payload_of, show_moment
-from ..options import DURATION, PAIR, command, due_options, json_option, one_of, queue_argument, retries_option
+from ..options import DURATION, PAIR, command, due_options, json_option, new_queue_argument, one_of, retries_option
 from ..output import print_json, say
 from .file import send_file
 
@@ -25,12 +25,12 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
     """
     delayq send emails '{"to": "a@example.org"}' --delay 10s
     delayq send emails alarm --id alarm-7 --unique-for 5m
-    echo '{"payload": {"to": "b@example.org"}, "delay": "1h30m", "id": "order-42"}' > emails.jsonl
-    delayq send emails --file emails.jsonl
+    echo '{"payload": "hello", "delay": "1h30m", "id": "order-9"}' > mails.jsonl
+    delayq send emails --file mails.jsonl
     """,
     "Send a message, or a file of them.",
 )
-@queue_argument
+@new_queue_argument
 @click.argument("payload", metavar="[PAYLOAD|-]", required=False)
 @due_options
 @click.option("--id", "id_", metavar="ID", help="Its id, 1 to 256 bytes; a random one without this.")
@@ -70,7 +70,8 @@ def send(
 
     \b
     PAYLOAD that is valid JSON is sent as that JSON, anything else as a string:
-      42, true, "42" and {"to": "a"} are JSON; hello and a@example.org are strings; --as text makes 42 one.
+      42, true, "42" and {"to": "a"} are JSON
+      hello and a@example.org are strings; --as text makes 42 one
 
     A line of a --file is a JSON object: {"payload": …} and, if wanted, "delay" (seconds, or as in --delay), "at", "id",
     "headers", "max_retries", "expires_in", "on_conflict", "unique_for". When a line is malformed, the lines

@@ -16,6 +16,7 @@ from ..formats import Kind, payload_of, show_moment
 from ..options import DURATION, MOMENT, PAIR, POSITION, ExampledCommand, example, json_option, one_of
 from ..output import note, plural, print_json, say
 from ..send.command import read_stdin
+from .counts import list_
 from .file import publish_file
 from .groups import claim, destroy, group, groups, unacked
 from .options import published_topic_argument, topic_argument
@@ -41,7 +42,7 @@ topic.command_class = ExampledCommand
     epilog=example(
         PUBLISHES
         + "delayq topic publish orders '{\"order\": 2}' --delay 10m --id later-2\n"
-        + """echo '{"payload": {"order": 3}, "headers": {"country": "at"}}' > orders.jsonl\n"""
+        + """echo '{"payload": {"order": 3}, "delay": "1h"}' > orders.jsonl\n"""
         + "delayq topic publish orders --file orders.jsonl --max-length 100000"
     ),
     short_help="Publish a record, or a file of them.",
@@ -203,5 +204,5 @@ def _length(topic: Topic) -> int:
     return topic.execute(topic_read.length)
 
 
-for each in (read, tail, groups, group, unacked, claim, destroy):
+for each in (list_, read, tail, groups, group, unacked, claim, destroy):
     topic.add_command(each)

@@ -15,7 +15,7 @@ from delayq.topic import Topic
 from delayq.topic_group import Group
 
 from ..formats import show_moment
-from ..options import POSITION, ExampledCommand, example, json_option, limit_option, yes_option
+from ..options import POSITION, ExampledCommand, example, json_option, limit_option, long_option, yes_option
 from ..output import PREVIEW, note, plural, print_json, print_table, say, shortened
 from .options import group_argument, record_document, record_text, topic_argument
 
@@ -23,7 +23,7 @@ MADE = """\
 delayq topic publish orders '{"order": 1}' --id 1700000000000-0
 delayq topic group create orders billing --start 0
 """
-POLLED = MADE + "delayq topic read orders --group billing --consumer billing-1\n"
+POLLED = MADE + "delayq topic read orders billing --consumer billing-1\n"
 DIED = POLLED + "delayq topic claim orders billing billing-2 --idle 0 --max-deliveries 1\n"
 
 
@@ -103,8 +103,9 @@ def remove_consumer(group: Group, consumer: str, heir: str | None, as_json: bool
 @group.command(epilog=example(DIED + "delayq topic group dead orders billing"), short_help="List its dead letters.")
 @group_argument
 @limit_option
+@long_option
 @json_option
-def dead(group: Group, limit: int, as_json: bool) -> None:
+def dead(group: Group, limit: int, long: bool, as_json: bool) -> None:
     """List the dead letters of GROUP of TOPIC, the longest dead first."""
     found = group.dead(limit)
     if as_json:
@@ -117,7 +118,7 @@ def dead(group: Group, limit: int, as_json: bool) -> None:
             (
                 each.id,
                 each.record.id,
-                show_moment(each.died_at),
+                show_moment(each.died_at, long),
                 each.deliveries,
                 shortened(cause(each.reason, each.errors[-1] if each.errors else None), PREVIEW),
                 record_text(each.record, PREVIEW),

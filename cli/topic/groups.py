@@ -11,7 +11,7 @@ from delayq.topic_group import Group
 
 from .. import candidates
 from ..formats import show_duration
-from ..options import DURATION, ExampledCommand, example, json_option, limit_option, yes_option
+from ..options import DURATION, ExampledCommand, example, json_option, limit_option, long_option, yes_option
 from ..output import note, plural, print_json, print_table, say
 from .group import group
 from .options import existing, group_argument, print_records, records_option, topic_argument
@@ -22,15 +22,15 @@ MADE = """\
 delayq topic publish orders '{"order": 1}'
 delayq topic group create orders billing --start 0
 """
-POLLED = MADE + "delayq topic read orders --group billing --consumer billing-1\n"
+POLLED = MADE + "delayq topic read orders billing --consumer billing-1\n"
 
 
 @click.command(cls=ExampledCommand, epilog=example(MADE + "delayq topic groups orders"), short_help="List the groups.")
 @topic_argument
-@click.option("--group", "group_name", metavar="GROUP", help="The consumers of this one.")
+@click.argument("group_name", metavar="[GROUP]", required=False, shell_complete=candidates.groups)
 @json_option
 def groups(topic: Topic, group_name: str | None, as_json: bool) -> None:
-    """List the groups of TOPIC with their lag: how many records each was not handed yet; or a group's consumers."""
+    """List the groups of TOPIC with their lag: how many records each was not handed yet; or the consumers of GROUP."""
     if group_name is not None:
         _consumers(topic, group_name, as_json)
         return
@@ -105,9 +105,11 @@ def unacked(
 )
 @click.option("--max-deliveries", type=click.IntRange(1), metavar="N", help="Bury what was delivered so often.")
 @records_option
+@long_option
 @json_option
 def claim(
-    topic: Topic, group_name: str, consumer: str, idle: float, max_deliveries: int | None, limit: int, as_json: bool
+    topic: Topic, group_name: str, consumer: str, idle: float, max_deliveries: int | None, limit: int, long: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Take over for CONSUMER what anybody of GROUP was handed so long ago and has not acked, oldest first.
 
@@ -117,7 +119,7 @@ def claim(
     # Not by `fetch_not_acked`: who asks on a terminal wants to know what was buried and cleared, too.
     done = topic.execute(reclaim.reclaim, group_name, consumer, idle, limit, max_deliveries)
     if done.records or not (done.buried or done.ghosts):
-        print_records(done.records, as_json, f"group {group_name} has nothing that was unacked for so long")
+        print_records(done.records, long, as_json, f"group {group_name} has nothing that was unacked for so long")
     tell = note if as_json else say
     if done.buried:
         tell(f"buried {plural(done.buried, 'record')}: see delayq topic group dead")

@@ -109,7 +109,7 @@ def record_text(record: Record, most: int | None = None) -> str:
     return shortened(printable(text), most)
 
 
-def print_records(records: Sequence[Record], as_json: bool, nothing: str) -> None:
+def print_records(records: Sequence[Record], long: bool, as_json: bool, nothing: str) -> None:
     """Print records, a line each; without any, `nothing` as a note."""
     if as_json:
         for record in records:
@@ -117,8 +117,9 @@ def print_records(records: Sequence[Record], as_json: bool, nothing: str) -> Non
     elif not records:
         note(nothing)
     else:
+        is_polled = any(each.deliveries for each in records)
         rows = [
-            (each.id, show_moment(each.published_at), each.deliveries or "", record_text(each, PREVIEW))
+            (each.id, show_moment(each.published_at, long), *[each.deliveries] * is_polled, record_text(each, PREVIEW))
             for each in records
         ]
-        print_table(("id", "published", "#deliveries", "payload"), rows)
+        print_table(("id", "published", *["#deliveries"] * is_polled, "payload"), rows)

@@ -9,7 +9,8 @@ import click
 
 from delayq.topic import Topic
 
-from ..options import DURATION, POSITION, ExampledCommand, example, json_option
+from .. import candidates
+from ..options import DURATION, POSITION, ExampledCommand, example, json_option, long_option
 from ..output import print_json, say
 from .options import existing, print_records, record_document, record_text, topic_argument
 
@@ -23,19 +24,19 @@ POLLS = "delayq topic group create orders billing --start 0\n"
         PUBLISHES
         + "delayq topic read orders --from 2026-01-01T00:00Z --limit 5\n"
         + POLLS
-        + "delayq topic read orders --group billing --consumer billing-1 --ack"
+        + "delayq topic read orders billing --consumer billing-1 --ack"
     ),
     short_help="Read what a topic holds, or poll for a group.",
 )
 @topic_argument
+@click.argument("group_name", metavar="[GROUP]", required=False, shell_complete=candidates.groups)
 @click.option("--from", "start", type=POSITION, metavar="POSITION", help="Where to begin; see below.  [default: -]")
 @click.option("--to", "end", type=POSITION, metavar="POSITION", help="Where to end.  [default: +]")
 @click.option("--reverse", is_flag=True, help="The newest first.")
-@click.option("--group", "group_name", metavar="GROUP", help="Poll for this group.")
-@click.option("--consumer", metavar="NAME", help="With --group: who takes the records.")
-@click.option("--own", is_flag=True, help="With --group: again what the consumer holds, instead of new records.")
-@click.option("--ack", is_flag=True, help="With --group: ack the records when they are printed.")
-@click.option("--wait", type=DURATION, metavar="TIME", help="With --group: wait so long for the first record.")
+@click.option("--consumer", metavar="NAME", help="With GROUP: who takes the records.")
+@click.option("--own", is_flag=True, help="With GROUP: again what the consumer holds, instead of new records.")
+@click.option("--ack", is_flag=True, help="With GROUP: ack the records when they are printed.")
+@click.option("--wait", type=DURATION, metavar="TIME", help="With GROUP: wait so long for the first record.")
 @click.option(
     "--limit",
     default=10,
@@ -43,36 +44,38 @@ POLLS = "delayq topic group create orders billing --start 0\n"
     type=click.IntRange(1, 1_000_000),
     help="The most records to read.",
 )
+@long_option
 @json_option
 def read(
     topic: Topic, start: Any, end: Any, reverse: bool, group_name: str | None, consumer: str | None, own: bool,
-    ack: bool, wait: float | None, limit: int, as_json: bool,
+    ack: bool, wait: float | None, limit: int, long: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Read records of TOPIC between two positions; or, with --group, poll what nobody of a group was handed yet.
+    """Read records of TOPIC between two positions; or, with GROUP, poll what nobody of that group was handed yet.
 
     \b
     A position is one of
-      1700000000000-0            the id of a record; '(1700000000000-0' leaves that one out
+      1700000000000-0            the id of a record; with ( in front of it, all
+                                 behind that one
       2026-12-24T18:00+01:00     a time, with a zone
       -, +                       the first record, the last one
 
-    What --group polls stays with the consumer until it is acked: by --ack, or by delayq topic group ack.
+    What GROUP polls stays with the consumer until it is acked: by --ack, or by delayq topic group ack.
     """  # noqa: D301  # click wants the character
     if group_name is None:
         if consumer is not None or own or ack or wait is not None:
-            raise click.UsageError("--consumer, --own, --ack and --wait go with --group")
+            raise click.UsageError("--consumer, --own, --ack and --wait go with GROUP")
         found = topic.range("-" if start is None else start, "+" if end is None else end, limit, reverse)
-        print_records(found, as_json, f"no record of topic {topic.name} there")
+        print_records(found, long, as_json, f"no record of topic {topic.name} there")
         return
     if start is not None or end is not None or reverse:
-        raise click.UsageError("--from, --to and --reverse do not go with --group: delayq topic group move sets it")
+        raise click.UsageError("--from, --to and --reverse do not go with GROUP: delayq topic group move sets it")
     if consumer is None:
-        raise click.UsageError("--group needs --consumer: who takes the records")
+        raise click.UsageError("GROUP needs --consumer: who takes the records")
     if own and wait is not None:
         raise click.UsageError("--wait does not go with --own: what a consumer holds is there")
     with existing(topic, group_name) as group:
         polled = group.own_unacked(consumer, limit) if own else group.poll(consumer, limit, wait or 0)
-        print_records(polled, as_json, f"nothing new for group {group_name}")
+        print_records(polled, long, as_json, f"nothing new for group {group_name}")
         if ack and polled:
             group.ack(polled)
 

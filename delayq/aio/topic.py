@@ -13,7 +13,7 @@ from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.positions import Position
 from delayq.model.record import GroupInfo, Published, Record, Trimmed
 from delayq.model.units import Seconds, milliseconds
-from delayq.operations.topics import group_admin, publish, read, trim
+from delayq.operations.topics import explain, group_admin, publish, read, trim
 from delayq.operations.topics.publish import NewRecord
 from delayq.operations.topics.topic_context import TopicContext, TopicSettings
 from delayq.protocol.operation import Operation, Program
@@ -201,6 +201,14 @@ class Topic:
         if create:
             await self._executor.execute(group_admin.make(self._context, name, start))
         return group
+
+    async def why(self, id: str) -> str:
+        """Say in one sentence where a record is, by the id that `publish` has returned.
+
+        It waits for its time; or it is in the topic, and each group was not handed it yet, has not acked it, or is done
+        with it; or it is not there.
+        """
+        return await self._executor.execute(explain.why(self._context, id))
 
     async def groups(self) -> list[GroupInfo]:
         """List the groups, by name."""

@@ -68,6 +68,12 @@ def order(record_id: str) -> tuple[int, int]:
     return int(ms), int(number or 0)
 
 
+def before(record_id: str) -> str:
+    """Return the last id in front of one."""
+    ms, number = order(record_id)
+    return f"{ms}-{number - 1}" if number else f"{max(0, ms - 1)}-{MAX_ID_PART if ms else 0}"
+
+
 def _checked(record_id: str, what: str, form: str) -> str:
     if not _ID.fullmatch(record_id) or any(int(part) > MAX_ID_PART for part in record_id.split("-")):
         raise InvalidInput(f"{what} {record_id[:64]!r} is no id of a record: give it {form}")

@@ -105,10 +105,13 @@ def show_moment(moment: dt.datetime, now: dt.datetime | None = None) -> str:
         shown = moment.astimezone().isoformat(sep=" ", timespec="milliseconds")
     except OverflowError:  # the last hours of the year 9999, in a zone east of UTC
         shown = moment.isoformat(sep=" ", timespec="milliseconds")
-    if now is None:
-        return shown
+    return shown if now is None else f"{shown} ({show_away(moment, now)})"
+
+
+def show_away(moment: dt.datetime, now: dt.datetime) -> str:
+    """Return how far a moment is from `now`: ``in 1h 30m``, ``9.8s ago``."""
     away = (moment - now).total_seconds()
-    return f"{shown} ({f'in {show_duration(away)}' if away > 0 else f'{show_duration(abs(away))} ago'})"
+    return f"in {show_duration(away)}" if away > 0 else f"{show_duration(abs(away))} ago"
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

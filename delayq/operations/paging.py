@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import heapq
 from typing import Any
 
@@ -11,6 +12,7 @@ from delayq.errors import InvalidInput
 from delayq.model.message_info import MessageInfo
 from delayq.model.placement import State, check_state
 from delayq.model.text import decode_text, encode_id
+from delayq.model.units import timestamp_ms
 from delayq.model.validation import check_limit
 from delayq.operations.doctor import scan
 from delayq.operations.inspect import describe
@@ -23,6 +25,8 @@ from delayq.protocol.replies import StoredMessage
 
 END = "+"
 """The cursor behind all messages."""
+
+LAST = "\U0010ffff".encode()  # what no id comes behind
 
 PROBES = 16  # a round trip: five of them find a place among a million messages of one instant
 TRIES = 5  # to read what has not moved since it was found
@@ -94,6 +98,11 @@ def cursor(at: Place) -> str:
     """Return a place as text, which `read_cursor` reads."""
     score, member = at
     return f"{score:.17g} {member.decode('utf-8', 'surrogateescape')}"
+
+
+def behind(moment: dt.datetime) -> str:
+    """Return the cursor behind what has the score of a moment."""
+    return cursor((timestamp_ms(moment), LAST))
 
 
 def read_cursor(given: str) -> Place:

@@ -15,10 +15,10 @@ _RECORDS: Final = {"queue": "meta", "topic": "topic:meta"}
 """The key that each one has for as long as it is recorded."""
 
 
-def pattern(prefix: str, kind: Kind) -> str:
-    """Return what SCAN is to match."""
+def pattern(prefix: str, kind: Kind | None = None) -> str:
+    """Return what SCAN is to match, for queues and topics when no kind is given: `name_in` then tells which."""
     literal = re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
-    return f"{literal}:{{*}}:{_RECORDS[kind]}"
+    return f"{literal}:{{*}}:{_RECORDS[kind] if kind else '*meta'}"
 
 
 def record_key(name: str, prefix: str, kind: Kind) -> str | None:

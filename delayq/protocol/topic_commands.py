@@ -250,6 +250,13 @@ class TopicCommands:
         """Count the records; a plain command, as are those below."""
         return Command(self.keys.stream, (b"XLEN", self.keys.stream), int)
 
+    def time(self) -> Command[int]:
+        """Read the time, ms, that delayed records go by."""
+        now = self._clock()
+        return Command(
+            self.keys.meta, ("TIME",), lambda reply: int(now or int(reply[0]) * 1000 + int(reply[1]) // 1000)
+        )
+
     def delete(self, ids: Sequence[str]) -> Command[int]:
         """Delete single records; return how many were there."""
         return Command(self.keys.stream, (b"XDEL", self.keys.stream, *ids), int, repeats=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
@@ -92,7 +93,11 @@ class CronHandlers:
             name = message.headers.get(NAME)
             if name is None:
                 raise HandlerMissing(f"queue {queue} has no handler here but those of schedules: see @queue.handler")
-            raise HandlerMissing(f"schedule {name!r} has no handler here: this consumer lacks its @queue.cron function")
+            remove = shlex.join(["delayq", "cron", "remove", queue, str(name)])
+            raise HandlerMissing(
+                f"schedule {name!r} has no handler here: this consumer lacks its @queue.cron function; if that was "
+                f"renamed or removed, remove the old schedule: {remove}"
+            )
 
         missing = around(refuse)
         others = missing if handler is None else around(handler)

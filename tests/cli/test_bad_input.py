@@ -187,7 +187,8 @@ def test_url_of_the_environment_that_is_empty_is_no_embedded_store(words: str, i
 
 
 READERS = """
-stats; peek emails; show emails order-42; why emails order-42; doctor; dead list emails; cron list; top --once
+stats; peek emails; show emails order-42; why emails order-42; doctor; dead list emails; cron list emails; top --once
+queue list; consumers; topic list
 topic groups orders; topic read orders; cancel emails order-42; resume emails; purge emails --yes
 """
 

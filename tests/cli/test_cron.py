@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -12,42 +13,45 @@ import redis
 from delayq import Consumer, Queue
 from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 def test_schedule_is_added_listed_and_removed(invoke: Invoke):
-    added = invoke("cron", "add", "nightly", "0 3 * * *", '{"full": true}', "--timezone", "Europe/Berlin", "-H", "a=b")
-    assert added.stdout.startswith("nightly in cron, next 2")
-    (known,) = [json.loads(line) for line in invoke("cron", "list", "--json").stdout.splitlines()]
+    added = invoke(
+        "cron", "add", "cron", "nightly", "0 3 * * *", '{"full": true}', "--timezone", "Europe/Berlin", "-H", "a=b"
+    )
+    assert added.stdout.startswith("nightly in cron, next in ")
+    (known,) = [json.loads(line) for line in invoke("cron", "list", "cron", "--json").stdout.splitlines()]
     assert (known["name"], known["when"], known["timezone"]) == ("nightly", "0 3 * * *", "Europe/Berlin")
     assert (known["payload"], known["headers"], known["paused"]) == ({"full": True}, {"a": "b"}, False)
-    assert "nightly" in invoke("cron", "list").stdout
-    assert invoke("cron", "remove", "nightly").stdout == "removed nightly\n"
-    assert invoke("cron", "list", "--json").stdout == ""
+    assert "nightly" in invoke("cron", "list", "cron").stdout
+    assert invoke("cron", "remove", "cron", "nightly").stdout == "removed nightly\n"
+    assert invoke("cron", "list", "cron", "--json").stdout == ""
 
 
 def test_next_slots_are_those_of_the_library(invoke: Invoke, server: RedisServer):
-    invoke("cron", "add", "tick", "*/5 * * * *")
-    invoke("cron", "add", "tock", "every 7m")
-    shown = [json.loads(line) for line in invoke("cron", "next", "-n", "9", "--json").stdout.splitlines()]
+    invoke("cron", "add", "cron", "tick", "*/5 * * * *")
+    invoke("cron", "add", "cron", "tock", "every 7m")
+    shown = [json.loads(line) for line in invoke("cron", "next", "cron", "-n", "9", "--json").stdout.splitlines()]
     with Queue("cron", url=server.url) as queue:
         expected = [{"schedule": slot.schedule, "at": slot.at} for slot in queue.schedules.next(9)]
     assert [(each["schedule"], each["at"][:19]) for each in shown] == [
         (each["schedule"], f"{each['at']:%Y-%m-%dT%H:%M:%S}") for each in expected
     ]
-    assert invoke("cron", "next", "tock").stdout.count("tock") == 5
+    assert invoke("cron", "next", "cron", "tock").stdout.count("tock") == 5
 
 
 def test_paused_schedule_is_shown_as_such_and_resumes(invoke: Invoke):
-    invoke("cron", "add", "tick", "* * * * *")
-    assert invoke("cron", "pause", "tick").stdout == "paused tick\n"
-    assert "paused" in invoke("cron", "list").stdout
-    assert invoke("cron", "resume", "tick").stdout == "resumed tick\n"
-    assert "paused" not in invoke("cron", "list").stdout
+    invoke("cron", "add", "cron", "tick", "* * * * *")
+    assert invoke("cron", "pause", "cron", "tick").stdout == "paused tick\n"
+    assert "paused" in invoke("cron", "list", "cron").stdout
+    assert invoke("cron", "resume", "cron", "tick").stdout == "resumed tick\n"
+    assert "paused" not in invoke("cron", "list", "cron").stdout
 
 
 @pytest.mark.parametrize("call", ["pause", "resume", "remove", "run", "next"])
 def test_schedule_that_is_not_there_is_exit_code_1(invoke: Invoke, call: str):
-    result = invoke("cron", call, "nightly")
+    result = invoke("cron", call, "cron", "nightly")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "delayq: schedule 'nightly' is not in queue cron\n"
 
@@ -55,8 +59,8 @@ def test_schedule_that_is_not_there_is_exit_code_1(invoke: Invoke, call: str):
 def test_command_of_a_schedule_is_run_by_a_consumer_that_hands_it_to_a_shell(
     invoke: Invoke, capfd: pytest.CaptureFixture[str]
 ):
-    assert invoke("cron", "add", "report", "@daily", "--exec", "echo the report; exit 0").exit_code == 0
-    assert invoke("cron", "run", "report").stdout.startswith("sent ")
+    assert invoke("cron", "add", "cron", "report", "@daily", "--exec", "echo the report; exit 0").exit_code == 0
+    assert invoke("cron", "run", "cron", "report").stdout.startswith("sent ")
     assert invoke("consume", "cron", "--exec", "sh", "--burst").exit_code == 0
     assert capfd.readouterr().out == "the report\n"
 
@@ -64,15 +68,17 @@ def test_command_of_a_schedule_is_run_by_a_consumer_that_hands_it_to_a_shell(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["add", "x", "61 * * * *"], "minute"),
-        (["add", "x", "@daily", "--timezone", "Europe/Berln"], "did you mean 'Europe/Berlin'"),
-        (["add", "x", "@daily", "a", "--exec", "b"], "give one of them"),
-        (["add", "x", "@daily", "--grace", "5s"], "missed='skip'"),
-        (["add", "", "@daily"], "schedule name must not be empty"),
-        (["add", "x", "@daily", "--missed", "never"], "'never' is not one of"),
-        (["run", ""], "schedule name must not be empty"),
-        (["next", ""], "schedule name must not be empty"),
-        (["list", "--queue", "a{b"], "contains '{'"),
+        (["add", "cron", "x", "61 * * * *"], "minute"),
+        (["add", "cron", "x", "@daily", "--timezone", "Europe/Berln"], "did you mean 'Europe/Berlin'"),
+        (["add", "cron", "x", "@daily", "a", "--exec", "b"], "give one of them"),
+        (["add", "cron", "x", "@daily", "--grace", "5s"], "missed='skip'"),
+        (["add", "cron", "", "@daily"], "schedule name must not be empty"),
+        (["add", "cron", "x", "@daily", "--missed", "never"], "'never' is not one of"),
+        (["run", "cron", ""], "schedule name must not be empty"),
+        (["next", "cron", ""], "schedule name must not be empty"),
+        (["list", "a{b"], "contains '{'"),
+        (["list"], "give QUEUE, or --all"),
+        (["list", "cron", "--all"], "give QUEUE, or --all"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(invoke: Invoke, words: list[str], said: str):
@@ -80,7 +86,38 @@ def test_bad_input_is_one_line_and_exit_code_2(invoke: Invoke, words: list[str],
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
     assert len(result.stderr.splitlines()) == 1
-    assert invoke("cron", "list", "--json").stdout == ""
+    assert invoke("cron", "list", "cron", "--json").stdout == ""
+
+
+def test_queue_that_was_an_option_is_still_taken_and_the_new_place_is_said(invoke: Invoke):
+    added = invoke("cron", "add", "nightly", "@daily", "--queue", "jobs")
+    assert (added.exit_code, added.stdout.split(", next")[0]) == (0, "nightly in jobs")
+    assert added.stderr == "--queue is an argument now: delayq cron add QUEUE NAME WHEN [PAYLOAD]\n"
+    assert invoke("cron", "remove", "--queue=jobs", "nightly").stdout == "removed nightly\n"
+
+
+def test_schedules_of_all_queues_are_listed_with_their_queue(invoke: Invoke, server: RedisServer):
+    for queue in ("jobs", "reports"):
+        invoke("cron", "add", queue, "nightly", "0 3 * * *")
+    with Queue("emails", url=server.url) as emails:
+        emails.send("payload")
+    lines = invoke("cron", "list", "--all").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["queue", "name"], ["jobs", "nightly"], ["reports", "nightly"]]
+    documents = [json.loads(line) for line in invoke("cron", "list", "--all", "--json").stdout.splitlines()]
+    assert [(each["queue"], each["name"]) for each in documents] == [("jobs", "nightly"), ("reports", "nightly")]
+    assert invoke("cron", "list", "emails").stderr == "queue emails has no schedule\n"
+
+
+def test_payload_of_bytes_is_marked_as_base64(invoke: Invoke):
+    invoke("cron", "add", "jobs", "report", "@daily", "--exec", "./report.sh")
+    (known,) = [json.loads(line) for line in invoke("cron", "list", "jobs", "--json").stdout.splitlines()]
+    assert "payload" not in known
+    assert base64.b64decode(known["payload_base64"]) == b"./report.sh"
+
+
+def test_schedule_that_no_consumer_has_taken_is_overdue(invoke: Invoke):
+    invoke("cron", "add", "jobs", "tick", "every 1s")
+    assert eventually(lambda: "overdue since" in invoke("cron", "list", "jobs").stdout)
 
 
 def test_queue_of_schedules_alone_is_consumed(invoke: Invoke, tmp_path: Path):
@@ -112,19 +149,19 @@ exec = "./report.sh"
 
 
 def test_loaded_schedules_are_those_of_the_file(invoke: Invoke, tmp_path: Path, server: RedisServer):
-    invoke("cron", "add", "old", "@daily")
-    invoke("cron", "add", "nightly", "0 4 * * *", '{"full": true}', "--timezone", "Europe/Berlin")
+    invoke("cron", "add", "cron", "old", "@daily")
+    invoke("cron", "add", "cron", "nightly", "0 4 * * *", '{"full": true}', "--timezone", "Europe/Berlin")
     (tmp_path / "jobs.toml").write_text(JOBS)
     expected = [
         "~ nightly: when '0 4 * * *' -> '0 3 * * *'",
         "+ report: every 90s (UTC)",
         "- old: @daily (UTC)",
     ]
-    before = invoke("cron", "list", "--json").stdout
-    assert invoke("cron", "load", "jobs.toml", "--dry-run").stdout.splitlines() == expected
-    assert invoke("cron", "list", "--json").stdout == before
-    assert invoke("cron", "load", "jobs.toml").stdout.splitlines() == expected
-    assert invoke("cron", "load", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
+    before = invoke("cron", "list", "cron", "--json").stdout
+    assert invoke("cron", "load", "cron", "jobs.toml", "--dry-run").stdout.splitlines() == expected
+    assert invoke("cron", "list", "cron", "--json").stdout == before
+    assert invoke("cron", "load", "cron", "jobs.toml").stdout.splitlines() == expected
+    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
     with Queue("cron", url=server.url) as queue:
         nightly, report = queue.schedules.list()
         assert (nightly.name, nightly.when, nightly.payload) == ("nightly", "0 3 * * *", {"full": True})
@@ -137,16 +174,16 @@ def test_schedules_of_functions_are_left_alone(invoke: Invoke, tmp_path: Path, s
         queue.cron("@daily", name="own")(print)
         Consumer(queue).drain()
     (tmp_path / "jobs.toml").write_text("")
-    assert invoke("cron", "load", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
-    assert '"own"' in invoke("cron", "list", "--json").stdout
+    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
+    assert '"own"' in invoke("cron", "list", "cron", "--json").stdout
 
 
 def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
     invoke: Invoke, tmp_path: Path, server: RedisServer, redis_client: redis.Redis
 ):
-    invoke("cron", "add", "old", "@daily")
-    invoke("cron", "add", "broken", "@daily")
-    invoke("cron", "add", "nightly", "@daily")
+    invoke("cron", "add", "cron", "old", "@daily")
+    invoke("cron", "add", "cron", "broken", "@daily")
+    invoke("cron", "add", "cron", "nightly", "@daily")
     for name in (b"broken", b"nightly", b"\xff", b"x" * 300):
         redis_client.hset("delayq:{cron}:schedules", name, b"junk")
     (tmp_path / "jobs.toml").write_text('[nightly]\nwhen = "@daily"\n[old]\nwhen = "@daily"\n')
@@ -154,9 +191,9 @@ def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
         "+ nightly: @daily (UTC)",
         "- broken: cannot be read: another program has written it, or a newer delayq",
     ]
-    assert invoke("cron", "load", "jobs.toml", "--dry-run").stdout.splitlines() == expected
-    assert invoke("cron", "load", "jobs.toml").stdout.splitlines() == expected
-    assert invoke("cron", "load", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
+    assert invoke("cron", "load", "cron", "jobs.toml", "--dry-run").stdout.splitlines() == expected
+    assert invoke("cron", "load", "cron", "jobs.toml").stdout.splitlines() == expected
+    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
     left: Any = redis_client.hkeys("delayq:{cron}:schedules")
     assert set(left) == {b"old", b"nightly", b"\xff", b"x" * 300}
     with Queue("cron", url=server.url) as queue:
@@ -182,10 +219,10 @@ def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
     ],
 )
 def test_bad_file_changes_nothing(invoke: Invoke, tmp_path: Path, text: str, said: str):
-    invoke("cron", "add", "old", "@daily")
-    before = invoke("cron", "list", "--json").stdout
+    invoke("cron", "add", "cron", "old", "@daily")
+    before = invoke("cron", "list", "cron", "--json").stdout
     (tmp_path / "jobs.toml").write_text(f'[well]\nwhen = "@daily"\n{text}' if text.startswith("[x]") else text)
-    result = invoke("cron", "load", "jobs.toml")
+    result = invoke("cron", "load", "cron", "jobs.toml")
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
-    assert invoke("cron", "list", "--json").stdout == before
+    assert invoke("cron", "list", "cron", "--json").stdout == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -156,7 +157,7 @@ def test_payload_may_come_from_a_file_or_stdin(
 
 
 @pytest.mark.parametrize(
-    ("id", "named"), [("nobody", "'nobody' is not in the queue (any more)"), ("lives", "it is in pending")]
+    ("id", "named"), [("nobody", "'nobody' is not in the queue (any more)"), ("lives", "it is scheduled")]
 )
 def test_message_that_is_not_dead_is_not_edited(id: str, named: str, invoke: Invoke, queue: Queue):
     queue.send("x", id="lives", delay=60)
@@ -280,3 +281,20 @@ def test_bytes_that_are_no_text_are_not_opened(start: Start, environment: dict[s
     code, shown = run_on_terminal(start, environment, "print(text)")
     assert code == 2
     assert "the payload is no text to edit: give a new one by --payload or --file" in shown
+
+
+def test_causes_are_counted_with_an_example_the_most_frequent_first(invoke: Invoke, queue: Queue):
+    assert invoke("dead", "causes", "emails").stderr == "no dead message\n"
+    for number, error in enumerate(["no answer within 7 s", "no such address", "no answer within 30 s"]):
+        queue.send("payload", id=f"m{number}")
+        queue.receive()[0].reject("refused", error=error)
+    lines = [re.split(" {2,}", line.strip()) for line in invoke("dead", "causes", "emails").stdout.splitlines()]
+    assert lines[0] == ["count", "last died", "example", "cause"]
+    assert [(line[0], *line[2:]) for line in lines[1:]] == [
+        ("2", "m2", "refused: no answer within # s"),
+        ("1", "m1", "refused: no such address"),
+    ]
+    told = [json.loads(line) for line in invoke("dead", "causes", "emails", "--json").stdout.splitlines()]
+    assert [(each["count"], each["error"]) for each in told] == [(2, "no answer within # s"), (1, "no such address")]
+    some = invoke("dead", "causes", "emails", "--most", "1")
+    assert some.stderr == "the last 1 of 3 dead messages; --most N looks at more\n"

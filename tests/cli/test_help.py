@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shlex
 import subprocess
@@ -17,13 +18,15 @@ from delayq.cli import main, pipeline
 from delayq.cli.pipeline import JOBS
 
 import delayq as library
+from delayq import Queue
 from tests.cli.conftest import SECONDS, Invoke, Run
+from tests.harness.servers import RedisServer
 
 PIPELINE = ("schedule", "defer", "hydrate", "archive", "report", "drain", "restore", "redrive")
 PLANNED = {
     *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
-    *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue remove"),
-    *("dead list", "dead show", "dead requeue", "dead edit", "dead purge", "doctor", "bench", "top"),
+    *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue list", "queue remove", "consumers"),
+    *("dead list", "dead causes", "dead show", "dead requeue", "dead edit", "dead purge", "doctor", "bench", "top"),
     *(
         "cron",
         "cron add",
@@ -37,7 +40,7 @@ PLANNED = {
     ),
     *("init", "completion"),
     "topic",
-    *(f"topic {name}" for name in ("publish", "cancel", "read", "tail", "groups", "unacked", "claim", "trim")),
+    *(f"topic {name}" for name in ("list", "publish", "cancel", "read", "tail", "groups", "unacked", "claim", "trim")),
     *("topic shrink", "topic delete", "topic destroy", "topic group"),
     *(f"topic group {name}" for name in ("create", "move", "ack", "remove-consumer", "dead", "requeue", "delete")),
     *("pipeline", *(f"pipeline {name}" for name in PIPELINE)),
@@ -156,7 +159,8 @@ def test_each_line_of_the_example_succeeds(path: str, invoke: Invoke, tmp_path: 
         if program == "delayq":
             result = invoke(*words)
             assert result.exit_code == 0, result.stderr
-            assert result.stdout or "consume" in words  # whose programs write where this process does
+            # The programs of consume write where this process does, and nobody consumes.
+            assert result.stdout or words[0] in ("consume", "consumers")
         else:
             subprocess.run(line, shell=True, cwd=tmp_path, check=True)
 
@@ -166,6 +170,26 @@ def test_help_tells_the_commands_in_the_order_of_a_message_s_life(invoke: Invoke
     order = ["demo", "send", "peek", "show", "why", "reschedule", "cancel", "consume", "dead", "stats"]
     places = [shown.index(f"\n  {name} ") for name in order]
     assert places == sorted(places)
+
+
+def test_help_fits_80_columns(invoke: Invoke):
+    shown = {path: invoke(*path.split(), "--help", env={"COLUMNS": "200"}).stdout for path in COMMANDS}
+    wide = {path: [line for line in text.splitlines() if len(line) > 80] for path, text in shown.items()}
+    assert {path: lines for path, lines in wide.items() if lines} == {}
+
+
+@pytest.mark.parametrize("words", [["stats"], ["send", "emails", "payload"], ["topic", "list"], ["exporter", "--once"]])
+def test_server_may_be_named_before_the_command(words: list[str], invoke: Invoke, server: RedisServer):
+    with Queue("emails", url=server.url, prefix="other") as queue:
+        queue.send("payload")
+    nowhere = {"DELAYQ_URL": "redis://127.0.0.1:1"}
+    assert invoke(*words, env=nowhere).exit_code == 1
+    before = ["--url", server.url, "--prefix", "other"]
+    assert invoke(*before, *words, env=nowhere).exit_code == 0
+    assert invoke("--url", "redis://127.0.0.1:1", *words, "--url", server.url).exit_code == 0
+    assert "the URL is empty" in invoke("--url", "", *words).stderr
+    counted = json.loads(invoke(*before, "stats", "emails", "--json", env=nowhere).stdout)
+    assert counted["sent"] == 2 if words[0] == "send" else 1
 
 
 def test_command_without_arguments_gets_the_help_and_exit_code_2(invoke: Invoke):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 import pytest
 import redis
+from click.testing import Result
 from delayq.cli import options
 from delayq.cli.progress import watched
 
@@ -34,18 +36,21 @@ def test_cancelled_message_is_gone_and_a_second_cancel_fails(invoke: Invoke, que
     assert queue.stats().cancelled == 1
 
 
-@pytest.mark.parametrize("words", [["pause"], ["configure", "--rate", "9/s"]])
+@pytest.mark.parametrize("words", ["pause Q", "configure Q --rate 9/s", "send Q payload", "cron add Q nightly @daily"])
 def test_queue_that_would_be_new_and_is_called_much_like_another_is_questioned(
-    words: list[str], invoke: Invoke, queue: Queue
+    words: str, invoke: Invoke, queue: Queue
 ):
     queue.send("payload")
-    command, *options = words
-    done = invoke(command, "emials", *options)
-    undo = "delayq queue remove emials undoes it, and --create says that it is meant"
+
+    def call(name: str, *options: str) -> Result:
+        return invoke(*words.replace("Q", name).split(), *options)
+
+    done = call("emials")
+    undo = "delayq queue remove emials undoes it once it is empty, and --create says that it is meant"
     assert (done.exit_code, done.stderr) == (0, f"queue emials is new: did you mean emails? ({undo})\n")
     for name in ("emials", "emails", "orders"):
-        assert invoke(command, name, *options).stderr == ""
-    assert invoke(command, "emai1s", "--create", *options).stderr == ""
+        assert call(name).stderr == ""
+    assert call("emai1s", "--create").stderr == ""
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -67,7 +72,13 @@ def test_queue_that_holds_nothing_is_removed_and_one_that_does_stays(
         assert invoke("queue", "remove", "emials", "--yes").stdout == "removed emials\n"
         assert redis_client.keys("delayq:{emials*") == []
     assert invoke("stats").stderr == "no queue here: nothing was ever sent\n"
-    assert invoke("queue", "remove", "emials", "--yes").exit_code == 0
+
+
+def test_queue_that_is_not_there_is_not_said_to_be_removed(invoke: Invoke, queue: Queue):
+    queue.send("payload")
+    done = invoke("queue", "remove", "emials", "--yes")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "delayq: queue emials is not on this server: delayq queue list shows those that are\n"
 
 
 def test_message_in_flight_is_not_cancelled_but_not_retried_either(invoke: Invoke, queue: Queue):
@@ -95,7 +106,7 @@ def test_rescheduled_message_has_the_new_time(words: list[str], invoke: Invoke, 
     assert info is not None
     assert info.due_at is not None
     assert info.due_at > sent.due_at
-    assert result.stdout.startswith(f"rescheduled order-42, due {info.due_at:%Y-%m-%d}")
+    assert re.match(rf"rescheduled order-42, due in .+ \({info.due_at:%Y-%m-%d}", result.stdout)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +168,35 @@ def test_purge_asks_first_on_a_terminal(
     kill(queue, ["dead"])
     monkeypatch.setattr(options, "_can_ask", lambda: True)
     result = invoke("dead", "purge", "emails", input=f"{answer}\n")
-    assert "Discard dead letters of queue emails for good?" in result.stderr
+    assert "Discard 1 dead letter of queue emails for good?" in result.stderr
     assert result.exit_code == (0 if answer == "y" else 1)
     assert queue.stats().dead == left
+
+
+def test_purge_says_how_many_it_would_remove_and_of_which_state(
+    invoke: Invoke, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    kill(queue, ["dead"])
+    queue.send_many([Outgoing("payload", delay=60)] * 3)
+    said = "Discard 4 messages of queue emails for good (3 pending, 1 dead)?"
+    refused = invoke("purge", "emails")
+    assert refused.stderr.startswith(f"delayq: {said} There is no terminal to ask on: give --yes")
+    assert invoke("purge", "emails", "--dry-run").stdout == "would purge 4 messages\n"
+    assert invoke("dead", "purge", "emails", "--older-than", "1h", "--dry-run").stdout == "would purge 0 messages\n"
+    assert json.loads(invoke("dead", "purge", "emails", "--dry-run", "--json").stdout) == {"would_purge": 1}
+    assert queue.stats().inside == 4
+    monkeypatch.setattr(options, "_can_ask", lambda: True)
+    assert said in invoke("purge", "emails", input="n\n").stderr
+
+
+def test_queues_are_listed(invoke: Invoke, server: RedisServer):
+    assert invoke("queue", "list").stderr == "no queue here: nothing was ever sent\n"
+    for name in ("orders", "emails"):
+        with Queue(name, url=server.url) as queue:
+            queue.send("payload")
+    assert invoke("queue", "list").stdout == "emails\norders\n"
+    listed = [json.loads(line) for line in invoke("queue", "list", "--json").stdout.splitlines()]
+    assert listed == [{"queue": "emails"}, {"queue": "orders"}]
 
 
 def test_dead_letters_that_are_young_stay(invoke: Invoke, queue: Queue):

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 from delayq.cli import show
+from delayq.cli.show import WAITING
 from delayq.cli.stats import LEFT
 
-from delayq import Consumer, Queue, Reject
+from delayq import Consumer, Outgoing, Queue, Reject
 from delayq.model.placement import STATES
 from delayq.types import QueueStats
 from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 
 def fail(queue: Queue, id_: str, reason: str | None = None, error: str = "it broke") -> None:
@@ -79,7 +81,7 @@ def test_stats_of_one_queue_show_every_count_and_the_balance(invoke: Invoke, que
 def test_stats_show_how_long_handlers_ran_and_since_when_the_oldest_is_due(invoke: Invoke, queue: Queue):
     queue.send("x")
     shown = invoke("stats", "emails").stdout
-    assert re.search(r"^overdue since +\S+ \S+ \(\S+ ago\)$", shown, re.MULTILINE)
+    assert re.search(r"^overdue since +\S+ ago \(\S+ \S+\)$", shown, re.MULTILINE)
     assert "handler time" not in shown
     Consumer(queue, lambda _: None).drain()
     shown = invoke("stats", "emails").stdout
@@ -118,7 +120,59 @@ def test_peek_lists_a_state_those_due_first(invoke: Invoke, queue: Queue):
     assert '{"n":1}' in lines[1]
     documents = [json.loads(line) for line in invoke("peek", "emails", "--limit", "2", "--json").stdout.splitlines()]
     assert [(each["id"], each["payload"]) for each in documents] == [("m1", {"n": 1}), ("m2", {"n": 2})]
-    assert invoke("peek", "emails", "--state", "dead").stderr == "no message in dead\n"
+    assert invoke("peek", "emails", "--state", "dead").stderr == "no dead message\n"
+
+
+def test_peek_and_show_say_what_a_message_waits_for(invoke: Invoke, queue: Queue):
+    fail(queue, "tried")
+    queue.send("payload", id="runs")
+    queue.receive()
+    queue.send("payload", delay=7200, id="later")
+    queue.send("payload", id="now")
+
+    def listed(*words: str) -> list[tuple[str, str]]:
+        lines = invoke("peek", "emails", "--json", *words).stdout.splitlines()
+        return [(each["id"], each["phase"]) for each in map(json.loads, lines)]
+
+    assert listed() == [("now", "due"), ("tried", "retrying"), ("later", "scheduled")]
+    assert listed("--state", "scheduled") == [("later", "scheduled")]
+    assert listed("--state", "due") == [("now", "due")]
+    assert listed("--state", "running") == listed("--state", "unack") == [("runs", "running")]
+    assert listed("--state", "retrying") == [("tried", "retrying")]
+    assert listed("--state", "pending") == [("now", "due"), ("later", "scheduled")]
+    shown = [line.split()[:2] for line in invoke("peek", "emails").stdout.splitlines()]
+    assert shown == [["id", "state"], ["now", "due"], ["tried", "retrying"], ["later", "scheduled"]]
+    assert re.search(r"^state +running \(unack in Redis\)$", invoke("show", "emails", "runs").stdout, re.MULTILINE)
+    assert "is not dead, it is scheduled" in invoke("dead", "show", "emails", "later").stderr
+
+
+def test_what_is_due_is_found_in_each_structure_and_what_is_not_is_not(invoke: Invoke, queue: Queue):
+    queue.send_many([Outgoing("payload", delay=0.001, id=f"m{number}") for number in range(3)])
+    assert eventually(lambda: queue.stats().due == 3)
+    (message,) = queue.receive(1)  # the others go on to ready
+    message.nack(delay=0)
+    queue.send("payload", id="new")
+    queue.send("payload", id="later", delay=3600)
+    assert {state: getattr(queue.stats(), state) for state in WAITING} == {"pending": 2, "ready": 2, "retry": 1}
+    due = [json.loads(line) for line in invoke("peek", "emails", "--state", "due", "--json").stdout.splitlines()]
+    assert sorted(each["id"] for each in due) == ["m0", "m1", "m2", "new"]
+    assert invoke("peek", "emails", "--state", "due", "--limit", "2").stderr.startswith("2 of 4 messages shown")
+
+
+def test_times_are_relative_and_long_lists_have_dates_too(invoke: Invoke, queue: Queue):
+    queue.send("payload", delay=3600, id="later")
+    assert re.search(r"later +scheduled +in (1h|59m \S+) +.payload", invoke("peek", "emails").stdout)
+    assert re.search(r"in \S+ ?\S* \(20\d\d-\d\d-\d\d ", invoke("peek", "emails", "--long").stdout)
+
+
+def test_list_fits_a_terminal_of_80_columns(invoke: Invoke, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.cli.output._width", lambda: 80)
+    for number in range(3):
+        queue.send({"text": "x" * 100}, delay=3600 * number, id=f"0000000000-{number}")
+    lines = invoke("peek", "emails").stdout.splitlines()
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= 80
+    assert all(line.endswith("…") for line in lines[1:])
 
 
 @pytest.mark.parametrize(("command", "state"), [(["peek"], "pending"), (["dead", "list"], "dead")])
@@ -172,7 +226,7 @@ def test_message_in_flight_is_shown_with_its_lease(invoke: Invoke, queue: Queue)
     queue.cancel("order-42")
     shown = invoke("show", "emails", "order-42").stdout
     assert "lease until" in shown
-    assert "unack (in flight, and will not be retried)" in shown
+    assert "running (unack in Redis), and will not be retried" in shown
 
 
 @pytest.mark.parametrize("command", ["show", "dead show"])
@@ -222,7 +276,7 @@ def test_message_that_lives_is_not_shown_among_the_dead(invoke: Invoke, queue: Q
     queue.send("payload", delay=60, id="alive")
     result = invoke("dead", "show", "emails", "alive")
     assert result.exit_code == 1
-    assert result.stderr == "delayq: message 'alive' is not dead, it is in pending\n"
+    assert result.stderr == "delayq: message 'alive' is not dead, it is scheduled\n"
 
 
 def test_payload_that_is_gone_is_shown_as_gone(invoke: Invoke, queue: Queue, redis_client: Any):

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
-from delayq import NewRecord, Topic
+from delayq import NewRecord, Queue, Topic
 from tests.cli.conftest import Invoke, Start
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -75,10 +76,10 @@ def test_record_that_waits_is_cancelled_once(invoke: Invoke, topic: Topic):
         (["publish", "or{d}ers", "x"], "topic name"),
         (["read", "orders", "--from", "yesterday"], "is no id of a record"),
         (["read", "orders", "--from", "$"], "is no id of a record"),
-        (["read", "orders", "--ack"], "go with --group"),
-        (["read", "orders", "--group", "g"], "needs --consumer"),
-        (["read", "orders", "--group", "g", "--consumer", "c", "--from", "0"], "do not go with --group"),
-        (["read", "orders", "--group", "g", "--consumer", "c", "--own", "--wait", "1s"], "does not go with --own"),
+        (["read", "orders", "--ack"], "go with GROUP"),
+        (["read", "orders", "g"], "GROUP needs --consumer"),
+        (["read", "orders", "g", "--consumer", "c", "--from", "0"], "do not go with GROUP"),
+        (["read", "orders", "g", "--consumer", "c", "--own", "--wait", "1s"], "does not go with --own"),
         (["tail", "orders", "--from", "+"], "is no id of a record"),
         (["unacked", "orders", "g", "--clear-ghosts", "--idle", "1s"], "looks at all"),
         (["claim", "orders", "g", "c", "--max-deliveries", "0"], "0 is not in the range"),
@@ -104,8 +105,8 @@ def test_bad_input_is_named_and_changes_nothing(words: list[str], why: str, invo
 @pytest.mark.parametrize(
     "words",
     [
-        ["read", "orders", "--group", "nobody", "--consumer", "c"],
-        ["groups", "orders", "--group", "nobody"],
+        ["read", "orders", "nobody", "--consumer", "c"],
+        ["groups", "orders", "nobody"],
         ["unacked", "orders", "nobody"],
         ["unacked", "orders", "nobody", "--clear-ghosts"],
         ["claim", "orders", "nobody", "c"],
@@ -191,7 +192,7 @@ def test_group_polls_and_acks_and_reads_again_what_it_holds(invoke: Invoke, topi
     assert told(invoke, "group", "create", "orders", "mail", "--start", "0") == [{"group": "mail", "created": True}]
     assert told(invoke, "group", "create", "orders", "mail") == [{"group": "mail", "created": False}]
     publish(topic, 3)
-    poll = ["read", "orders", "--group", "mail", "--consumer", "m-1"]
+    poll = ["read", "orders", "mail", "--consumer", "m-1"]
     assert [each["payload"] for each in told(invoke, *poll, "--limit", "2")] == [0, 1]
     assert [each["payload"] for each in told(invoke, *poll, "--own", "--ack")] == [0, 1]
     assert [each["payload"] for each in told(invoke, *poll, "--ack", "--wait", "1s")] == [2]
@@ -218,12 +219,74 @@ def test_groups_and_their_consumers_are_listed(invoke: Invoke, topic: Topic):
         {"name": "audit", "consumers": 0, "unacked": 0, "lag": 3, "position": "0-0", "at_least": False},
         {"name": "mail", "consumers": 1, "unacked": 2, "lag": 1, "position": "1001-0", "at_least": False},
     ]
-    ((consumer),) = told(invoke, "groups", "orders", "--group", "mail")
+    ((consumer),) = told(invoke, "groups", "orders", "mail")
     assert (consumer["name"], consumer["unacked"]) == ("m-1", 2)
     assert consumer["idle"] >= 0
     assert "audit" in invoke("topic", "groups", "orders").stdout
-    assert "m-1" in invoke("topic", "groups", "orders", "--group", "mail").stdout
-    assert "has no consumer" in invoke("topic", "groups", "orders", "--group", "audit").stderr
+    assert "m-1" in invoke("topic", "groups", "orders", "mail").stdout
+    assert "has no consumer" in invoke("topic", "groups", "orders", "audit").stderr
+
+
+def test_group_that_was_an_option_is_still_taken_and_the_new_place_is_said(invoke: Invoke, topic: Topic):
+    topic.group("mail", start="0")
+    publish(topic, 1)
+    polled = invoke("topic", "read", "orders", "--group", "mail", "--consumer", "m-1", "--json")
+    assert json.loads(polled.stdout)["payload"] == 0
+    assert polled.stderr == "--group is an argument now: delayq topic read TOPIC [GROUP]\n"
+    assert "m-1" in invoke("topic", "groups", "--group=mail", "orders").stdout
+
+
+def test_topics_are_listed_and_counted_beside_queues(invoke: Invoke, topic: Topic, server: RedisServer):
+    topic.group("mail", start="0").poll("m-1")
+    publish(topic, 3)
+    topic.group("mail").poll("m-1", 2)
+    topic.publish("later", delay=3600)
+    lines = [line.split() for line in invoke("topic", "list").stdout.splitlines()]
+    assert lines == [["topic", "records", "waiting", "groups", "unacked", "lag"], ["orders", "3", "1", "1", "2", "1"]]
+    (document,) = told(invoke, "list")
+    assert (document["topic"], document["records"], document["groups"][0]["name"]) == ("orders", 3, "mail")
+    assert [line.split() for line in invoke("stats").stdout.splitlines()] == lines
+    shown = invoke("stats", "orders")
+    assert shown.stderr == ""
+    assert "group mail  1 to come, 2 unacked, 1 consumers" in shown.stdout
+    assert json.loads(invoke("stats", "orders", "--json").stdout) == document
+    with Queue("emails", url=server.url) as emails:
+        emails.send("payload")
+    documents = [json.loads(line) for line in invoke("stats", "--json").stdout.splitlines()]
+    assert [each.get("queue") or each["topic"] for each in documents] == ["emails", "orders"]
+
+
+def test_observer_of_queues_needs_no_rights_of_topics(
+    invoke: Invoke, topic: Topic, server: RedisServer, redis_client: redis.Redis
+):
+    publish(topic, 1)
+    with Queue("emails", url=server.url) as emails:
+        emails.send("payload", id="order-42", delay=60)
+    rights = "+@read -exists -xlen +evalsha +eval +client|setname +ping +time +scan"
+    redis_client.execute_command("ACL", "SETUSER", "observer", "reset", "on", ">secret", "~*", *rights.split())
+    url = server.url.replace("unix://", "unix://observer:secret@")
+    try:
+        shown = invoke("stats", "--url", url)
+        assert (shown.exit_code, "emails" in shown.stdout) == (0, True)
+        assert shown.stderr.startswith("topic orders: ")
+        assert "order-42 is not due until" in invoke("why", "emails", "order-42", "--url", url).stdout
+    finally:
+        redis_client.execute_command("ACL", "DELUSER", "observer")
+
+
+def test_why_knows_records_of_a_topic(invoke: Invoke, topic: Topic):
+    (first, second) = publish(topic, 2)
+    topic.group("mail", start="0").poll("m-1", 1)
+    later = topic.publish("later", delay=3600).id
+    held = invoke("why", "orders", first).stdout
+    assert held.startswith(f"{first} is in topic orders: group mail has not acked it: m-1 was handed it ")
+    assert "group mail was not handed it yet" in invoke("why", "orders", second).stdout
+    topic.group("mail").ack([first])
+    assert "group mail is past it: it has acked it" in invoke("why", "orders", first).stdout
+    assert f"{later} is not due until" in invoke("why", "orders", later).stdout
+    gone = json.loads(invoke("why", "orders", "5-5", "--json").stdout)
+    assert (gone["topic"], gone["id"]) == ("orders", "5-5")
+    assert gone["why"].startswith("5-5 is not in topic orders")
 
 
 def test_group_is_moved(invoke: Invoke, topic: Topic):
@@ -369,6 +432,6 @@ def test_commands_take_the_shards_that_are_recorded(invoke: Invoke, server: Redi
     with Topic("many", url=server.url, shards=3) as topic:
         topic.group("mail")
         topic.publish_many([NewRecord(number) for number in range(9)])
-        poll = ["read", "many", "--group", "mail", "--consumer", "m-1"]
+        poll = ["read", "many", "mail", "--consumer", "m-1"]
         assert sorted(each["payload"] for each in told(invoke, *poll, "--ack")) == list(range(9))
         assert topic.group("mail").unacked() == []

@@ -73,6 +73,7 @@ def test_consumer_without_the_schedule_s_function_does_not_swallow_it(queue: Que
     assert dead.reason == "retries-exhausted"
     assert dead.error is not None
     assert dead.error.startswith("HandlerMissing: schedule 'nightly' has no handler here")
+    assert dead.error.endswith("remove the old schedule: delayq cron remove jobs nightly")
 
 
 def test_queue_of_schedules_alone_does_not_swallow_other_messages(queue: Queue):

@@ -176,3 +176,22 @@ def test_tail_goes_on_behind_records_that_are_for_one_group_alone(make: Make):
     assert group.requeue_dead(letters) == 20
     topic.publish("for all")
     assert [record.payload for record in topic.tail("0", wait=0)] == ["for all"]
+
+
+def test_why_says_where_a_record_is_and_what_each_group_has_done_with_it(numbered: Topic):
+    mail = numbered.group("mail", start="0")
+    mail.poll("m-1", 2)
+    mail.ack("1-0")
+    assert "group mail is past it" in numbered.why("1-0")
+    assert "group mail has not acked it: m-1 was handed it " in numbered.why("2-0")
+    assert numbered.why("3-0") == "3-0 is in topic orders: group mail was not handed it yet"
+    assert numbered.why("9-9").startswith("9-9 is not in topic orders: ")
+
+
+def test_why_finds_records_in_every_shard(make: Make):
+    topic = make(shards=3)
+    for key in "abcdef":
+        sent = topic.publish(key, key=key)
+        assert topic.why(sent.id).endswith(": it has no group")
+        later = topic.publish(key, key=key, delay=3600)
+        assert f"{later.id} is not due until " in topic.why(later.id)

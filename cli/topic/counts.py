@@ -1,0 +1,96 @@
+"""topic list, and what stats says of topics: how many records there are, and what their groups have left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from delayq.errors import DelayqError, LoginRefused
+from delayq.model.record import GroupInfo
+from delayq.operations.topics import explain, read
+
+from ..connection import ServerOptions
+from ..options import ExampledCommand, example, json_option, server_options
+from ..output import note, print_fields, print_json, print_table
+
+
+def topic_counts(server: ServerOptions, name: str) -> dict[str, Any]:
+    """Return what there is of a topic, by name."""
+    with server.topic(name) as topic:
+        records, waiting = topic.execute(read.length), topic.execute(explain.waiting)
+        return {"topic": name, "records": records, "waiting": waiting, "groups": topic.groups()}
+
+
+def topic_record(counts: dict[str, Any]) -> dict[str, Any]:
+    """Return the same, to be printed as JSON."""
+    return counts | {"groups": [group._asdict() for group in counts["groups"]]}
+
+
+def of_all_topics(server: ServerOptions, names: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
+    """Count all topics; return what was counted, and the exit code: 1 when one of them could not be.
+
+    One that this user may not read is no failure: who observes queues need not have the rights of topics.
+    """
+    found, failed = [], 0
+    for name in names:
+        try:
+            found.append(topic_counts(server, name))
+        except DelayqError as error:
+            note(f"topic {name}: {error}")
+            failed |= not isinstance(error, LoginRefused)
+    return found, failed
+
+
+def print_topic(counts: dict[str, Any]) -> None:
+    """Print what there is of a topic, a line for each of its groups."""
+    rows = [
+        (name, f"{counts[name]:,}" if name != "topic" else counts[name]) for name in ("topic", "records", "waiting")
+    ]
+    print_fields([*rows, *((f"group {each.name}", _of_group(each)) for each in counts["groups"])])
+
+
+def print_topics(counts: Sequence[dict[str, Any]]) -> None:
+    """Print what there is of topics, a line each."""
+    columns = ("topic", "#records", "#waiting", "#groups", "#unacked", "#lag")
+    rows = [
+        (
+            each["topic"],
+            f"{each['records']:,}",
+            f"{each['waiting']:,}",
+            len(each["groups"]),
+            f"{sum(group.unacked for group in each['groups']):,}",
+            f"{max((group.lag for group in each['groups']), default=0):,}",
+        )
+        for each in counts
+    ]
+    print_table(columns, rows)
+
+
+def _of_group(group: GroupInfo) -> str:
+    return f"{group.lag:,}{'+' * group.at_least} to come, {group.unacked:,} unacked, {group.consumers:,} consumers"
+
+
+@click.command(
+    "list",
+    cls=ExampledCommand,
+    epilog=example("delayq topic publish orders '{\"order\": 1}'\ndelayq topic list"),
+    short_help="List all topics.",
+)
+@server_options
+@json_option
+def list_(server: ServerOptions, as_json: bool) -> int:
+    """List all topics: their records, those that wait for their time, and the lag of the group that is last.
+
+    Exit code 1 when one of them cannot be read; those that this user may not read are named on stderr.
+    """
+    found, failed = of_all_topics(server, server.names()["topic"])
+    if as_json:
+        for each in found:
+            print_json(topic_record(each))
+    elif found:
+        print_topics(found)
+    elif not failed:
+        note("no topic here: nothing was ever published")
+    return failed
