@@ -45,14 +45,14 @@ types: $(VENV)/.installed-dev  ## mypy, strict
 wheel-test: $(VENV)/.installed-dev  ## build the wheel and run the tests on it, outside the checkout (ARGS: of pytest)
 	$(BIN)/python tests/wheel/run.py $(ARGS)
 
-# The stamps below make a second call quick: pip runs again only when pyproject.toml has changed.
+# The stamps below make a second call quick: pip runs again only when pyproject.toml or setup.py has changed.
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/.made
+$(VENV)/.installed: pyproject.toml setup.py | $(VENV)/.made
 	@echo "installing delayq into $(VENV) …"
 	@$(PIP) install --editable .
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml | $(VENV)/.made
+$(VENV)/.installed-dev: pyproject.toml setup.py | $(VENV)/.made
 	@echo "installing delayq and what its tests need into $(VENV) …"
 	@$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed

@@ -54,6 +54,7 @@ SECTIONS = {
         "purge": "manage",
         "queue": "queue",
         "doctor": "doctor",
+        "convert": "convert",
         "bench": "bench.command",
         "plan": "plan",
     },

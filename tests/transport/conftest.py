@@ -33,7 +33,7 @@ def watched(folder: Path) -> Iterator[Watched]:
     assert eventually(watched.is_at_rest), "a server or a keeper outlived the last user"
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=["valkey-9.1", *VERSIONS])
 def any_program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     use_program(monkeypatch, request.param)
     version: str = request.param

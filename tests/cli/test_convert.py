@@ -1,0 +1,34 @@
+"""convert: the command that the error names, run as it is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from delayq import Queue
+from tests.cli.conftest import Invoke
+from tests.harness.stores import Watched, use_program
+from tests.harness.waiting import eventually
+
+
+def test_command_that_the_error_names_brings_the_messages_back(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    url = f"embedded://{tmp_path / 'a store'}"
+    use_program(monkeypatch, "8.2")
+    with Queue("jobs", url=url) as queue:
+        queue.send("payload", id="one")
+    assert eventually(Watched(tmp_path / "a store").is_at_rest)
+    use_program(monkeypatch, "valkey-9.1")
+    refused = invoke("peek", "jobs", "--url", url)
+    assert refused.exit_code == 1
+    (named,) = re.findall(r"run `delayq convert '(.*)'`", refused.stderr)
+    done = invoke("convert", named)
+    assert re.fullmatch(
+        rf"valkey 9\.1\.\d+ opens {named} now; the files of redis 8\.2\.\d+ are kept in appendonlydir\.redis\n",
+        done.stdout,
+    )
+    assert "one" in invoke("peek", "jobs", "--url", url).stdout
+    assert invoke("convert", named).exit_code == 1
