@@ -32,6 +32,7 @@
 -- Cost     O(log n)
 local now, name, id = clock(ARGV[1]), ARGV[2], ARGV[7]
 if tonumber(redis.call('ZSCORE', KEYS[2], name) or -1) ~= tonumber(ARGV[3] == '' and -1 or ARGV[3]) then return 0 end
+if id ~= '' and id == ARGV[4] and redis.call('HGET', KEYS[1], name) == ARGV[5] then return 1 end -- it has run before
 local note, withdrawn = ledger(KEYS[14], KEYS[15], now), ARGV[4] == '' and {} or where(ARGV[4], {KEYS[3], KEYS[4]})
 local before, there = head(KEYS[3]), #where(id, {KEYS[6], KEYS[7], KEYS[8]}) > 0
 if id ~= ARGV[4] then there = there or #where(id, {KEYS[3], KEYS[4]}) > 0 end -- else the occurrence is sent anew

@@ -112,6 +112,14 @@ def test_changed_schedule_may_keep_its_slot(queue):
     assert "garbage" not in state
 
 
+def test_change_that_keeps_the_slot_is_counted_once_though_it_is_called_twice(queue):
+    queue.given(**WAITING)
+    queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NOW, "s@1", b"E")
+    before = queue.state()
+    assert queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NOW, "s@1", b"E") == 1
+    assert queue.state() == before
+
+
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["unack", "retry"])
 def test_changed_schedule_leaves_what_runs(queue, state):
