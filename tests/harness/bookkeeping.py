@@ -11,7 +11,7 @@ from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.model.ledger import LEAVES_IN
 
 FIELDS = ["id", "event", "at", "attempt", "due", "late", "consumer", "reason"]
-IS_IN = {event: state for event, (state, _) in LEAVES_IN.items()} | {"held_back": "pending"}
+IS_IN = {event: state for event, (state, _) in LEAVES_IN.items()}
 """Where a message is after an event; `repaired` tells nothing of that."""
 
 

@@ -1,7 +1,8 @@
 """Random programs of a queue's whole life, on a real Redis and on a model: after each step both say the same.
 
 The usual programs are always the same: FEW in `make test`, MANY in `make test-all`. DELAYQ_PROGRAMS=2000 makes for
-more, and other ones each time, and needs ``-o faulthandler_timeout=0``; ``-s`` shows how many there were.
+more, and other ones each time, and needs ``-o faulthandler_timeout=0``; ``-s`` shows how many there were, and which
+features have met.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from delayq.model.placement import STATES
 from tests.harness.model.held import PURGEABLE
-from tests.harness.model.machine import Life, taken
+from tests.harness.model.machine import Life, met, taken
 
 PROGRAMS = os.environ.get("DELAYQ_PROGRAMS", "")
-FEW, MANY = 80, 200
+FEW, MANY = 80, 300
 COUNTS = [int(PROGRAMS)] if PROGRAMS else [FEW, pytest.param(MANY, marks=pytest.mark.full)]
 # Hypothesis' own way to make programs, under another name: under its own, most are variants of the one before.
 AVAILABLE_PROVIDERS["independent"] = HypothesisProvider
@@ -33,6 +34,7 @@ SETTINGS = settings(
     deadline=None,
     database=None,
     print_blob=True,
+    report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
 
@@ -61,6 +63,7 @@ PATHS = {
     *(f"send unique {how}" for how in ("done", "refused", "DuplicateMessage", "while reserved")),
     *(f"edit {how}" for how in ("done", "refused", "without payload")),
     *(f"redrive {how}" for how in ("all", "not all", "leaves a payload that is gone")),
+    *("reply repeated", "reply unheard"),
 }
 # What fewer than one program in ten does: some of it is missed by FEW, and which differs by the version of Hypothesis.
 SELDOM = {
@@ -82,8 +85,10 @@ SELDOM = {
 @pytest.mark.parametrize("count", COUNTS)
 def test_queue_and_model_agree_after_each_step_of_random_programs(redis_client: redis.Redis, count: int):
     taken.clear()
+    met.pairs.clear()
     any_factory: Any = partial(Life, redis_client)
     run_state_machine_as_test(any_factory, settings=settings(SETTINGS, max_examples=count))
-    sys.stdout.write(f"{taken['programs']} programs, {taken['steps']} calls compared\n")
+    sys.stdout.write(f"{taken['programs']} programs, {taken['steps']} calls compared\n{met}\n")
     wanted = PATHS - SELDOM if count < MANY else PATHS
     assert sorted(wanted - set(+taken)) == []
+    assert count < MANY or met.missing() == []

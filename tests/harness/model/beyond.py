@@ -5,25 +5,34 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
+from unittest.mock import ANY
 
 from delayq import Message, Outgoing, Queue, SentMessage
 from delayq.model.units import from_ms
-from tests.harness.model.held import WAITING, Clock, Handed
-from tests.harness.model.model import Follower, Model
+from tests.harness.model.held import Clock, Follower, Handed
+from tests.harness.model.model import Model
 
 
 class Beyond:
     """A part of `Life`, whose attributes these are."""
 
     taken: ClassVar[Counter[str]]
+    features: set[str]
     queue: Queue
     model: Model
     now: Clock
     handed: list[tuple[Message, Handed]]
     both: Callable[..., Any]
-    settle: Callable[..., None]
+    settle: Callable[..., Any]
+    one_call_only: Callable[..., None]
+    note_replace: Callable[[str, str], None]
 
     def ack_then(self, number: int, stale: bool, then: list[dict[str, Any]]) -> None:
+        if len(then) > 1:  # of several shards, what follows is rarely on one
+            home = self.model.home_of(then[0]["id"])
+            then = [each for each in then if self.model.home_of(each["id"]) == home]
+        before = {each["id"]: self.model.messages.get(each["id"]) for each in then}
+        states = {id: m.state if m else "nothing" for id, m in before.items()}
         followers, outgoing = [], []
         for each in then:
             payload, expires = {"then": self.now.micros}, each["expires"] and each["delay"] + each["expires"]
@@ -38,23 +47,31 @@ class Beyond:
                     max_retries=each["retries"],
                 )
             )
-            old = self.model.messages.get(each["id"])
-            self.taken[f"then {each['conflict']} over {old.state if old else 'nothing'}"] += 1
-        self.settle("ack", number, stale, followers, kind="ack then", then=outgoing)
+            self.taken[f"then {each['conflict']} over {states[each['id']]}"] += 1
+        replaced = self.model.counters["replaced"]
+        if self.settle("ack", number, stale, followers, kind="ack then", then=outgoing) is None and then:
+            self.features.add("chain")
+        if self.model.counters["replaced"] > replaced:
+            for each in then:
+                self.note_replace(each["conflict"], states[each["id"]])
 
     def send_unique(self, id: str, delay: int, conflict: Any, retries: int, unique: int) -> None:
         old = self.model.messages.get(id)
-        is_free, due_is_told = old is None or old.state == "garbage", old is not None and old.state in WAITING
+        is_free = old is None or old.state == "garbage"
         payload = {"n": self.now.micros}
         options = {"on_conflict": conflict, "max_retries": retries, "unique_for": unique / 1000}
         said = self.both(
             "send unique",
-            lambda: due_and_created(self.queue.send(payload, delay / 1000, id=id, **options), due_is_told),
-            lambda: self.model.send_unique(id, payload, delay, retries, unique, conflict),
+            lambda: due_and_created(self.queue.send(payload, delay / 1000, id=id, **options)),
+            lambda: told(self.model.send_unique(id, payload, delay, retries, unique, conflict)),
         )
-        how = "DuplicateMessage" if said == "DuplicateMessage" else "done" if said[1] else "refused"
+        if said == "ServerUnreachable":
+            return
+        how = said if said == "DuplicateMessage" else "done" if said[1] else "refused"
         self.taken[f"send unique {how}"] += 1
-        self.taken["send unique while reserved"] += is_free and how != "done"
+        if is_free and how != "done":
+            self.taken["send unique while reserved"] += 1
+            self.features.add("unique_for")
 
     def edit(self, id: str, delay: int, seen: str) -> None:
         old, payload = self.model.messages.get(id), {"edited": self.now.micros}
@@ -67,29 +84,40 @@ class Beyond:
             ),
             lambda: self.model.edit(id, payload, delay, died),
         )
+        if said == "ServerUnreachable":
+            return
         self.taken["edit " + ("done" if said else "refused")] += 1
+        self.features.update(["edit"] if said else [])
         self.taken["edit without payload"] += said and not had_payload
 
     def redrive(self, older: int | None, newer: int | None, error: str | None, reason: str | None, delay: int) -> None:
         def real() -> tuple[int, int, int]:
-            told = self.queue.dead.redrive(
+            redriven = self.queue.dead.redrive(
                 older_than=None if older is None else older / 1000,
                 newer_than=None if newer is None else newer / 1000,
                 error=error,
                 reason=reason,
                 delay=delay / 1000,
             )
-            return told.total, told.matched, told.moved
+            return redriven.total, redriven.matched, redriven.moved
 
-        total, matched, moved = self.both(
-            "redrive", real, lambda: self.model.redrive(older, newer, error, reason, delay)
-        )
+        self.one_call_only()
+        found = self.both("redrive", real, lambda: self.model.redrive(older, newer, error, reason, delay))
+        if found == "ServerUnreachable":
+            return
+        total, matched, moved = found
+        self.features.update(["redrive"] if moved else [])
         self.taken["redrive all"] += 0 < moved == total
         self.taken["redrive not all"] += matched < total
         self.taken["redrive leaves a payload that is gone"] += moved < matched
 
 
-def due_and_created(sent: SentMessage, due_is_told: bool) -> tuple[int | None, bool]:
-    """A send's result as the model gives it: of a message that was left as it is and does not wait, no due time."""
-    due = round(sent.due_at.timestamp() * 1000)
-    return (due if sent.created or due_is_told else None), sent.created
+def due_and_created(sent: SentMessage) -> tuple[int, bool]:
+    """A send's result as the model gives it."""
+    return round(sent.due_at.timestamp() * 1000), sent.created
+
+
+def told(result: tuple[int | None, bool]) -> tuple[Any, bool]:
+    """What the model says of it: of a message that was left as it is and does not wait, no due time."""
+    due, created = result
+    return (ANY if due is None else due), created

@@ -1,4 +1,4 @@
-"""What the model is made of: a clock, messages, deliveries."""
+"""What the model is made of: a clock, messages, deliveries, schedules."""
 
 from __future__ import annotations
 
@@ -19,9 +19,42 @@ class Clock:
     def __call__(self) -> float:
         return self.ms + self.micros / 1000
 
+    @property
+    def us(self) -> int:
+        return self.ms * 1000 + self.micros
+
     def after(self, delay_ms: int) -> int:
         """The first whole millisecond that is `delay_ms` or more from now."""
         return self.ms + delay_ms + (delay_ms > 0 and self.micros > 0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When a schedule fires, and what becomes of slots that nobody was there for."""
+
+    every: int  # ms
+    missed: str = "once"
+    grace: int = 0  # ms, of "skip"
+
+    def after(self, ms: int) -> int:
+        return (ms // self.every + 1) * self.every
+
+    def following(self, slot: int, now: int) -> int:
+        """The slot that follows one that is handed out now."""
+        return self.after(max(slot, {"once": now, "skip": now - self.grace - 1, "all": slot}[self.missed]))
+
+    def skips(self, slot: int, now: int) -> bool:
+        return self.missed == "skip" and now - slot > self.grace
+
+
+@dataclass
+class Schedule:
+    """A schedule, and the slot of its occurrence that is on its way: 0 while it is paused."""
+
+    plan: Plan
+    payload: Any
+    max_retries: int
+    armed: int = 0
 
 
 @dataclass
@@ -35,6 +68,7 @@ class Held:
     created: int
     max_retries: int
     expires: int | None = None
+    slot: tuple[str, int, Plan] | None = None  # of which schedule it is an occurrence
     has_payload: bool = True
     past: int = 0
     released: int = 0
@@ -52,8 +86,23 @@ class Held:
     def used(self) -> int:
         return self.past - self.attempts_reset
 
+    @property
+    def lease_end_us(self) -> int:
+        return self.lease_end * 1000 + self.handed_micros
+
     def lease_ran_out(self, now: Clock) -> bool:
-        return self.lease_end + (self.handed_micros > 0) <= now.ms
+        return self.lease_end_us <= now.ms * 1000
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A delivery that is on its way to a client."""
+
+    message: Held
+    number: int
+    due: int
+    at_us: int  # when it was handed out
+    until_us: int  # when its lease ends
 
 
 @dataclass(frozen=True)
@@ -68,3 +117,17 @@ class Handed:
     lease_end: int
     max_retries: int
     used: int
+    at_us: int  # when it was handed out
+    key: str | None = None  # with which others it shares a limit
+
+
+@dataclass(frozen=True)
+class Follower:
+    """What is to follow from an ack."""
+
+    id: str
+    payload: Any
+    delay: int
+    max_retries: int
+    expires: int | None
+    conflict: str

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import redis
 
+from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.model.held import Held
 from tests.harness.model.model import Model
 
@@ -24,33 +26,37 @@ LEAVES_IN = {
     "died": ("dead", False),
     "cancelled": ("garbage", False),
     "expired": ("garbage", False),
+    "held_back": ("pending", False),
     "purged": ("garbage", False),
     "acked": ("nothing", False),
 }
 
 
 class Ledger:
-    """Reads what was noted since the last time."""
+    """Reads what was noted since the last time, that of each shard."""
 
-    def __init__(self, client: redis.Redis, key: str) -> None:
+    def __init__(self, client: redis.Redis, shards: Sequence[QueueKeys]) -> None:
         self._client: Any = client
-        self._key = key
-        self._seen = "-"
+        self._seen = {keys.events: "-" for keys in shards}
         self._counted: Counter[str] = Counter()
         self._last: dict[str, dict[str, str]] = {}
 
     def check(self, model: Model) -> None:
-        for entry, fields in self._client.xrange(self._key, self._seen):
-            self._seen = "(" + entry.decode()
+        for key, (entry, fields) in self._entries():
+            self._seen[key] = "(" + entry.decode()
             values = {name.decode(): value.decode() for name, value in fields.items()}
             self._counted[values["event"]] += 1
             self._last[values["id"]] = values
             if values["late"]:
                 assert int(values["late"]) == int(values["at"]) - int(values["due"])
         counted = {name: model.counters[name] for name in LEAVES_IN}
+        counted["released"] -= counted["held_back"]  # which is told apart
         assert dict(+self._counted) == {name: count for name, count in counted.items() if count}
         for message_id, last in self._last.items():
             self._check_last(last, model.messages.get(message_id))
+
+    def _entries(self) -> list[tuple[str, Any]]:
+        return [(key, each) for key, seen in self._seen.items() for each in self._client.xrange(key, seen)]
 
     def _check_last(self, last: dict[str, str], held: Held | None) -> None:
         state, tells_due = LEAVES_IN[last["event"]]

@@ -8,29 +8,38 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any
+from unittest import mock
 
 import redis
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from delayq import Message, Queue, backoff, errors
+from delayq.model import lease_clock
 from delayq.model.placement import STATES
 from delayq.types import QueueStats
 from tests.harness.model import model as expected
-from tests.harness.model.beyond import Beyond, due_and_created
-from tests.harness.model.held import PURGEABLE, WAITING, Clock, Handed
+from tests.harness.model.beyond import Beyond, due_and_created, told
+from tests.harness.model.features import Met
+from tests.harness.model.held import PURGEABLE, Clock, Handed
 from tests.harness.model.ledger import Ledger
 from tests.harness.model.model import Model
-from tests.harness.model.steps import STEPS
+from tests.harness.model.replies import LostReplies, Reply
+from tests.harness.model.steps import MIX, STEPS
 from tests.harness.model.stored import Stored, explained
+from tests.harness.model.together import Together, key_of
 from tests.harness.model.views import known, known_to_model, seen, seen_by_model
 
 BACKOFF_MS = (1, 700, 30_000)
+RETENTION_MS = 1000
 
 taken: Counter[str] = Counter()
 """The paths that the programs have taken so far, and how often."""
 
+met = Met()
+"""The features that have met in a program."""
 
-class Life(Beyond, RuleBasedStateMachine):
+
+class Life(Beyond, Together, RuleBasedStateMachine):
     """A queue that is new, and its model."""
 
     taken = taken
@@ -40,28 +49,70 @@ class Life(Beyond, RuleBasedStateMachine):
         client.flushall()
         self.client = client
         self.now = Clock()
-        waits = backoff.sequence([ms / 1000 for ms in BACKOFF_MS])
-        self.queue = Queue("q", redis=client, clock=self.now, backoff=waits)
-        vars(self.queue._receiver._upkeep)["_duties"] = (
-            tuple  # which come by the wall clock: the model collects when told to
-        )
-        self.keys = self.queue._context.shards[0].keys
-        self.model = Model(self.now, BACKOFF_MS)
-        self.stored = Stored(client, self.keys)
+        self.replies = LostReplies()
+        self.asks_again = False
         self.handed: list[tuple[Message, Handed]] = []
-        self.next_work = math.inf
-        self.ledger = None
-        if taken["programs"] % 2:
+        self.crashed: list[tuple[Message, Handed]] = []
+        self.features: set[str] = set()
+        self.ledger: Ledger | None = None
+        self.ids = ["r"]
+        self.urgent: tuple[Queue, Model] | None = None
+
+    @initialize(mix=MIX)
+    def begin(self, mix: dict[str, Any]) -> None:
+        self.shards, self.limits = mix["shards"], mix["limits"] if mix["shards"] == 1 else set()
+        self._leases = mock.patch.object(lease_clock, "time", self)
+        self._leases.start()
+        self.queue = self.client_of_queue()
+        self.queue.execute(lambda context: context.opened(create=True))
+        context = self.queue._context
+        self.keys = [shard.keys for shard in context.shards]
+        homes = {id(shard): number for number, shard in enumerate(context.shards)}
+        self.model = Model(self.now, BACKOFF_MS, self.shards, lambda id_: homes[id(context.shard(id_))], key_of)
+        self.model.recorded = True
+        self.stored = Stored(self.client, self.keys)
+        if self.limits:
+            self.configure(mix["numbers"])
+        if mix["ledger"]:
             self.queue.configure(events=True)
-            self.model.recorded = self.model.has_ledger = True
-            self.ledger = Ledger(client, self.keys.events)
-            self.stored.read()  # that rang
+            self.model.has_ledger = True
+            self.ledger = Ledger(self.client, self.keys)
+        self.stored.read()  # that rang
+        self.next_work = [math.inf] * self.shards
+        if self.shards > 1:
+            self.features.add("shards")
         taken["programs"] += 1
+
+    def client_of_queue(self, name: str = "q") -> Queue:
+        """A client of the queue, as a new process makes it; or of the one that has priority over it."""
+        is_main = name == "q"
+        waits = backoff.sequence([ms / 1000 for ms in BACKOFF_MS])
+        key = (lambda message: key_of(message.id)) if is_main and "per_key" in self.limits else None
+        queue = Queue(
+            name,
+            redis=self.client,
+            clock=self.now,
+            backoff=waits,
+            shards=self.shards if is_main else 1,
+            concurrency_key=key,
+            dead_retention=RETENTION_MS / 1000,
+        )
+        # Duties come by the wall clock: the model does them when it is told to.
+        vars(queue._receiver._upkeep)["_duties"] = tuple
+        return self.replies.within(queue)
+
+    def clock_gettime(self, _: int) -> float:
+        """The time by which clients know how long their leases last."""
+        return self.now.us / 1_000_000
+
+    def teardown(self) -> None:
+        self._leases.stop()
+        met.note(self.features)
 
     # One rule, not one a kind: of many rules Hypothesis leaves some out of each program, and few would get far.
     @rule(step=STEPS)
-    def step(self, step: tuple[str, dict[str, Any]]) -> None:
-        kind, given = step
+    def step(self, step: tuple[str, dict[str, Any], Reply, bool]) -> None:
+        kind, given, self.replies.next, self.asks_again = step
         arguments = dict(given)
         if "state" in arguments:  # a message in that state, if there is one
             held = self.model.within(arguments.pop("state") or "")
@@ -69,30 +120,52 @@ class Life(Beyond, RuleBasedStateMachine):
         getattr(self, kind)(**arguments)
 
     def both(self, verb: str, real: Callable[[], Any], model: Callable[[], Any]) -> Any:
-        """Run a step on both, a microsecond after the last one; return the outcome that they agree on."""
+        """Run a step on both, a microsecond after the last one; return the outcome that they agree on.
+
+        When the reply to a call is lost and the client gives up, it may ask again.
+        """
         self.now.micros += 1
         before = Counter(self.model.counters)
-        got, wanted = outcome(real), outcome(model)
-        assert got == wanted, f"{verb}: the queue says {got!r}, the model {wanted!r}"
+        self.replies.begin()
+        got = outcome(real)
+        self.replies.end()
+        reply = self.replies.last
+        if reply == "unheard" or (reply == "repeated" and verb != "receive"):  # which never claims twice
+            self.model.heard, self.model.lost = False, stage(self.replies.trip)
+            outcome(model)
+            self.model.heard, self.model.lost = True, ""
+        if reply != "heard":
+            taken[f"reply {reply}"] += 1
+            self.features.add("lost reply")
+        wanted = "ServerUnreachable" if reply == "unheard" else outcome(model)
+        assert got == wanted, f"{verb}, reply {reply}: the queue says {got!r}, the model {wanted!r}"
         counted = self.model.counters - before
         taken.update({"steps": 1} | {f"{verb} counts {name}": 1 for name in counted})
+        self.note_features(verb, counted)
+        if reply == "unheard" and self.asks_again:
+            return self.both(verb, real, model)
         return got
 
     def send(self, id: str, delay: int, conflict: Any, expires: int | None, retries: int) -> None:
         old = self.model.messages.get(id)
         was = old.state if old else "nothing"
-        due_is_told = conflict == "replace" or was in WAITING
         payload, expires = {"n": self.now.micros}, expires and delay + expires
         options = {"on_conflict": conflict, "max_retries": retries, "expires_in": expires and expires / 1000}
         said = self.both(
             "send",
-            lambda: due_and_created(self.queue.send(payload, delay / 1000, id=id, **options), due_is_told),
-            lambda: self.model.send(id, payload, delay, retries, expires, conflict),
+            lambda: due_and_created(self.queue.send(payload, delay / 1000, id=id, **options)),
+            lambda: told(self.model.send(id, payload, delay, retries, expires, conflict)),
         )
         taken[f"send {conflict} over {was}"] += 1
         taken["send DuplicateMessage"] += said == "DuplicateMessage"
+        self.note_replace(conflict, was)
 
-    def receive(self, ahead: bool, limit: int, lease: int) -> None:
+    def receive(self, ahead: bool, limit: int, lease: int, lost: int = 0) -> list[tuple[Message, Handed]]:
+        claims = not self.model.unfetched  # else what it could not fetch may be all that it takes
+        if not claims:  # one loss at a time
+            self.replies.next = "heard"
+        elif self.shards == 1:
+            self.replies.skip = lost
         if ahead and not self.model.is_work_left():
             self.go_to_a_time_that_matters(0, 0)
         messages: list[Message] = []
@@ -103,33 +176,42 @@ class Life(Beyond, RuleBasedStateMachine):
             return [seen(message) for message in messages]
 
         def model() -> list[Any]:
-            handed.extend(self.model.receive(limit, lease))
-            return [seen_by_model(each, self.now) for each in handed]
+            handed[:] = self.model.receive(limit, lease)
+            return [seen_by_model(each) for each in handed]
 
         self.both("receive", real, model)
-        self.handed += zip(messages, handed, strict=True)
+        pairs = list(zip(messages, handed, strict=True))
+        if self.urgent and self.model is self.urgent[1]:
+            return pairs
+        self.handed += pairs
+        self.check_limits(handed)
+        self.note_receive(handed)
         taken["receive " + ("some" if handed else "nothing")] += 1
         taken["receive payload-missing"] += any(m.reason == "payload-missing" for m in self.model.within("dead"))
         taken["receive a retry"] += any(each.attempt > 1 for each in handed)
         if self.model.is_work_left():
             taken["receive leaves some"] += 1
-            self.next_work = math.inf  # so that the bell must have been passed on
+            if claims and not self.model.rooms() and self.shards == 1:
+                self.next_work = [math.inf]  # so that the bell must have been passed on
+        return pairs
 
     def settle(
         self, verb: str, number: int, stale: bool, *arguments: Any, kind: str | None = None, **options: Any
-    ) -> None:
+    ) -> Any:
         """Call a method of a message that runs, or of any that was ever handed out."""
-        if not self.handed:
-            return
+        every = [*self.crashed, *self.handed]
+        if not every:
+            return None
         running = [pair for pair in self.handed if self.model.is_running(pair[1])]
-        chosen = self.handed if stale or not running else running
+        chosen = every if stale or not running else running
         message, handed = chosen[-1 - number % len(chosen)]
         held = self.model.messages.get(handed.id)
-        real, model = getattr(message, verb), getattr(self.model, verb)
+        real, model = getattr(message, verb), getattr(self.model, (kind or verb).replace(" ", "_"))
         said = self.both(verb, lambda: real(**options), lambda: model(handed, *arguments))
         taken[f"{kind or verb} {said or 'done'}"] += 1
         if held is not None and said is None:
             taken[f"{verb} to {held.state}"] += 1
+        return said
 
     def nack(self, number: int, stale: bool, delay: int | None, error: str) -> None:
         seconds = None if delay is None else delay / 1000
@@ -166,26 +248,37 @@ class Life(Beyond, RuleBasedStateMachine):
         taken[f"reschedule {said}"] += 1
 
     def requeue(self, id: str, whole: bool, delay: int) -> None:
+        self.one_call_only(whole)
         count = self.both(
             "requeue",
             lambda: self.queue.dead.requeue("all" if whole else id, delay / 1000),
-            lambda: self.model.requeue("abcdef" if whole else id, delay),
+            lambda: self.model.requeue(list(self.model.messages) if whole else [id], delay),
         )
-        taken["requeue " + ("all" if whole else "one")] += count > 0
+        if count != "ServerUnreachable" and count:
+            taken["requeue " + ("all" if whole else "one")] += 1
+            self.features.add("redrive")
+
+    def one_call_only(self, several: bool = True) -> None:
+        """Lose no reply of what makes a call for each shard."""
+        if several and self.shards > 1:
+            self.replies.next = "heard"
 
     def purge(self, of: Any) -> None:
+        self.one_call_only()
         taken.update(f"purge {m.state}" for m in self.model.within(*PURGEABLE) if of in (None, m.state))
         self.both("purge", lambda: self.queue.purge(of), lambda: self.model.purge([of] if of else PURGEABLE))
 
     def purge_old_dead_letters(self, age: int) -> None:
+        self.one_call_only()
         self.both("purge", lambda: self.queue.dead.purge(age / 1000), lambda: self.model.purge(["dead"], age))
 
     def collect(self) -> None:
+        self.one_call_only()
         self.both("collect", self.queue.collect_garbage, self.model.collect)
 
     def lose_payload(self, id: str) -> None:
         """What an eviction does, or a stray DEL."""
-        self.client.delete(self.keys.message(id))
+        self.client.delete(self.keys[self.model.home_of(id)].message(id))
         self.model.lose_payload(id)
 
     def pause(self) -> None:
@@ -211,7 +304,7 @@ class Life(Beyond, RuleBasedStateMachine):
     def peek(self, of: Any) -> None:
         self.both(
             "peek",
-            lambda: {info.id: known(info) for info in self.queue.peek(of)},
+            lambda: {info.id: known(info) for info in self.queue.peek(of, 10_000)},
             lambda: {m.id: known_to_model(m, garbage=True) for m in self.model.within(of)},
         )
 
@@ -239,15 +332,30 @@ class Life(Beyond, RuleBasedStateMachine):
         assert self.model.counters["sent"] == gone + inside
 
     def check_bell(self) -> None:
-        before, self.next_work = self.next_work, self.model.next_work()
-        if self.next_work < before:
-            taken["rang"] += 1
-            assert self.stored.rang, "there is work earlier than before, and an idle consumer would sleep on"
+        before, self.next_work = self.next_work, [self.model.next_work(shard) for shard in range(self.shards)]
+        for now, then, rang in zip(self.next_work, before, self.stored.rang, strict=True):
+            if now < then:
+                taken["rang"] += 1
+                assert rang, "there is work earlier than before, and an idle consumer would sleep on"
+
+
+def stage(trip: set[str]) -> str:
+    """Which round trip of a claim it was."""
+    for command, name in (("ready_to_unack", "claim"), ("MGET", "fetch"), ("acquire_slot", "slots")):
+        if command in trip:
+            return name
+    return "open"
+
+
+EXPECTED = (
+    *(errors.StaleReceipt, errors.DuplicateMessage, errors.ServerUnreachable, errors.OtherShard, errors.InvalidInput),
+    *(expected.StaleReceipt, expected.DuplicateMessage, expected.OtherShard, expected.InvalidInput),
+)
 
 
 def outcome(call: Callable[[], Any]) -> Any:
     """What a call returns, or the name of the error that it raises."""
     try:
         return call()
-    except (errors.StaleReceipt, errors.DuplicateMessage, expected.StaleReceipt, expected.DuplicateMessage) as error:
+    except EXPECTED as error:
         return type(error).__name__

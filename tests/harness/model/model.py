@@ -1,17 +1,24 @@
-"""A queue as a dict: what must become of messages, in plain Python.
+"""A queue as a dict: what must become of messages, in plain Python. docs/guarantees.md says the same in prose.
 
-It shares nothing with delayq but the words: no script, no key, no envelope.
+It shares nothing with delayq but the words: no script, no key, no envelope. A method is a call of a client. Where the
+reply to it is lost, the server has done what it was asked, and `heard` is False: what the client does on a reply is
+left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
-from tests.harness.model.held import WAITING, Clock, Handed, Held
+from tests.harness.model.held import WAITING, Claimed, Clock, Follower, Handed, Held, Plan, Schedule
+
+PAYLOAD_GONE = "the payload key is gone: evicted, or deleted by another program"
+NET_MS = 60_000  # a message that waits for others of its key comes by itself after this
 
 
 class StaleReceipt(Exception):
@@ -22,16 +29,12 @@ class DuplicateMessage(Exception):
     """The id exists."""
 
 
-@dataclass(frozen=True)
-class Follower:
-    """What is to follow from an ack."""
+class OtherShard(Exception):
+    """What is to follow is on another shard."""
 
-    id: str
-    payload: Any
-    delay: int
-    max_retries: int
-    expires: int | None
-    conflict: str
+
+class InvalidInput(Exception):
+    """There is no such schedule."""
 
 
 @dataclass
@@ -40,32 +43,57 @@ class Model:
 
     now: Clock
     backoff_ms: tuple[int, ...]
+    shards: int = 1
+    home_of: Callable[[str], int] = lambda _: 0
+    key_of: Callable[[str], str | None] = lambda _: None
+    rate: tuple[int, int] | None = None  # how many hand-outs in how many ms
+    concurrency: int | None = None
+    per_key: int | None = None
     messages: dict[str, Held] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
     reserved: dict[str, int] = field(default_factory=dict)  # id -> until when
+    schedules: dict[str, Schedule] = field(default_factory=dict)
     recorded: bool = False
     has_ledger: bool = False
     paused: int | None = None
+    heard: bool = True
+    lost: str = ""  # the round trip of a claim whose reply was lost: that of claim, fetch, open or slots
+    unfetched: list[list[Claimed]] = field(default_factory=list)  # what a client holds that it could not fetch
     deliveries: int = 0
+    hand_outs: list[int] = field(default_factory=list)  # microseconds: those that the rate counts
+    of_shard: Counter[int] = field(default_factory=Counter)  # hand-outs
+    first_shard: int = 0  # of the last claim
+    replaced: dict[int, int] = field(
+        default_factory=dict
+    )  # delivery whose message was replaced -> end of its lease, us
+    slots: dict[int, tuple[str, str]] = field(default_factory=dict)  # delivery -> its key and id
+    kept: dict[str, str] = field(default_factory=dict)  # id of a message that may begin next -> key
+    parked: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # id that waits for its key -> until when, due time
+    in_line: set[tuple[str, int, str]] = field(default_factory=set)  # key, due time, id
 
-    def within(self, *states: str) -> list[Held]:
+    def within(self, *states: str, shard: int | None = None) -> list[Held]:
         """The messages of these states, in the order of their scores."""
-        return sorted((m for m in self.messages.values() if m.state in states), key=lambda m: (m.score, m.id))
+        found = (m for m in self.messages.values() if m.state in states and shard in (None, self.home_of(m.id)))
+        return sorted(found, key=lambda m: (m.score, m.id))
+
+    # -- send --------------------------------------------------------------------------------------------------------
 
     def send(
         self, id: str, payload: Any, delay: int, max_retries: int, expires: int | None = None, conflict: str = "ignore"
     ) -> tuple[int | None, bool]:
         """Returns when the message is due, None for an existing one that does not wait, and whether it is new."""
         self.recorded = True
-        old = self.messages.get(id)
-        if old is None or old.state == "garbage":
-            old = None
-        elif conflict != "replace":
+        old = self.there(id)
+        if old is not None and conflict != "replace":
             if conflict == "error":
                 raise DuplicateMessage
             return (old.score if old.state in WAITING else None), False
         new = Held(id, payload, "pending", self.now.after(delay), self.now.ms, max_retries, expires)
-        new.created += old is not None and old.state == "unack"  # later than any hand-out of the old one
+        if old is not None and old.state == "unack":
+            new.created += 1  # later than any hand-out of the old one
+            self.keep_place(old)
         if old is not None and (old.known or old.state == "unack"):
             new.past = new.attempts_reset = old.past + (old.state == "unack")
             new.released, new.known = old.released, True
@@ -73,12 +101,15 @@ class Model:
         self.counters["replaced" if old else "sent"] += 1
         return new.score, old is None
 
+    def there(self, id: str) -> Held | None:
+        m = self.messages.get(id)
+        return None if m is None or m.state == "garbage" else m
+
     def send_unique(
         self, id: str, payload: Any, delay: int, max_retries: int, unique: int, conflict: str
     ) -> tuple[int | None, bool]:
         """A send that keeps others of its kind out for a time, whatever becomes of the message."""
-        old = self.messages.get(id)
-        if self.reserved.get(id, 0) > self.now.ms and (old is None or old.state == "garbage"):
+        if self.reserved.get(id, 0) > self.now.ms and self.there(id) is None:
             self.recorded = True
             if conflict == "error":
                 raise DuplicateMessage
@@ -88,12 +119,13 @@ class Model:
             self.reserved[id] = self.now.after(unique)
         return due, created
 
-    def next_work(self) -> float:
-        """When a consumer has something to do next: never while the queue is paused, at once when some is ready."""
+    # -- receive -----------------------------------------------------------------------------------------------------
+
+    def next_work(self, shard: int | None = None) -> float:
+        """When a consumer has something to do next: never while the queue is paused."""
         if self.paused is not None:
             return math.inf
-        ready, later = self.within("ready"), self.within("pending", "retry")
-        return -math.inf if ready else min((m.score for m in later), default=math.inf)
+        return min((m.score for m in self.within(*WAITING, shard=shard)), default=math.inf)
 
     def is_work_left(self) -> bool:
         return self.next_work() <= self.now.ms
@@ -101,14 +133,33 @@ class Model:
     def receive(self, limit: int, lease: int) -> list[Handed]:
         """What a claim hands out; it goes on until there is something to handle, or nothing is due."""
         while True:
-            self.recover()
-            claimed = self.claim(limit)
-            handed = [each for each in (self.hand_out(m, lease) for m in claimed) if each]
+            claimed, handed = 0, list[Handed]()
+            while self.unfetched and len(handed) < limit:
+                old = [each for each in self.unfetched.pop() if each.until_us > self.now.us]
+                found, rest = old[: limit - len(handed)], old[limit - len(handed) :]
+                self.unfetched += [rest] if rest else []
+                claimed += len(found)
+                handed += self.fetched(found)
+                if not self.heard:
+                    return []
+            self.first_shard = (self.first_shard + 1) % self.shards
+            for number in range(self.shards):
+                shard = (self.first_shard + number) % self.shards
+                if len(handed) == limit:
+                    break
+                self.recover(shard)
+                found = self.claim(shard, limit - len(handed), lease)
+                if self.lost == "claim":
+                    return []  # leased, and nobody knows of it
+                claimed += len(found)
+                handed += self.fetched(found)
+                if not self.heard:
+                    return []
             if handed or not claimed:
                 return handed
 
-    def recover(self) -> None:
-        for m in self.within("unack"):
+    def recover(self, shard: int) -> None:
+        for m in self.within("unack", shard=shard):
             if m.lease_ran_out(self.now):
                 self.counters["lease_lost"] += 1
                 if not self.withdrawn(m):
@@ -117,90 +168,382 @@ class Model:
                     m.error = "LeaseLost: the consumer did not settle the message before its lease ended"
                     m.state, m.score = "retry", m.lease_end
 
-    def claim(self, limit: int) -> list[Held]:
-        for m in self.within("pending"):
+    def claim(self, shard: int, limit: int, lease: int) -> list[Claimed]:
+        """What is handed out: new messages and retries share, within the queue's limits."""
+        for m in self.within("pending", shard=shard):
             if m.score <= self.now.ms:
                 m.state = "ready"
                 self.counters["promoted"] += 1
         if self.paused is not None:
             return []
-        fresh, retries = self.within("ready"), [m for m in self.within("retry") if m.score <= self.now.ms]
-        half = (limit + self.counters["delivered"] % 2) // 2 if limit % 2 else limit // 2
+        limit = min(limit, self.room())
+        fresh = self.within("ready", shard=shard)
+        retries = [m for m in self.within("retry", shard=shard) if m.score <= self.now.ms]
+        half = (limit + self.of_shard[shard] % 2) // 2 if limit % 2 else limit // 2
         of_retries = min(len(retries), max(limit - len(fresh), half))
-        claimed = retries[:of_retries] + fresh[: limit - of_retries]
-        for m in claimed:
+        claimed = []
+        for m in retries[:of_retries] + fresh[: limit - of_retries]:
             self.counters["delivered"] += 1
             self.counters[f"late:{(self.now.ms - m.score).bit_length()}"] += 1
+            self.of_shard[shard] += 1
+            self.deliveries += 1
+            m.state, m.delivery = "unack", self.deliveries
+            m.lease_end, m.handed_micros = self.now.ms + lease, self.now.micros
+            claimed.append(Claimed(m, m.delivery, m.score, self.now.us, m.lease_end_us))
+        if (
+            self.rate and claimed
+        ):  # what is past its span is forgotten bit by bit, also for a longer span that may follow
+            self.hand_outs += [self.now.us] * len(claimed)
+            past = sum(at <= self.now.us - self.rate[1] * 1000 for at in self.hand_outs)
+            del self.hand_outs[: min(past, 2 * len(claimed))]
         return claimed
 
-    def hand_out(self, m: Held, lease: int) -> Handed | None:
-        self.deliveries += 1
-        m.state, m.delivery = "unack", self.deliveries
-        m.lease_end, m.handed_micros = self.now.ms + lease, self.now.micros
-        if not m.has_payload:
-            self.bury(m, "payload-missing", "the payload key is gone: evicted, or deleted by another program", False)
-            return None
-        if m.expires is not None and not m.past and self.now.ms >= m.created + m.expires:
-            self.discard(m, "expired")
-            return None
-        if m.used > m.max_retries:
-            self.bury(m, "consumer-lost", counted=False)
-            return None
-        return Handed(m.delivery, m.id, m.payload, m.past + 1, m.score, m.lease_end, m.max_retries, m.used)
+    def fetched(self, claimed: list[Claimed]) -> list[Handed]:
+        """What may begin of it. A client that could not fetch all of it tries again with the next call."""
+        if self.lost == "fetch":
+            self.unfetched.append(claimed)
+            return []
+        handed = self.opened([each for each in claimed if self.is_held(each)])
+        if self.lost != "open":
+            handed = self.take_slots(handed)
+        if not self.heard:
+            self.unfetched.append(claimed)
+        return handed
+
+    def is_held(self, claimed: Claimed) -> bool:
+        """Whether it was not settled, replaced or lost meanwhile; one that was replaced will not run."""
+        m = self.messages.get(claimed.message.id)
+        ours = m is claimed.message and m.state == "unack" and m.delivery == claimed.number
+        if not ours:
+            self.replaced.pop(claimed.number, None)
+        return ours
+
+    def opened(self, claimed: list[Claimed]) -> list[Handed]:
+        """What may begin of it, as far as the messages themselves say."""
+        for m in (each.message for each in claimed):
+            if m.slot and m.has_payload:
+                name, slot, plan = m.slot
+                self.arm(name, slot, plan.following(slot, self.now.ms), m)
+        handed = []
+        for each in claimed:
+            m, at = each.message, each.at_us // 1000
+            is_skipped = m.slot is not None and m.slot[2].skips(m.slot[1], at)
+            is_expired = m.expires is not None and at >= m.created + m.expires
+            if not m.has_payload:
+                self.bury(
+                    m, "payload-missing", "the payload key is gone: evicted, or deleted by another program", False
+                )
+                continue
+            if not m.past and (is_skipped or is_expired):  # what was started once does not expire
+                self.discard(m, "expired")
+            elif m.used > m.max_retries:
+                self.bury(m, "consumer-lost", counted=False)
+            else:
+                past = (m.payload, m.past + 1, each.due, m.lease_end, m.max_retries, m.used)
+                handed.append(Handed(each.number, m.id, *past, each.at_us))
+                continue
+            self.let_go(self.key_of(m.id), kept=m.id)
+        return handed
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """How many messages may go now. What runs has its place until it is settled, or its lease has ended."""
+        rooms = self.rooms()
+        if rooms:
+            self.forget_ended()
+        return max(0, min(rooms.values(), default=10_000))
+
+    def rooms(self) -> dict[str, int]:
+        rooms = {}
+        if self.rate:
+            most, span = self.rate
+            rooms["rate"] = most - sum(at > self.now.us - span * 1000 for at in self.hand_outs)
+        if self.concurrency is not None:
+            places = len(self.within("unack")) + sum(map(self.has_place, self.replaced))
+            rooms["concurrency"] = self.concurrency - places
+        return rooms
+
+    def has_place(self, delivery: int) -> bool:
+        """Whether a delivery counts whose message was replaced while it ran."""
+        return self.replaced.get(delivery, 0) > self.now.ms * 1000
+
+    def keep_place(self, m: Held) -> None:
+        if self.concurrency is not None or self.per_key is not None:
+            self.replaced[m.delivery] = m.lease_end_us
+            self.forget_ended()
+
+    def forget_ended(self) -> None:
+        self.replaced = {delivery: end for delivery, end in self.replaced.items() if self.has_place(delivery)}
+
+    def give_back(self, at_us: int) -> None:
+        """The rate counts a hand-out no more: nothing came of it."""
+        if at_us in self.hand_outs:
+            self.hand_outs.remove(at_us)
+
+    def take_slots(self, handed: list[Handed]) -> list[Handed]:
+        """What may begin, as far as its key has room; the rest waits in line, at no cost of a retry."""
+        if self.per_key is None:
+            return handed
+        begin, running = [], dict[str, int]()
+        net = NET_MS + 10 * len(self.in_line)
+        for each in handed:
+            m, key = self.messages[each.id], self.key_of(each.id)
+            if key is None:
+                begin.append(each)
+                continue
+            if key not in running:
+                running[key] = self.running_of(key, self.per_key)
+            till, before = self.parked.get(m.id, (None, 0))
+            due = before if till == each.due else each.due
+            kept = self.kept.pop(m.id, None) is not None or each.number in self.slots
+            if kept or running[key] < self.per_key:
+                running[key] += not kept
+                self.slots[each.number] = key, m.id
+                self.parked.pop(m.id, None)
+                begin.append(replace(each, due=due, key=key))
+                continue
+            self.counters.update(["released", "held_back"])
+            self.give_back(each.at_us)
+            m.released, m.known = m.released + 1, True
+            m.state, m.score = "pending", self.now.ms + net
+            self.parked[m.id] = m.score, due
+            self.in_line.add((key, due, m.id))
+        return begin
+
+    def running_of(self, key: str, most: int) -> int:
+        """How many deliveries of a key run or may begin next. Lost ones are found out only where they leave no room."""
+        count = sum(of == key for of, _ in self.slots.values()) + sum(of == key for of in self.kept.values())
+        if count < most:
+            return count
+        for delivery, (of, id) in list(self.slots.items()):
+            m = self.messages.get(id)
+            runs = m is not None and m.state == "unack" and m.delivery == delivery
+            if of == key and not runs and not self.has_place(delivery):
+                del self.slots[delivery]
+                self.replaced.pop(delivery, None)
+                count -= 1
+        for id, of in list(self.kept.items()):
+            if of == key and (id not in self.messages or self.messages[id].state not in ("ready", "unack")):
+                del self.kept[id]
+                count -= 1
+        return count
+
+    def let_go(self, key: str | None, ended: int | None = None, kept: str | None = None, look: bool = False) -> None:
+        """A delivery of a key has ended, or will not begin: those next in line may begin, earliest due first."""
+        if self.per_key is None or key is None:
+            return
+        if ended is not None:
+            self.slots.pop(ended, None)
+            self.replaced.pop(ended, None)
+        if kept is not None:
+            self.kept.pop(kept, None)
+        room = self.per_key - self.running_of(key, 0 if look else self.per_key)
+        for member in sorted(each for each in self.in_line if each[0] == key):
+            if room <= 0:
+                break
+            _, due, id = member
+            self.in_line.remove(member)
+            m, (till, told) = self.messages.get(id), self.parked.get(id, (0, None))
+            if m is not None and m.state in ("pending", "ready") and told == due and m.score == till:
+                m.state, m.score = "ready", due
+                self.kept[id] = key
+                self.counters["promoted"] += 1
+                room -= 1
+            if told == due and (m is None or m.state != "unack"):
+                del self.parked[id]
+
+    def look_through(self) -> None:
+        """What a consumer does each second: slots that are held in vain are found out."""
+        keys = {key for key, _, _ in self.in_line} | {key for key, _ in self.slots.values()} | {*self.kept.values()}
+        for key in sorted(keys):
+            self.let_go(key, look=True)
+
+    # -- settle ------------------------------------------------------------------------------------------------------
 
     def is_running(self, handed: Handed) -> bool:
         m = self.messages.get(handed.id)
         return m is not None and m.state == "unack" and m.delivery == handed.number
 
-    def running(self, handed: Handed) -> Held:
-        if not self.is_running(handed):
-            raise StaleReceipt
-        return self.messages[handed.id]
+    @contextmanager
+    def settling(self, handed: Handed) -> Iterator[Held]:
+        """The end of a delivery. Its slot comes free, and its place, also where its message is no longer its own."""
+        ours = self.is_running(handed)
+        if ours:
+            yield self.messages[handed.id]
+        self.let_go(handed.key, handed.number)
+        if not ours:
+            self.give_up_place(handed)
 
-    def ack(self, handed: Handed, then: Iterable[Follower] = ()) -> None:
-        done = self.running(handed)
-        for each in then:
-            old = self.messages.get(each.id)
-            if each.conflict == "error" and old not in (None, done) and old.state != "garbage":
+    def give_up_place(self, handed: Handed) -> None:
+        """What a client does that is told that a delivery is no longer its own."""
+        if self.heard:
+            self.replaced.pop(handed.number, None)
+        raise StaleReceipt
+
+    def ack(self, handed: Handed) -> None:
+        with self.settling(handed):
+            del self.messages[handed.id]
+            self.counters["acked"] += 1
+
+    def ack_then(self, handed: Handed, then: Iterable[Follower]) -> None:
+        if any(self.home_of(each.id) != self.home_of(handed.id) for each in then):
+            raise OtherShard
+        stale = not self.is_running(handed)
+        if not stale:
+            done = self.messages[handed.id]
+            if any(each.conflict == "error" and self.there(each.id) and each.id != done.id for each in then):
                 raise DuplicateMessage
-        del self.messages[handed.id]
-        self.counters["acked"] += 1
-        for each in then:
-            self.send(each.id, each.payload, each.delay, each.max_retries, each.expires, each.conflict)
+            del self.messages[handed.id]
+            self.counters["acked"] += 1
+            for each in then:
+                self.send(each.id, each.payload, each.delay, each.max_retries, each.expires, each.conflict)
+        if self.heard:
+            self.let_go(handed.key, handed.number)
+        if stale:
+            self.give_up_place(handed)
 
     def nack(self, handed: Handed, delay: int | None, error: str) -> None:
-        m = self.running(handed)
-        if handed.used >= handed.max_retries:
-            return self.bury(m, "retries-exhausted", error)
-        self.counters["nacked"] += 1
-        if self.withdrawn(m):
-            return None
-        wait = self.backoff_ms[min(handed.used, len(self.backoff_ms) - 1)] if delay is None else delay
-        self.count_attempt(m)
-        m.state, m.score, m.error = "retry", self.now.after(wait), error or m.error
-        return None
+        with self.settling(handed) as m:
+            if handed.used >= handed.max_retries:
+                self.bury(m, "retries-exhausted", error)
+                return
+            self.counters["nacked"] += 1
+            if not self.withdrawn(m):
+                wait = self.backoff_ms[min(handed.used, len(self.backoff_ms) - 1)] if delay is None else delay
+                self.count_attempt(m)
+                m.state, m.score, m.error = "retry", self.now.after(wait), error or m.error
 
     def release(self, handed: Handed) -> None:
-        m = self.running(handed)
-        self.counters["released"] += 1
-        if not self.withdrawn(m):
-            m.released, m.known = m.released + 1, True
-            m.state, m.score = "ready", min(self.now.ms, handed.due)
-
-    def extend(self, handed: Handed, lease: int) -> None:
-        self.running(handed).lease_end = self.now.ms + lease
+        with self.settling(handed) as m:
+            self.counters["released"] += 1
+            self.give_back(handed.at_us)
+            if not self.withdrawn(m):
+                m.released, m.known = m.released + 1, True
+                m.state, m.score = "ready", min(self.now.ms, handed.due)
 
     def reject(self, handed: Handed, reason: str, error: str) -> None:
-        self.bury(self.running(handed), reason, error)
+        with self.settling(handed) as m:
+            self.bury(m, reason, error)
+
+    def extend(self, handed: Handed, lease: int) -> None:
+        if self.is_running(handed):
+            self.messages[handed.id].lease_end = self.now.ms + lease
+            return
+        if handed.number in self.replaced:
+            self.replaced[handed.number] = (self.now.ms + lease) * 1000
+        raise StaleReceipt
+
+    def count_attempt(self, m: Held) -> None:
+        m.past, m.known = m.past + 1, True
+
+    def bury(self, m: Held, reason: str, error: str = "", counted: bool = True) -> None:
+        if self.withdrawn(m):
+            return
+        if counted:
+            self.count_attempt(m)
+        else:
+            m.released, m.known = m.released + 1, True
+        m.state, m.score, m.reason, m.error = "dead", self.now.ms, reason, error or m.error
+        self.counters["died"] += 1
+
+    def withdrawn(self, m: Held) -> bool:
+        if m.cancelled:
+            self.discard(m, "cancelled")
+        return m.cancelled
+
+    def discard(self, m: Held, counter: str) -> None:
+        self.counters[counter] += 1
+        m.state, m.score, m.known, m.error, m.reason = "garbage", self.now.ms, False, None, None
+
+    # -- schedules ---------------------------------------------------------------------------------------------------
+
+    def arm(self, name: str, slot: int, following: int, of: Held | Schedule) -> None:
+        """Let another occurrence be the one on its way, unless somebody else has meanwhile."""
+        there = self.schedules.get(name)
+        if there is None or there.armed != slot:
+            return
+        there.armed, id = following, self.occurrence(name, following)
+        if self.there(id) is None:
+            plan = of.slot[2] if isinstance(of, Held) and of.slot else there.plan
+            self.messages[id] = Held(
+                id, of.payload, "pending", following, self.now.ms, of.max_retries, slot=(name, following, plan)
+            )
+            self.counters["sent"] += 1
+
+    def occurrence(self, name: str, slot: int) -> str:
+        """The id of a slot's message: one of the first shard."""
+        ids = (f"{name}@{slot}" + f"~{n}" * (n > 0) for n in count())
+        return next(id for id in ids if self.home_of(id) == 0)
+
+    def withdraw(self, name: str) -> None:
+        """What waits of a schedule's occurrences is gone; what runs is finished."""
+        m = self.messages.get(self.occurrence(name, self.schedules[name].armed))
+        if m is not None and m.state in ("pending", "ready"):
+            self.discard(m, "cancelled")
+
+    def add_schedule(self, name: str, plan: Plan, payload: Any, max_retries: int) -> int:
+        """Returns the slot that is armed."""
+        self.recorded = True
+        old, new = self.schedules.get(name), Schedule(plan, payload, max_retries, -1)
+        if old is not None and replace(old, armed=-1) == new:
+            return old.armed
+        if old is not None:
+            self.withdraw(name)
+        self.schedules[name] = new
+        if old is not None and old.armed == 0:
+            new.armed = 0
+        else:
+            self.arm(name, -1, plan.after(self.now.ms), new)
+        return new.armed
+
+    def pause_schedule(self, name: str) -> bool:
+        if name in self.schedules:
+            self.withdraw(name)
+            self.schedules[name].armed = 0
+        return name in self.schedules
+
+    def resume_schedule(self, name: str) -> bool:
+        there = self.schedules.get(name)
+        if there is not None and there.armed == 0:
+            self.arm(name, 0, there.plan.after(self.now.ms), there)
+        return there is not None
+
+    def remove_schedule(self, name: str) -> bool:
+        if name not in self.schedules:
+            return False
+        self.withdraw(name)
+        del self.schedules[name]
+        return True
+
+    def run_schedule(self, name: str, id: str) -> str:
+        if name not in self.schedules:
+            raise InvalidInput
+        there = self.schedules[name]
+        self.send(id, there.payload, 0, there.max_retries)
+        return id
+
+    def revive(self) -> None:
+        """Schedules whose occurrence is gone go on with their next slot."""
+        for name, there in self.schedules.items():
+            m = self.messages.get(self.occurrence(name, there.armed))
+            if 0 < there.armed <= self.now.ms and (m is None or m.state in ("dead", "garbage")):
+                self.arm(name, there.armed, there.plan.following(there.armed, self.now.ms), there)
+
+    # -- what keepers do ---------------------------------------------------------------------------------------------
 
     def cancel(self, id: str) -> str:
-        m = self.messages.get(id)
-        if m is None or m.state == "garbage":
+        m = self.there(id)
+        if m is None:
             return "unknown"
         if m.state == "unack":
             m.cancelled = True
             return "in_flight"
         self.discard(m, "cancelled")
+        name, _, slot = id.partition("~")[0].partition("@")
+        if self.heard and slot and name in self.schedules:  # its slot alone is left out
+            plan = self.schedules[name].plan
+            self.arm(name, int(slot), plan.following(int(slot), self.now.ms), self.schedules[name])
         return "cancelled"
 
     def reschedule(self, id: str, delay: int) -> str:
@@ -224,7 +567,7 @@ class Model:
         if m is None or m.state != "dead" or died not in (None, m.score):
             return False
         if not m.has_payload:  # nothing is known of it any more
-            m.max_retries, m.expires, m.has_payload = 5, None, True
+            m.max_retries, m.expires, m.has_payload, m.slot = 5, None, True, None
         m.payload, m.created = payload, self.now.ms
         return self.requeue([id], delay) == 1
 
@@ -245,11 +588,17 @@ class Model:
 
     def purge(self, states: Iterable[str], older_than: int | None = None) -> int:
         oldest = math.inf if older_than is None else self.now.ms - older_than
-        found = [m for m in self.within(*states) if m.score <= oldest]
-        for m in found:
-            self.discard(m, "purged")
+        count = 0
+        for state in states:
+            inside = self.within(state)
+            found = [m for m in inside if m.score <= oldest]
+            for m in found:
+                self.discard(m, "purged")
+            count += len(found)
+            if inside and not self.heard:
+                return count
         self.collect()
-        return len(found)
+        return count
 
     def collect(self) -> int:
         garbage = self.within("garbage")
@@ -257,6 +606,13 @@ class Model:
             del self.messages[m.id]
             self.counters["collected"] += 1
         return len(garbage)
+
+    def clean_up(self, retention: int) -> None:
+        """What a consumer does each minute."""
+        for m in self.within("dead"):
+            if m.score <= self.now.ms - retention:
+                self.discard(m, "purged")
+        self.revive()
 
     def lose_payload(self, id: str) -> None:
         if id in self.messages:
@@ -269,24 +625,9 @@ class Model:
     def resume(self) -> None:
         self.paused = None
 
-    def count_attempt(self, m: Held) -> None:
-        m.past, m.known = m.past + 1, True
-
-    def bury(self, m: Held, reason: str, error: str = "", counted: bool = True) -> None:
-        if self.withdrawn(m):
-            return
-        if counted:
-            self.count_attempt(m)
-        else:
-            m.released, m.known = m.released + 1, True
-        m.state, m.score, m.reason, m.error = "dead", self.now.ms, reason, error or m.error
-        self.counters["died"] += 1
-
-    def withdrawn(self, m: Held) -> bool:
-        if m.cancelled:
-            self.discard(m, "cancelled")
-        return m.cancelled
-
-    def discard(self, m: Held, counter: str) -> None:
-        self.counters[counter] += 1
-        m.state, m.score, m.known, m.error, m.reason = "garbage", self.now.ms, False, None, None
+    def configure(self, rate: tuple[int, int] | None, concurrency: int | None, per_key: int | None) -> None:
+        self.rate, self.concurrency, self.recorded = rate, concurrency, True
+        self.per_key = per_key
+        if self.heard:
+            for key in sorted({key for key, _, _ in self.in_line}):
+                self.let_go(key, look=True)

@@ -1,7 +1,9 @@
-"""What Redis holds of one queue, read in one round trip, and what the model says that it should hold."""
+"""What Redis holds of one queue, and what the model says that it should hold."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,65 +16,103 @@ from tests.harness.model.model import Model
 
 READ = """
 local found, rang = {}, redis.call('DEL', KEYS[1])
-for i = 2, 7 do found[#found + 1] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES') end
-for i = 8, 12 do found[#found + 1] = redis.call('HGETALL', KEYS[i]) end
-return {rang, redis.call('SMEMBERS', KEYS[13]), redis.call('KEYS', '*'), unpack(found)}
+for i = 2, 8 do found[#found + 1] = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES') end
+for i = 9, 13 do found[#found + 1] = redis.call('HGETALL', KEYS[i]) end
+return {rang, redis.call('SMEMBERS', KEYS[14]), redis.call('KEYS', ARGV[1]), unpack(found)}
 """
+ZSETS = (*STATES, "armed")
 HASHES = ("attempts", "errors", "reasons", "stats", "meta")
 
-NOTED = (b":consumers", b":crew", b":samples:minute", b":samples:ten")
-"""The ends of keys that consumers write now and then, whatever becomes of messages."""
+NOTED = (
+    *(b":consumers", b":crew", b":samples:minute", b":samples:ten", b":timer"),
+    *(b":rate", b":replaced", b":slots", b":waiting", b":parked"),
+    *(b":meta", b":stats", b":events"),
+)
+"""The ends of keys that consumers write now and then; of those that limits need, whose content shows in what they
+allow; and of those whose content is compared as a whole."""
 
 
 class Stored:
-    """Reads a queue's raw state, and takes the token out of its bell."""
+    """Reads a queue's raw state, a shard in one round trip, and takes the token out of its bell."""
 
-    def __init__(self, client: redis.Redis, keys: QueueKeys) -> None:
-        names = [keys.bell, *map(keys.state, STATES), *(getattr(keys, name) for name in HASHES), keys.cancelled]
-        self._read: Any = partial(client.eval, READ, len(names), *names)
-        self.rang = False
+    def __init__(self, client: redis.Redis, shards: Sequence[QueueKeys]) -> None:
+        self._reads: list[Any] = []
+        for keys in shards:
+            named = (*(getattr(keys, name) for name in ("armed", *HASHES)), keys.cancelled)
+            names = [keys.bell, *map(keys.state, STATES), *named]
+            tag = keys.message_prefix.removesuffix("msg:")
+            self._reads.append(partial(client.eval, READ, len(names), *names, tag + "*"))
+        self.rang: list[bool] = []
 
     def read(self) -> dict[str, Any]:
         """Everything, each structure by its name; scores in thousandths of a millisecond."""
-        rang, cancelled, keys, *structures = self._read()
-        self.rang = bool(rang)
-        flat = [dict(zip(each[::2], each[1::2], strict=True)) for each in structures]
-        keys = [key for key in keys if not key.endswith(NOTED)]
-        zsets = {state: {id.decode(): micros(score) for id, score in flat.pop(0).items()} for state in STATES}
-        hashes = {name: {key.decode(): value.decode() for key, value in flat.pop(0).items()} for name in HASHES}
-        hashes["meta"].pop("since", None)  # tests/lua/test_open_queue.py holds when that is
-        hashes["stats"] = {name: count for name, count in hashes["stats"].items() if count != "0"}
-        return zsets | hashes | {"cancelled": {id.decode() for id in cancelled}, "keys": {key.decode() for key in keys}}
+        self.rang, whole = [], dict[str, Any]()
+        for read in self._reads:
+            rang, cancelled, keys, *structures = read()
+            self.rang.append(bool(rang))
+            flat = [dict(zip(each[::2], each[1::2], strict=True)) for each in structures]
+            part: dict[str, Any] = {
+                name: {id.decode(): micros(score) for id, score in flat.pop(0).items()} for name in ZSETS
+            }
+            for name in HASHES:
+                part[name] = {key.decode(): value.decode() for key, value in flat.pop(0).items()}
+            part["meta"].pop("since", None)  # tests/lua/test_open_queue.py holds when that is
+            part["stats"] = Counter({name: int(count) for name, count in part["stats"].items() if count != "0"})
+            part["cancelled"] = {id.decode() for id in cancelled}
+            part["keys"] = {key.decode() for key in keys if not key.endswith(NOTED)}
+            for name, held in part.items():
+                if name not in whole:
+                    whole[name] = held
+                elif name != "meta":  # of the others, it is the first one's, or a part of it
+                    whole[name] = whole[name] + held if name == "stats" else whole[name] | held
+        return whole
 
 
 def micros(score: bytes) -> int:
     return round(float(score) * 1000)
 
 
-def explained(model: Model, keys: QueueKeys) -> dict[str, Any]:
+def explained(model: Model, shards: Sequence[QueueKeys]) -> dict[str, Any]:
     """What Redis must hold for what the model says."""
     inside = model.messages.values()
-    zsets = {state: {m.id: raw_score(m) for m in inside if m.state == state} for state in STATES}
-    meta = {"format": "1", "shards": "1"} if model.recorded else {}
+    zsets: dict[str, dict[str, int]] = {
+        state: {m.id: raw_score(m) for m in inside if m.state == state} for state in STATES
+    }
+    zsets["armed"] = {name: each.armed * 1000 for name, each in model.schedules.items()}
+    meta = {"format": "1", "shards": str(model.shards)} if model.recorded else {}
     if model.has_ledger:
         meta["events"] = "100000"
     if model.paused is not None:
         meta["paused"] = str(model.paused)
+    if model.rate:
+        meta["rate"], meta["period_ms"] = map(str, model.rate)
+    if model.concurrency is not None:
+        meta["concurrency"] = str(model.concurrency)
+    if model.per_key is not None:
+        meta["per_key"] = str(model.per_key)
     hashes = {
         "attempts": {m.id: f"{m.past}.{m.released}.{m.attempts_reset}.{m.lost}" for m in inside if m.known},
         "errors": {m.id: m.error for m in inside if m.error},
         "reasons": {m.id: m.reason for m in inside if m.reason},
-        "stats": {name: str(count) for name, count in model.counters.items() if count},
+        "stats": {name: count for name, count in model.counters.items() if count},
         "meta": meta,
     }
     cancelled = {m.id for m in inside if m.cancelled and m.state == "unack"}
-    named = {name for name, held in (zsets | hashes | {"cancelled": cancelled}).items() if held}
-    names = {str(getattr(keys, name)) for name in named} | {keys.message(m.id) for m in inside if m.has_payload}
-    if model.has_ledger and model.counters:
-        names.add(keys.events)
-    names |= {keys.unique(message_id) for message_id in model.reserved}  # until Redis drops it, by its own clock
-    return zsets | hashes | {"cancelled": cancelled, "keys": names}
+    return zsets | hashes | {"cancelled": cancelled, "keys": {*names(model, shards, zsets | hashes, cancelled)}}
+
+
+def names(model: Model, shards: Sequence[QueueKeys], structures: dict[str, Any], cancelled: set[str]) -> set[str]:
+    """The names of the keys that there must be."""
+    found: set[str] = set()
+    for name in (*STATES, "attempts", "errors", "reasons"):
+        found |= {str(getattr(shards[model.home_of(id)], name)) for id in structures[name]}
+    found |= {shards[model.home_of(id)].cancelled for id in cancelled}
+    found |= {shards[model.home_of(m.id)].message(m.id) for m in model.messages.values() if m.has_payload}
+    found |= {shards[model.home_of(id)].unique(id) for id in model.reserved}  # until Redis drops it, by its own clock
+    if model.schedules:
+        found |= {shards[0].armed, shards[0].schedules}
+    return found
 
 
 def raw_score(m: Held) -> int:
-    return m.lease_end * 1000 + m.handed_micros if m.state == "unack" else m.score * 1000
+    return m.lease_end_us if m.state == "unack" else m.score * 1000

@@ -7,7 +7,7 @@ from typing import Any
 from delayq import Message
 from delayq.model.units import from_ms
 from delayq.types import MessageInfo
-from tests.harness.model.held import WAITING, Clock, Handed, Held
+from tests.harness.model.held import WAITING, Handed, Held
 
 KNOWN = (
     *("state", "due_at", "lease_until", "died_at", "attempts", "error", "reason", "cancelled", "payload"),
@@ -21,9 +21,8 @@ def seen(message: Message) -> tuple[Any, ...]:
     return message.id, message.payload, message.attempt, message.max_retries, *when
 
 
-def seen_by_model(handed: Handed, now: Clock) -> tuple[Any, ...]:
-    late_micros = (now.ms - handed.due) * 1000 + now.micros
-    when = (from_ms(handed.due), from_ms(handed.lease_end), late_micros)
+def seen_by_model(handed: Handed) -> tuple[Any, ...]:
+    when = (from_ms(handed.due), from_ms(handed.lease_end), handed.at_us - handed.due * 1000)
     return handed.id, handed.payload, handed.attempt, handed.max_retries, *when
 
 
