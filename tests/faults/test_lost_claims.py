@@ -10,13 +10,14 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue
 from delayq.protocol.command import script
-from delayq.runtime import prefetch
+from delayq.runtime import outage_backoff, prefetch
 from delayq.transport.fast_socket import FastSocket, FastSocketPool
 from tests.harness.servers import RedisServer
 
 
-def test_no_attempt_is_burnt(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
-    original, lost, count = FastSocketPool.use, 0, 300
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.full)])
+def test_no_attempt_is_burnt(count: int, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+    original, lost = FastSocketPool.use, 0
 
     def use(self: FastSocketPool, socket: FastSocket, commands: Iterable[Any], reads: Iterable[Any]) -> list[Any]:
         nonlocal lost
@@ -36,6 +37,7 @@ def test_no_attempt_is_burnt(redis_server: RedisServer, monkeypatch: pytest.Monk
         queue.send_many([Outgoing(number) for number in range(count)])
         monkeypatch.setattr(FastSocketPool, "use", use)
         monkeypatch.setattr(prefetch, "AHEAD_SECONDS", 0.0)  # a claim for each message
+        monkeypatch.setattr(outage_backoff, "FIRST_PAUSE", 0.001)
         assert Consumer(queue, handle, concurrency=1).drain() == count
         stats = queue.stats()
     assert lost >= count
