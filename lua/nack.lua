@@ -21,7 +21,7 @@
 -- Errors   STALE      the receipt is not that of the running delivery
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
-local id = ARGV[2]
+local id, free = ARGV[2], tonumber(ARGV[6])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local before, due, note = head(KEYS[2]), due_time(ARGV[4], now, micros), ledger(KEYS[9], KEYS[10], now)
@@ -32,7 +32,7 @@ move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {cancelled and now or due, id}
   if not cancelled and ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
   count(KEYS[7], 'nacked', 1)
   if cancelled then return forget_cancelled({id}, KEYS[6], KEYS[4], KEYS[5], KEYS[7], note) end
-  keep_deliveries(KEYS[4], id, past + 1, released, attempts_reset + tonumber(ARGV[6]), lost)
+  keep_deliveries(KEYS[4], id, past + 1, released, attempts_reset + free, lost)
 end)
 if cancelled then return -1 end
 if due < before then ring(KEYS[8]) end
