@@ -63,7 +63,7 @@ def _backoff(text: str) -> str:
 def _count(name: str, least: int = 1, most: int = MOST_AT_ONCE) -> Parsed:
     def parse(text: str) -> int:
         if not text.isdecimal() or not least <= int(text[:9]) <= most:
-            raise InvalidInput(f"{text!r} is not a whole number from {least} to {most}; --no-{name} removes the limit")
+            raise InvalidInput(f"{text!r} is not a whole number from {least} to {most}; --no-{name} removes it")
         return int(text)
 
     return Parsed("count", parse)

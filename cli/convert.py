@@ -19,7 +19,7 @@ def convert(folder: Path | None) -> None:
     """Rewrite the embedded store in FOLDER, which Redis 7.4 or newer wrote, so that Valkey opens it.
 
     Without FOLDER, the store is that of DELAYQ_HOME, or .delayq. End the programs that use it first. A copy of the old
-    files is kept in FOLDER. When the command fails or is killed, the store is as it was: call it again.
+    files is kept in FOLDER. If the command fails or is killed, call it again.
     """
     done = convert_store(folder or default_folder())
     say(f"{done.opens} opens {done.kept.parent} now; the files of {done.written} are kept in {done.kept.name}")

@@ -11,6 +11,7 @@ import click
 
 from delayq.model.occurrence import Missed
 from delayq.model.schedule import Schedule
+from delayq.operations.queue_context import QueueContext
 from delayq.queue import Queue
 
 from . import candidates
@@ -136,6 +137,7 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
     headers = { tenant = "a" }
     max_retries = 5
     """  # noqa: D301  # click wants the character
+    queue.execute(QueueContext.opened)  # a job without max_retries has those of the queue
     changes = differences(queue, read_jobs(queue, file))
     for change in changes:
         say(str(change))

@@ -85,9 +85,8 @@ def _stats(server: ServerOptions, name: str | None, long: bool, as_json: bool) -
     if not (counts.sent or server.has("queue", name)) and server.has("topic", name):
         print_json(topic_record(topic_counts(server, name))) if as_json else print_topic(topic_counts(server, name))
     elif as_json:
-        print_json(
-            stats_record(counts) | {name: value for name, value in msgspec.structs.asdict(limits).items() if value}
-        )
+        stored = {name: value for name, value in msgspec.structs.asdict(limits).items() if value is not None}
+        print_json(stats_record(counts) | stored)
     else:
         if not counts.sent:
             note(f"nothing was ever sent to queue {name}")

@@ -54,8 +54,8 @@ def read(
 
     \b
     A position is one of
-      1700000000000-0            the id of a record; with ( in front of it, all
-                                 behind that one
+      1700000000000-0            the id of a record; ( in front of it leaves
+                                 that one out
       2026-12-24T18:00+01:00     a time, with a zone
       -, +                       the first record, the last one
 

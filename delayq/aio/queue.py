@@ -76,9 +76,9 @@ class Queue:
             What `configure` has stored goes first, and a difference is logged once; 5 where neither says anything.
         backoff: the waits before them, for what fails in this program: one of `delayq.backoff`, or a function that
             returns seconds. It is called with the number of the attempt that failed and, if it takes a second argument,
-            with what the handler has raised or was nacked with (None: neither). Likewise; by default 10 s, then three
-            times as long each time, at most an hour, with 10 % of jitter: what fails each time is a dead letter after
-            about 20 minutes.
+            with what the handler has raised or was nacked with, or None. What `configure` has stored goes first. By
+            default: 10 s, then three times as long each time, at most an hour, with 10 % of jitter: what fails each
+            time is a dead letter after about 20 minutes.
         shards: over how many hash slots the queue is spread, 1 to 1,024; None takes what Redis has recorded.
         max_payload: the most bytes of a payload, 1 or more.
         middleware: what is done around each delivery and send, if other queues share it; else one of its own is made.

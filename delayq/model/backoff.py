@@ -151,7 +151,7 @@ def _argument(names: Sequence[str], word: str) -> tuple[str, float]:
 
 
 def _text(number: float) -> str:
-    return repr(number).removesuffix(".0")
+    return repr(float(number)).removesuffix(".0")
 
 
 def _seconds(value: Seconds, what: str) -> float:

@@ -89,7 +89,10 @@ def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:
     def next_slot(stored: Stored) -> int | None:
         if stored.slot_ms == PAUSED:
             return PAUSED
-        same = stored.record == record and stored.slot_ms is not None
+        known = opened(stored.record)
+        if follows and known is not None:  # the queue's retries are no change of the schedule: its slot stays
+            known = replace(known, max_retries=context.max_retries)
+        same = known is not None and known == opened(record) and stored.slot_ms is not None
         return stored.slot_ms if same else plan.recurrence.after(stored.now_ms)
 
     while True:

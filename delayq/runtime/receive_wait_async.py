@@ -149,7 +149,7 @@ class Receiver(Generic[D]):
         self._make_message = make_message
         self._upkeep = Upkeep(context)
         self._idle: list[ReceiveWait] = []  # with which nobody waits
-        self._running: dict[ReceiveWait, asyncio.Event] = {}  # those of calls that have not returned
+        self._running: dict[asyncio.Event, ReceiveWait] = {}  # the ends of calls that have not returned
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closings = 0
 
@@ -163,7 +163,8 @@ class Receiver(Generic[D]):
         wait = self._idle.pop() if self._idle else ReceiveWait(self._context, self._executor)
         messages: list[D] = []
         asked, listens, closings = False, False, self._closings
-        ended = self._running[wait] = asyncio.Event()
+        ended = asyncio.Event()
+        self._running[ended] = wait
         try:
             while closings == self._closings:
                 batch = await self._claim(limit, lease_ms, wait)
@@ -192,7 +193,7 @@ class Receiver(Generic[D]):
                 await asyncio.shield(self._kept(self._release(messages)))
                 raise
             finally:
-                self._running.pop(wait, None)
+                del self._running[ended]
                 ended.set()
         raise closed(self._context)
 
@@ -202,11 +203,11 @@ class Receiver(Generic[D]):
         The calls have a second to return: what they still ask the server would connect again after a close.
         """
         self._closings += 1
-        for each in self._running:
+        for each in self._running.values():
             each.interrupt()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                for ended in tuple(self._running.values()):
+                for ended in tuple(self._running):
                     await ended.wait()
         if self._tasks:
             await asyncio.wait(self._tasks)

@@ -61,6 +61,16 @@ def test_same_schedule_is_left_as_it_is(queue: Queue):
     assert (queue.stats().sent, queue.stats().cancelled) == (1, 0)
 
 
+def test_changed_retries_of_the_queue_leave_an_overdue_occurrence_due(queue: Queue, now: Now):
+    queue.schedules.add("tick", "*/5 * * * *", "x")
+    now.later(7 * MINUTE)
+    queue.configure(max_retries=8)
+    queue.schedules.add("tick", "*/5 * * * *", "x")  # as a program does when it starts
+    (message,) = queue.receive()
+    assert (slot_of(message), message.max_retries) == (at("22:15"), 8)
+    assert queue.stats().missing == 0
+
+
 @pytest.mark.parametrize("change", [{"when": "*/10 * * * *"}, {"payload": "y"}, {"missed": "all"}], ids=repr)
 def test_changed_schedule_takes_its_waiting_occurrence_along(queue: Queue, now: Now, change: dict[str, Any]):
     options: dict[str, Any] = {"when": "*/5 * * * *", "payload": "x"}

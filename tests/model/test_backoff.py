@@ -153,3 +153,9 @@ def test_backoff_that_cannot_be_called_is_refused_when_it_is_given():
     for wrong in (lambda: 5, lambda _attempt, _error, _more: 5):
         with pytest.raises(InvalidInput, match="cannot be called with the attempt"):
             backoff.seeing_errors(wrong)
+
+
+def test_text_of_a_backoff_can_be_read_whatever_kind_of_number_was_given():
+    given = backoff.exponential(base=1, factor=True, jitter=False)
+    assert isinstance(given, backoff.WrittenBackoff)
+    assert first(backoff.parse(given.text)) == [1] * 6

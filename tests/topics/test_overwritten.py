@@ -19,7 +19,7 @@ from tests.harness.lua_source import LuaSource
 from tests.harness.tree import LUA
 from tests.topics.test_scripts import CALLS, READ_ONLY, given
 
-USER = "narrow"
+USER = "lacking"
 GHOST = "4-0"  # was deleted while unacked: to forget it loses nothing
 ENDS_ALL = {"destroy"}  # of a group, on purpose
 WRITES = {
@@ -96,4 +96,5 @@ def test_record_is_never_nowhere(any_client: redis.Redis, subtests: pytest.Subte
             else:
                 assert not key
     pool.disconnect()
+    any_client.acl_deluser(USER)
     assert refused > 50

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from delayq import Outgoing, Queue, Topic
 from delayq.errors import StoreError, StoreTooNew
-from delayq.transport.embedded import open_store
+from delayq.transport.embedded import convert, open_store
 from delayq.transport.embedded.binaries import Version, find_server, write_version
 from delayq.transport.embedded.convert import KEPT, convert_store
 from tests.harness.stores import Watched, script, use_program
@@ -90,6 +91,23 @@ def test_conversion_that_was_killed_may_be_repeated(folder: Path, of_redis: dict
     assert eventually(Watched(folder).is_at_rest)
     write_version(folder, written)  # as a run leaves it that is killed before it is done
     convert_store(folder)
+    with open_store(folder) as client:
+        assert contents(client) == of_redis
+
+
+def test_copy_stays_when_a_conversion_fails_behind_the_rewrite(
+    folder: Path, of_redis: dict[bytes, Any], monkeypatch: pytest.MonkeyPatch
+):
+    (folder / KEPT).mkdir()  # of an earlier run that was killed: it is out of date
+    with monkeypatch.context() as context:
+        context.setattr(convert, "write_version", Mock(side_effect=OSError("no space left")))
+        with pytest.raises(OSError, match="no space left"):
+            convert_store(folder)
+    (base,) = (folder / KEPT).glob("*.base.rdb")
+    assert base.read_bytes().startswith(b"REDIS")
+    assert eventually(Watched(folder).is_at_rest)
+    convert_store(folder)
+    assert base.read_bytes().startswith(b"REDIS")
     with open_store(folder) as client:
         assert contents(client) == of_redis
 

@@ -30,7 +30,12 @@ def why(context: TopicContext, record_id: str) -> Operation[str]:
         if (yield from execute(scripts.entries(record_id, record_id, 1))):
             groups = yield from _groups(scripts, record_id)
             return f"{subject} is in topic {context.name}: {'; '.join(groups) or 'it has no group'}"
-    return f"{subject} is not in topic {context.name}: it was never published, or was trimmed, deleted or cancelled"
+    if _is_id(record_id):
+        return f"{subject} is not in topic {context.name}: it was never published, or was trimmed or deleted"
+    return (
+        f"{subject} does not wait in topic {context.name}: it was appended when it was due, under an id of its own, or "
+        "was cancelled, or never published"
+    )
 
 
 def waiting(context: TopicContext) -> Operation[int]:

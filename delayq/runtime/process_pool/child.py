@@ -30,6 +30,7 @@ READY, FAILED, ASKS, DONE = "ready", "failed", "asks", "done"
 
 TERMINAL = (signal.SIGINT, signal.SIGTERM)
 MAX_TRACE = 20_000  # characters, of the end of a traceback
+MAX_CAUSE = 65536  # bytes of an error that the consumer's backoff may see
 
 
 def main(job: ProcessJob, pipe: Connection) -> None:
@@ -156,9 +157,10 @@ def _ignore(_number: int, _frame: object) -> None:
 
 
 def _packed(error: BaseException) -> bytes | None:
-    """Return an error pickled; None for one that cannot leave its process."""
+    """Return an error pickled; None for one that cannot leave its process, or is too large to."""
     try:
-        return pickle.dumps(error)
+        packed = pickle.dumps(error)
+        return packed if len(packed) <= MAX_CAUSE else None
     except Exception:  # noqa: BLE001  # whatever it is made of
         return None
 

