@@ -23,8 +23,8 @@ from .tables import ASIDE, table_options, tell_preview, tell_rejected
 
 @command(
     """
-    echo '{"to": "a@example.org", "delay": 3600}' > reminders.jsonl
-    delayq pipeline schedule emails reminders.jsonl --map 'payload=struct(to)'
+    echo '{"payload": "a@example.org", "delay": 3600}' > reminders.jsonl
+    delayq pipeline schedule emails reminders.jsonl
     """,
     "Send each row of a table as a message.",
 )
