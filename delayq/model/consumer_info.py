@@ -129,6 +129,7 @@ def read(name: str, now_ms: int, seen_ms: int, document: bytes) -> ConsumerInfo 
         told = _DECODER.decode(document)
     except msgspec.DecodeError:
         return None
+    began = min([seen_ms - told.age, *(since for _, since, _ in told.holds)])  # the document was on its way for a while
     return ConsumerInfo(
         name=name,
         host=told.host,
@@ -136,7 +137,7 @@ def read(name: str, now_ms: int, seen_ms: int, document: bytes) -> ConsumerInfo 
         version=told.version,
         at=from_ms(now_ms),
         seen_at=from_ms(seen_ms),
-        started_at=from_ms(seen_ms - told.age),
+        started_at=from_ms(began),
         concurrency=told.concurrency,
         handled=told.handled,
         failed=told.failed,
