@@ -68,7 +68,7 @@ def list_(queue: Queue, limit: int | None, long: bool, as_json: bool) -> None:
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
-    help="Look at so many, the last ones.",
+    help="How many of the latest to look at.",
 )
 @long_option
 @json_option
