@@ -5,6 +5,7 @@ Settle what is done, and take: what has waited, what others have left, what is n
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -64,7 +65,7 @@ class TopicEngine:
         self._keeper = keeper
         self._burst = burst
         self._most = most
-        self._places: dict[int, str] = {}  # where a long list of what others hold is to be looked through, a shard
+        self._places: dict[int, str] = {}  # shards whose lists of what others hold are still to be looked through
         self._reclaiming = Interval(member.ack_timeout / 2)
         self._dropping = Interval(DROP_SECONDS)
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
@@ -100,7 +101,7 @@ class TopicEngine:
             yield from self._look_back()
         room = self._room()
         taken = (yield from self._take_ripe(room)) if room else 0
-        if room > taken and self._reclaiming.due():
+        if room > taken and (self._places or self._reclaiming.due()):
             taken += yield from self._rescue(room - taken)
         if self._dropping.due():
             yield from settle.drop_idle_consumers(self._context, self._member.group)
@@ -133,7 +134,7 @@ class TopicEngine:
         self._looks_back = self._is_new = False
 
     def _take_ripe(self, room: int) -> Effects[int]:
-        """Handle those whose wait is over; return their number."""
+        """Handle a page of those whose wait is over; return their number."""
         ripe = self._leases.ripe(room)
         if not ripe:
             return 0
@@ -146,32 +147,31 @@ class TopicEngine:
             results = yield from gather(
                 settle.redeliver(*self._me, again, counts=True), settle.redeliver(*self._me, fresh, counts=False)
             )
-            ours = [record for each in results for record in unwrap(each)]
+            ours, left = ([*first, *second] for first, second in zip(*map(unwrap, results), strict=True))
         except BaseException:
             for record, begun in ripe:  # one that was retaken all the same has a delivery that was not begun
                 self._leases.wait(record, 0, begun and record.deliveries == counts[id(record)])
             raise
         self.unsettled += [(record, oc.Dead(EXHAUSTED, counted=False)) for record in worn]
         for record in [*again, *fresh]:
-            if record not in ours:
+            if record in left:
+                self._leases.wait(record, -math.inf, begun=record in again)  # before all others
+            elif record not in ours:
                 self._lose(record)
         self._leases.renew(ours, since)
         self._submit(ours)
-        return len(ripe)
+        return len(ripe) - len(left)
 
     def _rescue(self, limit: int) -> Effects[int]:
-        """Take over what nobody has renewed; return the number of records."""
-        since = lease_now()
-        most = self._member.max_deliveries
-        done = yield from reclaim.reclaim(*self._me, self._member.ack_timeout, limit, most, self._places)
+        """Take over a page of what nobody has renewed; return the number of records."""
+        since, done = lease_now(), reclaim.Reclaimed()
+        timeout, most = self._member.ack_timeout, self._member.max_deliveries
+        yield from reclaim.reclaim_page(*self._me, timeout, limit, most, self._places, done)
         if done.records or done.buried:
             self._log.info("records taken over", count=len(done.records), dead=done.buried)
-        if len(done.records) == limit or self._places:
-            self._reclaiming.now()
         fresh = self._leases.take(done.records, since)
         self._submit(fresh)
         if done.trouble is not None:
-            self._reclaiming.now()
             raise done.trouble
         return len(fresh)
 

@@ -12,11 +12,11 @@ from delayq.operations.topics.group_read import MAX_POLLED
 from delayq.operations.topics.read import records
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute
-from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, TopicCommands
+from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
 
 
 class Reclaimed:
-    """What a rescue has brought: records, how many were buried, how many ghosts were cleared, and what went wrong.
+    """What was taken over: records, how many were buried, how many ghosts were cleared, and what went wrong.
 
     Attributes:
         trouble: what kept it from looking at all shards, if anything.
@@ -28,17 +28,8 @@ class Reclaimed:
         self.trouble: DelayqError | None = None
 
 
-MAX_LOOKS = 10  # of one rescue at a shard, when it may go on another time
-
-
 def reclaim(
-    context: TopicContext,
-    group: str,
-    consumer: str,
-    ack_timeout: Seconds,
-    count: int,
-    most: int | None,
-    places: dict[int, str] | None = None,
+    context: TopicContext, group: str, consumer: str, ack_timeout: Seconds, count: int, most: int | None
 ) -> Operation[Reclaimed]:
     """Hand up to `count` records that were unacked for `ack_timeout` to a consumer, oldest first.
 
@@ -46,56 +37,61 @@ def reclaim(
 
     Args:
         most: deliveries of a record, after which it is a dead letter of the group; None for any number.
-        places: of a caller who comes again: where it has stopped, a shard that it has not looked through; it goes on
-            there, looks at a part, and this is brought up to date. With None, it looks at all there is.
     """
     check_limit(count, "count", most=MAX_POLLED)
     if most is not None and not (is_whole(most) and most >= 1):
         raise InvalidInput(f"max_deliveries {most!r} is not a number of deliveries, 1 or more")
-    idle, done = milliseconds(ack_timeout, "ack_timeout"), Reclaimed()
-    shards = yield from context.opened()
-    context.rescues += 1  # begin with another shard each time: one that fails keeps nobody from the others for ever
-    for number in range(len(shards)):
-        place = (context.rescues + number) % len(shards)
-        try:
-            yield from _reclaim(context, shards[place], group, consumer, (idle, count, most), done, places)
-        except DelayqError as error:  # what was taken before must not be forgotten
-            if not done.records:
-                raise
-            done.trouble = error
-            log.warning(
-                "not all that others have left was looked for", topic=context.name, group=group, error=str(error)
-            )
-            break
+    done = Reclaimed()
+    places: dict[int, str] = {}
+    yield from reclaim_page(context, group, consumer, ack_timeout, count, most, places, done)
+    while places and len(done.records) < count and done.trouble is None:
+        yield from reclaim_page(context, group, consumer, ack_timeout, count, most, places, done)
+    if done.trouble is not None:
+        if not done.records:
+            raise done.trouble
+        text = "not all that others have left was looked for"
+        log.warning(text, topic=context.name, group=group, error=str(done.trouble))
     return done
 
 
-def _reclaim(
+def reclaim_page(
     context: TopicContext,
-    scripts: TopicCommands,
     group: str,
     consumer: str,
-    wanted: tuple[int, int, int | None],
+    ack_timeout: Seconds,
+    count: int,
+    most: int | None,
+    places: dict[int, str],
     done: Reclaimed,
-    places: dict[int, str] | None,
 ) -> Operation[None]:
-    """Take over what there is of a shard."""
-    idle, count, most = wanted
-    number, looks = context.number(scripts), 0
-    after = "" if places is None else places.pop(number, "")
-    while len(done.records) < count and (places is None or looks < MAX_LOOKS):
+    """Do a page of the same, one call a shard, and add to what is done.
+
+    Args:
+        places: the shards that are still to be looked through, each with the id behind which to go on. When there are
+            none, it begins with all of them. It is brought up to date.
+    """
+    idle, shards = milliseconds(ack_timeout, "ack_timeout"), (yield from context.opened())
+    if not places:  # begin with another shard each time: one that fails keeps nobody from the others for ever
+        context.rescues += 1
+        places.update(((context.rescues + number) % len(shards), "") for number in range(len(shards)))
+    for number, after in list(places.items()):
         limit = min(MAX_LOOKED_AFTER, count - len(done.records))
-        found = yield from execute(scripts.reclaim(group, consumer, idle, after, limit, most))
-        looks += 1
+        if limit <= 0:
+            return
+        del places[number]
+        if number >= len(shards):  # the topic was made anew, with fewer
+            continue
+        scripts = shards[number]
+        try:
+            found = yield from execute(scripts.reclaim(group, consumer, idle, after, limit, most))
+        except DelayqError as error:  # what was taken before must not be forgotten
+            done.trouble = error
+            return
         done.buried += found.buried
         done.ghosts += found.ghosts
-        for record, deliveries in zip(
-            records(context, scripts, found.records, deliveries=1), found.deliveries, strict=True
-        ):
+        taken = records(context, scripts, found.records, deliveries=1)
+        for record, deliveries in zip(taken, found.deliveries, strict=True):
             record.deliveries = deliveries
-            done.records.append(record)
-        after = found.after
-        if not after:
-            return
-    if places is not None and after:
-        places[number] = after
+        done.records += taken
+        if found.after:
+            places[number] = found.after

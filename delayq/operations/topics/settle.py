@@ -58,26 +58,31 @@ def _settlement(scripts: TopicCommands, group: str, consumer: str, record: Recor
 
 def redeliver(
     context: TopicContext, group: str, consumer: str, records: Sequence[Record], counts: bool
-) -> Operation[list[Record]]:
-    """Hand records to the consumer that holds them once more; return those that it does hold, as they are now.
+) -> Operation[tuple[list[Record], list[Record]]]:
+    """Hand records to the consumer that holds them once more, in one call a shard.
 
     One that was trimmed or deleted meanwhile leaves the unacked list.
 
     Args:
+        records: 250 of a shard at most.
         counts: whether this is another delivery.
+
+    Returns:
+        those that it does hold, as they are now; and those that were not looked at, as the ones before them are large.
     """
     ours: list[Record] = []
+    left: list[Record] = []
     for number, scripts in enumerate((yield from context.opened())):
         known = {each.id: each for each in records if each.shard == number}
-        ids = list(known)
-        while ids:
-            reply = yield from execute(scripts.redeliver(group, consumer, ids[:MAX_LOOKED_AFTER], counts))
-            for (record_id, fields), deliveries in zip(reply.records, reply.deliveries, strict=True):
-                record = known[record_id]
-                record.fields, record.deliveries = fields or (), deliveries
-                ours.append(record)
-            ids = ids[reply.looked :]
-    return ours
+        if not known:
+            continue
+        reply = yield from execute(scripts.redeliver(group, consumer, list(known), counts))
+        for (record_id, fields), deliveries in zip(reply.records, reply.deliveries, strict=True):
+            record = known[record_id]
+            record.fields, record.deliveries = fields or (), deliveries
+            ours.append(record)
+        left += list(known.values())[reply.looked :]
+    return ours, left
 
 
 def hand_back(
