@@ -12,6 +12,7 @@ from delayq.model.outcome import check_handler
 from delayq.model.typed_payload import adapt
 from delayq.runtime.batch_pool import BatchPool
 from delayq.runtime.fair_dispatch import QueueLane
+from delayq.runtime.fork_guard import guarded
 from delayq.runtime.handler_registry import HandlerRegistry
 from delayq.runtime.multi_queue import DispatchedPool
 from delayq.runtime.process_pool.handle import Request
@@ -75,6 +76,7 @@ class HandlerStack:
         self.batching: Batching[Any] | None = None
         if batch is not None:
             check_batch_pool(queue.name, pool)
+            batch = batch.around(guarded)
             timed = batch.around(time_limit.wrap) if time_limit else batch
             self.batching = Batching(timed, handlers.middleware, handlers.crons.takes)
         self._job = pack(queue, chosen, initializer) if pool == "process" else None
@@ -115,8 +117,8 @@ class HandlerStack:
 def surrounded(
     handler: Callable[[Any], Any], middleware: Middleware, time_limit: TimeLimit | None
 ) -> Callable[[Any], Any]:
-    """Return a handler within its middleware, and watched."""
-    wrapped = middleware.wrap(handler)
+    """Return a handler within its middleware, watched, and guarded against its forks."""
+    wrapped = middleware.wrap(guarded(handler))
     return time_limit.wrap(wrapped) if time_limit else wrapped
 
 

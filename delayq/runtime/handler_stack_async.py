@@ -13,6 +13,7 @@ from delayq.model.typed_payload import adapt
 from delayq.runtime import batch_pool_async
 from delayq.runtime.batch_pool import BatchPool
 from delayq.runtime.fair_dispatch import QueueLane
+from delayq.runtime.fork_guard import guarded
 from delayq.runtime.handler_stack import HandledQueue, check_batch_pool, no_handler, surrounded
 from delayq.runtime.multi_queue import DispatchedPool
 from delayq.runtime.multi_queue_async import submit_from_anywhere
@@ -92,6 +93,7 @@ class HandlerStack:
 
     def _batched(self, batch: BatchHandler) -> Batching[Any]:
         """Return how messages are handled together; on the event loop if any function that may be called runs there."""
+        batch = batch.around(guarded)
         if self._time_limit:
             batch = batch.around(self._time_limit.wrap)
         if self.is_async:

@@ -1,13 +1,16 @@
-"""A process that is forked while another thread makes its first connection."""
+"""A process that is forked while another thread makes its first connection, or by a handler."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import StartServer
+from tests.harness.servers import RedisServer
 
 FORKING = """
 import asyncio, os, signal, sys, threading
@@ -49,3 +52,111 @@ def test_child_that_is_forked_during_the_first_connection_can_send(face: str, st
     command = [sys.executable, "-c", FORKING, url, face]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+FORKING_HANDLERS = """
+import asyncio, os, signal, sys
+import delayq
+from delayq import Middleware, NewRecord, Outgoing, aio
+
+url, kind, how = sys.argv[1:]
+COUNT = 20
+me, codes = os.getpid(), []
+middleware = Middleware()
+
+def note(what):
+    with open("notes", "a") as notes:
+        notes.write(f"{os.getpid()} {what}\\n")
+
+@middleware.around_delivery
+def around(message):
+    yield
+    note(f"after {message.payload}")
+
+def handle(message):
+    handle_batch([message])
+
+def handle_batch(messages):
+    for message in messages:
+        note(message.payload)
+    if any(message.payload == COUNT // 2 for message in messages):
+        child = os.fork()
+        if child:
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            return
+        signal.alarm(10)
+        if how == "raise":
+            raise ValueError("of the child")
+        if how == "exit":
+            sys.exit(7)
+
+async def handle_async(message):
+    handle(message)
+    if how == "await":
+        await asyncio.sleep(0)
+
+async def handle_batch_async(messages):
+    handle_batch(messages)
+
+def blocking():
+    queue = delayq.Queue("jobs", url=url, middleware=middleware)
+    if kind == "batch":
+        queue.batch_handler(max_messages=7)(handle_batch)
+    queue.send_many(Outgoing(number) for number in range(COUNT))
+    delayq.Consumer(queue, None if kind == "batch" else handle, concurrency=1).drain()
+    return queue.stats()
+
+async def awaited():
+    async with aio.Queue("jobs", url=url, middleware=middleware) as queue:
+        if kind == "mixed":
+            queue.cron("@yearly", name="other")(handle_async)
+        if kind == "async-batch":
+            queue.batch_handler(max_messages=7)(handle_batch_async)
+        await queue.send_many(Outgoing(number) for number in range(COUNT))
+        handlers = {"async": handle_async, "async-batch": None, "mixed": handle, "plain": handle}
+        await aio.Consumer(queue, handlers[kind], concurrency=1).drain()
+        return await queue.stats()
+
+def topic():
+    topic = delayq.Topic("jobs", url=url)
+    group = topic.group("all", start="0")
+    topic.publish_many(NewRecord(number) for number in range(COUNT))
+    delayq.TopicConsumer(group, handle, concurrency=1, middleware=middleware).drain()
+    return group.unacked()
+
+left = topic() if kind == "topic" else blocking() if kind in ("thread", "batch") else asyncio.run(awaited())
+assert os.getpid() == me, "the child runs on"
+print(*codes, left if kind == "topic" else (left.acked, left.nacked, left.lease_lost))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("thread", "raise"),
+        ("batch", "return"),
+        ("async", "await"),
+        *(
+            pytest.param(*case, marks=pytest.mark.full)
+            for case in [
+                *product(["thread", "topic", "async", "async-batch", "mixed", "plain"], ["return"]),
+                *[("thread", "exit"), ("async", "raise"), ("async", "exit")],
+            ]
+        ),
+    ],
+)
+def test_process_that_a_handler_forks_ends_with_the_handler_and_handles_nothing(
+    redis_server: RedisServer, tmp_path: Path, kind: str, how: str
+):
+    command = [sys.executable, "-W", "ignore", "-c", FORKING_HANDLERS, redis_server.url, kind, how]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        out, err = program.communicate(timeout=240)
+    notes = [line.split(" ", 1) for line in (tmp_path / "notes").read_text().splitlines()]
+    assert {process for process, _ in notes} == {str(program.pid)}, err
+    assert sorted(note for _, note in notes) == sorted(f"{kind}{n}" for n in range(20) for kind in ("", "after "))
+    code = {"return": 0, "raise": 1, "exit": 7, "await": 1}[how]
+    assert out.splitlines() == [f"{code} {[] if kind == 'topic' else (20, 0, 0)}"], err
+    assert [error for error in ("ValueError: of the child", "cannot await") if error in err] == {
+        "raise": ["ValueError: of the child"],
+        "await": ["cannot await"],
+    }.get(how, [])

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any
 
 import structlog
 
@@ -23,6 +21,7 @@ from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.message import Message
 from delayq.model.units import Seconds
+from delayq.runtime.fork_guard import flush
 from delayq.runtime.process_pool.job import ProcessJob
 
 READY, FAILED, ASKS, DONE = "ready", "failed", "asks", "done"
@@ -47,7 +46,7 @@ def main(job: ProcessJob, pipe: Connection) -> None:
             name, *fields = pickle.loads(pipe.recv_bytes())
             owner = Owner(name, pipe)
             answer = _run(handle, Message(owner, *fields))
-            _flush()
+            flush()
             owner.end(answer)
     except (EOFError, ConnectionError):  # the pool is at its end, or gone
         return
@@ -100,16 +99,11 @@ class Owner:
 
 
 def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
-    process = os.getpid()
     with structlog.contextvars.bound_contextvars(queue=message.queue, id=message.id, attempt=message.attempt):
         try:
             outcome = oc.of_return(handle(message))
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its process
-            if os.getpid() != process:
-                _end_forked(error)
             outcome = oc.of_error(error)
-    if os.getpid() != process:
-        _end_forked(None)
     trace = cause = None
     if isinstance(outcome, oc.Failed) and outcome.cause is not None:
         trace, cause, outcome = _trace(outcome.cause), _packed(outcome.cause), replace(outcome, cause=None)
@@ -118,20 +112,6 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
     except Exception as error:  # noqa: BLE001  # what follows from the message is made of the handler's objects
         text = f"what the handler returned cannot leave its process: {oc.error_text(error)}"
         return pickle.dumps((DONE, pickle.dumps(oc.Failed(error=text)), None, None))
-
-
-def _end_forked(error: BaseException | None) -> NoReturn:
-    """End a process that a handler has forked, once that handler is done there.
-
-    On the pipe that it shares, it would answer for the next message, and take those after it.
-    """
-    code = error.code if isinstance(error, SystemExit) else error is not None
-    try:
-        if error is not None and not isinstance(error, SystemExit):
-            traceback.print_exception(error)
-        _flush()
-    finally:  # nobody may read what it prints any more
-        os._exit((code if isinstance(code, int) else code is not None) & 0xFF)
 
 
 def _settle_in() -> None:
@@ -170,9 +150,3 @@ def _trace(error: BaseException) -> str:
         return "".join(traceback.format_exception(error))[-MAX_TRACE:]
     except Exception:  # noqa: BLE001  # an error whose __str__ raises
         return oc.error_text(error)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or nobody reads it any more
-            stream.flush()

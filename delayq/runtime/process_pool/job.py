@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from delayq.errors import InvalidInput
 from delayq.model.outcome import is_coroutine_function
 from delayq.model.typed_payload import adapt, original
+from delayq.runtime.fork_guard import guarded
 
 Handler: TypeAlias = Callable[[Any], Any]
 Pool: TypeAlias = Literal["thread", "process"]
@@ -60,7 +61,7 @@ class ProcessJob(NamedTuple):
             pickle.loads(self.initializer)()
         handler = None if self.handler is None else adapt(pickle.loads(self.handler))
         if self.variable is None:
-            return _present(handler)
+            return guarded(_present(handler))
         module, name = self.variable
         queue = getattr(importlib.import_module(module), name)
         if _around(queue) != self.around:
@@ -68,7 +69,8 @@ class ProcessJob(NamedTuple):
                 f"{module}:{name} has other middleware or functions of schedules in its process than where it comes "
                 f"from ({_around(queue)}, not {self.around}): register all in {module}, or in what that imports"
             )
-        choose = queue.handlers.crons.route(handler, queue.name, queue.handlers.middleware.wrap)
+        wrap = queue.handlers.middleware.wrap
+        choose = queue.handlers.crons.route(handler, queue.name, lambda function: wrap(guarded(function)))
         return lambda message: choose(message)(message)
 
 

@@ -1,0 +1,88 @@
+"""Handlers that fork: the process that is forked ends with the handler, and is no second consumer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from types import coroutine
+from typing import Any, NoReturn
+
+from delayq.model.outcome import is_coroutine_function
+
+
+def guarded(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a handler that comes back only in the process that has called it.
+
+    A process that the handler has forked ends there when the handler returns, raises or exits. One that an async
+    handler has forked also ends when it awaits: the event loop is its parent's. What is around the handler runs in the
+    parent alone.
+    """
+    if is_coroutine_function(handler):
+
+        async def handle_async(message: Any) -> Any:
+            return await _stepped(handler(message))
+
+        return handle_async
+
+    def handle(message: Any) -> Any:
+        process = os.getpid()
+        try:
+            returned = handler(message)
+        except BaseException as error:
+            if os.getpid() != process:
+                _end(error)
+            raise
+        if os.getpid() != process:
+            _end()
+        return returned
+
+    return handle
+
+
+@coroutine
+def _stepped(awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
+    """Await something, and look after each step whether this process was forked in it."""
+    process = os.getpid()
+    steps = awaitable.__await__()
+    step: Callable[[], Any] = partial(next, steps)
+    while True:
+        try:
+            effect = step()
+        except BaseException as error:
+            del step  # it may hold this error, which holds this frame
+            returned = isinstance(error, StopIteration)
+            if os.getpid() != process:
+                _end(None if returned else error)
+            if returned:
+                return error.value  # type: ignore[attr-defined]  # that of StopIteration
+            raise
+        if os.getpid() != process:
+            _end(RuntimeError("a process that an async handler forks cannot await: the event loop is its parent's"))
+        try:
+            answer = yield effect
+        except BaseException as error:  # noqa: BLE001  # it is the handler's
+            step = partial(steps.throw, error)
+        else:
+            step = partial(steps.send, answer)
+
+
+def _end(error: BaseException | None = None) -> NoReturn:
+    """End this process as Python ends one, but without what its parent has left to do at its exit."""
+    code = error.code if isinstance(error, SystemExit) else error is not None
+    try:
+        if error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        flush()
+    finally:  # nobody may read what it prints any more
+        os._exit((code if isinstance(code, int) else code is not None) & 0xFF)
+
+
+def flush() -> None:
+    """Write what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or nobody reads it any more
+            stream.flush()
