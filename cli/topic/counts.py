@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from delayq.errors import DelayqError, LoginRefused
-from delayq.model.record import GroupInfo
+from delayq.model.record import GroupInfo, lag_text
 from delayq.operations.topics import explain, read
 
 from ..connection import ServerOptions
@@ -61,7 +61,7 @@ def print_topics(counts: Sequence[dict[str, Any]]) -> None:
             f"{each['waiting']:,}",
             len(each["groups"]),
             f"{sum(group.unacked for group in each['groups']):,}",
-            f"{max((group.lag for group in each['groups']), default=0):,}",
+            lag_text(each["groups"]),
         )
         for each in counts
     ]
@@ -69,7 +69,7 @@ def print_topics(counts: Sequence[dict[str, Any]]) -> None:
 
 
 def _of_group(group: GroupInfo) -> str:
-    return f"{group.lag:,}{'+' * group.at_least} to come, {group.unacked:,} unacked, {group.consumers:,} consumers"
+    return f"{lag_text([group])} to come, {group.unacked:,} unacked, {group.consumers:,} consumers"
 
 
 @click.command(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from delayq.model.outcome import cause
-from delayq.model.record import DeadRecord
+from delayq.model.record import DeadRecord, lag_text
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin
 from delayq.topic import Topic
@@ -64,7 +64,7 @@ def move(group: Group, position: Any) -> None:
     What is unacked stays so.
     """
     group.set_position(position)
-    say(f"group {group.name} goes on there, {group.lag():,} to come")
+    say(f"group {group.name} goes on there, {lag_text([group.info()])} to come")
 
 
 @group.command(epilog=example(POLLED + "delayq topic group ack orders billing 1700000000000-0"), short_help="Ack ids.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from delayq.model.record import lag_text
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import reclaim
 from delayq.topic import Topic
@@ -41,7 +42,7 @@ def groups(topic: Topic, group_name: str | None, as_json: bool) -> None:
     elif not found:
         note(f"topic {topic.name} has no group")
     else:
-        rows = [(*each[:3], f"{each.lag}{'+' * each.at_least}", each.position) for each in found]
+        rows = [(*each[:3], lag_text([each]), each.position) for each in found]
         print_table(("name", "#consumers", "#unacked", "#lag", "position"), rows)
 
 

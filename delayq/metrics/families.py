@@ -63,13 +63,13 @@ def of_queues(samples: Samples, names: Sequence[str]) -> Iterator[Metric]:
 
 def of_topics(samples: TopicSamples) -> Iterator[Metric]:
     """Yield all families of topics' groups."""
-    for field, told in GROUPS.items():
+    for name, (told, field) in GROUPS.items():
         rows = [
             ({**labels, "group": group.name}, float(getattr(group, field)))
             for labels, each in samples
             for group in each.groups
         ]
-        yield _gauge(f"delayq_topic_{field}", told, ["topic", "group"], rows)
+        yield _gauge(f"delayq_topic_{name}", told, ["topic", "group"], rows)
 
 
 def up(names: Sequence[str], rows: Iterable[tuple[Labels, bool]], subject: str) -> Metric:
@@ -131,9 +131,13 @@ HISTOGRAMS = {
 }
 ESTIMATED = "The sum is an estimate, from the middles of the buckets."
 GROUPS = {
-    "lag": "Records that the group was not handed yet; where the server does not know, up to 10,000 are counted.",
-    "unacked": "Records that the group was handed, and has not acked.",
-    "consumers": "Consumers of the group.",
+    "lag": (
+        "Records that the group was not handed yet; where the server does not know, up to 10,000 are counted.",
+        "lag",
+    ),
+    "lag_at_least": ("1 where there may be more records than the lag says.", "at_least"),
+    "unacked": ("Records that the group was handed, and has not acked.", "unacked"),
+    "consumers": ("Consumers of the group.", "consumers"),
 }
 
 

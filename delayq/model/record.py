@@ -149,6 +149,12 @@ class GroupInfo(NamedTuple):
     at_least: bool = False
 
 
+def lag_text(groups: Sequence[GroupInfo]) -> str:
+    """Return the longest lag of groups: "1,200", or "at least 10,000" when one may have more; "0" without any."""
+    longest = max((each.lag for each in groups), default=0)
+    return f"{'at least ' * any(each.at_least for each in groups)}{longest:,}"
+
+
 class GroupConsumer(NamedTuple):
     """What is known of a consumer of a group.
 

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse
 
 import delayq
 from delayq.model.outcome import cause
+from delayq.model.record import lag_text
 from delayq.model.text import printable_id
 from delayq.model.units import show_duration
 from delayq.web.actions import KINDS
@@ -137,7 +138,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "rate": rate, "span": span}
+    environment.filters |= {"number": number, "rate": rate, "span": span, "lag": lag_text}
     environment.filters |= {"moment": moment, "away": away_from, "clock": clock}
     environment.filters |= {"shown": printable_id, "quoted": quoted, "size": size}
     environment.globals |= {"cause": cause, "kinds": KINDS, "preview": preview, "value_of": value_of}

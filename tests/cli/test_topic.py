@@ -296,6 +296,16 @@ def test_group_is_moved(invoke: Invoke, topic: Topic):
     assert [each.payload for each in group.poll("m-1")] == [1, 2]
 
 
+def test_lag_that_is_not_counted_to_its_end_is_shown_as_such(invoke: Invoke, topic: Topic):
+    group = topic.group("mail")
+    second = topic.publish_many([NewRecord(bytes(1_000_000)) for _ in range(14)])[1]
+    assert "at least 10 to come" in invoke("topic", "group", "move", "orders", "mail", second.id).stdout
+    assert "at least 10" in invoke("topic", "groups", "orders").stdout
+    assert "at least 10" in invoke("topic", "list").stdout
+    assert "at least 10 to come" in invoke("stats", "orders").stdout
+    assert group.info().at_least
+
+
 def test_unacked_records_are_listed_and_claimed(invoke: Invoke, topic: Topic):
     group = topic.group("mail")
     publish(topic, 3)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter
 from redis.exceptions import RedisClusterException
 
-from delayq import Consumer, Outgoing, Queue, Topic
+from delayq import Consumer, NewRecord, Outgoing, Queue, Topic
 from delayq.errors import InvalidInput, ServerUnreachable
 from delayq.metrics import DiscoveredQueues, Metrics
 from delayq.metrics.families import BUCKETS_MS, COUNTERS, histogram
@@ -224,6 +224,20 @@ def test_groups_of_a_topic_are_told(redis_client: redis.Redis):
     told = [scrape.value(f"delayq_topic_{name}", **labels) for name in ("lag", "unacked", "consumers")]
     assert told == [1, 2, 1]
     assert scrape.value("delayq_topic_up", topic="orders") == 1
+
+
+def test_lag_that_is_not_counted_to_its_end_is_told_as_such(redis_client: redis.Redis):
+    with Topic("orders", redis=redis_client) as topic:
+        behind, _ = topic.group("behind"), topic.group("up to date")
+        second = topic.publish_many([NewRecord(bytes(1_000_000)) for _ in range(14)])[1]
+        behind.set_position(second.id)
+        topic.group("up to date").set_position("$")
+        scrape = scraped(Metrics(topics=[topic]))
+    told = [
+        (scrape.value("delayq_topic_lag", **labels), scrape.value("delayq_topic_lag_at_least", **labels))
+        for labels in ({"topic": "orders", "group": group} for group in ("behind", "up to date"))
+    ]
+    assert told == [(10, 1), (0, 0)]
 
 
 def test_two_queues_of_one_name_are_refused(queue: Queue):

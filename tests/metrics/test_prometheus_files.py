@@ -99,7 +99,7 @@ def test_each_trouble_has_an_alert():
     alerts = [rule["alert"] for rule in rules() if "alert" in rule]
     assert alerts == [
         *("DelayqUnreachable", "DelayqUntold", "DelayqLate", "DelayqNotTaken", "DelayqNoConsumer", "DelayqDeadGrowing"),
-        *("DelayqPausedLong", "DelayqUnaccounted", "DelayqGroupBehind"),
+        *("DelayqPausedLong", "DelayqUnaccounted", "DelayqGroupBehind", "DelayqGroupFarBehind"),
     ]
     assert all({"summary", "description"} <= set(rule["annotations"]) for rule in rules() if "alert" in rule)
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq import Consumer, Outgoing, Queue, Topic
+from delayq import Consumer, NewRecord, Outgoing, Queue, Topic
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 from tests.web.conftest import Enter
@@ -157,6 +157,15 @@ def test_topics_lead_to_their_groups_and_these_to_what_is_unacked(enter: Enter, 
     told = words(client.get(unescape(re.findall(r'href="([^"]*/groups/[^"]*)"', page)[0])).text)
     assert "lag 2 unacked 3 consumers 1" in told
     assert all(record.id in told for record in records)
+
+
+def test_lag_that_is_not_counted_to_its_end_is_shown_as_such(enter: Enter, topic: Topic):
+    group = topic.group("billing")
+    second = topic.publish_many([NewRecord(bytes(1_000_000)) for _ in range(14)])[1]
+    group.set_position(second.id)
+    client = enter()
+    assert "orders/of 100% 14 1 at least 10 0" in words(client.get("/main/topics").text)
+    assert "billing at least 10 0 0" in words(client.get(TOPIC).text)
 
 
 def test_consumer_takes_over_what_another_left_unacked(enter: Enter, queue: Queue, topic: Topic):
