@@ -42,7 +42,7 @@ for i = 4, #ARGV, 4 do
   if found and choice == 'error' then duplicate = id end
   if not found or choice == 'replace' then
     sends[#sends + 1], gone[#gone + 1] = {id, ARGV[i + 1]}, id -- the stamp is that of replace
-    values[#values + 1], values[#values + 2] = KEYS[16 + i / 4], string.format('%013.0f', now + running) .. ARGV[i + 2]
+    values[#values + 1], values[#values + 2] = KEYS[16 + i / 4], stamp(now + running) .. ARGV[i + 2]
   end
 end
 if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end

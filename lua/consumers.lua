@@ -8,7 +8,7 @@
 -- Cost     O(log n), and 1000 are read
 local HOUR_MS, MOST = 3600000, 1000
 local now = clock(ARGV[1])
-local since = string.format('(%.0f', now - HOUR_MS)
+local since = '(' .. digits(now - HOUR_MS)
 local seen = redis.call('ZRANGE', KEYS[1], now, since, 'BYSCORE', 'REV', 'LIMIT', 0, MOST, 'WITHSCORES')
 local names, found = {}, {}
 for i = 1, #seen, 2 do names[#names + 1] = seen[i] end

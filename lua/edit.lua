@@ -25,7 +25,7 @@ if not died or tonumber(died) ~= tonumber(ARGV[3]) then return 0 end
 local due, before = due_time(ARGV[4], now, micros), head(KEYS[2])
 local past, released = deliveries(redis.call('HGET', KEYS[3], id))
 local note = ledger(KEYS[8], KEYS[9], now)
-redis.call('SET', KEYS[7], string.format('%013.0f', now) .. ARGV[5]) -- first: at maxmemory it is refused
+redis.call('SET', KEYS[7], stamp(now) .. ARGV[5]) -- first: at maxmemory it is refused
 move({KEYS[1]}, KEYS[2], {due, id}, function()
   keep_deliveries(KEYS[3], id, past, released, past, 0)
   redis.call('HDEL', KEYS[4], id)

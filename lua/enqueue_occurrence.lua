@@ -37,7 +37,7 @@ local note, withdrawn = ledger(KEYS[14], KEYS[15], now), ARGV[4] == '' and {} or
 local before, there = head(KEYS[3]), #where(id, {KEYS[6], KEYS[7], KEYS[8]}) > 0
 if id ~= ARGV[4] then there = there or #where(id, {KEYS[3], KEYS[4]}) > 0 end -- else the occurrence is sent anew
 local sends = id ~= '' and not there
-if sends then redis.call('SET', KEYS[13], string.format('%013.0f', now) .. ARGV[8]) end
+if sends then redis.call('SET', KEYS[13], stamp(now) .. ARGV[8]) end
 if #withdrawn > 0 then
   move(withdrawn, KEYS[5], {now, ARGV[4]}, function()
     redis.call('HDEL', KEYS[9], ARGV[4])

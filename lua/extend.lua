@@ -24,6 +24,6 @@ if not ours and kept_until(KEYS[3], id, given) > 0 then
 end
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local micros = tonumber(string.match(given, '%d+$'))
-local score = string.format('%.3f', lease_end + micros / 1000)
+local score = digits(lease_end) .. string.format('.%03d', micros)
 put(KEYS[1], {score, id})
 return lease_end

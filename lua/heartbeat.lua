@@ -24,7 +24,7 @@ local function strike(from, to)
   redis.call('HDEL', KEYS[2], unpack(names))
   struck = struck + #names
 end
-local future = redis.call('ZCOUNT', KEYS[1], string.format('(%.0f', now), '+inf')
+local future = redis.call('ZCOUNT', KEYS[1], '(' .. digits(now), '+inf')
 if future > 0 then strike(-math.min(future, MOST), -1) end
 local past = redis.call('ZCOUNT', KEYS[1], '-inf', now - HOUR_MS)
 local gone = math.min(math.max(past, redis.call('ZCARD', KEYS[1]) - MOST + 1), MOST)

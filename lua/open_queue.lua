@@ -27,7 +27,7 @@ local values = ARGV[5] and redis.call('HMGET', KEYS[1], unpack(ARGV, 5)) or {}
 if not shards then
   shards = ARGV[2] == '' and '1' or ARGV[2]
   if ARGV[3] ~= '1' then return {tonumber(shards), 0, '', values} end
-  local since = string.format('%.0f', clock(ARGV[4]))
+  local since = digits(clock(ARGV[4]))
   redis.call('HSET', KEYS[1], 'format', format, 'shards', shards, 'since', since)
   return {tonumber(shards), 2, since, values}
 end

@@ -13,19 +13,20 @@
 -- Returns  the number of messages promoted; `limit` says that more may be due
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
-local due = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', now), tonumber(ARGV[2]))
+local due = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', digits(now)), tonumber(ARGV[2]))
 if due == 0 then return 0 end
+local last = digits(due - 1)
 probe()
 local note = ledger(KEYS[4], KEYS[5], now)
-local noted = note and redis.call('ZRANGE', KEYS[1], 0, due - 1, 'WITHSCORES') or {}
+local noted = note and redis.call('ZRANGE', KEYS[1], '0', last, 'WITHSCORES') or {}
 if redis.call('ZCARD', KEYS[2]) == 0 then -- a copy within the server, at half the cost of one through this script
   redis.call('DEL', KEYS[2]) -- a server at its maxmemory refuses a script that begins with a ZRANGESTORE
-  redis.call('ZRANGESTORE', KEYS[2], KEYS[1], 0, due - 1)
+  redis.call('ZRANGESTORE', KEYS[2], KEYS[1], '0', last)
 else
-  local entries = swapped(redis.call('ZRANGE', KEYS[1], 0, due - 1, 'WITHSCORES'))
+  local entries = swapped(redis.call('ZRANGE', KEYS[1], '0', last, 'WITHSCORES'))
   put(KEYS[2], entries)
 end
 count(KEYS[3], 'promoted', due)
 for i = 1, #noted, 2 do note(noted[i], 'promoted', nil, noted[i + 1], now - noted[i + 1]) end
-redis.call('ZREMRANGEBYRANK', KEYS[1], 0, due - 1)
+redis.call('ZREMRANGEBYRANK', KEYS[1], '0', last)
 return due

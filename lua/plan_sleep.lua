@@ -25,7 +25,7 @@ local now, micros = clock(ARGV[1])
 local name, most = ARGV[2], tonumber(ARGV[3])
 local wake, message = math.min(math.max(now, math.ceil(head(KEYS[3]))), now + most), ''
 for i = 1, 2 do
-  local first = redis.call('ZRANGE', KEYS[i], '(' .. now, '(' .. wake, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  local first = redis.call('ZRANGE', KEYS[i], '(' .. digits(now), '(' .. digits(wake), 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES')
   if first[1] then wake, message = math.ceil(tonumber(first[2])), first[1] end
 end
 if KEYS[5] then
@@ -38,5 +38,5 @@ if holder == name then redis.call('DEL', KEYS[4]) end
 if wake == now then return {0, ''} end
 if wake >= now + most or (holder ~= name and wakes > now and wakes <= promise) then return {most * 1000, ''} end
 redis.call('DEL', KEYS[4]) -- a server at its maxmemory refuses a script that begins with a SET
-redis.call('SET', KEYS[4], promise .. ' ' .. name, 'PX', promise - now + most)
+redis.call('SET', KEYS[4], digits(promise) .. ' ' .. name, 'PX', digits(promise - now + most))
 return {math.floor((wake - now) * 1000 - micros + 0.5), message}

@@ -37,5 +37,5 @@ end
 if wake <= now then return {0, ''} end
 local promise = math.ceil(wake) -- the rate's moments have microseconds
 redis.call('DEL', KEYS[4]) -- a server at its maxmemory refuses a script that begins with a SET
-redis.call('SET', KEYS[4], promise .. ' ' .. name, 'PX', promise - now + most)
+redis.call('SET', KEYS[4], digits(promise) .. ' ' .. name, 'PX', digits(promise - now + most))
 return {wake < now + most and math.floor((wake - now) * 1000 - micros + 0.5) or most * 1000, message}

@@ -10,6 +10,18 @@ local function clock(given)
   return time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000
 end
 
+-- A whole number, 0 or more, as text. To format it by '%.0f', or to leave it to Redis, takes ten times as long; '%d' alone
+-- holds no more than 32 bits on some machines.
+local function digits(number)
+  if number < 1000000 then return string.format('%d', number) end
+  return string.format('%d%06d', number / 1000000, number % 1000000)
+end
+
+-- The time, ms, in the 13 digits that lead each payload.
+local function stamp(now)
+  return string.format('%07d%06d', now / 1000000, now % 1000000)
+end
+
 -- A due time, ms, from '+delay_ms' or an absolute 'ms'. Part of a millisecond counts as a whole one, so that a
 -- delay is never cut short.
 local function due_time(given, now, micros)
@@ -21,7 +33,7 @@ end
 
 -- The lowest score of a sorted set, and whose it is; infinity and nil when it is empty.
 local function head(zset)
-  local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')
+  local first = redis.call('ZRANGE', zset, '0', '0', 'WITHSCORES')
   return tonumber(first[2] or math.huge), first[1]
 end
 
@@ -47,7 +59,7 @@ local function counted(stats, name)
 end
 
 local function count(stats, name, by)
-  local sum = redis.pcall('HINCRBY', stats, name, by)
+  local sum = redis.pcall('HINCRBY', stats, name, string.format('%d', by))
   if type(sum) ~= 'table' then return sum end
   if not string.find(sum.err, 'integer', 1, true) then return redis.call('HINCRBY', stats, name, by) end -- which fails
   redis.call('HSET', stats, name, by)
@@ -160,7 +172,7 @@ end
 -- place of `stored` counts as nothing.
 local function receipt(lease_end, stored)
   local known = stored and string.match(stored, '^%d+%.%d+%.%d+%.%d+$') or FRESH
-  return known .. '-' .. math.floor((lease_end % 1) * 1000 + 0.5)
+  return known .. string.format('-%d', (lease_end % 1) * 1000 + 0.5)
 end
 
 -- Forget deliveries that were replaced while they ran, and whose leases have ended.
@@ -208,7 +220,7 @@ local function ledger(meta, events, given)
   local texts = {} -- Redis takes much longer to write numbers than Lua takes to look them up
   local function text(value)
     if type(value) ~= 'number' then return value or '' end
-    texts[value] = texts[value] or string.format('%.0f', value)
+    texts[value] = texts[value] or digits(value)
     return texts[value]
   end
   local at = text(clock(given))
@@ -240,7 +252,7 @@ local function allowance(meta, unack, rate, replaced, now, micros)
   if most and ms then
     period = ms * 1000
     local us = now * 1000 + micros
-    local from, to = string.format('(%.0f', us - period), string.format('(%.0f', us + period)
+    local from, to = '(' .. digits(us - period), '(' .. digits(us + period)
     local count = redis.call('ZCOUNT', rate, from, to)
     local over = redis.call('ZCOUNT', rate, '-inf', string.sub(from, 2)) + math.max(0, count - most)
     local last = redis.call('ZRANGE', rate, over, over, 'WITHSCORES')[2]

@@ -31,7 +31,7 @@ local now, micros = clock(ARGV[1])
 local free, _, period = allowance(KEYS[5], KEYS[3], KEYS[8], KEYS[11], now, micros)
 if not free then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}}, ARGV[3]) end
 local limit = math.min(tonumber(ARGV[2]), free)
-local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2], '-inf', now)
+local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2], '-inf', digits(now))
 local turn = limit % 2 == 1 and counted(KEYS[6], 'delivered') % 2 or 0
 local retries = math.min(due, math.max(limit - waiting, math.floor((limit + turn) / 2)))
 local fresh = math.min(waiting, limit - retries)
@@ -43,10 +43,10 @@ if retries + fresh == 0 and rings then ring(KEYS[7]) end
 if retries + fresh == 0 then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, held}, ARGV[3]) end
 probe()
 local note = ledger(KEYS[5], KEYS[9], now)
-local claimed = retries > 0 and redis.call('ZRANGE', KEYS[2], 0, retries - 1, 'WITHSCORES') or {}
-local new = fresh > 0 and redis.call('ZRANGE', KEYS[1], 0, fresh - 1, 'WITHSCORES') or {}
+local claimed = retries > 0 and redis.call('ZRANGE', KEYS[2], '0', digits(retries - 1), 'WITHSCORES') or {}
+local new = fresh > 0 and redis.call('ZRANGE', KEYS[1], '0', digits(fresh - 1), 'WITHSCORES') or {}
 for _, field in ipairs(new) do claimed[#claimed + 1] = field end
-local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) + micros / 1000)
+local lease_end = digits(now + tonumber(ARGV[3])) .. string.format('.%03d', micros)
 local ids, leases = {}, {}
 for i = 1, #claimed, 2 do ids[#ids + 1], leases[i], leases[i + 1] = claimed[i], lease_end, claimed[i] end
 put(KEYS[3], leases)
@@ -59,6 +59,6 @@ for i, id in ipairs(note and ids or {}) do
   local due = claimed[2 * i]
   note(id, 'delivered', deliveries(earlier[i]) + 1, due, now - due, nil, ARGV[4])
 end
-if retries > 0 then redis.call('ZREMRANGEBYRANK', KEYS[2], 0, retries - 1) end
-if fresh > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], 0, fresh - 1) end
+if retries > 0 then redis.call('ZREMRANGEBYRANK', KEYS[2], '0', digits(retries - 1)) end
+if fresh > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], '0', digits(fresh - 1)) end
 return answer(KEYS[10], ARGV[5], {now, micros, claimed, earlier, held}, ARGV[3])

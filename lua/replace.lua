@@ -33,7 +33,7 @@ local running, event = places[1] == KEYS[6] and 1 or 0, #places > 0 and 'replace
 if running == 1 then keep_place(KEYS[16], KEYS[14], KEYS[6], KEYS[9], id, now) end
 -- First, since at maxmemory it is refused, and nothing changes. Whoever has been handed the old message within this very
 -- millisecond, and fetches the new one, is to see that it was stored later.
-redis.call('SET', KEYS[13], string.format('%013.0f', now + running) .. ARGV[4])
+redis.call('SET', KEYS[13], stamp(now + running) .. ARGV[4])
 move({KEYS[2], unpack(places)}, KEYS[1], {due, id}, function()
   redis.call('HDEL', KEYS[10], id)
   redis.call('HDEL', KEYS[11], id)

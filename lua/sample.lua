@@ -38,7 +38,7 @@ local function counts()
   return string.format('%.0f;%s;', now, redis.call('HGET', KEYS[8], 'paused') or '') .. table.concat(parts, ';')
 end
 for i, period in ipairs({60000, 600000}) do
-  local samples, at = KEYS[8 + i], string.format('%.0f-0', now - now % period)
+  local samples, at = KEYS[8 + i], digits(now - now % period) .. '-0'
   local last = redis.call('XREVRANGE', samples, '+', '-', 'COUNT', 1)[1]
   if last and tonumber(string.match(last[1], '%d+')) > now then
     local kept = redis.call('XREVRANGE', samples, at, '-')

@@ -22,7 +22,7 @@
 -- Probes   stats  alone: nothing is taken away, and to look at all keys makes a lone send a tenth dearer
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
-local stamp, before = string.format('%013.0f', now), head(KEYS[1])
+local stamped, before = stamp(now), head(KEYS[1])
 local stored = redis.call('EXISTS', unpack(KEYS, 11))
 local note, look = ledger(KEYS[9], KEYS[10], now), ARGV[2] == '1' or stored > 0
 local found, garbage = {}, {} -- of each message, whether a structure holds it; and whether garbage does
@@ -45,9 +45,9 @@ for i = 3, #ARGV, 3 do
   else
     if ARGV[i + 1] ~= given then
       given, due = ARGV[i + 1], due_time(ARGV[i + 1], now, micros)
-      score, first = string.format('%.0f', due), math.min(first, due)
+      score, first = digits(due), math.min(first, due)
     end
-    values[#values + 1], values[#values + 2] = KEYS[10 + i / 3], stamp .. ARGV[i + 2]
+    values[#values + 1], values[#values + 2] = KEYS[10 + i / 3], stamped .. ARGV[i + 2]
     members[n + 1], members[n + 2] = score, ARGV[i]
     dues[i / 3], n = due, n + 2
   end

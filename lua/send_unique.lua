@@ -21,7 +21,7 @@
 -- Returns  the due times, ms, in the messages' order; -1 for an id that existed or was reserved
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
-local stamp, before, n = string.format('%013.0f', now), head(KEYS[1]), (#ARGV - 1) / 4
+local stamped, before, n = stamp(now), head(KEYS[1]), (#ARGV - 1) / 4
 local ids, taken = {}, {}
 for i = 1, n do ids[i] = ARGV[4 * i - 2] end
 local garbage = redis.call('ZMSCORE', KEYS[2], unpack(ids))
@@ -37,8 +37,8 @@ for i = 1, n do
   dues[i] = taken[i] and -1 or due_time(ARGV[4 * i - 1], now, micros)
   if not taken[i] then
     first = math.min(first, dues[i])
-    values[#values + 1], values[#values + 2] = KEYS[9 + 2 * i], stamp .. ARGV[4 * i]
-    members[#members + 1], members[#members + 2] = string.format('%.0f', dues[i]), ids[i]
+    values[#values + 1], values[#values + 2] = KEYS[9 + 2 * i], stamped .. ARGV[4 * i]
+    members[#members + 1], members[#members + 2] = digits(dues[i]), ids[i]
   end
 end
 if #members == 0 then return dues end
@@ -50,7 +50,7 @@ count(KEYS[3], 'sent', #members / 2)
 for i = 1, n do
   if not taken[i] then
     local ends = due_time(ARGV[4 * i + 1], now, micros)
-    redis.call('SET', KEYS[10 + 2 * i], string.format('%.0f', ends), 'PX', string.format('%.0f', ends - now))
+    redis.call('SET', KEYS[10 + 2 * i], digits(ends), 'PX', digits(ends - now))
     if note then note(ids[i], 'sent', nil, dues[i]) end
   end
 end

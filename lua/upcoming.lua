@@ -12,7 +12,7 @@
 -- Cost     O(count log n)
 local now, counts, from = clock(ARGV[1]), {}, '-inf'
 for span = 1, tonumber(ARGV[3]) do
-  local to = string.format('%.0f', now + span * tonumber(ARGV[2]))
+  local to = digits(now + span * tonumber(ARGV[2]))
   for i = 1, 2 do counts[#counts + 1] = redis.call('ZCOUNT', KEYS[i], from, '(' .. to) end
   from = to
 end
