@@ -17,17 +17,18 @@ local results, group, bytes = {}, ARGV[1], 0
 local known = redis.pcall('XPENDING', KEYS[1], group)
 if known.err then return no_group(known, KEYS[1], group) end
 for i = 3, #ARGV do
-  local letter = redis.call('XRANGE', KEYS[2], ARGV[i], ARGV[i])[1]
-  local fields = letter and letter[2] or {}
+  local letter = redis.call('XRANGE', KEYS[2], ARGV[i], ARGV[i])[1] or {}
+  local fields = letter[2] or {}
   local id, last = fields[2], fields[#fields - 1] == FOR and #fields - 2 or #fields
-  if id and #redis.call('XRANGE', KEYS[1], id, id) > 0 then
+  local record = id and redis.call('XRANGE', KEYS[1], id, id)[1]
+  if record then
     redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, id, 'IDLE', DAY, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID')
   elseif id then
     fields[last + 1], fields[last + 2] = FOR, group
     redis.call('XADD', KEYS[1], '*', unpack(fields, 11, last + 2))
   end
   results[#results + 1] = redis.call('XDEL', KEYS[2], ARGV[i])
-  bytes = bytes + (letter and size_of(letter) or 0)
+  bytes = bytes + size_of(letter) + size_of(record or {})
   if bytes >= RECORD_BYTES then return results end
 end
 return results

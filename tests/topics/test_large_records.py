@@ -114,3 +114,15 @@ def test_consumer_takes_large_records_that_are_unacked_a_page_a_turn(
     assert seen == ids
     assert pages.total() >= 3
     assert set(pages.values()) == {1}
+
+
+def test_requeue_of_dead_letters_counts_what_it_reads_of_the_topic_too(topic: Topic):
+    billing = topic.group("billing", "0")
+    while records := billing.poll("me", 1000):
+        for record in records:
+            billing.bury(record, "me")
+    letters = [letter for letter in billing.dead() if len(letter.record.body) == LARGE]
+    assert len(letters) > 4
+    scripts = topic._context.shards[0]
+    call = scripts.requeue_dead("billing", "me", [letter.id for letter in letters])
+    assert topic.execute(run_one, call) == [1, 1]  # two of them, read twice, are a megabyte
