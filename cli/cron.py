@@ -29,6 +29,7 @@ from .options import (
     queue_argument,
     retries_option,
     server_options,
+    timeout_option,
 )
 from .output import note, print_json, print_table, say
 
@@ -67,6 +68,7 @@ name_argument = click.argument("schedule_name", metavar="NAME")
 )
 @click.option("--grace", type=DURATION, metavar="TIME", help="How late a slot may be with --missed skip. Default: 1m.")
 @retries_option
+@timeout_option
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
 @click.option(
     "--as",
@@ -78,8 +80,8 @@ name_argument = click.argument("schedule_name", metavar="NAME")
 @json_option
 def add(
     queue: Queue, schedule_name: str, when: str, payload: str | None, program: str | None, timezone: str,
-    missed: Missed, grace: float | None, max_retries: int | None, headers: Sequence[tuple[str, str]], kind: Kind,
-    as_json: bool,
+    missed: Missed, grace: float | None, max_retries: int | None, timeout: float | None,
+    headers: Sequence[tuple[str, str]], kind: Kind, as_json: bool,
 ) -> None:  # fmt: skip
     """Store the schedule NAME of QUEUE, or change it; the same again changes nothing.
 
@@ -107,6 +109,7 @@ def add(
         grace=grace,
         max_retries=max_retries,
         headers=dict(headers),
+        timeout=timeout,
     )
     if as_json:
         print_json(_record(schedule))
@@ -136,6 +139,7 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
     payload = { full = true }     # or exec = "./report.sh"
     headers = { tenant = "a" }
     max_retries = 5
+    timeout = "30m"
     """  # noqa: D301  # click wants the character
     queue.execute(QueueContext.opened)  # a job without max_retries has those of the queue
     changes = differences(queue, read_jobs(queue, file))

@@ -11,14 +11,15 @@ import msgspec
 from delayq.errors import InvalidInput
 from delayq.model.occurrence import Missed, make_plan
 from delayq.model.schedule import Schedule
-from delayq.model.units import parse_duration
 from delayq.model.validation import check_schedule_name
 from delayq.operations import schedules
 from delayq.operations.schedules import Prepared
 from delayq.protocol.operation import computed
 from delayq.queue import Queue
 
-COMPARED = ("when", "timezone", "missed", "grace", "payload", "headers", "max_retries")
+from .json_lines import seconds_of
+
+COMPARED = ("when", "timezone", "missed", "grace", "payload", "headers", "max_retries", "timeout")
 
 
 class CronJob(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -32,6 +33,7 @@ class CronJob(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     exec: str | None = None
     headers: dict[str, Any] = {}
     max_retries: int | None = None
+    timeout: float | str | None = None
 
 
 class ScheduleChange(msgspec.Struct, frozen=True):
@@ -84,10 +86,10 @@ def _job(table: object) -> CronJob:
 def _prepare(queue: Queue, name: str, job: CronJob) -> Prepared:
     if job.exec is not None and job.payload is not None:
         raise InvalidInput("payload and exec were given: give one of them")
-    grace = parse_duration(job.grace) if isinstance(job.grace, str) else job.grace
-    plan = make_plan(job.when, job.timezone, job.missed, grace, own=False)
+    plan = make_plan(job.when, job.timezone, job.missed, seconds_of(job.grace), own=False)
     payload = job.payload if job.exec is None else job.exec.encode()
-    return queue.execute(computed(schedules.prepare), name, plan, payload, job.max_retries, job.headers)
+    more = job.max_retries, job.headers, seconds_of(job.timeout)
+    return queue.execute(computed(schedules.prepare), name, plan, payload, *more)
 
 
 def differences(queue: Queue, wanted: Sequence[Prepared]) -> list[ScheduleChange]:

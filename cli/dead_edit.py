@@ -23,6 +23,7 @@ from .options import (
     id_argument,
     json_option,
     queue_argument,
+    timeout_option,
 )
 from .output import note, print_json, say
 from .show import phase
@@ -39,7 +40,7 @@ MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without en
         delayq dead edit emails order-42 --payload '{"to": "a@example.org"}'
         """
     ),
-    short_help="Bring one back with another payload or headers.",
+    short_help="Bring one back with another payload, headers or timeout.",
 )
 @queue_argument
 @id_argument
@@ -54,15 +55,17 @@ MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without en
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Another or new value.")
 @click.option("--without-header", "without", multiple=True, metavar="NAME", help="Take a header away; repeatable.")
 @delay_option
+@timeout_option
 @json_option
 def edit(
     queue: Queue, message_id: str, payload: str | None, file: IO[bytes] | None, kind: Kind | None,
-    headers: Sequence[tuple[str, str]], without: Sequence[str], delay: float | None, as_json: bool,
+    headers: Sequence[tuple[str, str]], without: Sequence[str], delay: float | None, timeout: float | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
-    """Bring the dead letter ID of QUEUE back to pending with another payload or other headers, its retries reset.
+    """Bring the dead letter ID of QUEUE back to pending with another payload, headers or timeout, its retries reset.
 
-    With none of --payload, --file and the headers' options, your editor opens ($VISUAL, $EDITOR). Nothing is changed
-    when nothing is saved there. Exit code 1 when the message is not dead, or has died anew meanwhile.
+    With none of --payload, --file, --timeout and the headers' options, your editor opens ($VISUAL, $EDITOR). Nothing is
+    changed when nothing is saved there. Exit code 1 when the message is not dead, or has died anew meanwhile.
     """
     if payload is not None and file is not None:
         raise click.UsageError("--payload and --file were given: give one of them")
@@ -76,6 +79,8 @@ def edit(
     given: dict[str, Any] = {}
     if headers or without:
         given["headers"] = _changed(info, headers, without)
+    if timeout is not None:
+        given["timeout"] = timeout
     body = payload.encode(errors="surrogateescape") if payload is not None else _read(file) if file else None
     if body is not None:
         given["payload"] = payload_of(body, kind or ("raw" if is_raw else "auto"))

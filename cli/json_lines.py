@@ -53,6 +53,7 @@ class MessageFields(msgspec.Struct, forbid_unknown_fields=True):
     max_retries: int | None = None
     headers: dict[str, str | int | float | bool | None] | None = None
     unique_for: float | str | None = None
+    timeout: float | str | None = None
 
 
 _decode = msgspec.json.Decoder(MessageFields).decode
@@ -103,6 +104,7 @@ def _outgoing(fields: MessageFields) -> Outgoing:
         max_retries=fields.max_retries,
         headers=fields.headers,
         unique_for=seconds_of(fields.unique_for),
+        timeout=seconds_of(fields.timeout),
     )
 
 

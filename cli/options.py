@@ -242,6 +242,13 @@ retries_option = click.option(
     "which take about 20 minutes with the default backoff.",
 )
 
+timeout_option = click.option(
+    "--timeout",
+    type=LONGEST_RUN,
+    metavar="TIME",
+    help="Time limit of each run of the handler, instead of the consumer's own.",
+)
+
 id_argument = click.argument("message_id", metavar="ID", shell_complete=candidates.ids)
 
 limit_option = click.option(

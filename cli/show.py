@@ -19,7 +19,7 @@ from delayq.operations.paging import behind
 from delayq.queue import Queue
 
 from . import lakes
-from .formats import show_moment
+from .formats import show_duration, show_moment
 from .history import event_document, note_nothing, print_history
 from .options import command, id_argument, json_option, long_option, queue_argument
 from .output import (
@@ -231,7 +231,8 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
     known.append(("attempts", info.attempts))
     if info.retries_used != info.attempts - (info.state == "unack"):  # after a requeue, or RetryAfter(counts=False)
         known.append(("retries used", info.retries_used))
-    further = (("max retries", info.max_retries), ("reason", info.reason), ("error", info.error))
+    timeout = None if info.timeout is None else show_duration(info.timeout)
+    further = (("max retries", info.max_retries), ("timeout", timeout), ("reason", info.reason), ("error", info.error))
     known += [(name, value) for name, value in further if value is not None]
     known += [(f"header {name}", value) for name, value in (info.headers or {}).items()]
     if info.body is None:

@@ -37,6 +37,7 @@ class Schedules:
         grace: Seconds | None = None,
         max_retries: int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Schedule:
         """Store a schedule, or change the one of this name; one that is the same is left as it is.
 
@@ -51,15 +52,14 @@ class Schedules:
             missed: what becomes of slots that no consumer was there for: "once" runs one late, "skip" none that is
                 later than `grace`, "all" each of them, in order.
             grace: seconds or a timedelta, for "skip"; a minute when None.
+            max_retries, headers, timeout: of each occurrence; as `Queue.send` takes them.
 
         Raises:
             InvalidInput: naming what is wrong; nothing was changed.
         """
         plan = make_plan(when, timezone, missed, grace, own=False)
-        adding = schedules.add(
-            self._context, schedules.prepare(self._context, name, plan, payload, max_retries, headers)
-        )
-        return self._executor.execute(adding)
+        prepared = schedules.prepare(self._context, name, plan, payload, max_retries, headers, timeout)
+        return self._executor.execute(schedules.add(self._context, prepared))
 
     def get(self, name: str) -> Schedule | None:
         """Return what is known of a schedule; None when there is none."""

@@ -67,13 +67,13 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
         (" An async one runs on the event loop, a plain one in a thread.", ""),
         (" Async handlers are cancelled.", ""),
         (
-            """ An
-            async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
-            logged and counted, and goes on under its lease. A process is killed, which fails its delivery.
+            """ An async handler that takes longer is cancelled,
+            which fails its delivery. A thread cannot be ended: a plain one is logged and counted, and goes on under its
+            lease. A process is killed, which fails its delivery.
 """,
-            """ A
-            thread cannot be ended: a handler that takes longer is logged and counted, and goes on under its lease. A
-            process is killed, which fails its delivery.
+            """ A thread cannot be ended: a handler that
+            takes longer is logged and counted, and goes on under its lease. A process is killed, which fails its
+            delivery.
 """,
         ),
         (

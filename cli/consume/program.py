@@ -45,8 +45,11 @@ class ProgramHandler:
 
     Args:
         command: for ``sh -c``.
-        timeout: seconds (0.001 to 86,400) that it may run, before it is ended with all that it started. None for ever.
+        timeout: seconds (0.001 to 86,400) that it may run, before it is ended with all that it started, unless the
+            message brings its own. None for ever.
     """
+
+    keeps_time = True
 
     def __init__(self, command: str, timeout: float | None = None) -> None:
         self._command = command
@@ -64,11 +67,12 @@ class ProgramHandler:
         """
         process = self._start(message)
         tail = _Tail(process.stderr, message)
-        in_time = self._waited(process)
+        timeout = self._timeout if message.timeout is None else message.timeout
+        in_time = _waited(process, timeout)
         code = process.wait()
         with self._lock:
             self._running.discard(process)
-        how = _how(code) if in_time else f"took longer than {self._timeout:g} s, and was ended"
+        how = _how(code) if in_time else f"took longer than {timeout:g} s, and was ended"
         error = f"{how}: {tail.text()}".removesuffix(": ")
         if in_time and code == 0:
             return
@@ -80,15 +84,6 @@ class ProgramHandler:
             self._ended = True
             running = list(self._running)
         _end(running)
-
-    def _waited(self, process: subprocess.Popen[bytes]) -> bool:
-        """Wait for a program's end, and end it when its time is over; return whether it ended in time."""
-        try:
-            process.wait(self._timeout)
-        except subprocess.TimeoutExpired:
-            _end([process])
-            return False
-        return True
 
     def _start(self, message: Message) -> subprocess.Popen[bytes]:
         with tempfile.TemporaryFile() as payload:
@@ -121,6 +116,16 @@ def environment(message: Message) -> dict[str, str]:
     for name, value in message.headers.items():
         told[HEADER + re.sub(r"[^A-Z0-9]", "_", name.upper())] = _text(value)
     return kept | told
+
+
+def _waited(process: subprocess.Popen[bytes], timeout: float | None) -> bool:
+    """Wait for a program's end, and end it when its time is over; return whether it ended in time."""
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        _end([process])
+        return False
+    return True
 
 
 def _text(value: Any) -> str:

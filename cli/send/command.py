@@ -14,7 +14,17 @@ from delayq.model.delivery import OnConflict, SentMessage
 from delayq.queue import Queue
 
 from ..formats import Kind, payload_of, show_moment
-from ..options import DURATION, PAIR, command, due_options, json_option, new_queue_argument, one_of, retries_option
+from ..options import (
+    DURATION,
+    PAIR,
+    command,
+    due_options,
+    json_option,
+    new_queue_argument,
+    one_of,
+    retries_option,
+    timeout_option,
+)
 from ..output import print_json, say
 from .file import send_file
 
@@ -47,6 +57,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
 )
 @click.option("--expires-in", type=DURATION, metavar="TIME", help="Not to be started later than this from now.")
 @retries_option
+@timeout_option
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
 @click.option(
     "--as",
@@ -74,9 +85,9 @@ def send(
       hello and a@example.org are strings; --as text makes 42 one
 
     A line of a --file is a JSON object: {"payload": …} and, if wanted, "delay" (seconds, or as in --delay), "at", "id",
-    "headers", "max_retries", "expires_in", "on_conflict", "unique_for". When a line is malformed, the lines
-    before it are sent, and the exit code is 2: correct it, and go on with --resume. The queue remembers for 30 days, in
-    one transaction with the messages, how far a file is: also after a kill -9, --resume sends each line once.
+    "headers", "max_retries", "expires_in", "on_conflict", "unique_for", "timeout". When a line is malformed, the
+    lines before it are sent, and the exit code is 2: correct it, and go on with --resume. The queue remembers for 30
+    days, in one transaction with the messages, how far a file is: also after a kill -9, --resume sends each line once.
     """  # noqa: D301  # click wants the character
     given = {"id": id_, "headers": dict(headers) or None} | options
     given = {name: value for name, value in given.items() if value is not None}

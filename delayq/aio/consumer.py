@@ -43,9 +43,10 @@ class Consumer(Lifecycle):
             processes as there are cores, when None.
         shutdown_timeout: seconds (0 or more) or a timedelta that running handlers are given in the end. What they
             have not done by then is handed back, which uses up no retry. Async handlers are cancelled.
-        timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. An
-            async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
-            logged and counted, and goes on under its lease. A process is killed, which fails its delivery.
+        timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
+            message that was sent with a `timeout` has that instead. An async handler that takes longer is cancelled,
+            which fails its delivery. A thread cannot be ended: a plain one is logged and counted, and goes on under its
+            lease. A process is killed, which fails its delivery.
         pool: "thread", or "process": each handler runs in one of `concurrency` processes, for what computes. It must be
             a plain function of a module, as must the middleware and the functions of schedules; a process imports them.
             Its messages are then those of the sync face.
@@ -55,7 +56,7 @@ class Consumer(Lifecycle):
     Attributes:
         handled: messages whose handling has ended, so far.
         failed: of these, deliveries that were nacked or rejected, for an error or by the handler itself.
-        overran: deliveries that have run longer than `timeout`, so far.
+        overran: deliveries that have run longer than they may, so far.
         abandoned: messages that the last run has left to others, as a second signal has ended it at once.
         queues: whose messages it takes.
 
@@ -83,7 +84,7 @@ class Consumer(Lifecycle):
         if concurrency is None:
             concurrency = cores() if pool == "process" else 8
         check_limit(concurrency, "concurrency", most=10_000)
-        self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)
+        self._time_limit = TimeLimit(None if timeout is None else lease_ms(timeout, "timeout") / 1000)
         parts = (handler, concurrency, self._time_limit, pool, initializer)
         self._weights = [weight for _, weight in weights]
         self._stacks = [HandlerStack(each, *parts) for each in self.queues]
@@ -114,7 +115,7 @@ class Consumer(Lifecycle):
 
     @property
     def overran(self) -> int:
-        return self._time_limit.count if self._time_limit else 0
+        return self._time_limit.count
 
     async def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
         """Consume until `stop`, SIGTERM or SIGINT; then finish what runs, and hand back what has not started.
@@ -172,4 +173,4 @@ class Consumer(Lifecycle):
         return ConsumerEngine(queue._context, Message, leases, pool, self.name, share, most, prepared)
 
     def _watching(self) -> AbstractContextManager[object]:
-        return self._time_limit.watching() if self._time_limit and self._watches else nullcontext()
+        return self._time_limit.watching() if self._watches else nullcontext()

@@ -104,8 +104,9 @@ class DeadLetters:
         headers: Headers | None = None,
         delay: Seconds = 0,
         died_at: dt.datetime | None = None,
+        timeout: Seconds | None = None,
     ) -> bool:
-        """Bring a dead letter back to pending with another payload, or other headers, and its retries reset.
+        """Bring a dead letter back to pending with another payload, headers or timeout, and its retries reset.
 
         It counts as sent now: `created_at` and `expires_in` begin anew. Its id, its number of retries and its attempt
         numbers go on.
@@ -115,14 +116,15 @@ class DeadLetters:
             headers: in place of all of its own, {} for none; its own when None.
             delay: seconds (0 or more) or a timedelta until it is due.
             died_at: `MessageInfo.died_at` of the dead letter that you have looked at; None for what is there now.
+            timeout: as in `Queue.send`; its own when None.
 
         Returns:
             False when it is not dead (any more), or has died anew since `died_at`: nothing was changed.
 
         Raises:
-            InvalidInput: neither payload nor headers; or the payload is gone and none is given; nothing was changed.
+            InvalidInput: no payload, headers or timeout; or the payload is gone and none is given; nothing was changed.
         """
-        return await self._executor.execute(edit.edit(self._context, id, payload, headers, delay, died_at))
+        return await self._executor.execute(edit.edit(self._context, id, payload, headers, delay, died_at, timeout))
 
     async def purge(self, older_than: Seconds | None = None) -> int:
         """Discard dead letters, those that died `older_than` ago or all; return how many there were."""

@@ -199,6 +199,7 @@ class Queue:
         max_retries: int | None = None,
         headers: Headers | None = None,
         unique_for: Seconds | None = None,
+        timeout: Seconds | None = None,
         wait_replicas: int = 0,
         **unknown: Never,
     ) -> SentMessage:
@@ -224,6 +225,7 @@ class Queue:
             max_retries=max_retries,
             headers=headers,
             unique_for=unique_for,
+            timeout=timeout,
         )
         send.check_replicas(wait_replicas)
         if (  # the short way is for a queue of which all is known
@@ -369,6 +371,7 @@ class Queue:
         payload: Any = None,
         max_retries: int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Callable[[Handler], Handler]:
         """Register a function that a `Consumer` of this queue calls at the slots of a schedule (a decorator).
 
@@ -381,9 +384,8 @@ class Queue:
         Raises:
             InvalidInput: naming what is wrong.
         """
-        return self.handlers.crons.registering(
-            self._context, check_async_handler, when, name, timezone, missed, grace, payload, max_retries, headers
-        )
+        wanted = when, name, timezone, missed, grace, payload, max_retries, headers, timeout
+        return self.handlers.crons.registering(self._context, check_async_handler, *wanted)
 
     async def cancel(self, id: str) -> manage.Cancelled:
         """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""

@@ -239,6 +239,7 @@ def describe(queue: str, row: DeferredRow) -> MessageInfo:
         created_at=from_ms(row.created_ms),
         expires_at=None if expires is None else from_ms(row.created_ms + expires),
         max_retries=envelope.max_retries,
+        timeout=envelope.timeout,
         headers=envelope.headers or {},
         envelope=envelope,
     )

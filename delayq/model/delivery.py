@@ -47,6 +47,8 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
         unique_for: seconds or a timedelta, from the send, for which no other send with `unique_for` takes this `id`,
             even when this message has been acked meanwhile; a send that finds it taken is treated as `on_conflict`
             says, which is then "ignore" or "error".
+        timeout: seconds (0.001 to 86,400) or a timedelta that each run of its handler may take, instead of the
+            consumer's `timeout`, which counts when None. A batch of messages has its consumer's.
     """
 
     delay: Seconds | None = None
@@ -57,6 +59,7 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     max_retries: int | None = None
     headers: Headers | None = None
     unique_for: Seconds | None = None
+    timeout: Seconds | None = None
 
 
 OPTIONS_ELSEWHERE = {
@@ -72,6 +75,8 @@ OPTIONS_ELSEWHERE = {
     "ttl": "expires_in",
     "retries": "max_retries",
     "retry_count": "max_retries",
+    "time_limit": "timeout",
+    "job_timeout": "timeout",
 }
 """What other queues call the options of a send, and what they are called here."""
 
@@ -156,6 +161,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
             with each one, whatever ended the last one; unless the server's clock is set back, or another server takes
             over whose clock is behind.
         max_retries: deliveries after the first one that the message may have.
+        timeout: seconds that a run of its handler may take; None where its sender has not said so.
         receipt: proves that this delivery is the running one.
         lease_until: when the lease ends; a consumer renews it while the handler runs.
         lateness: seconds from the due time to the hand-out.
@@ -247,6 +253,11 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
     def expires_at(self) -> dt.datetime | None:
         expires = self._envelope.expires_ms
         return None if expires is None else from_ms(self._created_ms + expires)
+
+    @property
+    def timeout(self) -> float | None:
+        ms = self._envelope.timeout_ms
+        return None if ms is None else ms / 1000
 
     @property
     def lateness(self) -> float:

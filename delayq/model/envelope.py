@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge, UnreadableEnvelope
+from delayq.model.units import MAX_LEASE_MS
 
 FORMAT = 1
 """The version of the stored data, keys and envelopes. A newer one is refused."""
@@ -40,6 +41,8 @@ class Envelope(msgspec.Struct, array_like=True, frozen=True, gc=False):
         max_retries: deliveries after the first one.
         expires_ms: milliseconds from the send after which no delivery is started, or None.
         headers: what the sender added, or None.
+        timeout_ms: that a run of the handler may take, or None. It is stored only where it is given, as the last
+            field: a delayq that does not know it ignores it, and runs the handler with its consumer's timeout.
     """
 
     version: int
@@ -48,9 +51,15 @@ class Envelope(msgspec.Struct, array_like=True, frozen=True, gc=False):
     max_retries: int
     expires_ms: int | None = None
     headers: dict[str, Any] | None = None
+    timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_LEASE_MS)] | None = None
+
+    @property
+    def timeout(self) -> float | None:
+        """The seconds that a run of the handler may take, or None."""
+        return None if self.timeout_ms is None else self.timeout_ms / 1000
 
 
-_encode_envelope = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
 _decode_envelope = msgspec.msgpack.Decoder(Envelope).decode
 _encode_json = msgspec.json.Encoder().encode
 _encode_sorted_json = msgspec.json.Encoder(order="sorted").encode
@@ -63,6 +72,7 @@ def encode_envelope(
     expires_ms: int | None = None,
     headers: Headers | None = None,
     limit: int = MAX_PAYLOAD_BYTES,
+    timeout_ms: int | None = None,
 ) -> bytes:
     """Return the envelope of a payload, without its stamp.
 
@@ -72,6 +82,7 @@ def encode_envelope(
             Decimals are text, dataclasses and msgspec Structs are objects. NaN and infinity are refused, and so
             are two keys of one dict that are the same text in JSON, such as 1 and "1".
         limit: the most bytes that the payload may take.
+        timeout_ms: 1 to a day, or None.
 
     Raises:
         PayloadTooLarge, PayloadNotSerializable, InvalidInput
@@ -84,7 +95,8 @@ def encode_envelope(
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: a Redis server takes at most {MOST_BYTES}")
     if len(body) > limit:
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
-    return _encode_envelope(Envelope(FORMAT, kind, body, max_retries, expires_ms, _checked(headers)))
+    fields = FORMAT, kind, body, max_retries, expires_ms, _checked(headers)
+    return _encode(fields if timeout_ms is None else (*fields, timeout_ms))
 
 
 def canonical_body(payload: Any) -> tuple[int, bytes]:
@@ -105,7 +117,8 @@ def canonical_body(payload: Any) -> tuple[int, bytes]:
 
 def encode(envelope: Envelope) -> bytes:
     """Return an envelope that was opened as `encode_envelope` made it, without its stamp."""
-    return _encode_envelope(envelope)
+    fields = msgspec.structs.astuple(envelope)
+    return _encode(fields[:-1] if envelope.timeout_ms is None else fields)
 
 
 def parse(stored: bytes) -> tuple[int, Envelope]:
@@ -204,7 +217,7 @@ def _checked(headers: Headers | None) -> dict[str, Any] | None:
             raise InvalidInput(f"header {name!r} is a {type(value).__name__}: strings, bytes and numbers are allowed")
     checked = dict(headers)
     try:
-        size = len(_encode_envelope(Envelope(FORMAT, RAW, b"", 0, None, checked)))
+        size = len(encode(Envelope(FORMAT, RAW, b"", 0, None, checked)))
     except (OverflowError, ValueError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"the headers cannot be stored: {error}") from error
     if size > MAX_HEADERS_BYTES:

@@ -24,6 +24,7 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
         error: the last one, or None.
         reason: why it died, or None.
         cancelled: True for a message in flight that will not be retried.
+        timeout: seconds that a run of its handler may take; None where its sender has not said so, too.
         created_at, expires_at, max_retries, headers, body: None where the payload is gone or unreadable.
     """
 
@@ -41,6 +42,7 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
     created_at: dt.datetime | None = None
     expires_at: dt.datetime | None = None
     max_retries: int | None = None
+    timeout: float | None = None
     headers: dict[str, Any] | None = None
     envelope: Envelope | None = None
 

@@ -78,10 +78,12 @@ def make_plan(when: str, timezone: str, missed: Missed, grace: Seconds | None, o
     return Plan(when.strip(), timezone, missed, None if grace is None else milliseconds(grace, "grace"), own)
 
 
-def seal_record(name: str, plan: Plan, payload: Any, max_retries: int, headers: Headers | None, limit: int) -> bytes:
+def seal_record(
+    name: str, plan: Plan, payload: Any, max_retries: int, headers: Headers | None, limit: int, timeout_ms: int | None
+) -> bytes:
     """Return what is stored of a schedule: the envelope of its occurrences, without a slot."""
     own = {NAME: name, PLAN: _encode(plan).decode()}
-    return encode_envelope(payload, max_retries, headers={**(headers or {}), **own}, limit=limit)
+    return encode_envelope(payload, max_retries, None, {**(headers or {}), **own}, limit, timeout_ms)
 
 
 def with_slot(record: Envelope, slot_ms: int | None) -> bytes:

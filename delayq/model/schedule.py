@@ -29,6 +29,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         next_at: the slot of the occurrence on its way, which is in the past when no consumer was there; None while
             paused.
         next_id: the id of that occurrence, or None.
+        timeout: seconds that a run of its handler may take; None where the consumer's timeout counts.
     """
 
     name: str
@@ -44,3 +45,4 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any
     headers: dict[str, Any]
     max_retries: int
+    timeout: float | None

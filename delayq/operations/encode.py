@@ -15,7 +15,7 @@ from delayq.model.delivery import OnConflict, Outgoing
 from delayq.model.envelope import encode_envelope
 from delayq.model.message_ids import new_id, new_ids
 from delayq.model.outcome import MAX_THEN
-from delayq.model.units import Seconds, delay_ms, timestamp_ms
+from delayq.model.units import Seconds, delay_ms, lease_ms, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Raw
@@ -115,7 +115,9 @@ def encode_one(context: QueueContext, message: Outgoing, fresh: str) -> EncodedM
     due = due_word(message.delay, message.at)
     retries = context.max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
-    envelope = encode_envelope(message.payload, retries, expires, message.headers, context.settings.max_payload)
+    timeout = None if message.timeout is None else lease_ms(message.timeout, "timeout")
+    most = context.settings.max_payload
+    envelope = encode_envelope(message.payload, retries, expires, message.headers, most, timeout)
     if message.unique_for is not None:
         return EncodedMessage(
             _unique_id(message), due, envelope, message.on_conflict, True, _unique_ms(message.unique_for)

@@ -146,6 +146,7 @@ def _decoded(stored: bytes | None) -> dict[str, Any]:
         "created_at": from_ms(created_ms),
         "expires_at": None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
         "max_retries": envelope.max_retries,
+        "timeout": envelope.timeout,
         "headers": envelope.headers or {},
         "envelope": envelope,
     }

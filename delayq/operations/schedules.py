@@ -17,7 +17,7 @@ from delayq.model.message_ids import new_id
 from delayq.model.occurrence import NAME, PLAN, SLOT, Plan, occurrence_id, plan_of, seal_record, with_slot
 from delayq.model.schedule import Schedule, Slot
 from delayq.model.text import decode_id, is_foreign_id
-from delayq.model.units import MAX_TIME_MS, from_ms, timestamp_ms
+from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, lease_ms, timestamp_ms
 from delayq.model.validation import check_limit, check_schedule_name
 from delayq.operations import configure
 from delayq.operations.encode import EncodedMessage
@@ -66,6 +66,7 @@ def prepare(
     payload: Any = None,
     max_retries: int | None = None,
     headers: Headers | None = None,
+    timeout: Seconds | None = None,
 ) -> Prepared:
     """Check a schedule and make it ready to be stored; raises InvalidInput."""
     check_schedule_name(name)
@@ -73,7 +74,8 @@ def prepare(
         if headers and reserved in headers:
             raise InvalidInput(f"header {reserved!r} is the schedule's own: choose another name")
     retries = context.max_retries if max_retries is None else check_retries(max_retries)
-    record = seal_record(name, plan, payload, retries, headers, context.settings.max_payload)
+    timeout_ms = None if timeout is None else lease_ms(timeout, "timeout")
+    record = seal_record(name, plan, payload, retries, headers, context.settings.max_payload, timeout_ms)
     return Prepared(name, plan, record, follows=max_retries is None)
 
 
@@ -303,4 +305,5 @@ def describe(context: QueueContext, name: str, record: bytes | None, slot: int |
         payload=payload,
         headers={key: value for key, value in (envelope.headers or {}).items() if key not in OWN_HEADERS},
         max_retries=envelope.max_retries,
+        timeout=envelope.timeout,
     )

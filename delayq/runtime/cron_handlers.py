@@ -45,6 +45,7 @@ class CronHandlers:
         payload: Any,
         max_retries: int | None,
         headers: Headers | None,
+        timeout: Seconds | None,
     ) -> Callable[[Given], Given]:
         """Return the decorator that `Queue.cron` is to be.
 
@@ -59,7 +60,7 @@ class CronHandlers:
         def register(function: Given) -> Given:
             check(function)
             chosen = getattr(function, "__name__", "") if name is None else name
-            prepared = schedules.prepare(context, chosen, plan, payload, max_retries, headers)
+            prepared = schedules.prepare(context, chosen, plan, payload, max_retries, headers, timeout)
             self.register(prepared, adapt(function))
             return function
 

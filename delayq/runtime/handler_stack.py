@@ -39,7 +39,7 @@ class HandlerStack:
     Args:
         handler: the one registered with the queue when None.
         concurrency: handlers, or batches, that run at the same time.
-        time_limit: how long each may run, or None.
+        time_limit: how long each may run.
         pool: "thread" or "process".
         initializer: is called in each process first, or None.
 
@@ -57,7 +57,7 @@ class HandlerStack:
         queue: HandledQueue,
         handler: Callable[[Any], Any] | None,
         concurrency: int,
-        time_limit: TimeLimit | None,
+        time_limit: TimeLimit,
         pool: Pool,
         initializer: Callable[[], object] | None,
     ) -> None:
@@ -76,8 +76,7 @@ class HandlerStack:
         self.batching: Batching[Any] | None = None
         if batch is not None:
             check_batch_pool(queue.name, pool)
-            batch = batch.around(guarded)
-            timed = batch.around(time_limit.wrap) if time_limit else batch
+            timed = batch.around(guarded).around(time_limit.wrap)
             self.batching = Batching(timed, handlers.middleware, handlers.crons.takes)
         self._job = pack(queue, chosen, initializer) if pool == "process" else None
 
@@ -117,9 +116,9 @@ class HandlerStack:
 def surrounded(
     handler: Callable[[Any], Any], middleware: Middleware, time_limit: TimeLimit | None
 ) -> Callable[[Any], Any]:
-    """Return a handler within its middleware, watched, and guarded against its forks."""
+    """Return a handler within its middleware, guarded against its forks, and watched, unless it `keeps_time` itself."""
     wrapped = middleware.wrap(guarded(handler))
-    return time_limit.wrap(wrapped) if time_limit else wrapped
+    return wrapped if time_limit is None or getattr(handler, "keeps_time", False) else time_limit.wrap(wrapped)
 
 
 def no_handler(queue: str) -> HandlerMissing:

@@ -34,7 +34,7 @@ class HandlerStack:
         queue: HandledQueue,
         handler: Callable[[Any], Any] | None,
         concurrency: int,
-        time_limit: TimeLimit | None,
+        time_limit: TimeLimit,
         pool: Pool,
         initializer: Callable[[], object] | None,
     ) -> None:
@@ -93,9 +93,7 @@ class HandlerStack:
 
     def _batched(self, batch: BatchHandler) -> Batching[Any]:
         """Return how messages are handled together; on the event loop if any function that may be called runs there."""
-        batch = batch.around(guarded)
-        if self._time_limit:
-            batch = batch.around(self._time_limit.wrap)
+        batch = batch.around(guarded).around(self._time_limit.wrap)
         if self.is_async:
             batch = batch.around(awaited)
         return Batching(batch, self.queue.handlers.middleware, self.queue.handlers.crons.takes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,24 +25,34 @@ class TimeLimit:
     ends. So it is logged and counted once, in time, and logged again when it ends.
 
     Args:
-        seconds: how long a handler may run.
+        seconds: how long a handler may run, unless its message says so; None for ever.
 
     Attributes:
-        seconds: how long a handler may run.
         count: deliveries whose handler ran longer, so far.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float | None) -> None:
         self.count = 0
-        self.seconds = seconds
-        self._running: dict[object, tuple[Subject, float]] = {}  # since when; the one that began first is first
+        self._seconds = seconds
+        self._running: dict[object, tuple[Subject, float, float]] = {}  # what, for how many seconds, and until when
+        self._wakes_at = math.inf  # when the thread looks, unless it is called
+        self._called = threading.Event()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_watching = False
+
+    def of(self, subject: Subject) -> float | None:
+        """Return the seconds that a handler may run on a message, a record or a batch; None for ever."""
+        own = subject.timeout if isinstance(subject, Delivery) else None
+        return self._seconds if own is None else own
 
     def wrap(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a handler that is watched; of an async one, one that is cancelled and raises TimeoutError."""
         if is_coroutine_function(handler):
 
             async def handle_async(message: Any) -> Any:
-                limit = asyncio.timeout(self.seconds)
+                seconds = self.of(message)
+                limit = asyncio.timeout(seconds)
                 try:
                     async with limit:
                         return await handler(message)
@@ -49,51 +60,73 @@ class TimeLimit:
                     if not limit.expired():  # the handler's own
                         raise
                     self.count += _count(message)
-                    raise TimeoutError(f"the handler took longer than {self.seconds:g} s: cancelled") from None
+                    raise TimeoutError(f"the handler took longer than {seconds:g} s: cancelled") from None
 
             return handle_async
 
         def handle(message: Any) -> Any:
+            seconds = self.of(message)
+            if seconds is None:
+                return handler(message)
             run, begin = object(), time.monotonic()
-            self._running[run] = message, begin
+            self._running[run] = message, seconds, begin + seconds
+            if begin + seconds < self._wakes_at:
+                self._call()
             try:
                 return handler(message)
             finally:
                 if self._running.pop(run, None) is None:
                     took = round(time.monotonic() - begin, 3)
-                    _line(message).warning("handler ended after its time", took=took, timeout=self.seconds)
+                    _line(message).warning("handler ended after its time", took=took, timeout=seconds)
 
         return handle
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look at what runs, on a thread of its own."""
-        over = threading.Event()
-        thread = threading.Thread(target=self._watch, args=(over,), name="delayq-time-limit", daemon=True)
-        thread.start()
+        """Look at what runs, on a thread of its own, which begins with the first handler that has a limit."""
+        self._is_watching, self._wakes_at = True, math.inf
         try:
             yield
         finally:
-            over.set()
-            thread.join()
+            with self._starting:
+                self._is_watching = False
+                thread, self._thread = self._thread, None
+            if thread is not None:
+                self._called.set()
+                thread.join()
 
-    def _watch(self, over: threading.Event) -> None:
-        while not over.wait(self._look()):
-            pass
+    def _call(self) -> None:
+        """Let the thread look now."""
+        self._wakes_at = -math.inf  # one call is enough
+        with self._starting:
+            if self._is_watching and self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="delayq-time-limit", daemon=True)
+                self._thread.start()
+        self._called.set()
+
+    def _watch(self) -> None:
+        while self._is_watching:
+            self._called.clear()
+            self._wakes_at = math.inf  # what begins from here on calls, unless the look below sees it
+            if not self._is_watching:
+                return
+            self._wakes_at = self._look()
+            left = self._wakes_at - time.monotonic()
+            self._called.wait(None if left == math.inf else max(0.0, left))
 
     def _look(self) -> float:
-        """Tell of what runs over; return the seconds until something else may."""
-        for run, (message, begin) in self._running.copy().items():
-            left = begin + self.seconds - time.monotonic()
-            if left > 0:
-                return left
-            if self._running.pop(run, None) is not None:
+        """Tell of what runs over; return when something else may, on the monotonic clock."""
+        now, first = time.monotonic(), math.inf
+        for run, (message, seconds, end) in self._running.copy().items():
+            if end > now:
+                first = min(first, end)
+            elif self._running.pop(run, None) is not None:
                 _line(message).warning(
                     "handler runs for longer than its time: it cannot be ended, and keeps its place",
-                    timeout=self.seconds,
+                    timeout=seconds,
                 )
                 self.count += _count(message)
-        return self.seconds  # what begins from now on has so long
+        return first
 
 
 def _count(subject: Subject) -> int:

@@ -50,6 +50,33 @@ def test_handler_over_its_time_is_cancelled_and_its_delivery_fails(run: Run, url
     run(main())
 
 
+def test_message_s_own_timeout_cancels_its_handler_and_not_the_consumer_s(run: Run, url: str):
+    async def main() -> None:
+        may_end = asyncio.Event()
+        async with Queue("jobs", url=url, max_retries=0) as queue:
+            await queue.send("short", timeout=0.05)
+            await queue.send("long", timeout=3600)
+            await queue.send("plain")
+            done: list[Any] = []
+
+            async def handle(message: Message) -> None:
+                await may_end.wait()
+                done.append(message.payload)
+
+            consumer = Consumer(queue, handle, timeout=0.1)
+            await consumer.start()
+            assert await becomes(lambda: consumer.failed == 2)
+            may_end.set()
+            await consumer.stop()
+            assert (consumer.overran, done) == (2, ["long"])
+            assert sorted(letter.error or "" for letter in await queue.dead.list()) == [
+                "TimeoutError: the handler took longer than 0.05 s: cancelled",
+                "TimeoutError: the handler took longer than 0.1 s: cancelled",
+            ]
+
+    run(main())
+
+
 def test_plain_handler_over_its_time_is_told_of_and_goes_on(run: Run, url: str):
     async def main() -> None:
         may_end = threading.Event()

@@ -219,6 +219,15 @@ def test_consumer_of_a_queue_that_is_called_much_like_another_says_so(invoke: In
         assert (f"queue is new queue={name} did_you_mean=emails" in done.stderr) is said
 
 
+def test_message_s_own_timeout_ends_its_program_and_is_told_once(invoke: Invoke, queue: Queue):
+    queue.send("payload", id="order-42", max_retries=0, timeout=0.3)
+    done = invoke("consume", "emails", "--exec", "sleep 60", "--timeout", "1h", "--burst")
+    assert done.exit_code == 0, done.stderr
+    (dead,) = queue.dead.list()
+    assert dead.error == "ProgramFailed: took longer than 0.3 s, and was ended"
+    assert "runs for longer" not in done.stderr
+
+
 def test_timeout_of_nothing_is_refused_for_it_would_be_no_limit(invoke: Invoke):
     result = invoke("consume", "emails", "--exec", "true", "--timeout", "0")
     assert result.exit_code == 2

@@ -139,6 +139,7 @@ JOBS = """
 when = "0 3 * * *"
 timezone = "Europe/Berlin"
 payload = { full = true }
+timeout = "30m"
 
 [report]
 when = "every 90s"
@@ -150,10 +151,21 @@ exec = "./report.sh"
 
 def test_loaded_schedules_are_those_of_the_file(invoke: Invoke, tmp_path: Path, server: RedisServer):
     invoke("cron", "add", "cron", "old", "@daily")
-    invoke("cron", "add", "cron", "nightly", "0 4 * * *", '{"full": true}', "--timezone", "Europe/Berlin")
+    invoke(
+        "cron",
+        "add",
+        "cron",
+        "nightly",
+        "0 4 * * *",
+        '{"full": true}',
+        "--timezone",
+        "Europe/Berlin",
+        "--timeout",
+        "1h",
+    )
     (tmp_path / "jobs.toml").write_text(JOBS)
     expected = [
-        "~ nightly: when '0 4 * * *' -> '0 3 * * *'",
+        "~ nightly: when '0 4 * * *' -> '0 3 * * *', timeout 3600.0 -> 1800.0",
         "+ report: every 90s (UTC)",
         "- old: @daily (UTC)",
     ]
@@ -165,6 +177,7 @@ def test_loaded_schedules_are_those_of_the_file(invoke: Invoke, tmp_path: Path, 
     with Queue("cron", url=server.url) as queue:
         nightly, report = queue.schedules.list()
         assert (nightly.name, nightly.when, nightly.payload) == ("nightly", "0 3 * * *", {"full": True})
+        assert (nightly.timeout, report.timeout) == (1800, None)
         assert (report.name, report.grace, report.payload) == ("report", 600, b"./report.sh")
         assert queue.stats().missing == 0
 

@@ -127,6 +127,14 @@ def test_dead_letter_comes_back_with_what_it_is_given(invoke: Invoke, stocked: Q
     assert message.headers == {"kind": "mail", "n": "1"}
 
 
+def test_timeout_alone_leaves_the_rest(invoke: Invoke, stocked: Queue):
+    result = invoke("dead", "edit", "emails", "a", "--timeout", "5m")
+    assert (result.exit_code, result.stdout) == (0, "edited and requeued a\n")
+    info = stocked.get("a")
+    assert info is not None
+    assert (info.state, info.payload, info.timeout) == ("pending", {"to": "nobody"}, 300)
+
+
 def test_headers_alone_leave_the_payload(invoke: Invoke, stocked: Queue):
     result = invoke("dead", "edit", "emails", "a", "-H", "tenant=b", "--delay", "1h", "--json")
     assert json.loads(result.stdout) == {"id": "a", "requeued": 1}

@@ -85,14 +85,14 @@ def test_bytes_that_are_no_text_are_refused_with_the_remedy(invoke: Invoke, queu
 
 
 def test_options_reach_the_message(invoke: Invoke, queue: Queue):
-    words = ["--delay", "1h30m", "--id", "order-42", "--expires-in", "2h", "--max-retries", "7"]
+    words = ["--delay", "1h30m", "--id", "order-42", "--expires-in", "2h", "--max-retries", "7", "--timeout", "90"]
     result = invoke("send", "emails", "hello", *words, "-H", "kind=invoice", "--header", "empty=", "-H", "eq=a=b")
     assert result.exit_code == 0
     info = only(queue)
     assert info.created_at is not None
     assert info.due_at is not None
     assert info.expires_at is not None
-    assert (info.id, info.max_retries) == ("order-42", 7)
+    assert (info.id, info.max_retries, info.timeout) == ("order-42", 7, 90)
     assert info.headers == {"kind": "invoice", "empty": "", "eq": "a=b"}
     assert dt.timedelta(minutes=90) <= info.due_at - info.created_at <= dt.timedelta(minutes=90, milliseconds=1)
     assert info.expires_at - info.created_at == dt.timedelta(hours=2)

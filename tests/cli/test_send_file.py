@@ -27,7 +27,7 @@ def test_lines_become_messages_with_their_options(invoke: Invoke, queue: Queue, 
     write(
         [
             {"payload": {"to": "a"}, "delay": "1h30m", "id": "order-1", "headers": {"kind": "x", "n": 1}},
-            {"payload": None, "delay": 60, "max_retries": 9, "expires_in": "2m"},
+            {"payload": None, "delay": 60, "max_retries": 9, "expires_in": "2m", "timeout": "1m30s"},
             {"payload": 1.5, "at": "2046-12-24T18:00+01:00", "on_conflict": "error"},
             "",
             {"payload": "first", "id": "twice"},
@@ -44,7 +44,7 @@ def test_lines_become_messages_with_their_options(invoke: Invoke, queue: Queue, 
     assert twice is not None
     assert twice.payload == "third"
     others = {info.payload: info for info in queue.peek("pending") if info.id not in ("order-1", "twice")}
-    assert others[None].max_retries == 9
+    assert (others[None].max_retries, others[None].timeout) == (9, 90)
     assert others[None].expires_at is not None
     assert others[1.5].due_at is not None
     assert others[1.5].due_at.isoformat() == "2046-12-24T17:00:00+00:00"

@@ -207,16 +207,29 @@ def test_long_ids_are_whole_in_a_pipe(invoke: Invoke, queue: Queue):
 
 
 def test_show_tells_all_that_is_known(invoke: Invoke, queue: Queue):
-    queue.send({"to": "a"}, delay=60, id="order-42", headers={"kind": "x"}, max_retries=5, expires_in=3600)
+    queue.send({"to": "a"}, delay=60, id="order-42", headers={"kind": "x"}, max_retries=5, expires_in=3600, timeout=90)
     shown = invoke("show", "emails", "order-42").stdout.splitlines()
     assert [line.split("  ")[0].strip() for line in shown] == [
-        *("id", "queue", "state", "due", "created", "expires", "attempts", "max retries", "header kind", "payload")
+        *(
+            "id",
+            "queue",
+            "state",
+            "due",
+            "created",
+            "expires",
+            "attempts",
+            "max retries",
+            "timeout",
+            "header kind",
+            "payload",
+        )
     ]
+    assert shown[8].split() == ["timeout", "1m", "30s"]
     assert shown[-1].endswith('{"to":"a"} (10 bytes)')
     told = json.loads(invoke("show", "emails", "order-42", "--json").stdout)
-    assert (told["id"], told["state"], told["headers"], told["payload"]) == (
+    assert (told["id"], told["state"], told["headers"], told["payload"], told["timeout"]) == (
         *("order-42", "pending", {"kind": "x"}),
-        {"to": "a"},
+        *({"to": "a"}, 90),
     )
 
 

@@ -144,7 +144,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "redrive-nothing-at-all": (lambda q: q.dead.redrive(rate=0), errors.InvalidInput, "rate 0 is not a number above 0"),
     "redrive-rate-nan": (lambda q: q.dead.redrive(rate=math.nan), errors.InvalidInput, "rate nan is not a number"),
     "redrive-rate": (lambda q: q.dead.redrive(rate="5/y"), errors.InvalidInput, 'write it as in 100, "100/s"'),
-    "edit-as-it-is": (lambda q: q.dead.edit("held"), errors.InvalidInput, "edit needs payload= or headers="),
+    "edit-as-it-is": (lambda q: q.dead.edit("held"), errors.InvalidInput, "edit needs payload=, headers= or timeout="),
     "edit-payload": (
         lambda q: q.dead.edit("held", object()),
         errors.PayloadNotSerializable,

@@ -31,12 +31,12 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue
 def test_message_beyond_the_horizon_rests_in_the_lake_with_all_that_was_said_of_it(
     queue: Queue, lake: Path, clock: Clock
 ):
-    sent = queue.send({"to": "a"}, delay=DAY, headers={"k": "v"}, max_retries=7, expires_in=2 * DAY)
+    sent = queue.send({"to": "a"}, delay=DAY, headers={"k": "v"}, max_retries=7, expires_in=2 * DAY, timeout=90)
     assert (sent.created, sent.due_at) == (True, clock.now + dt.timedelta(days=1))
     info = queue.get(sent.id)
     assert info is not None
     assert (info.state, info.due_at, info.created_at) == ("deferred", sent.due_at, clock.now)
-    assert (info.payload, info.headers, info.max_retries) == ({"to": "a"}, {"k": "v"}, 7)
+    assert (info.payload, info.headers, info.max_retries, info.timeout) == ({"to": "a"}, {"k": "v"}, 7, 90)
     assert info.expires_at == clock.now + dt.timedelta(days=2)
     assert (queue.stats().pending, len(files(lake))) == (0, 1)
     assert queue.why(sent.id).endswith(f"(in 1d), and rests in {lake}/queue=jobs until a load brings it into Redis")

@@ -87,6 +87,38 @@ def test_all_that_is_known_of_a_message_comes_back():
     assert envelope == Envelope(FORMAT, JSON, b'{"a":1}', 7, 5000, headers)
 
 
+def test_envelope_without_a_timeout_is_stored_as_ever():
+    assert encode_envelope(b"x", 3, 5000, {"a": 1}) == msgspec.msgpack.encode([FORMAT, RAW, b"x", 3, 5000, {"a": 1}])
+    _, old = parse(stored(b"x"))
+    assert (old.timeout, envelopes.encode(old)) == (None, encode_envelope(b"x", 3))
+
+
+def test_timeout_is_the_last_field_and_stays_when_the_envelope_is_stored_again():
+    made = encode_envelope(b"x", 3, timeout_ms=1500)
+    assert msgspec.msgpack.decode(made) == [FORMAT, RAW, b"x", 3, None, None, 1500]
+    _, envelope = parse(STAMP + made)
+    assert (envelope.timeout, envelopes.encode(envelope)) == (1.5, made)
+
+
+def test_delayq_that_knows_no_timeouts_reads_the_rest():
+    class Older(msgspec.Struct, array_like=True):
+        version: int
+        kind: int
+        body: bytes
+        max_retries: int
+        expires_ms: int | None = None
+        headers: dict[str, Any] | None = None
+
+    older = msgspec.msgpack.decode(encode_envelope(b"x", 3, headers={"a": 1}, timeout_ms=1500), type=Older)
+    assert older == Older(FORMAT, RAW, b"x", 3, None, {"a": 1})
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 86_400_001, 1.5, "1"])
+def test_timeout_that_no_send_stores_makes_an_envelope_unreadable(timeout: Any):
+    with pytest.raises(UnreadableEnvelope):
+        parse(STAMP + msgspec.msgpack.encode([FORMAT, RAW, b"x", 3, None, None, timeout]))
+
+
 def test_what_is_not_given_takes_no_room():
     assert len(encode_envelope(b"", 3)) < 12
 
@@ -176,7 +208,7 @@ def packed(*fields: Any) -> bytes:
         (packed(0, RAW, b"", 3), "the envelope has version 0"),
         (packed(-1, RAW, b"", 3), "the envelope has version -1"),
         (packed(FORMAT, 7, b"", 3), "the envelope has a payload of kind 7: there are 0 and 1"),
-        (packed(FORMAT + 1, 7, b"", 3, None, None, "new"), f"the envelope has version {FORMAT + 1}"),
+        (packed(FORMAT + 1, 7, b"", 3, None, None, None, "new"), f"the envelope has version {FORMAT + 1}"),
         (packed(FORMAT, 7, b"", 3), "the envelope has"),
     ],
 )

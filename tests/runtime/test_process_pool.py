@@ -94,6 +94,13 @@ def test_handler_over_its_time_is_killed_with_its_process(queue: Queue, drain: D
     )
 
 
+def test_message_s_own_timeout_kills_its_process_and_not_the_pool_s(queue: Queue, drain: Drain) -> None:
+    queue.send("stuck", id="stuck", timeout=0.5)
+    assert drain(pooled.stuck_at_first, timeout=3600) == (1, 1, 1)
+    (dead,) = queue.dead.list()
+    assert dead.error == "TimeoutError: the handler took longer than 0.5 s: its process was killed"
+
+
 @pytest.mark.full
 def test_handler_over_its_time_is_killed_and_retried_while_the_others_run_on(queue: Queue, drain: Drain) -> None:
     queue.send("stuck", id="stuck", max_retries=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from delayq import Consumer, Message, Queue
+from delayq import Consumer, Message, Outgoing, Queue
 from delayq.errors import InvalidInput
 from delayq.runtime.time_limit import TimeLimit
 from tests.harness.waiting import eventually
@@ -57,14 +58,83 @@ def test_handler_within_its_time_is_not_told_of(queue: Queue) -> None:
 
 def test_look_at_a_handler_that_still_has_time_tells_nothing(queue: Queue) -> None:
     time_limit = TimeLimit(3600)
+    queue.send("x")
+    with time_limit.watching():  # which looks once, at least
+        assert Consumer(queue, time_limit.wrap(lambda _: None)).drain() == 1
+    assert time_limit.count == 0
+
+
+@pytest.mark.parametrize("consumers", [None, 3600], ids=["none", "longer"])
+def test_message_is_told_of_by_its_own_timeout_not_the_consumer_s(queue: Queue, consumers: float | None) -> None:
+    may_end = threading.Event()
+    queue.send_many([Outgoing("x", id="long", timeout=3600), Outgoing("x", id="short", timeout=0.05)])
+    consumer = Consumer(queue, lambda _: may_end.wait(120), timeout=consumers, concurrency=2)
+    with capture_logs() as lines:
+        consumer.start()
+        try:
+            assert eventually(lambda: consumer.overran == 1)
+        finally:
+            may_end.set()
+            consumer.stop()
+    told = [(line["event"], line["id"], line["timeout"]) for line in lines if "timeout" in line]
+    assert told == [(RUNS_OVER, "short", 0.05), (ENDED, "short", 0.05)]
+    assert consumer.overran == 1
+
+
+def test_message_with_a_longer_timeout_than_the_consumer_s_is_not_told_of(queue: Queue) -> None:
+    may_end = threading.Event()
+    queue.send_many([Outgoing("x", id="own", timeout=3600), Outgoing("x", id="plain")])
+    consumer = Consumer(queue, lambda _: may_end.wait(120), timeout=0.05, concurrency=2)
+    with capture_logs() as lines:
+        consumer.start()
+        try:
+            assert eventually(lambda: consumer.overran == 1)
+            assert eventually(lambda: queue.stats().unack == 2)
+        finally:
+            may_end.set()
+            consumer.stop()
+    assert [line["id"] for line in lines if line["event"] == RUNS_OVER] == ["plain"]
+
+
+def test_shorter_timeout_is_looked_after_while_a_longer_one_is_waited_for(queue: Queue) -> None:
+    may_end, first = threading.Event(), threading.Event()
+    queue.send("x", id="long", timeout=3600)
 
     def handler(_: Message) -> None:
-        with time_limit.watching():  # which looks once, at least
-            pass
+        first.set()
+        may_end.wait(120)
 
-    queue.send("x")
-    assert Consumer(queue, time_limit.wrap(handler)).drain() == 1
-    assert time_limit.count == 0
+    consumer = Consumer(queue, handler, concurrency=2)
+    consumer.start()
+    try:
+        assert first.wait(60)
+        assert eventually(lambda: consumer._time_limit._wakes_at < math.inf)  # it waits for the end of that one
+        queue.send("x", id="short", timeout=0.05)
+        assert eventually(lambda: consumer.overran == 1)
+    finally:
+        may_end.set()
+        consumer.stop()
+
+
+def test_batch_has_the_time_of_its_consumer(queue: Queue) -> None:
+    queue.send("x", timeout=1)
+    messages = queue.receive()
+    assert (TimeLimit(5).of(messages[0]), TimeLimit(5).of([*messages]), TimeLimit(None).of([*messages])) == (1, 5, None)
+
+
+def test_second_run_of_a_consumer_is_watched_as_the_first(queue: Queue) -> None:
+    may_end = threading.Event()
+    consumer = Consumer(queue, lambda _: may_end.wait(120))
+    for count in (1, 2):
+        may_end.clear()
+        queue.send("x", timeout=3600 if count == 1 else 7200)
+        queue.send("x", timeout=0.05)
+        consumer.start()
+        try:
+            assert eventually(lambda count=count: consumer.overran == count)  # type: ignore[misc]
+        finally:
+            may_end.set()
+            consumer.stop()
 
 
 def test_each_delivery_has_the_time_to_itself(queue: Queue) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.errors import InvalidInput, UnreadableEnvelope
 from delayq.model.envelope import RAW, Headers, encode_envelope, parse
-from delayq.model.units import Seconds, from_ms
+from delayq.model.units import Seconds, from_ms, lease_ms
 from delayq.model.validation import check_id
 from delayq.operations.encode import due_word
 from delayq.operations.queue_context import QueueContext
@@ -23,8 +23,9 @@ def edit(
     headers: Headers | None = None,
     delay: Seconds = 0,
     died_at: dt.datetime | None = None,
+    timeout: Seconds | None = None,
 ) -> Operation[bool]:
-    """Bring a dead letter back with another payload (UNSET for its own), or other headers (None for its own).
+    """Bring a dead letter back with another payload (UNSET for its own), headers or timeout (None for its own).
 
     Args:
         died_at: of the dead letter that the caller has looked at; None for that which is there now.
@@ -36,9 +37,10 @@ def edit(
         InvalidInput: neither is given, or an argument is out of range; or the payload is gone, and no other was given.
     """
     check_id(message_id)
-    if payload is msgspec.UNSET and headers is None:
-        raise InvalidInput("edit needs payload= or headers=: requeue brings a dead letter back as it is")
+    if payload is msgspec.UNSET and headers is None and timeout is None:
+        raise InvalidInput("edit needs payload=, headers= or timeout=: requeue brings a dead letter back as it is")
     due, settings = due_word(delay, None), context.settings
+    timeout_ms = None if timeout is None else lease_ms(timeout, "timeout")
     kept = payload is msgspec.UNSET
     new = b"" if kept else payload
     encode_envelope(new, context.max_retries, None, headers, settings.max_payload)  # to check it, before all else
@@ -53,13 +55,12 @@ def edit(
     except UnreadableEnvelope as error:
         if kept:
             raise InvalidInput(f"the payload of message {message_id!r} is gone or unreadable: give payload=") from error
-        envelope = encode_envelope(new, context.max_retries, None, headers, settings.max_payload)
+        envelope = encode_envelope(new, context.max_retries, None, headers, settings.max_payload, timeout_ms)
     else:
         if kept:
             payload = old.body if old.kind == RAW else msgspec.Raw(old.body)
         headers = old.headers if headers is None else headers
-        most = max(settings.max_payload, len(old.body))
-        envelope = encode_envelope(
-            payload, old.max_retries, old.expires_ms, headers, most if kept else settings.max_payload
-        )
+        timeout_ms = old.timeout_ms if timeout is None else timeout_ms
+        most = max(settings.max_payload, len(old.body)) if kept else settings.max_payload
+        envelope = encode_envelope(payload, old.max_retries, old.expires_ms, headers, most, timeout_ms)
     return (yield from execute(scripts.edit(message_id, f"{died_ms:.17g}", due, envelope)))

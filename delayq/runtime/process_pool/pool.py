@@ -53,7 +53,7 @@ class ProcessPool(Generic[D]):
     Args:
         job: what they are to do.
         count: of processes.
-        time_limit: how long a handler may run, and how many have run longer; None for ever.
+        time_limit: how long a handler may run, and how many have run longer.
         ask: is called, on any thread, for what a handler wants done about its message.
         may_start: whether a message's lease still stands.
         on_outcome: is called, on any thread, after each outcome, and when there is room for more.
@@ -72,7 +72,7 @@ class ProcessPool(Generic[D]):
         self,
         job: ProcessJob,
         count: int,
-        time_limit: TimeLimit | None,
+        time_limit: TimeLimit,
         ask: Callable[[Request, Any, Any], object],
         may_start: Callable[[D], bool],
         on_outcome: Callable[[], None],
@@ -225,8 +225,9 @@ class ProcessPool(Generic[D]):
                 return oc.RELEASED, True
             self._running.add(process)
         started, has_run = time.perf_counter(), True
+        seconds = self._time_limit.of(message)
         try:
-            outcome = process.run(message, None if self._time_limit is None else self._time_limit.seconds)
+            outcome = process.run(message, seconds)
         except CannotStart as error:
             has_run = False
             log.warning("a process of the pool died: another one is started", how=str(error), pid=process.pid)
@@ -235,20 +236,16 @@ class ProcessPool(Generic[D]):
             return oc.INTERRUPTED if self._is_interrupted else oc.Failed(error=f"ProcessDied: {error}"), False
         except TookTooLong:
             process.kill()
-            return self._overran(), False
+            with self._lock:
+                self._time_limit.count += 1
+            text = f"TimeoutError: the handler took longer than {seconds:g} s: its process was killed"
+            return oc.Failed(error=text), False
         finally:
             with self._lock:
                 self._running.discard(process)
             if has_run:
                 self.times.note(time.perf_counter() - started, times)
         return outcome, True
-
-    def _overran(self) -> oc.Outcome:
-        assert self._time_limit is not None, "only a handler that has a time takes too long"
-        with self._lock:
-            self._time_limit.count += 1
-        seconds = self._time_limit.seconds
-        return oc.Failed(error=f"TimeoutError: the handler took longer than {seconds:g} s: its process was killed")
 
     def _tell(self, error: Exception, wait: float) -> None:
         """Tell that a process could not be started: it is the consumer's end if none ever could."""

@@ -9,7 +9,7 @@ from unittest.mock import ANY
 
 from delayq import Message, Outgoing, Queue, SentMessage
 from delayq.model.units import from_ms
-from tests.harness.model.held import Clock, Follower, Handed
+from tests.harness.model.held import Clock, Follower, Handed, retrying
 from tests.harness.model.model import Model
 
 
@@ -44,7 +44,7 @@ class Beyond:
                     id=each["id"],
                     on_conflict=each["conflict"],
                     expires_in=expires and expires / 1000,
-                    max_retries=each["retries"],
+                    **retrying(each["retries"]),
                 )
             )
             self.taken[f"then {each['conflict']} over {states[each['id']]}"] += 1
@@ -59,7 +59,7 @@ class Beyond:
         old = self.model.messages.get(id)
         is_free = old is None or old.state == "garbage"
         payload = {"n": self.now.micros}
-        options = {"on_conflict": conflict, "max_retries": retries, "unique_for": unique / 1000}
+        options = {"on_conflict": conflict, "unique_for": unique / 1000} | retrying(retries)
         said = self.both(
             "send unique",
             lambda: due_and_created(self.queue.send(payload, delay / 1000, id=id, **options)),

@@ -7,6 +7,17 @@ from typing import Any
 
 WAITING = ("pending", "ready", "retry")
 PURGEABLE = ("pending", "ready", "retry", "dead")
+DEFAULT_RETRIES = 5  # of what nothing is known any more
+
+
+def timeout_of(max_retries: int) -> float | None:
+    """The seconds with which messages of so many retries are sent: they must come along wherever these do."""
+    return None if max_retries in (0, DEFAULT_RETRIES) else float(max_retries)
+
+
+def retrying(max_retries: int) -> dict[str, Any]:
+    """The options of a send."""
+    return {"max_retries": max_retries, "timeout": timeout_of(max_retries)}
 
 
 @dataclass

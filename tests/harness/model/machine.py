@@ -20,7 +20,7 @@ from delayq.types import QueueStats
 from tests.harness.model import model as expected
 from tests.harness.model.beyond import Beyond, due_and_created, told
 from tests.harness.model.features import Met
-from tests.harness.model.held import PURGEABLE, Clock, Handed
+from tests.harness.model.held import PURGEABLE, Clock, Handed, retrying
 from tests.harness.model.ledger import Ledger
 from tests.harness.model.model import Model
 from tests.harness.model.replies import LostReplies, Reply
@@ -150,7 +150,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         old = self.model.messages.get(id)
         was = old.state if old else "nothing"
         payload, expires = {"n": self.now.micros}, expires and delay + expires
-        options = {"on_conflict": conflict, "max_retries": retries, "expires_in": expires and expires / 1000}
+        options = {"on_conflict": conflict, "expires_in": expires and expires / 1000} | retrying(retries)
         said = self.both(
             "send",
             lambda: due_and_created(self.queue.send(payload, delay / 1000, id=id, **options)),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from tests.harness.model.held import WAITING, Claimed, Clock, Follower, Handed, Held, Plan, Schedule
+from tests.harness.model.held import DEFAULT_RETRIES, WAITING, Claimed, Clock, Follower, Handed, Held, Plan, Schedule
 
 PAYLOAD_GONE = "the payload key is gone: evicted, or deleted by another program"
 NET_MS = 60_000  # a message that waits for others of its key comes by itself after this
@@ -567,7 +567,7 @@ class Model:
         if m is None or m.state != "dead" or died not in (None, m.score):
             return False
         if not m.has_payload:  # nothing is known of it any more
-            m.max_retries, m.expires, m.has_payload, m.slot = 5, None, True, None
+            m.max_retries, m.expires, m.has_payload, m.slot = DEFAULT_RETRIES, None, True, None
         m.payload, m.created = payload, self.now.ms
         return self.requeue([id], delay) == 1
 

@@ -18,7 +18,7 @@ from delayq.operations.upkeep import clean_up
 from delayq.runtime.batch_pool import handled
 from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
 from tests.harness.model.beyond import due_and_created, told
-from tests.harness.model.held import Clock, Handed, Plan
+from tests.harness.model.held import Clock, Handed, Plan, retrying
 from tests.harness.model.model import Model, StaleReceipt
 from tests.harness.model.replies import LostReplies
 
@@ -96,7 +96,7 @@ class Together:
 
     def add_schedule(self, every: int, missed: Any, grace: int, retries: int, wait: bool) -> None:
         plan = Plan(every, missed, grace if missed == "skip" else 0)
-        options = {"missed": missed, "max_retries": retries} | ({"grace": grace / 1000} if missed == "skip" else {})
+        options = {"missed": missed} | retrying(retries) | ({"grace": grace / 1000} if missed == "skip" else {})
         when, payload = f"every {every // 1000}s", {"scheduled": True}
 
         def real() -> int:
@@ -133,7 +133,7 @@ class Together:
     def fill(self, ids: list[str], delay: int, retries: int, expires: int | None) -> None:
         """A send of several messages."""
         payload, expires = {"n": self.now.micros}, expires and delay + expires
-        options: dict[str, Any] = {"delay": delay / 1000, "max_retries": retries}
+        options: dict[str, Any] = {"delay": delay / 1000} | retrying(retries)
         options["expires_in"] = expires and expires / 1000
         outgoing = [Outgoing(payload, id=id, **options) for id in ids]
         self.both(
