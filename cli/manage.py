@@ -12,8 +12,9 @@ from delayq.operations import manage
 from delayq.queue import Queue
 
 from . import lakes
-from .formats import show_moment
+from .formats import show_date, show_moment
 from .options import (
+    DURATION,
     command,
     dry_run_option,
     due_options,
@@ -96,15 +97,26 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
 @command(
     """
     delayq send emails hello
-    delayq pause emails
+    delayq pause emails --for 10m
     """,
     "Hand out nothing until it is resumed.",
 )
 @new_queue_argument
-def pause(queue: Queue) -> None:
-    """Hand out nothing of QUEUE until it is resumed; sending goes on, and what runs is finished."""
-    queue.pause()
-    say(f"paused {queue.name}")
+@click.option(
+    "--for",
+    "seconds",
+    type=DURATION,
+    metavar="DURATION",
+    help="End the pause by itself, so long from now: 30s, 10m, 2h. Default: delayq resume ends it.",
+)
+def pause(queue: Queue, seconds: float | None) -> None:
+    """Hand out nothing of QUEUE until it is resumed; sending goes on, and what runs is finished.
+
+    Of a queue that is paused already, the pause ends as this call says.
+    """
+    queue.pause(seconds)
+    until = queue.stats().paused_until if seconds is not None else None
+    say(f"paused {queue.name}" + (f" until {show_date(until)}" if until else ""))
 
 
 @command(

@@ -145,6 +145,8 @@ def _all_stats(server: ServerOptions, long: bool, as_json: bool) -> int:
 
 
 def _condition(counts: QueueStats, long: bool) -> str:
+    if counts.paused_until:
+        return f"paused, ends {show_moment(counts.paused_until, long)}"
     if counts.paused_since:
         return "paused"
     return " ".join(_next_due(counts, long))
@@ -161,6 +163,8 @@ def _one_stats(counts: QueueStats, limits: Configuration) -> None:
     fields: list[tuple[str, object]] = [("queue", counts.queue)]
     if counts.paused_since:
         fields.append(("paused since", show_moment(counts.paused_since)))
+    if counts.paused_until:
+        fields.append(("paused until", show_moment(counts.paused_until)))
     fields += fields_of(limits)
     fields += [(name, f"{getattr(counts, name):,}") for name in QueueStats.PHASES]
     if due := _next_due(counts):

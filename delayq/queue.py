@@ -447,9 +447,18 @@ class Queue:
         """As `events` of the constructor, unless this queue was made with one."""
         self._context.wish(events)
 
-    def pause(self) -> None:
-        """Hand out nothing until `resume`; sending goes on, and what runs is finished."""
-        self._executor.execute(manage.pause(self._context))
+    def pause(self, seconds: Seconds | None = None) -> None:
+        """Hand out nothing for a time, or until `resume`; sending goes on, and what runs is finished.
+
+        Of a queue that is paused already, the pause ends as this call says; since when it is paused stays.
+
+        Args:
+            seconds: 0.001 to 366 days, as a number or a timedelta, by the server's clock; None for no end but `resume`.
+
+        Raises:
+            InvalidTime: outside that range; nothing was changed.
+        """
+        self._executor.execute(manage.pause(self._context, seconds))
 
     def resume(self) -> None:
         """Hand out messages again."""

@@ -1,9 +1,22 @@
--- pause: hand out nothing until resume; sending goes on, and what runs is finished.
+-- pause: hand out nothing for a time, or until resume; sending goes on, and what runs is finished.
+--
+-- Of a queue that is paused already, the pause ends otherwise from now on; since when it is paused stays.
 --
 -- State    (the queue itself; no message moves)
--- KEYS[1]  meta    hash  paused: since, ms
+-- KEYS[1]  meta    hash  paused: since, ms; paused_until: when it ends, ms, where it ends by itself
+-- KEYS[2]  bell    list
 -- ARGV[1]  now_ms  '' for the server's time
+-- ARGV[2]  for_ms  1..31622400000; '' for a pause that `resume` ends
 -- Returns  1; 0 when it was paused already
 -- Cost     O(1)
 local now = clock(ARGV[1])
-return redis.call('HSETNX', KEYS[1], 'paused', now)
+local since = paused(KEYS[1], now)
+if redis.call('HSETNX', KEYS[1], 'paused', now) == 0 and not since then redis.call('HSET', KEYS[1], 'paused', now) end
+if ARGV[2] ~= '' then
+  redis.call('HSET', KEYS[1], 'paused_until', now + ARGV[2])
+else
+  redis.call('HDEL', KEYS[1], 'paused_until')
+end
+if not since then return 1 end
+ring(KEYS[2]) -- who sleeps until the end that it had asks again
+return 0

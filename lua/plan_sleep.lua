@@ -4,7 +4,8 @@
 -- may, so that a fleet does not rise for one message; should the timer's holder die, they find the work themselves.
 -- Messages count when they are due after now: ask before the claim of the same round trip, which takes what is due
 -- until then. A lease that has ended counts as well, since a claim alone does not take the delivery back. To who has found
--- messages that a limit holds back, so does the moment when the rate lets the next one go.
+-- messages that a limit holds back, so does the moment when the rate lets the next one go, and to who has found the queue
+-- paused, the end of the pause.
 --
 -- Reads    pending, retry, unack, ready, meta, rate, replaced
 -- Writes   timer
@@ -12,7 +13,7 @@
 -- KEYS[2]  retry    zset    id -> time of the next attempt, ms
 -- KEYS[3]  unack    zset    id -> end of the lease, ms
 -- KEYS[4]  timer    string  when its holder wakes, ms, and the holder's name
--- KEYS[5]  ready    zset    id -> due, ms; this one and those behind it only when a limit holds messages back
+-- KEYS[5]  ready    zset    id -> due, ms; this one and those behind it only when a limit or a pause holds messages back
 -- KEYS[6]  meta     hash
 -- KEYS[7]  rate     zset    number of the hand-out -> its time, microseconds
 -- KEYS[8]  replaced zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
@@ -30,7 +31,7 @@ for i = 1, 2 do
 end
 if KEYS[5] then
   local free, opens = allowance(KEYS[6], KEYS[3], KEYS[7], KEYS[8], now, micros)
-  if opens < wake then wake, message = opens, redis.call('ZRANGE', KEYS[5], free, free)[1] or '' end
+  if opens < wake then wake, message = opens, redis.call('ZRANGE', KEYS[5], free or 0, free or 0)[1] or '' end
 end
 local wakes, holder = timer(KEYS[4])
 local promise = math.ceil(wake) -- the rate's moments have microseconds

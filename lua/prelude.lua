@@ -239,6 +239,19 @@ local function forget_cancelled(ids, cancelled, attempts, errors, stats, note)
   redis.call('HDEL', attempts, unpack(ids)) -- last: the receipts are made of it
 end
 
+-- When a pause ends, ms, infinity for one that `resume` ends; nil when there is none, or it is over.
+local function pause_end(since, till, now)
+  till = tonumber(till or '') or math.huge
+  if since and till > now then return till end
+end
+
+-- Since when a queue is paused, and until when, ms and as they are stored, false for a pause without an end; nothing when
+-- it is not paused.
+local function paused(meta, now)
+  local since, till = unpack(redis.call('HMGET', meta, 'paused', 'paused_until'))
+  if pause_end(since, till, now) then return since, till end
+end
+
 -- What a queue allows: how many messages may go now, infinity without limits, nil while it is paused; when the next may
 -- that those leave, ms and after now, infinity where nobody can tell; and the rate's period, microseconds, if there is one.
 --
@@ -246,8 +259,10 @@ end
 -- when less than it lies between them; either may be the earlier one, since the server's clock may be set back. `replaced`
 -- holds deliveries whose messages were replaced while they ran: each keeps its place until its lease ends.
 local function allowance(meta, unack, rate, replaced, now, micros)
-  local paused, most, ms, places = unpack(redis.call('HMGET', meta, 'paused', 'rate', 'period_ms', 'concurrency'))
-  if paused then return nil, math.huge end
+  local since, till, most, ms, places =
+    unpack(redis.call('HMGET', meta, 'paused', 'paused_until', 'rate', 'period_ms', 'concurrency'))
+  local ends = pause_end(since, till, now)
+  if ends then return nil, ends end
   local free, opens, period = math.huge, math.huge, nil
   if most and ms then
     period = ms * 1000

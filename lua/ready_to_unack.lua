@@ -23,13 +23,14 @@
 -- ARGV[5]  name      of the claim, see `answered`: asked again, as its reply was lost, it is answered as before; '' for none
 -- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.attempts_reset.lost or nil, …}}, retries first, each side
 --          earliest first; empty lists when nothing is due or the queue is paused; the last one also while no message
---          has an earlier delivery. With limits, a fifth: 1 when a limit has left messages behind, else 0
+--          has an earlier delivery. With limits, a fifth: 1 when a limit has left messages behind, else 0; 2 during a pause that
+--          ends by itself
 -- Cost     O(limit log n)
 local known = answered(KEYS[10], ARGV[5])
 if known then return known end
 local now, micros = clock(ARGV[1])
-local free, _, period = allowance(KEYS[5], KEYS[3], KEYS[8], KEYS[11], now, micros)
-if not free then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}}, ARGV[3]) end
+local free, opens, period = allowance(KEYS[5], KEYS[3], KEYS[8], KEYS[11], now, micros)
+if not free then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, opens < math.huge and 2 or nil}, ARGV[3]) end
 local limit = math.min(tonumber(ARGV[2]), free)
 local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2], '-inf', digits(now))
 local turn = limit % 2 == 1 and counted(KEYS[6], 'delivered') % 2 or 0

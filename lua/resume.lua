@@ -3,8 +3,8 @@
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  meta  hash
 -- KEYS[2]  bell  list
--- Returns  1; 0 when it was not paused
+-- Returns  1; 0 when no pause was stored
 -- Cost     O(1)
-local resumed = redis.call('HDEL', KEYS[1], 'paused')
-if resumed == 1 then ring(KEYS[2]) end
-return resumed
+if redis.call('HDEL', KEYS[1], 'paused', 'paused_until') == 0 then return 0 end
+ring(KEYS[2])
+return 1

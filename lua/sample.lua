@@ -35,7 +35,7 @@ local function counts()
   local due = {redis.call('ZCOUNT', KEYS[1], '-inf', now), redis.call('ZCOUNT', KEYS[4], '-inf', now)}
   local parts = {sizes, heads, counters, times, due}
   for i, part in ipairs(parts) do parts[i] = table.concat(part, ' ') end
-  return string.format('%.0f;%s;', now, redis.call('HGET', KEYS[8], 'paused') or '') .. table.concat(parts, ';')
+  return string.format('%.0f;%s;', now, paused(KEYS[8], now) or '') .. table.concat(parts, ';')
 end
 for i, period in ipairs({60000, 600000}) do
   local samples, at = KEYS[8 + i], digits(now - now % period) .. '-0'

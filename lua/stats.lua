@@ -10,8 +10,9 @@
 -- KEYS[7]  stats    hash
 -- KEYS[8]  meta     hash
 -- ARGV[1]  now_ms   '' for the server's time
--- Returns  {now, ms; since when it is paused, ms, or nil; {ids in pending, ready, unack, retry, dead, garbage};
---          {lowest score in each of them or nil}; {counter, value, …}; {those due in pending, in retry}}
+-- Returns  {now, ms; {since when it is paused, ms; until when, ms, or nil}, empty when it is not; {ids in pending, ready,
+--          unack, retry, dead, garbage}; {lowest score in each of them or nil}; {counter, value, …}; {those due in
+--          pending, in retry}}
 -- Cost     O(log n)
 local counts, heads = {}, {}
 for i = 1, 6 do
@@ -20,4 +21,4 @@ for i = 1, 6 do
 end
 local now = clock(ARGV[1])
 local due = {redis.call('ZCOUNT', KEYS[1], '-inf', now), redis.call('ZCOUNT', KEYS[4], '-inf', now)}
-return {now, redis.call('HGET', KEYS[8], 'paused'), counts, heads, redis.call('HGETALL', KEYS[7]), due}
+return {now, {paused(KEYS[8], now)}, counts, heads, redis.call('HGETALL', KEYS[7]), due}

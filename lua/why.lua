@@ -11,9 +11,10 @@
 -- KEYS[8]  replaced zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  id
--- Returns  {now, ms; since when the queue is paused, ms, or nil; how many messages that wait are due earlier; how many
---          run; how many may go now by the queue's limits, nil without any; when the rate lets the next one go behind
---          those, ms, nil where it is not the rate; {until when it waits for others of its key, ms; its due time, ms} or nil}
+-- Returns  {now, ms; {since when the queue is paused, ms; until when, ms, or nil}, empty when it is not; how many
+--          messages that wait are due earlier; how many run; how many may go now by the queue's limits, nil without any;
+--          when the rate lets the next one go behind those, ms, nil where it is not the rate; {until when it waits for
+--          others of its key, ms; its due time, ms} or nil}
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local id, due, earlier = ARGV[2], nil, 0
@@ -24,7 +25,7 @@ end
 local free, opens = allowance(KEYS[5], KEYS[4], KEYS[6], KEYS[8], now, micros)
 local till, told = waits(KEYS[7], id)
 return {
-  now, redis.call('HGET', KEYS[5], 'paused'), earlier, redis.call('ZCARD', KEYS[4]),
-  free and free < math.huge and free or false, opens < math.huge and math.ceil(opens) or false,
+  now, {paused(KEYS[5], now)}, earlier, redis.call('ZCARD', KEYS[4]),
+  free and free < math.huge and free or false, free and opens < math.huge and math.ceil(opens) or false,
   till and {till, told} or false
 }

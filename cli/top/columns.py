@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from delayq.model.units import show_away
+
 from ..formats import show_duration
 from ..output import printable, shortened
 from ..upcoming import sparkline
@@ -60,6 +62,8 @@ def rate(each: float | None) -> str:
 
 def next_due(pulse: QueueRow) -> str:
     """Show when something falls due next."""
+    if pulse.stats.paused_until:
+        return f"paused, ends {show_away(pulse.stats.paused_until, pulse.stats.at)}"
     if pulse.stats.paused_since:
         return "paused"
     due = _until_next(pulse)

@@ -149,7 +149,8 @@ def _obstacle(known: Known, info: MessageInfo) -> str:
     if info.expires_at is not None and info.expires_at <= known.now and not info.attempts:
         return f"but it expired at {known.at(info.expires_at)}: who takes it drops it"
     if standing.paused_ms is not None:
-        return f"but the queue is paused since {known.at(from_ms(standing.paused_ms))}"
+        until = "" if standing.paused_until_ms is None else f" until {known.at(from_ms(standing.paused_until_ms))}"
+        return f"but the queue is paused since {known.at(from_ms(standing.paused_ms))}{until}"
     if absent := _absent(known):
         return f"but {absent}"
     if limits.concurrency and standing.running >= limits.concurrency:
@@ -202,6 +203,7 @@ class Standing(NamedTuple):
         free: how many may go now by the limits, None without any and while it is paused.
         opens_ms: when the rate lets the next one go behind those, None where it is not the rate.
         parked: until when it waits for others of its key at the longest, ms, and its due time, ms.
+        paused_until_ms: when a pause ends by itself; None when `resume` ends it.
     """
 
     now_ms: int
@@ -211,3 +213,4 @@ class Standing(NamedTuple):
     free: int | None
     opens_ms: int | None
     parked: tuple[int, int] | None
+    paused_until_ms: int | None = None

@@ -52,7 +52,8 @@ def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[Consum
         more, span = _counted(rates.died, "message"), show_duration(rates.seconds)
         yield Trouble("dead-growing", f"{more} died within the last {span}; {stats.dead:,} are dead now.")
     if stats.paused_since is not None:
-        yield Trouble("paused", f"The queue is paused since {show_moment(stats.paused_since, stats.at)}.")
+        until = "" if stats.paused_until is None else f" until {show_moment(stats.paused_until, stats.at)}"
+        yield Trouble("paused", f"The queue is paused since {show_moment(stats.paused_since, stats.at)}{until}.")
     if stats.missing:
         yield Trouble("unaccounted", f"{_unaccounted(stats.missing)}: delayq doctor tells more.")
 

@@ -35,6 +35,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         collected: payload keys deleted by the garbage collector.
         adjusted: what the doctor's repairs have struck off the books (or added to them, when negative).
         paused_since: or None.
+        paused_until: when the pause ends by itself, of several shards the last one's; else None. Samples lack it.
         next_due_at: the earliest due time in pending, or None.
         oldest_due_at: the earliest due time of a message that is due and not handed out, or None.
         lateness: milliseconds (the upper end, exclusive, of a bucket) to the number of hand-outs in it.
@@ -70,6 +71,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     collected: int = 0
     adjusted: int = 0
     paused_since: dt.datetime | None = None
+    paused_until: dt.datetime | None = None
     next_due_at: dt.datetime | None = None
     oldest_due_at: dt.datetime | None = None
     lateness: dict[int, int] = {}
@@ -152,3 +154,4 @@ class Counts(NamedTuple):
     counters: dict[str, int]
     pending_due: int = 0
     retry_due: int = 0
+    paused_until_ms: int | None = None

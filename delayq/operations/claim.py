@@ -29,6 +29,7 @@ class Batch(NamedTuple):
     Attributes:
         limit: how many were asked for.
         held: whether a limit of the queue has held back others.
+        pause_ends: whether the queue is paused, and the pause ends by itself.
         failed: how many have failed already, as their key could not be told.
     """
 
@@ -37,6 +38,12 @@ class Batch(NamedTuple):
     limit: int
     held: bool = False
     failed: int = 0
+    pause_ends: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether more may go at a moment that `plan_sleep` tells."""
+        return self.held or self.pause_ends
 
 
 class ClaimNames:
@@ -100,7 +107,7 @@ def claim(
     shards = yield from context.opened()
     messages: list[Any] = []
     limit = min(limit, context.budget.count(lease))
-    claimed, held, failed = 0, False, 0
+    claimed, held, failed, pause_ends = 0, False, 0, False
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may have become known only now
     fetched: list[unfetched.ClaimedUnfetched] = []
     try:
@@ -116,6 +123,7 @@ def claim(
                 break
             asking = _Asking(scripts, min(share, MAX_IDS), lease, consumer, names)
             found, envelopes = yield from _hand_out(context, scripts, asking, recovering, awaited.get(scripts, ""))
+            pause_ends |= found.pause_ends
             if found.held is not None or found.ids:  # else it may be paused
                 context.is_limited, held = found.held is not None, bool(found.held)
             if found.ids:
@@ -130,7 +138,7 @@ def claim(
     finally:  # until then a heartbeat renews them, also while another shard keeps the claim waiting
         for unread in fetched:
             context.fetching.remove(unread)
-    return Batch(messages, claimed, limit, held, failed)
+    return Batch(messages, claimed, limit, held, failed, pause_ends)
 
 
 def claim_all(

@@ -36,7 +36,7 @@ def plan_sleep(context: QueueContext, name: str, most_ms: int, held: bool | None
     """Ask, before a claim, for how long a consumer may sleep if that brings nothing; at most `most_ms`.
 
     Args:
-        held: a limit has held back messages at the last claim: they are to be looked after, too.
+        held: a limit or a pause has held back messages at the last claim: they are to be looked after, too.
     """
     asked = time.monotonic()
     results = yield [scripts.plan_sleep(name, most_ms, held) for scripts in context.shards]

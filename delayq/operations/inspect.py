@@ -37,7 +37,8 @@ def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
     for shard in shards[1:]:
         for counter, value in [*shard.counts.items(), *shard.counters.items()]:
             counters[counter] = counters.get(counter, 0) + value
-    paused = [shard.paused_ms for shard in shards if shard.paused_ms is not None]
+    paused = [(shard.paused_ms, shard.paused_until_ms) for shard in shards if shard.paused_ms is not None]
+    ends = [until for _, until in paused if until is not None]
     heads = [shard.heads_ms["pending"] for shard in shards if "pending" in shard.heads_ms]
     due = [score for shard in shards for score in map(shard.heads_ms.get, WAITING) if score and score <= shard.now_ms]
     pending_due, retry_due = sum(shard.pending_due for shard in shards), sum(shard.retry_due for shard in shards)
@@ -47,7 +48,8 @@ def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
         scheduled=counters["pending"] - pending_due,
         due=pending_due + counters["ready"] + retry_due,
         retrying=counters["retry"] - retry_due,
-        paused_since=from_ms(min(paused)) if paused else None,
+        paused_since=from_ms(min(since for since, _ in paused)) if paused else None,
+        paused_until=from_ms(max(ends)) if paused and len(ends) == len(paused) else None,
         next_due_at=from_ms(min(heads)) if heads else None,
         oldest_due_at=from_ms(min(due)) if due else None,
         lateness=buckets(counters, "late"),

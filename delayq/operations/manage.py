@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from delayq.errors import InvalidInput
+from delayq.errors import InvalidInput, InvalidTime
 from delayq.model.placement import State, check_state
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_id
@@ -22,6 +22,7 @@ from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED, QueueCommands
 Cancelled = Literal["cancelled", "in_flight", "unknown"]
 Rescheduled = Literal["rescheduled", "in_flight", "dead", "unknown"]
 
+MAX_PAUSE_MS = 366 * 86_400_000
 PURGEABLE: tuple[State, ...] = ("pending", "ready", "retry", "dead")
 
 
@@ -45,10 +46,13 @@ def reschedule(context: QueueContext, message_id: str, delay: Seconds | None, at
     return (yield from execute(context.shard(message_id).reschedule(message_id, due)))
 
 
-def pause(context: QueueContext) -> Operation[None]:
-    """Hand out nothing until resume."""
+def pause(context: QueueContext, seconds: Seconds | None = None) -> Operation[None]:
+    """Hand out nothing for so long, or until resume."""
+    for_ms = None if seconds is None else milliseconds(seconds, "pause")
+    if for_ms is not None and not 1 <= for_ms <= MAX_PAUSE_MS:
+        raise InvalidTime(f"pause {seconds!r} is not between 0.001 seconds and 366 days: None lasts until resume")
     shards = yield from context.opened(create=True)
-    for result in (yield [scripts.pause() for scripts in shards]):
+    for result in (yield [scripts.pause(for_ms) for scripts in shards]):
         unwrap(result)
 
 

@@ -41,8 +41,8 @@ class ClaimedUnfetched:
         """Return the first `count` messages, and the others."""
 
         def part(of: slice) -> ClaimedUnfetched:
-            now_ms, micros, ids, dues, deliveries, _ = self.found
-            found = Claimed(now_ms, micros, ids[of], dues[of], deliveries[of])
+            handed = self.found
+            found = Claimed(handed.now_ms, handed.micros, handed.ids[of], handed.dues_ms[of], handed.deliveries[of])
             other = ClaimedUnfetched(self.scripts, found, self.lease, self.asked)
             other.until_ms, other.handed = self.until_ms, self.handed
             return other

@@ -265,8 +265,9 @@ class QueueCommands:
         keys = [k.garbage, k.stats, *map(self._message_key, ids)]
         return self._call("delete_payloads", keys, list(map(encode_id, ids)), int, repeats=False)
 
-    def pause(self) -> Command[int]:
-        return self._call("pause", [self.keys.meta], [self._clock()], int)
+    def pause(self, for_ms: int | None = None) -> Command[int]:
+        args: list[Raw] = [self._clock(), "" if for_ms is None else for_ms]
+        return self._call("pause", [self.keys.meta, self.keys.bell], args, int)
 
     def resume(self) -> Command[int]:
         return self._call("resume", [self.keys.meta, self.keys.bell], [], int)

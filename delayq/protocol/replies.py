@@ -23,7 +23,12 @@ class OpenedQueue(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What ready_to_unack handed out; `held` is whether a limit has left messages behind, None without limits."""
+    """What ready_to_unack handed out.
+
+    Attributes:
+        held: whether a limit has left messages behind, None without limits and while the queue is paused.
+        pause_ends: whether the queue is paused, and the pause ends by itself.
+    """
 
     now_ms: int
     micros: int
@@ -31,6 +36,7 @@ class Claimed(NamedTuple):
     dues_ms: list[int]
     deliveries: list[str | None]
     held: bool | None = None
+    pause_ends: bool = False
 
 
 class SleepReply(NamedTuple):
@@ -101,6 +107,9 @@ class LedgerPage(NamedTuple):
     entries: list[tuple[str, list[bytes]]]
 
 
+_PAUSED = 2
+
+
 def _read_claimed(reply: list[Any]) -> Claimed:
     now_ms, micros, flat, deliveries, *limited = reply
     try:
@@ -112,6 +121,8 @@ def _read_claimed(reply: list[Any]) -> Claimed:
     except ValueError:  # a score with a fraction, or an infinite one
         dues = [decode_ms(due) for due in flat[1::2]]
     earlier: list[str | None] = [decode_deliveries(each) for each in deliveries] if deliveries else [None] * len(ids)
+    if limited == [_PAUSED]:
+        return Claimed(now_ms, micros, ids, dues, earlier, pause_ends=True)
     return Claimed(now_ms, micros, ids, dues, earlier, bool(limited[0]) if limited else None)
 
 
@@ -146,8 +157,8 @@ def _read_stored(reply: list[Any]) -> StoredMessage:
 
 def _read_standing(reply: list[Any]) -> Standing:
     now_ms, paused, earlier, running, free, opens, parked = reply
-    paused_ms = None if paused is None else int(paused)
-    return Standing(now_ms, paused_ms, earlier, running, free, opens, None if parked is None else tuple(parked))
+    since, until = _read_pause(paused)
+    return Standing(now_ms, since, earlier, running, free, opens, None if parked is None else tuple(parked), until)
 
 
 def _read_last_seen(reply: list[Any]) -> tuple[str, int] | None:
@@ -177,12 +188,20 @@ def _read_ledger_page(reply: list[Any]) -> LedgerPage:
 def _read_counts(reply: list[Any]) -> Counts:
     now_ms, paused, counts, heads, flat, (pending_due, retry_due) = reply
     values = (decode_count(value) for value in flat[1::2])
+    paused_ms, paused_until_ms = _read_pause(paused)
     return Counts(
         now_ms,
-        None if paused is None else decode_ms(paused),
+        paused_ms,
         dict(zip(STATES, counts, strict=True)),
         {state: float(score) for state, score in zip(STATES, heads, strict=False) if score is not None},
         dict(zip((decode_id(name) for name in flat[::2]), values, strict=True)),
         pending_due,
         retry_due,
+        paused_until_ms,
     )
+
+
+def _read_pause(reply: list[bytes | None]) -> tuple[int | None, int | None]:
+    """Return since when a queue is paused, and until when, ms."""
+    since, until = reply or (None, None)
+    return None if since is None else decode_ms(since), None if until is None else decode_ms(until)

@@ -105,6 +105,7 @@ class ConsumerEngine(Generic[D]):
         self._isolation: PoisonIsolation[D] = PoisonIsolation(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
         self._held = False  # but for what a limit of the queue holds back
+        self._waits = False  # likewise, or for the end of a pause
         self._next_sleep: idle.SleepPlan | None = None  # when the server was asked
         self._expected: Sequence[str] = ()  # which message the last sleep has ended for, a shard
         self._cannot_recover = False  # the last upkeep was refused
@@ -186,7 +187,7 @@ class ConsumerEngine(Generic[D]):
             exchange = exchange._replace(recovered=recover(context), garbage=garbage.find(context))
         if limit is not None:
             if self._exhausted or not limit:  # else the next turn comes at once
-                exchange = exchange._replace(sleep=idle.plan_sleep(context, self._name, FALLBACK_MS, self._held))
+                exchange = exchange._replace(sleep=idle.plan_sleep(context, self._name, FALLBACK_MS, self._waits))
             expected, self._expected = self._expected if limit else (), ()
             claiming = claim(
                 context, self._make_message, limit, self._lease, False, expected, self._name, self._claim_names
@@ -212,8 +213,8 @@ class ConsumerEngine(Generic[D]):
             batch.held and batch.claimed > len(batch.messages)
         )
         yield from self._take(batch.messages)
-        self._next_sleep = unwrap(replies.sleep) if self._held or not batch.held else None  # asked without the limit
-        self._held = batch.held
+        self._next_sleep = unwrap(replies.sleep) if self._waits or not batch.waits else None  # asked without the limit
+        self._held, self._waits = batch.held, batch.waits
         if keeps_up:
             yield from self._keep_up(unwrap(replies.recovered), unwrap(replies.garbage))
         return batch.claimed

@@ -173,7 +173,7 @@ class Receiver(Generic[D]):
                 if batch.claimed or self._upkeep.is_due:
                     continue
                 if not asked:
-                    wait.begin(left, batch.held)  # and look once more: it counts what falls due from now on
+                    wait.begin(left, batch.waits)  # and look once more: it counts what falls due from now on
                 else:
                     wait.wait(left)
                 asked = not asked

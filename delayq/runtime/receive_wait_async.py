@@ -176,7 +176,7 @@ class Receiver(Generic[D]):
                     continue
                 if not asked:
                     listens = True
-                    await wait.begin(left, batch.held)  # and look once more: it counts what falls due from now on
+                    await wait.begin(left, batch.waits)  # and look once more: it counts what falls due from now on
                 else:
                     await wait.wait(left)
                 asked = not asked

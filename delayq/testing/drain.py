@@ -209,7 +209,7 @@ def _next_event(context: QueueContext) -> Operation[float | None]:
     shards = yield from context.opened()
     counts: list[Counts] = [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])]
     if any(each.paused_ms is not None for each in counts):
-        return None
+        return min((each.paused_until_ms for each in counts if each.paused_until_ms is not None), default=None)
     now = counts[0].now_ms
     heads = [math.ceil(head) for each in counts for state, head in each.heads_ms.items() if state in WAITING]
     if not any(head <= now for head in heads):

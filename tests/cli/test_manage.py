@@ -10,6 +10,7 @@ import pytest
 import redis
 from click.testing import Result
 from delayq.cli import options
+from delayq.cli.formats import show_date
 from delayq.cli.progress import watched
 
 from delayq import Queue
@@ -133,6 +134,21 @@ def test_paused_queue_hands_out_nothing_until_it_is_resumed(invoke: Invoke, queu
     assert "paused since" in invoke("stats", "emails").stdout
     assert invoke("resume", "emails").stdout == "resumed emails\n"
     assert len(queue.receive()) == 1
+
+
+def test_pause_for_a_time_tells_its_end_and_pausing_again_replaces_it(invoke: Invoke, queue: Queue):
+    queue.send("payload")
+    told = invoke("pause", "emails", "--for", "10m").stdout
+    until = queue.stats().paused_until
+    assert until is not None
+    assert told == f"paused emails until {show_date(until)}\n"
+    assert re.search(r"^paused until +in (10m|9m \d+s) \(20", invoke("stats", "emails").stdout, re.MULTILINE)
+    assert re.search(r"paused, ends in (10m|9m)", invoke("stats").stdout)
+    assert invoke("pause", "emails").stdout == "paused emails\n"
+    assert queue.stats().paused_until is None
+    refused = invoke("pause", "emails", "--for", "0s")
+    assert (refused.exit_code, queue.stats().paused_until) == (2, None)
+    assert "pause 0.0 is not between 0.001 seconds and 366 days" in refused.stderr
 
 
 def test_purge_discards_the_states_that_it_is_told(invoke: Invoke, queue: Queue):

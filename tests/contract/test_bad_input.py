@@ -126,6 +126,15 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
         errors.InvalidInput,
         "state 'unack' is none of pending, ready, retry, dead",
     ),
+    "pause-of-nothing": (lambda q: q.pause(0), errors.InvalidTime, "pause 0 is not between 0.001 seconds and 366 days"),
+    "pause-negative": (lambda q: q.pause(-1), errors.InvalidTime, "pause -1 is not 0 or more seconds"),
+    "pause-nan": (lambda q: q.pause(math.nan), errors.InvalidTime, "pause nan is not 0 or more seconds"),
+    "pause-for-years": (
+        lambda q: q.pause(dt.timedelta(days=367)),
+        errors.InvalidTime,
+        "is not between 0.001 seconds and 366 days: None lasts",
+    ),
+    "pause-of-text": (lambda q: q.pause("10m"), errors.InvalidTime, "pause '10m' is not a time"),
     "no-time-to-reschedule": (lambda q: q.reschedule("held"), errors.InvalidInput, "needs delay= or at=: give one of"),
     "requeue-number": (
         lambda q: q.dead.requeue(5),

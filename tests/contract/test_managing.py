@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 import redis
 
@@ -217,6 +219,33 @@ def test_stats_tell_since_when_the_queue_is_paused(queue: Queue, now: Now):
     queue.pause()
     assert queue.stats().paused_since == since
     queue.resume()
+    queue.resume()
+    assert queue.stats().paused_since is None
+
+
+def test_pause_for_a_time_ends_by_itself(queue: Queue, now: Now):
+    queue.send("x")
+    queue.pause(5)
+    since, until = from_ms(now.ms), from_ms(now.ms + 5000)
+    assert queue.receive() == []
+    stats = queue.stats()
+    assert (stats.paused_since, stats.paused_until) == (since, until)
+    now.later(5)
+    stats = queue.stats()
+    assert (stats.paused_since, stats.paused_until) == (None, None)
+    assert len(queue.receive()) == 1
+
+
+def test_pausing_again_replaces_the_end_of_a_pause(queue: Queue, now: Now):
+    queue.pause(5)
+    queue.pause(dt.timedelta(seconds=60))
+    now.later(30)
+    since = queue.stats().paused_since
+    assert since == from_ms(now.ms - 30_000)
+    queue.pause()
+    now.later(90)
+    stats = queue.stats()
+    assert (stats.paused_since, stats.paused_until) == (since, None)
     queue.resume()
     assert queue.stats().paused_since is None
 

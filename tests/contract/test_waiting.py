@@ -3,7 +3,10 @@ from __future__ import annotations
 import datetime as dt
 import time
 
+import pytest
+
 from delayq import Outgoing
+from delayq.runtime import receive_wait, receive_wait_async
 from tests.contract.conftest import Make, Now
 
 
@@ -13,6 +16,20 @@ def test_receive_waits_for_a_message(make: Make):
     (message,) = queue.receive(wait=30)
     assert message.id == sent.id
     assert dt.datetime.now(dt.UTC) >= sent.due_at
+
+
+def test_receive_wakes_at_the_end_of_a_pause(make: Make, monkeypatch: pytest.MonkeyPatch):
+    for module in (receive_wait, receive_wait_async):  # nothing else wakes it
+        monkeypatch.setattr(module, "FALLBACK_MS", 60_000)
+    queue = make("real-time", clock=str)
+    queue.send("x")
+    queue.pause(0.3)
+    until = queue.stats().paused_until
+    (message,) = queue.receive(wait=25)
+    assert message.payload == "x"
+    assert until is not None
+    assert dt.datetime.now(dt.UTC) >= until
+    assert message.lateness < 20  # else it was the end of the wait
 
 
 def test_receive_waits_no_longer_than_it_is_told(make: Make):

@@ -81,6 +81,15 @@ def test_message_of_a_paused_queue_is_told_since_when(queue: Queue, now: Now):
     assert told(queue) == f"a is due since <5s ago>, {NEVER}"
 
 
+def test_message_of_a_queue_that_is_paused_for_a_time_is_told_until_when(queue: Queue, now: Now):
+    queue.send("x", id="a")
+    queue.pause(20)
+    now.later(15)
+    assert told(queue) == "a is due since <15s ago>, but the queue is paused since <15s ago> until <in 5s>"
+    now.later(5)
+    assert told(queue) == f"a is due since <20s ago>, {NEVER}"
+
+
 def test_message_that_waits_for_a_consumer_is_told_since_when_there_is_none(queue: Queue, now: Now, drain: Drain):
     queue.send_many([Outgoing("x", id="a", delay=10), Outgoing("x", id="b")])
     drain(queue, lambda _: None, name="web-7")

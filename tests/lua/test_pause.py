@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
+import pytest
+
+from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME
 
 
 def test_pause_is_recorded_with_its_time(queue):
@@ -13,7 +15,7 @@ def test_time_of_the_first_pause_is_kept(queue):
     queue.pause()
     queue.now = NOW + 5
     assert queue.pause() == 0
-    assert queue.state() == {"meta": {"paused": str(NOW)}}
+    assert queue.state() == {"meta": {"paused": str(NOW)}, "bell": RUNG}
 
 
 def test_paused_queue_takes_messages_and_finishes_those_that_run(queue):
@@ -32,3 +34,46 @@ def test_server_time_counts_by_default(queue):
     before = queue.server_ms()
     queue.pause()
     assert before <= int(queue.state()["meta"]["paused"]) <= queue.server_ms()
+
+
+@pytest.mark.same_on_all_servers
+def test_pause_for_a_time_is_recorded_with_its_end(queue):
+    assert queue.pause(2500) == 1
+    assert queue.state() == {"meta": {"paused": str(NOW), "paused_until": str(NOW + 2500)}}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("before", [None, 100, 9000])
+@pytest.mark.parametrize("after", [None, 100, 9000])
+def test_pausing_again_replaces_the_end_and_keeps_since_when(queue, before, after):
+    queue.pause(before)
+    queue.now = NOW + 50
+    assert queue.pause(after) == 0
+    end = {} if after is None else {"paused_until": str(NOW + 50 + after)}
+    assert queue.state() == {"meta": {"paused": str(NOW), **end}, "bell": RUNG}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("after", [None, 100])
+def test_pause_that_is_over_is_followed_by_a_new_one(queue, after):
+    queue.pause(100)
+    queue.now = NOW + 100
+    assert queue.pause(after) == 1
+    end = {} if after is None else {"paused_until": str(NOW + 100 + after)}
+    assert queue.state() == {"meta": {"paused": str(NOW + 100), **end}}
+
+
+@pytest.mark.same_on_all_servers
+def test_pause_for_a_time_ends_at_its_very_millisecond(queue):
+    queue.given(ready={"a": NOW})
+    queue.pause(100)
+    queue.now = NOW + 99.999
+    assert queue.ready_to_unack(10, LEASE).ids == []
+    queue.now = NOW + 100
+    assert queue.ready_to_unack(10, LEASE).ids == ["a"]
+
+
+@pytest.mark.same_on_all_servers
+def test_end_that_another_program_has_overwritten_is_none(queue):
+    queue.given(ready={"a": NOW}, meta={"paused": NOW, "paused_until": "soon"})
+    assert queue.ready_to_unack(10, LEASE).ids == []

@@ -186,3 +186,20 @@ def test_server_time_counts_by_default(queue):
     after = queue.server_ms()
     assert (before + 30_000 - after - 1) * 1000 <= sleep <= 30_000_000
     assert queue.state()["timer"] == f"{before + 30_000} me"
+
+
+# -- a pause that ends by itself ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(("ready", "message"), [({}, ""), ({"a": NOW - 5, "b": NOW - 4}, "a")])
+def test_who_has_found_the_queue_paused_sleeps_until_the_pause_ends(queue, ready, message):
+    queue.given(ready=ready, meta={"paused": NOW - 9, "paused_until": NOW + 300})
+    assert queue.plan_sleep("me", MOST, held=True) == (300_000, message)
+    assert queue.plan_sleep("other", MOST, held=True) == (MOST * 1000, "")
+
+
+@pytest.mark.same_on_all_servers
+def test_pause_that_only_resume_ends_wakes_nobody(queue):
+    queue.given(ready={"a": NOW - 5}, meta={"paused": NOW - 9})
+    assert queue.plan_sleep("me", MOST, held=True) == (MOST * 1000, "")

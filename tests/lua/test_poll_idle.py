@@ -68,6 +68,15 @@ def test_what_a_pause_holds_back_is_no_work(queue, structure):
 
 
 @pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("structure", ["ready", "retry"])
+def test_what_a_pause_for_a_time_holds_back_is_waited_for(queue, structure):
+    queue.given(**{structure: {"a": NOW - 1}}, meta={"paused": NOW - 9, "paused_until": NOW + 300})
+    assert queue.poll_idle("me", MOST) == (300_000, "a")
+    queue.now = NOW + 300
+    assert queue.poll_idle("me", MOST).micros == 0
+
+
+@pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["pending", "retry", "unack"])
 @pytest.mark.parametrize(("at", "sleep"), [(NOW + 300, 299_750), (NOW + MOST, MOST * 1000)])
 def test_sleep_lasts_until_the_next_event(queue, structure, at, sleep):

@@ -13,6 +13,13 @@ def test_resumed_queue_rings_once(queue, bell):
     assert queue.state() == {"meta": {"format": "1"}, "bell": RUNG}
 
 
+@pytest.mark.same_on_all_servers
+def test_resume_forgets_when_the_pause_was_to_end(queue):
+    queue.given(meta={"format": "1", "paused": NOW, "paused_until": NOW + 9})
+    assert queue.resume() == 1
+    assert queue.state() == {"meta": {"format": "1"}, "bell": RUNG}
+
+
 def test_queue_that_was_not_paused_is_left_alone(queue):
     queue.given(meta={"format": "1"})
     assert queue.resume() == 0

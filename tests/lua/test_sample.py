@@ -114,3 +114,14 @@ def test_sample_holds_the_server_for_no_longer_however_much_there_is(queue):
     queue.sample(COUNTERS)
     ((_, text),) = queue.samples(queue.keys.samples_minute)
     assert len(text) < 200
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(("left", "since"), [(1, AT - 5), (0, None)])
+def test_pause_that_is_over_is_not_kept(queue, left, since):
+    queue.given(meta={"paused": AT - 5, "paused_until": int(queue.now) + left})
+    queue.sample(COUNTERS)
+    ((_, text),) = queue.samples(queue.keys.samples_minute)
+    read = parse(text)
+    assert read is not None
+    assert read.paused_ms == since

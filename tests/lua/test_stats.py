@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from delayq.model.placement import STATES
 from tests.harness.lua.raw import NOW, SERVER_TIME
 
@@ -17,13 +19,15 @@ def test_counts_heads_and_counters_are_read(queue):
         {"sent": 21, "acked": 3, "late:10": 4},
         0,
         0,
+        None,
     )
     assert queue.state() == before
 
 
 def test_what_is_due_is_counted_in_pending_and_in_retry(queue):
     queue.given(pending={"a": NOW - 1, "b": NOW, "c": NOW + 1}, retry={"d": NOW, "e": NOW + 1, "f": NOW + 2})
-    assert queue.stats()[-2:] == (2, 1)
+    counts = queue.stats()
+    assert (counts.pending_due, counts.retry_due) == (2, 1)
 
 
 def test_heads_are_those_of_their_structures_where_some_are_empty(queue):
@@ -34,7 +38,7 @@ def test_heads_are_those_of_their_structures_where_some_are_empty(queue):
 
 
 def test_empty_queue_counts_nothing_and_stays_empty(queue):
-    assert queue.stats() == (NOW, None, dict.fromkeys(STATES, 0), {}, {}, 0, 0)
+    assert queue.stats() == (NOW, None, dict.fromkeys(STATES, 0), {}, {}, 0, 0, None)
     assert queue.state() == {}
 
 
@@ -42,3 +46,12 @@ def test_server_time_counts_by_default(queue):
     queue.now = SERVER_TIME
     before = queue.server_ms()
     assert before <= queue.stats().now_ms <= queue.server_ms()
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(("now", "told"), [(NOW, (NOW - 5, NOW + 1)), (NOW + 1, (None, None))])
+def test_pause_for_a_time_is_told_until_it_is_over(queue, now, told):
+    queue.given(meta={"paused": NOW - 5, "paused_until": NOW + 1})
+    queue.now = now
+    counts = queue.stats()
+    assert (counts.paused_ms, counts.paused_until_ms) == told

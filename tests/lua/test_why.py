@@ -32,6 +32,13 @@ def test_pause_is_told_and_no_limit_counts_then(queue):
     assert queue.why("a") == NOTHING._replace(paused_ms=NOW - 5, running=1)
 
 
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(("left", "told"), [(9, {"paused_ms": NOW - 5, "paused_until_ms": NOW + 9}), (0, {})])
+def test_pause_for_a_time_is_told_until_it_is_over(queue, left, told):
+    queue.given(ready={"a": NOW}, meta={"paused": NOW - 5, "paused_until": NOW + left})
+    assert queue.why("a") == NOTHING._replace(**told)
+
+
 def test_rate_tells_when_the_next_one_goes(queue):
     queue.given(ready={"a": NOW}, meta={"rate": 2, "period_ms": 1000})
     queue.given(rate={"1": (NOW - 700) * 1000, "2": (NOW - 200) * 1000})

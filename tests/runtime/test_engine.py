@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import HandlerMissing, InvalidInput
+from delayq.runtime import engine
 from tests.harness.waiting import eventually
 
 Body = Callable[[Message], Any]
@@ -241,6 +243,39 @@ def test_paused_queue_hands_out_nothing_until_resumed(queue: Queue, running: Cal
     assert handled == []
     queue.resume()
     assert eventually(lambda: len(handled) == 1)
+
+
+def test_consumer_wakes_at_the_end_of_a_pause(
+    queue: Queue, running: Callable[..., Consumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "FALLBACK_MS", 60_000)  # nothing else wakes it
+    handled: list[Message] = []
+    queue.pause(0.5)
+    queue.send("x")
+    running(queue, handled.append)
+    until = queue.stats().paused_until
+    assert until is not None
+    assert eventually(lambda: len(handled) == 1, seconds=25)
+    assert handled[0].due_at + dt.timedelta(seconds=handled[0].lateness) >= until
+
+
+def test_consumer_follows_the_end_of_a_pause_that_is_shortened(
+    queue: Queue, running: Callable[..., Consumer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "FALLBACK_MS", 60_000)
+    handled: list[Message] = []
+    queue.pause(3600)
+    queue.send("x")
+    running(queue, handled.append)
+    assert eventually(lambda: queue.stats().promoted == 1)
+    queue.pause(0.5)
+    assert eventually(lambda: len(handled) == 1, seconds=25)
+
+
+def test_burst_does_not_wait_for_the_end_of_a_pause(queue: Queue) -> None:
+    queue.send("x")
+    queue.pause(3600)
+    assert Consumer(queue, lambda _: None).drain() == 0
 
 
 def test_max_messages_ends_the_run(queue: Queue) -> None:

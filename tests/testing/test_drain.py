@@ -292,6 +292,15 @@ def test_paused_queue_lets_time_pass_and_handles_nothing(emails: Queue, clock: C
     assert len(clock.run_due()) == 1
 
 
+def test_queue_that_is_paused_for_a_time_is_handled_when_that_is_over(emails: Queue, clock: Clock):
+    handler = emails.handler(Handler(clock))
+    emails.send("x")
+    emails.pause(90)
+    assert clock.run_due() == []
+    clock.run_for(minutes=5)
+    assert handler.seen == [("x", 1, 90)]
+
+
 def test_message_that_never_ends_is_stopped(emails: Queue, clock: Clock):
     emails.handler(lambda message: emails.send(message.payload))
     emails.send("x")

@@ -107,6 +107,8 @@ def _check(queue: Queue, live: bool) -> None:
     remedy = f"or drain it live, as it is, which is no picture of one instant: `delayq pause {queue.name}`"
     if stats.paused_since is None:
         raise InvalidInput(f"queue {queue.name} is not paused, and would change while it is read: pause it, {remedy}")
+    if stats.paused_until is not None:
+        raise InvalidInput(f"the pause of queue {queue.name} ends by itself: pause it without a time, {remedy}")
     if stats.unack:
         raise InvalidInput(
             f"{stats.unack} messages of queue {queue.name} are handed out: wait until they are settled or their leases "

@@ -20,6 +20,7 @@ STATS = {
     **dict.fromkeys((*STATES, "scheduled", "due", "retrying", *QueueStats.COUNTERS), "bigint"),
     "at": "timestamp",
     "paused_since": "timestamp",
+    "paused_until": "timestamp",
     "next_due_at": "timestamp",
     "oldest_due_at": "timestamp",
     "lateness": "map<bigint,bigint>",

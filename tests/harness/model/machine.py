@@ -281,8 +281,9 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         self.client.delete(self.keys[self.model.home_of(id)].message(id))
         self.model.lose_payload(id)
 
-    def pause(self) -> None:
-        self.both("pause", self.queue.pause, self.model.pause)
+    def pause(self, for_ms: int | None) -> None:
+        seconds = None if for_ms is None else for_ms / 1000
+        self.both("pause", lambda: self.queue.pause(seconds), lambda: self.model.pause(for_ms))
 
     def resume(self) -> None:
         self.both("resume", self.queue.resume, self.model.resume)
@@ -293,6 +294,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
     def go_to_a_time_that_matters(self, number: int, off: int) -> None:
         """To a millisecond before, at or after a due time or the end of a lease."""
         ends = set(self.model.reserved.values())
+        ends |= {self.model.paused_until} if self.model.paused_until is not None else set()
         times = sorted(ends.union(at for m in self.model.messages.values() for at in (m.score, m.lease_end)))
         ahead = [at + off for at in times if at + off > self.now.ms]
         if ahead:

@@ -56,6 +56,7 @@ class Model:
     recorded: bool = False
     has_ledger: bool = False
     paused: int | None = None
+    paused_until: int | None = None
     heard: bool = True
     lost: str = ""  # the round trip of a claim whose reply was lost: that of claim, fetch, open or slots
     unfetched: list[list[Claimed]] = field(default_factory=list)  # what a client holds that it could not fetch
@@ -122,10 +123,9 @@ class Model:
     # -- receive -----------------------------------------------------------------------------------------------------
 
     def next_work(self, shard: int | None = None) -> float:
-        """When a consumer has something to do next: never while the queue is paused."""
-        if self.paused is not None:
-            return math.inf
-        return min((m.score for m in self.within(*WAITING, shard=shard)), default=math.inf)
+        """When a consumer has something to do next: never before the end of a pause."""
+        opens = 0 if self.paused is None else math.inf if self.paused_until is None else self.paused_until
+        return max(opens, min((m.score for m in self.within(*WAITING, shard=shard)), default=math.inf))
 
     def is_work_left(self) -> bool:
         return self.next_work() <= self.now.ms
@@ -174,7 +174,7 @@ class Model:
             if m.score <= self.now.ms:
                 m.state = "ready"
                 self.counters["promoted"] += 1
-        if self.paused is not None:
+        if self.is_paused:
             return []
         limit = min(limit, self.room())
         fresh = self.within("ready", shard=shard)
@@ -618,12 +618,17 @@ class Model:
         if id in self.messages:
             self.messages[id].has_payload = False
 
-    def pause(self) -> None:
+    @property
+    def is_paused(self) -> bool:
+        return self.paused is not None and (self.paused_until is None or self.paused_until > self.now.ms)
+
+    def pause(self, for_ms: int | None) -> None:
         self.recorded = True
-        self.paused = self.now.ms if self.paused is None else self.paused
+        self.paused = self.paused if self.is_paused else self.now.ms
+        self.paused_until = None if for_ms is None else self.now.ms + for_ms
 
     def resume(self) -> None:
-        self.paused = None
+        self.paused = self.paused_until = None
 
     def configure(self, rate: tuple[int, int] | None, concurrency: int | None, per_key: int | None) -> None:
         self.rate, self.concurrency, self.recorded = rate, concurrency, True

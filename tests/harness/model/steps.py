@@ -108,7 +108,7 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "clean_up": (2, {"later": st.sampled_from([0, 1000])}),
     "look_through": (1, {}),
     "lose_payload": (1, MESSAGE),
-    "pause": (1, {}),
+    "pause": (1, {"for_ms": st.sampled_from([None, 1, 1000])}),
     "resume": (2, {}),
     "configure": (1, {"numbers": NUMBERS}),
     "add_schedule": (3, PLAN | {"wait": st.booleans()}),

@@ -84,6 +84,8 @@ def explained(model: Model, shards: Sequence[QueueKeys]) -> dict[str, Any]:
         meta["events"] = "100000"
     if model.paused is not None:
         meta["paused"] = str(model.paused)
+    if model.paused_until is not None:
+        meta["paused_until"] = str(model.paused_until)
     if model.rate:
         meta["rate"], meta["period_ms"] = map(str, model.rate)
     if model.concurrency is not None:

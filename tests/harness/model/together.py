@@ -104,7 +104,7 @@ class Together:
             return timestamp_ms(found.next_at) if found.next_at else 0
 
         self.both("add schedule", real, lambda: self.model.add_schedule(SCHEDULE, plan, payload, retries))
-        if wait and self.model.paused is None:
+        if wait and not self.model.is_paused:
             self.now.ms = max(self.now.ms, self.model.schedules[SCHEDULE].armed)
             self.receive(False, 4, 30_000)
 
@@ -284,7 +284,7 @@ class Together:
         if any("@" in each.id for each in handed):
             self.features.add("schedule")
         is_due = any(m.score <= self.now.ms for m in model.within("pending", "ready", "retry"))
-        if is_due and model.paused is not None:
+        if is_due and model.is_paused:
             self.features.add("pause")
         elif is_due:
             self.features.update(limit for limit, room in model.rooms().items() if room <= 0)
