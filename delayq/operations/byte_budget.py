@@ -14,12 +14,12 @@ LEASE_SHARE = 1 / 4  # of a lease: what is fetched within it can be handled whil
 LEAST_MEASURED_BYTES = 64 * 1024  # a smaller round trip tells more of its latency than of the rate
 
 
-def trips(calls: Iterable[tuple[T, int]], most: int) -> Iterator[list[T]]:
-    """Cut calls, each with its bytes, into round trips: up to `most` calls of `UP_BYTES` in all, or one larger call."""
+def trips(calls: Iterable[tuple[T, int]], most: int, most_bytes: int = UP_BYTES) -> Iterator[list[T]]:
+    """Cut calls, each with its bytes, into round trips: up to `most` calls of `most_bytes` in all, or one larger call."""
     trip: list[T] = []
     size = 0
     for call, weight in calls:
-        if trip and (len(trip) >= most or size + weight > UP_BYTES):
+        if trip and (len(trip) >= most or size + weight > most_bytes):
             yield trip
             trip, size = [], 0
         trip.append(call)

@@ -6,5 +6,5 @@
 -- ARGV[2]  limit   1..1000 records; fewer when these take a megabyte
 -- Returns  {the number of records; the last one's id, '' when there is none; 1 when there may be more}
 -- Cost     O(limit)
-local found, more = read(KEYS[1], '(' .. ARGV[1], '+', tonumber(ARGV[2]))
+local found, more = read(KEYS[1], '(' .. ARGV[1], '+', tonumber(ARGV[2]), 1)
 return {#found, #found > 0 and found[#found][1] or '', more}

@@ -57,9 +57,9 @@ local function next_count(bytes, seen, left)
   return math.max(1, math.min(left, FEW, math.floor((RECORD_BYTES - bytes) * seen / math.max(1, bytes))))
 end
 
--- Read up to `limit` records from one bound to another, which comes before it if `backwards`. Return them, and 1 when there
--- may be more.
-local function read(stream, from, to, limit, backwards)
+-- Read up to `limit` records, and at least so many, from one bound to another, which comes before it if `backwards`. Return
+-- them, and 1 when there may be more.
+local function read(stream, from, to, limit, least, backwards)
   local found, bytes, count = {}, 0, 1
   repeat
     local page = backwards and redis.call('XREVRANGE', stream, from, to, 'COUNT', count)
@@ -68,7 +68,7 @@ local function read(stream, from, to, limit, backwards)
     if #page < count then return found, 0 end
     from = '(' .. page[#page][1]
     count = next_count(bytes, #found, limit - #found)
-  until #found >= limit or bytes >= RECORD_BYTES
+  until #found >= limit or (bytes >= RECORD_BYTES and #found >= least)
   return found, 1
 end
 

@@ -4,8 +4,8 @@
 -- KEYS[1]  stream     stream  record id -> its envelope
 -- ARGV[1]  from       '-', '+', an id, or '(' and an id to leave that one out
 -- ARGV[2]  to         likewise
--- ARGV[3]  limit      1..500 records; fewer when these take a megabyte
+-- ARGV[3]  limit      1..500 records; fewer when these take a megabyte, but two all the same: the first may be known
 -- ARGV[4]  backwards  '1' when `to` comes before `from`; else ''
 -- Returns  {{{id, {field, value, …}}, …}, in the order of reading; 1 when there may be more}
 -- Cost     O(limit)
-return {read(KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1')}
+return {read(KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), 2, ARGV[4] == '1')}

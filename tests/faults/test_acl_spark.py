@@ -136,8 +136,8 @@ OWN: dict[str, tuple[Story, ...]] = {
 }
 SCRIPTS = {
     "spark_writer": "send_unique",
-    "spark_reader": "stats topics/extent",
-    "spark_topic_reader": "topics/extent topics/due topics/append",
+    "spark_reader": "stats topics/extent topics/range",
+    "spark_topic_reader": "topics/extent topics/range topics/due topics/append",
 }
 
 each_role = pytest.mark.parametrize("role", OWN)

@@ -186,6 +186,27 @@ def test_large_messages_are_fetched_a_few_at_a_time(queue: Queue, options: dict[
     assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] >= 5
 
 
+def test_large_messages_behind_small_ones_are_fetched_a_few_at_a_time(
+    queue: Queue, options: dict[str, str], redis_client: redis.Redis
+):
+    queue.send_many([Outgoing(b"x", delay=60) for _ in range(600)])
+    queue.send_many([Outgoing(b"x" * 400_000, delay=90) for _ in range(60)])
+    redis_client.config_resetstat()
+    assert len(reads.read(options | {"partitions": "1", "columns": "id,max_retries"})) == 660
+    assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] >= 7
+
+
+@pytest.mark.parametrize("column", ["id", "body"])
+def test_message_whose_envelope_was_overwritten_is_read_all_the_same(
+    queue: Queue, options: dict[str, str], redis_client: redis.Redis, column: str
+):
+    sent = queue.send("x", delay=60)
+    key = queue._context.shard(sent.id).keys.message(sent.id)
+    redis_client.delete(key)
+    redis_client.sadd(key, "mine")
+    assert len(reads.read(options | {"columns": f"{column},state"})) == 1
+
+
 def test_message_without_envelope_is_a_row_of_nulls_while_it_is_there(
     queue: Queue, options: dict[str, str], redis_client: redis.Redis
 ):

@@ -311,6 +311,16 @@ def test_large_records_are_read_a_few_at_a_time(redis_server: RedisServer):
     assert max(map(len, pages)) < 10
 
 
+def test_large_records_behind_small_ones_are_read_a_few_at_a_time(redis_server: RedisServer):
+    with Topic("large", url=redis_server.url) as topic:
+        topic.publish_many([NewRecord(b"x" * size) for size in [10] * 600 + [1024 * 1024] * 20 + [10] * 600])
+        ids = [record.id for record in topic.range(count=2000)]
+        piece = StreamPartition(0, topic._context.shards[0].keys.stream, ids[0], ids[-1])
+        pages = list(piece.pages(topic, pytest.fail))
+    assert [entry for page in pages for entry, _ in page] == ids
+    assert max(sum(len(word) for _, fields in page for word in fields or ()) for page in pages) < 10 * 1024 * 1024
+
+
 def test_single_record_that_was_deleted_is_no_loss(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
     publish(topic, 0, 3000)
     reader = follow(options, partitions="3")

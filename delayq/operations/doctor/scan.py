@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from delayq.errors import KeyOverwritten
 from delayq.model.placement import State
 from delayq.model.text import encode_id
 from delayq.protocol.command import Command, Raw
@@ -72,11 +73,14 @@ def in_any(scripts: QueueCommands, ids: Sequence[str], states: Iterable[State]) 
 
 
 def sizes(scripts: QueueCommands, ids: Iterable[str]) -> Operation[dict[str, int]]:
-    """Return the sizes of the stored envelopes, in bytes; 0 where there is none."""
+    """Return the sizes of the stored envelopes, in bytes; 0 where there is none, or a key of another type."""
     keys = {message_id: scripts.keys.message(message_id) for message_id in ids}
     prefix = scripts.keys.message_prefix
     results = (yield [Command(prefix, ("STRLEN", encode_id(key)), int) for key in keys.values()]) if keys else []
-    return {message_id: unwrap(size) for message_id, size in zip(keys, results, strict=True)}
+    return {
+        message_id: 0 if isinstance(size, KeyOverwritten) else unwrap(size)
+        for message_id, size in zip(keys, results, strict=True)
+    }
 
 
 def envelopes(scripts: QueueCommands, sized: dict[str, int]) -> Operation[dict[str, bytes]]:

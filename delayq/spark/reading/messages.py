@@ -73,8 +73,6 @@ class MessagesReader(DataSourceReader):
         scripts = shards[part.shard]
         walk = queue.execute(queue_partitions.walk, part)
         while rows := queue.execute(queue_partitions.page, walk, part):
-            while rows:
-                room = queue.execute(pages.room)
-                now, rows = rows[:room], rows[room:]
-                page = queue.execute(pages.look_up, scripts, part.state, now, self._schema.names)
+            for each in queue.execute(pages.cut, scripts, rows, self._schema.names):
+                page = queue.execute(pages.look_up, scripts, part.state, each, self._schema.names)
                 yield page.batch(self._schema)

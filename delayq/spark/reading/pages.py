@@ -13,11 +13,12 @@ from delayq.model.delivery import Deliveries
 from delayq.model.envelope import STAMP, Envelope, parse
 from delayq.model.placement import State
 from delayq.model.text import decode_deliveries, decode_text, encode_id, is_foreign_id, printable_id
-from delayq.operations.doctor.scan import MAX_READ_BYTES, in_any
+from delayq.operations.byte_budget import trips
+from delayq.operations.doctor.scan import MAX_READ_BYTES, in_any, sizes
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import Row
 from delayq.protocol.command import Command, identity
-from delayq.protocol.operation import Operation, computed, unwrap
+from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.spark.reading.cells import headers_cell, payload_cell
 from delayq.spark.reading.schema import int32, micros
@@ -104,7 +105,7 @@ class StatePage:
 def look_up(
     context: QueueContext, scripts: QueueCommands, state: State, rows: Sequence[Row], columns: Collection[str]
 ) -> Operation[StatePage]:
-    """Look up of some messages, no more than `room` says, what these columns need.
+    """Look up of some messages, one of the parts that `cut` returns, what these columns need.
 
     Those that have left the queue since they were seen in this state are left out, where envelopes are needed.
     """
@@ -115,16 +116,19 @@ def look_up(
     stored = page.known.get("envelope", ())
     if not stored:
         return page
-    context.budget.note(len(stored), sum(map(len, filter(None, stored))), 0.0)
     lost = [message_id for message_id, each in zip(ids, stored, strict=True) if each is None]
     there = yield from in_any(scripts, lost, [state])
     return _without(page, set(lost) - there) if len(there) < len(lost) else page
 
 
-@computed
-def room(context: QueueContext) -> int:
-    """Return of how many messages the envelopes are fetched at once, as far as earlier ones tell how large they are."""
-    return min(MAX_IDS, context.budget.count(most_bytes=MAX_READ_BYTES))
+def cut(
+    _: QueueContext, scripts: QueueCommands, rows: list[Row], columns: Collection[str]
+) -> Operation[list[list[Row]]]:
+    """Cut messages into parts whose envelopes, where these columns need them, are fetched at once."""
+    if not _SENT.intersection(columns):
+        return [rows]
+    known = yield from sizes(scripts, [message_id for message_id, _ in rows])
+    return list(trips(((row, known[row[0]]) for row in rows), MAX_IDS, MAX_READ_BYTES))
 
 
 def _calls(scripts: QueueCommands, state: State, ids: list[str], columns: Collection[str]) -> dict[str, Command[Any]]:

@@ -9,7 +9,6 @@ from typing import TypeAlias
 from pyspark.sql.datasource import InputPartition
 
 from delayq.model.positions import order
-from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.topics.read import is_for_one_group
 from delayq.protocol.operation import Operation, run_one, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
@@ -38,21 +37,17 @@ class StreamPartition(InputPartition):
         trimmed: streams are trimmed from their beginning.
         """
         scripts = TopicCommands(TopicKeys(self.value))
-        at, seen, budget = self.first, 0, ByteBudget()
-        while True:
-            limit = min(MAX_RECORDS, 1 + budget.count())
-            page = topic.execute(run_one, scripts.entries(at, self.last, limit))
-            if page:
-                budget.note(len(page), sum(len(word) for _, fields in page for word in fields or ()), 0)
+        at, seen, more = self.first, 0, True
+        while more:
+            page, more = topic.execute(run_one, scripts.range(at, self.last, MAX_RECORDS))
             if not page or page[0][0] != at:
                 seen = 0
                 first = topic.execute(run_one, scripts.extent()).first
                 if not first or number(first) > number(at):
                     trimmed(at)
             yield [entry for entry in page[seen:] if entry[1] is not None and not is_for_one_group(entry[1])]
-            if len(page) < limit or page[-1][0] == self.last:
-                return
-            at, seen = page[-1][0], 1
+            if more:
+                at, seen = page[-1][0], 1
 
 
 def split(_: object, scripts: TopicCommands, low: str, high: str, most: int) -> Operation[list[tuple[str, str]]]:
