@@ -15,7 +15,7 @@ LEAST_MEASURED_BYTES = 64 * 1024  # a smaller round trip tells more of its laten
 
 
 def trips(calls: Iterable[tuple[T, int]], most: int, most_bytes: int = UP_BYTES) -> Iterator[list[T]]:
-    """Cut calls, each with its bytes, into round trips: up to `most` calls of `most_bytes` in all, or one larger call."""
+    """Cut calls, each with its bytes, into round trips: up to `most` calls of `most_bytes` in all, or one larger."""
     trip: list[T] = []
     size = 0
     for call, weight in calls:
