@@ -11,15 +11,17 @@ import click
 
 from delayq.model.occurrence import Missed
 from delayq.model.schedule import Schedule
+from delayq.model.units import show_duration
 from delayq.operations.queue_context import QueueContext
 from delayq.queue import Queue
 
 from . import candidates
 from .connection import ServerOptions
 from .cron_file import differences, read_jobs
-from .formats import Kind, payload_of, show_moment
+from .formats import Kind, payload_of, show_date, show_moment
 from .options import (
     DURATION,
+    MOMENT,
     PAIR,
     ExampledCommand,
     example,
@@ -67,6 +69,11 @@ name_argument = click.argument("schedule_name", metavar="NAME")
     help="Slots that no consumer was there for: run one late, none that is later than --grace, or all.",
 )
 @click.option("--grace", type=DURATION, metavar="TIME", help="How late a slot may be with --missed skip. Default: 1m.")
+@click.option("--start", type=MOMENT, metavar="ISO8601", help="Leave out slots before this time; with a time zone.")
+@click.option("--end", type=MOMENT, metavar="ISO8601", help="Leave out slots after this time; then it is finished.")
+@click.option(
+    "--jitter", type=DURATION, default=0, metavar="TIME", help="Put each slot off by less than this, each by its own."
+)
 @retries_option
 @timeout_option
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
@@ -80,8 +87,8 @@ name_argument = click.argument("schedule_name", metavar="NAME")
 @json_option
 def add(
     queue: Queue, schedule_name: str, when: str, payload: str | None, program: str | None, timezone: str,
-    missed: Missed, grace: float | None, max_retries: int | None, timeout: float | None,
-    headers: Sequence[tuple[str, str]], kind: Kind, as_json: bool,
+    missed: Missed, grace: float | None, start: dt.datetime | None, end: dt.datetime | None, jitter: float,
+    max_retries: int | None, timeout: float | None, headers: Sequence[tuple[str, str]], kind: Kind, as_json: bool,
 ) -> None:  # fmt: skip
     """Store the schedule NAME of QUEUE, or change it; the same again changes nothing.
 
@@ -107,6 +114,9 @@ def add(
         timezone=timezone,
         missed=missed,
         grace=grace,
+        start=start,
+        end=end,
+        jitter=jitter,
         max_retries=max_retries,
         headers=dict(headers),
         timeout=timeout,
@@ -114,7 +124,7 @@ def add(
     if as_json:
         print_json(_record(schedule))
     else:
-        say(f"{schedule_name} in {queue.name}, next {_next(schedule, long=True)}")
+        say(f"{schedule_name} in {queue.name}, {'' if schedule.finished else 'next '}{_next(schedule, long=True)}")
 
 
 @cron.command(
@@ -136,6 +146,9 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
     timezone = "Europe/Berlin"
     missed = "skip"               # or "once", "all"
     grace = "10m"
+    start = 2026-12-01T00:00:00+01:00
+    end = 2026-12-31T23:59:00+01:00
+    jitter = "5m"
     payload = { full = true }     # or exec = "./report.sh"
     headers = { tenant = "a" }
     max_retries = 5
@@ -171,7 +184,9 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
         note("no queue has a schedule" if name is None else f"queue {name} has no schedule")
     else:
         columns = ["queue"] * everything + ["name", "when", "timezone", "missed", "next"]
-        rows = [(each.queue, each.name, each.when, each.timezone, each.missed, _next(each, long)) for each in schedules]
+        rows = [
+            (each.queue, each.name, _when(each), each.timezone, each.missed, _next(each, long)) for each in schedules
+        ]
         print_table(columns, [row[not everything :] for row in rows])
 
 
@@ -181,7 +196,7 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
 @click.option("-n", "count", type=click.IntRange(1, 100_000), default=5, show_default=True, help="How many slots.")
 @json_option
 def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) -> None:
-    """Show the next slots of the schedule NAME of QUEUE, or of all that are not paused, earliest first.
+    """Show the next slots of the schedule NAME of QUEUE, or of all that are still to fire, earliest first.
 
     Exit code 1 when there is none of this name.
     """
@@ -192,7 +207,7 @@ def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) ->
         for slot in slots:
             print_json(slot._asdict())
     elif not slots:
-        note(f"queue {queue.name} has no schedule that is not paused")
+        note(f"queue {queue.name} has no schedule that is still to fire")
     else:
         print_table(("at", "name"), [(show_moment(slot.at), slot.schedule) for slot in slots])
 
@@ -251,9 +266,16 @@ def _check_there(there: bool, queue: Queue, name: str) -> None:
         raise click.ClickException(f"schedule {name!r} is not in queue {queue.name}")
 
 
+def _when(schedule: Schedule) -> str:
+    """Return when a schedule fires, as far as its next slot does not tell."""
+    jitter = f", jitter {show_duration(schedule.jitter)}" if schedule.jitter else ""
+    end = f", until {show_date(schedule.end)}" if schedule.end else ""
+    return schedule.when + jitter + end
+
+
 def _next(schedule: Schedule, long: bool) -> str:
-    if schedule.paused:
-        return "paused"
+    if schedule.paused or schedule.finished:
+        return "paused" if schedule.paused else "finished"
     overdue = schedule.next_at is not None and schedule.next_at < dt.datetime.now(dt.UTC)
     return "overdue since " * overdue + show_moment(schedule.next_at, long)
 

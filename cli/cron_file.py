@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from delayq.queue import Queue
 
 from .json_lines import seconds_of
 
-COMPARED = ("when", "timezone", "missed", "grace", "payload", "headers", "max_retries", "timeout")
+TIMES = ("when", "timezone", "missed", "grace", "start", "end", "jitter")
+COMPARED = (*TIMES, "payload", "headers", "max_retries", "timeout")
 
 
 class CronJob(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -29,6 +31,9 @@ class CronJob(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     timezone: str = "UTC"
     missed: Missed = "once"
     grace: float | str | None = None
+    start: dt.datetime | None = None
+    end: dt.datetime | None = None
+    jitter: float | str = 0.0
     payload: Any = None
     exec: str | None = None
     headers: dict[str, Any] = {}
@@ -86,7 +91,8 @@ def _job(table: object) -> CronJob:
 def _prepare(queue: Queue, name: str, job: CronJob) -> Prepared:
     if job.exec is not None and job.payload is not None:
         raise InvalidInput("payload and exec were given: give one of them")
-    plan = make_plan(job.when, job.timezone, job.missed, seconds_of(job.grace), own=False)
+    grace, jitter = seconds_of(job.grace), seconds_of(job.jitter) or 0
+    plan = make_plan(job.when, job.timezone, job.missed, grace, job.start, job.end, jitter, own=False)
     payload = job.payload if job.exec is None else job.exec.encode()
     more = job.max_retries, job.headers, seconds_of(job.timeout)
     return queue.execute(computed(schedules.prepare), name, plan, payload, *more)

@@ -6,7 +6,7 @@
 --
 -- State    (none), garbage -> pending; of the one withdrawn: pending, ready -> garbage
 -- KEYS[1]  schedules  hash  name -> envelope of its occurrences
--- KEYS[2]  armed      zset  name -> slot of the occurrence on its way, ms; 0 while paused
+-- KEYS[2]  armed      zset  name -> slot of the occurrence on its way, ms; 0 while paused, -1 when finished
 -- KEYS[3]  pending    zset
 -- KEYS[4]  ready      zset
 -- KEYS[5]  garbage    zset
@@ -22,16 +22,16 @@
 -- KEYS[15] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  name       of the schedule
--- ARGV[3]  slot_ms    the slot that is armed; 0 when it is paused, '' when none is
+-- ARGV[3]  slot_ms    the slot that is armed; 0 when it is paused, -1 when it has finished, '' when none is
 -- ARGV[4]  slot_id    the occurrence to be withdrawn, if it waits; '' for none
 -- ARGV[5]  record     to be kept of the schedule; '' to keep what is there
--- ARGV[6]  next_ms    the slot to be armed; 0 to pause, '' to remove the schedule
+-- ARGV[6]  next_ms    the slot to be armed; 0 to pause, -1 to finish, '' to remove the schedule
 -- ARGV[7]  next_id    the occurrence to be sent; '' for none
 -- ARGV[8]  envelope   of that occurrence
 -- Returns  1; 0 when another slot is armed, and nothing was changed
 -- Cost     O(log n)
 local now, name, id = clock(ARGV[1]), ARGV[2], ARGV[7]
-if tonumber(redis.call('ZSCORE', KEYS[2], name) or -1) ~= tonumber(ARGV[3] == '' and -1 or ARGV[3]) then return 0 end
+if tonumber(redis.call('ZSCORE', KEYS[2], name) or '') ~= tonumber(ARGV[3]) then return 0 end
 if id ~= '' and id == ARGV[4] and redis.call('HGET', KEYS[1], name) == ARGV[5] then return 1 end -- it has run before
 local note, withdrawn = ledger(KEYS[14], KEYS[15], now), ARGV[4] == '' and {} or where(ARGV[4], {KEYS[3], KEYS[4]})
 local before, there = head(KEYS[3]), #where(id, {KEYS[6], KEYS[7], KEYS[8]}) > 0

@@ -26,7 +26,7 @@ from delayq.model.event import Event
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Middleware
-from delayq.model.occurrence import Missed
+from delayq.model.occurrence import Missed, make_plan
 from delayq.model.outcome import Outcome, check_async_handler
 from delayq.model.placement import State
 from delayq.model.queue_stats import QueueStats, Upcoming
@@ -368,6 +368,9 @@ class Queue:
         timezone: str = "UTC",
         missed: Missed = "once",
         grace: Seconds | None = None,
+        start: dt.datetime | None = None,
+        end: dt.datetime | None = None,
+        jitter: Seconds = 0,
         payload: Any = None,
         max_retries: int | None = None,
         headers: Headers | None = None,
@@ -384,8 +387,9 @@ class Queue:
         Raises:
             InvalidInput: naming what is wrong.
         """
-        wanted = when, name, timezone, missed, grace, payload, max_retries, headers, timeout
-        return self.handlers.crons.registering(self._context, check_async_handler, *wanted)
+        plan = make_plan(when, timezone, missed, grace, start, end, jitter, own=True)
+        wanted = name, payload, max_retries, headers, timeout
+        return self.handlers.crons.registering(self._context, check_async_handler, plan, *wanted)
 
     async def cancel(self, id: str) -> manage.Cancelled:
         """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""

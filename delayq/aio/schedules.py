@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 from delayq.model.delivery import SentMessage
@@ -34,6 +35,9 @@ class Schedules:
         timezone: str = "UTC",
         missed: Missed = "once",
         grace: Seconds | None = None,
+        start: dt.datetime | None = None,
+        end: dt.datetime | None = None,
+        jitter: Seconds = 0,
         max_retries: int | None = None,
         headers: Headers | None = None,
         timeout: Seconds | None = None,
@@ -41,7 +45,7 @@ class Schedules:
         """Store a schedule, or change the one of this name; one that is the same is left as it is.
 
         A changed one takes its waiting occurrence along, and goes on with its next slot from now. One that is paused
-        stays so.
+        stays so. One whose end is past is stored as finished.
 
         Args:
             name: 1 to 224 bytes.
@@ -51,12 +55,16 @@ class Schedules:
             missed: what becomes of slots that no consumer was there for: "once" runs one late, "skip" none that is
                 later than `grace`, "all" each of them, in order.
             grace: seconds or a timedelta, for "skip"; a minute when None.
+            start: leave out slots that are earlier; aware.
+            end: leave out slots that are later; aware. After the last one, the schedule is finished.
+            jitter: put each slot off by a time of its own, less than these seconds or this timedelta (at most 366
+                days), and never to the next one. It is computed from queue, name and slot.
             max_retries, headers, timeout: of each occurrence; as `Queue.send` takes them.
 
         Raises:
             InvalidInput: naming what is wrong; nothing was changed.
         """
-        plan = make_plan(when, timezone, missed, grace, own=False)
+        plan = make_plan(when, timezone, missed, grace, start, end, jitter, own=False)
         prepared = schedules.prepare(self._context, name, plan, payload, max_retries, headers, timeout)
         return await self._executor.execute(schedules.add(self._context, prepared))
 
@@ -85,7 +93,7 @@ class Schedules:
         return await self._executor.execute(schedules.run_now(self._context, name))
 
     async def next(self, n: int = 5, name: str | None = None) -> list[Slot]:
-        """Return the next `n` (1 to 100,000) slots, of one schedule or of all that are not paused, earliest first.
+        """Return the next `n` (1 to 100,000) slots, of one schedule or of all that are still to fire, earliest first.
 
         They are those that will be handled if a consumer is there from now on: one that is overdue comes first,
         unless it is to be skipped.

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+import datetime as dt
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from delayq.errors import InvalidInput
-from delayq.model.cron_expression import Recurrence, recurrence
+from delayq.model.cron_expression import MAX_INTERVAL_S, recurrence
 from delayq.model.envelope import Envelope, Headers, encode, encode_envelope
 from delayq.model.placement import shard_of
-from delayq.model.units import Seconds, milliseconds
+from delayq.model.slots import Slots
+from delayq.model.units import MAX_TIME_MS, Seconds, milliseconds, timestamp_ms
 
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_MS)]
 Missed = Literal["once", "skip", "all"]
 
 NAME, SLOT, PLAN = "delayq-schedule", "delayq-slot", "delayq-plan"  # headers of an occurrence
 DEFAULT_GRACE = 60
+PAUSED, FINISHED = 0, -1  # in the place of the slot that is armed
 HOME = 0  # the shard on which the schedules of a queue live
 
 
@@ -29,6 +33,9 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
             one to come; "skip" runs none that is later than the grace; "all" runs each, in order.
         grace_ms: of "skip".
         own: its occurrences are for the handler registered under its name, and for no other.
+        start_ms: no slot is earlier.
+        end_ms: no slot is later.
+        jitter_ms: each slot is later than the expression says, by less than this.
     """
 
     when: str
@@ -36,15 +43,23 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     missed: Missed = "once"
     grace_ms: int | None = None
     own: bool = False
+    start_ms: Milliseconds | None = None
+    end_ms: Milliseconds | None = None
+    jitter_ms: Milliseconds = 0
 
-    @property
-    def recurrence(self) -> Recurrence:
-        return recurrence(self.when, self.timezone)
+    def slots(self, queue: str, name: str) -> Slots:
+        """Return the slots of the schedule of this name."""
+        nominal = recurrence(self.when, self.timezone)
+        return Slots(nominal, self.start_ms, self.end_ms, self.jitter_ms, f"{queue}/{name}")
 
-    def following(self, slot_ms: int, now_ms: int) -> int | None:
-        """Return the slot to arm when that of `slot_ms` is handed out at `now_ms`; None when there is none."""
+    def has_times_of(self, other: Plan) -> bool:
+        """Whether each slot would be the same one with the other plan, as far as it has that."""
+        return (self.when, self.timezone, self.jitter_ms) == (other.when, other.timezone, other.jitter_ms)
+
+    def following(self, slots: Slots, slot_ms: int, now_ms: int) -> int | None:
+        """Return the slot to arm when that of `slot_ms` is handed out at `now_ms`; None when that was the last one."""
         last_missed = {"once": now_ms, "skip": now_ms - (self.grace_ms or 0) - 1, "all": slot_ms}[self.missed]
-        return self.recurrence.after(max(slot_ms, last_missed))
+        return slots.after(max(slot_ms, last_missed))
 
     def skips(self, slot_ms: int, now_ms: int) -> bool:
         """Whether a slot comes too late to be handled."""
@@ -63,7 +78,16 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Plan).decode
 
 
-def make_plan(when: str, timezone: str, missed: Missed, grace: Seconds | None, own: bool) -> Plan:
+def make_plan(
+    when: str,
+    timezone: str,
+    missed: Missed,
+    grace: Seconds | None,
+    start: dt.datetime | None,
+    end: dt.datetime | None,
+    jitter: Seconds,
+    own: bool,
+) -> Plan:
     """Check what a schedule is to do; raises InvalidInput."""
     for what, value in (("schedule", when), ("timezone", timezone)):
         if not isinstance(value, str):
@@ -75,7 +99,18 @@ def make_plan(when: str, timezone: str, missed: Missed, grace: Seconds | None, o
         raise InvalidInput(f"grace={grace!r} says nothing with missed={missed!r}: leave it out, or give missed='skip'")
     if missed == "skip":
         grace = DEFAULT_GRACE if grace is None else grace
-    return Plan(when.strip(), timezone, missed, None if grace is None else milliseconds(grace, "grace"), own)
+    grace_ms = None if grace is None else milliseconds(grace, "grace")
+    start_ms = None if start is None else timestamp_ms(start, "start")
+    end_ms = None if end is None else timestamp_ms(end, "end")
+    jitter_ms = milliseconds(jitter, "jitter")
+    if jitter_ms > MAX_INTERVAL_S * 1000:
+        raise InvalidInput(f"jitter={jitter!r} is more than 366 days: give a shorter one")
+    plan = Plan(when.strip(), timezone, missed, grace_ms, own, start_ms, end_ms, jitter_ms)
+    if plan.slots("", "").after(0) is None:
+        since = "" if start is None else f" from start={start.isoformat()}"
+        until = "" if end is None else f" until end={end.isoformat()}"
+        raise InvalidInput(f"schedule {when!r} never fires{since}{until}: give a later end, or another expression")
+    return plan
 
 
 def seal_record(

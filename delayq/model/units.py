@@ -68,8 +68,8 @@ def timestamp_ms(at: dt.datetime, what: str = "at") -> int:
         raise InvalidTime(f"{what}={at!r} is not a datetime")
     if at.utcoffset() is None:
         raise InvalidTime(
-            f"{what}={at.isoformat()} is naive: add a time zone, as in at.astimezone() for local time, or "
-            "at.replace(tzinfo=timezone.utc) for UTC"
+            f"{what}={at.isoformat()} is naive: add a time zone, as in {what}.astimezone() for local time, or "
+            f"{what}.replace(tzinfo=timezone.utc) for UTC"
         )
     ms = -((_EPOCH - at) // _MILLISECOND)
     if not 0 <= ms <= MAX_TIME_MS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.model.occurrence import occurrence_id
+from delayq.model.occurrence import PAUSED, occurrence_id
 from delayq.model.placement import State
 from delayq.model.text import decode_id
 from delayq.operations.byte_budget import UP_BYTES, trips
@@ -18,14 +18,12 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.replies import ExpectedMessage, KeptMessage
 
-PAUSED = 0
-
 Known = TypeVar("Known", KeptMessage, ExpectedMessage)
 Build = Callable[[QueueCommands, State, Sequence[Known]], Command[list[int]]]
 
 
 class KeptSchedule(NamedTuple):
-    """A schedule as it is stored: its record, and the slot that is armed, ms; 0 for one that is paused."""
+    """A schedule as it is stored: its record, and the slot that is armed, ms, or PAUSED or FINISHED."""
 
     name: str
     record: bytes
@@ -88,7 +86,7 @@ def renamed(kept: Sequence[KeptSchedule], shards_then: int, shards: int) -> dict
     names = {
         occurrence_id(each.name, each.slot_ms, shards_then): occurrence_id(each.name, each.slot_ms, shards)
         for each in kept
-        if each.slot_ms != PAUSED
+        if each.slot_ms > PAUSED
     }
     return {before: after for before, after in names.items() if before != after}
 

@@ -143,8 +143,7 @@ class _Opening(Generic[D]):
             log_of(message).error("schedule cannot be read here, nor go on: is its time zone known to this machine?")
             return False
         is_skipped = message.attempt == 1 and of.plan.skips(of.slot_ms, now)  # a retry has begun in time
-        if call := schedule_chain.next_of(self._context, of, envelope, now, is_skipped):
-            result.occurrences.append((of, call))
+        result.occurrences.append((of, schedule_chain.next_of(self._context, of, envelope, now, is_skipped)))
         return is_skipped
 
     def _buried(self, message_id: str, deliveries: str | None, reason: str, error: str = "") -> Command[int]:

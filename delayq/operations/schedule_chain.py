@@ -8,7 +8,7 @@ from functools import partial
 from delayq.errors import DelayqError, UnreadableEnvelope
 from delayq.log import log
 from delayq.model.envelope import Envelope, parse
-from delayq.model.occurrence import HOME, Occurrence, occurrence_id, plan_of, slot_of, with_slot
+from delayq.model.occurrence import FINISHED, HOME, Occurrence, occurrence_id, plan_of, slot_of, with_slot
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -21,19 +21,20 @@ MAX_COUNTED = 100  # skipped slots, for the log
 
 def next_of(
     context: QueueContext, occurrence: Occurrence, envelope: Envelope, now_ms: int, is_skipped: bool
-) -> Command[int] | None:
-    """Return the call that lets the next occurrence follow one that was handed out at `now_ms`."""
+) -> Command[int]:
+    """Return the call that lets the next occurrence follow one that was handed out at `now_ms`, or finishes."""
     name, slot, plan = occurrence.name, occurrence.slot_ms, occurrence.plan
-    following = plan.following(slot, now_ms)
+    slots = plan.slots(context.name, name)
+    following = plan.following(slots, slot, now_ms)
     said = log.bind(queue=context.name, schedule=name)
-    if following is None:
-        said.error("schedule has no further slot")
-        return None
     if is_skipped:
         count, each = 0, slot
-        while count < MAX_COUNTED and (found := plan.recurrence.after(each)) is not None and found < following:
+        while count < MAX_COUNTED and (found := slots.after(each)) is not None and found < (following or now_ms):
             count, each = count + 1, found
         said.warning("slot skipped: it came later than its grace", late=(now_ms - slot) / 1000, others=count)
+    if following is None:
+        said.info("schedule finished: that was its last slot")
+        return home(context).enqueue_occurrence(name, slot, "", b"", FINISHED)
     new_id = occurrence_id(name, following, len(context.shards))
     return home(context).enqueue_occurrence(name, slot, "", b"", following, new_id, with_slot(envelope, following))
 
@@ -118,13 +119,13 @@ def _is_stored_after(now_ms: int, envelope: bytes) -> bool:
         return False
 
 
-def _next_of_lost(context: QueueContext, now_ms: int, lost: Occurrence, envelope: Envelope) -> Command[int] | None:
+def _next_of_lost(context: QueueContext, now_ms: int, lost: Occurrence, envelope: Envelope) -> Command[int]:
     return next_of(context, lost, envelope, now_ms, False)
 
 
 def _nearest(context: QueueContext, now_ms: int, armed: Occurrence, envelope: Envelope) -> Command[int] | None:
     """Return the call that arms the next slot from now instead of one that is more than a period behind it."""
-    after, shards = armed.plan.recurrence.after, len(context.shards)
+    after, shards = armed.plan.slots(context.name, armed.name).after, len(context.shards)
     slot = after(now_ms)
     if slot is None or armed.slot_ms <= slot or armed.slot_ms <= (after(slot) or armed.slot_ms):
         return None

@@ -14,7 +14,18 @@ from delayq.model.configuration import check_retries
 from delayq.model.delivery import SentMessage
 from delayq.model.envelope import Envelope, Headers, encode, open_body
 from delayq.model.message_ids import new_id
-from delayq.model.occurrence import NAME, PLAN, SLOT, Plan, occurrence_id, plan_of, seal_record, with_slot
+from delayq.model.occurrence import (
+    FINISHED,
+    NAME,
+    PAUSED,
+    PLAN,
+    SLOT,
+    Plan,
+    occurrence_id,
+    plan_of,
+    seal_record,
+    with_slot,
+)
 from delayq.model.schedule import Schedule, Slot
 from delayq.model.text import decode_id, is_foreign_id
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, lease_ms, timestamp_ms
@@ -28,7 +39,6 @@ from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 
 OWN_HEADERS = (NAME, SLOT, PLAN)
-PAUSED = 0
 MOST_SLOTS = 100_000
 
 
@@ -49,7 +59,7 @@ class Stored(NamedTuple):
     """What Redis holds of a schedule, at an instant.
 
     Attributes:
-        slot_ms: that is armed; None when there is none, or what stands there is no time.
+        slot_ms: that is armed, PAUSED or FINISHED; None when there is none, or what stands there is no time.
         armed: what stands there, as it is; "" for nothing.
     """
 
@@ -94,8 +104,12 @@ def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:
         known = opened(stored.record)
         if follows and known is not None:  # the queue's retries are no change of the schedule: its slot stays
             known = replace(known, max_retries=context.max_retries)
-        same = known is not None and known == opened(record) and stored.slot_ms is not None
-        return stored.slot_ms if same else plan.recurrence.after(stored.now_ms)
+        if known is not None and known == opened(record) and stored.slot_ms not in (None, FINISHED):
+            return stored.slot_ms
+        slots, before = plan.slots(context.name, name), _plan(known)
+        if before is not None and plan.has_times_of(before):
+            return slots.after(stored.now_ms) or FINISHED
+        return slots.nominally_after(stored.now_ms) or FINISHED  # what has run is not put off to run again
 
     while True:
         yield from _move(context, name, next_slot, record)
@@ -132,10 +146,10 @@ def resume(context: QueueContext, name: str) -> Operation[bool]:
     """Arm the next slot from now on, if it is paused or none is armed; return whether there is such a schedule."""
 
     def next_slot(stored: Stored) -> int | None:
-        if stored.slot_ms:
+        if stored.slot_ms not in (None, PAUSED, FINISHED):
             return stored.slot_ms
         plan = _plan(opened(stored.record))
-        return None if plan is None else plan.recurrence.after(stored.now_ms)
+        return None if plan is None else plan.slots(context.name, name).after(stored.now_ms)
 
     return (yield from _keep(context, name, next_slot))
 
@@ -182,7 +196,11 @@ def list_all(context: QueueContext) -> Operation[list[Schedule]]:
 def _list(context: QueueContext) -> Operation[tuple[int, list[Schedule]]]:
     yield from context.opened()
     scripts, key = home(context), home(context).keys.schedules
-    now, records, slots = yield [time_call(context), Command(key, ("HGETALL", key), dict), scripts.armed(10**9, 0)]
+    now, records, slots = yield [
+        time_call(context),
+        Command(key, ("HGETALL", key), dict),
+        scripts.armed(10**9, FINISHED),
+    ]
     armed = dict(unwrap(slots))
     found = {decode_id(name): record for name, record in unwrap(records).items()}
     names = sorted(name for name in found if not is_foreign_id(name))
@@ -207,18 +225,14 @@ def upcoming(context: QueueContext, count: int, name: str | None) -> Operation[l
         schedules = [each for each in schedules if each.name == check_schedule_name(name)]
         if not schedules:
             raise InvalidInput(f"schedule {name!r} is not in queue {context.name}: add it first")
-    heap: list[tuple[int, str, Plan]] = []
-    for each in schedules:
-        if each.next_at is not None:
-            plan = Plan(each.when, each.timezone, each.missed, None if each.grace is None else round(each.grace * 1000))
-            heap.append((timestamp_ms(each.next_at), each.name, plan))
+    heap = [(timestamp_ms(each.next_at), each.name, each.plan) for each in schedules if each.next_at is not None]
     heapq.heapify(heap)
     slots: list[Slot] = []
     while heap and len(slots) < count:
         slot, of, plan = heapq.heappop(heap)
         if not plan.skips(slot, now):
             slots.append(Slot(of, from_ms(slot)))
-        following = plan.following(slot, now)
+        following = plan.following(plan.slots(context.name, of), slot, now)
         if following is not None:
             heapq.heappush(heap, (following, of, plan))
     return slots
@@ -240,7 +254,7 @@ def _move(
             return False
         slot = next_slot(stored)
         if slot is None:
-            raise InvalidInput(f"schedule {name!r} has no further slot: add it with another expression")
+            raise InvalidInput(f"schedule {name!r} has no further slot: add it with a later end, or another expression")
         unchanged = slot == stored.slot_ms and record in (b"", stored.record)
         if unchanged or (yield from execute(_arm(context, name, stored, record, slot))):
             return True
@@ -248,10 +262,10 @@ def _move(
 
 def _arm(context: QueueContext, name: str, stored: Stored, record: bytes, slot: int | str) -> Command[int]:
     shards, withdrawn = len(context.shards), ""
-    if stored.slot_ms:
+    if stored.slot_ms is not None and stored.slot_ms > PAUSED:
         withdrawn = occurrence_id(name, stored.slot_ms, shards)
     envelope = opened(record or stored.record)
-    if not slot or envelope is None:
+    if slot in ("", PAUSED, FINISHED) or envelope is None:
         return home(context).enqueue_occurrence(name, stored.armed, withdrawn, record, slot)
     assert isinstance(slot, int)
     new_id = occurrence_id(name, slot, shards)
@@ -274,7 +288,7 @@ def _read(context: QueueContext, name: str) -> Operation[Stored]:
 
 def _is_slot(armed: str) -> bool:
     """Whether a score is one that delayq writes; another program may have put anything there."""
-    return armed.isdecimal() and int(armed) <= MAX_TIME_MS
+    return armed == str(FINISHED) or (armed.isdecimal() and int(armed) <= MAX_TIME_MS)
 
 
 def _plan(envelope: Envelope | None) -> Plan | None:
@@ -291,6 +305,7 @@ def describe(context: QueueContext, name: str, record: bytes | None, slot: int |
         payload = open_body(envelope)
     except UnreadableEnvelope:
         return None
+    armed = slot if slot is not None and slot > PAUSED else None
     return Schedule(
         name=name,
         queue=context.name,
@@ -299,9 +314,13 @@ def describe(context: QueueContext, name: str, record: bytes | None, slot: int |
         missed=plan.missed,
         grace=None if plan.grace_ms is None else plan.grace_ms / 1000,
         own=plan.own,
+        start=None if plan.start_ms is None else from_ms(plan.start_ms),
+        end=None if plan.end_ms is None else from_ms(plan.end_ms),
+        jitter=plan.jitter_ms / 1000,
         paused=slot == PAUSED,
-        next_at=from_ms(slot) if slot else None,
-        next_id=occurrence_id(name, slot, len(context.shards)) if slot else None,
+        finished=slot == FINISHED,
+        next_at=None if armed is None else from_ms(armed),
+        next_id=None if armed is None else occurrence_id(name, armed, len(context.shards)),
         payload=payload,
         headers={key: value for key, value in (envelope.headers or {}).items() if key not in OWN_HEADERS},
         max_retries=envelope.max_retries,

@@ -395,7 +395,7 @@ class QueueCommands:
         return Command(key, ("ZRANGE", key, up_to, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"), _read_scored)
 
     def armed(self, limit: int, after_ms: Raw = 1, up_to: Raw = "+inf") -> Command[list[tuple[str, int]]]:
-        """Read up to `limit` schedules with the slots that are armed, ms, earliest first; 0 is one that is paused."""
+        """Read up to `limit` schedules with the slots that are armed, ms, earliest first; or PAUSED or FINISHED."""
         key = self.keys.armed
         words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES")
         return Command(key, words, _read_armed)

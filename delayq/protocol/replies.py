@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from delayq.model.configuration import Configuration, configured
 from delayq.model.explanation import Standing
+from delayq.model.occurrence import FINISHED
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
 from delayq.model.text import decode_count, decode_deliveries, decode_id, decode_ms, decode_text, is_foreign_id
@@ -139,7 +140,7 @@ def _read_scored(reply: list[Any]) -> list[tuple[str, bytes]]:
 
 def _read_armed(reply: list[Any]) -> list[tuple[str, int]]:
     rows = [(name, float(slot)) for name, slot in _read_scored(reply)]
-    return [(name, int(slot)) for name, slot in rows if 0 <= slot <= MAX_TIME_MS and not is_foreign_id(name)]
+    return [(name, int(slot)) for name, slot in rows if FINISHED <= slot <= MAX_TIME_MS and not is_foreign_id(name)]
 
 
 def _read_opened(reply: list[Any]) -> OpenedQueue:

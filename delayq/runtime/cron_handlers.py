@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from delayq.errors import HandlerMissing, InvalidInput
 from delayq.model.delivery import Delivery
 from delayq.model.envelope import Headers
-from delayq.model.occurrence import NAME, Missed, is_own, make_plan
+from delayq.model.occurrence import NAME, Plan, is_own
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds
 from delayq.operations import schedules
@@ -37,11 +37,8 @@ class CronHandlers:
         self,
         context: QueueContext,
         check: Callable[[object], None],
-        when: str,
+        plan: Plan,
         name: str | None,
-        timezone: str,
-        missed: Missed,
-        grace: Seconds | None,
         payload: Any,
         max_retries: int | None,
         headers: Headers | None,
@@ -51,11 +48,7 @@ class CronHandlers:
 
         Args:
             check: raises InvalidInput for a function that the queue's consumers could not run.
-
-        Raises:
-            InvalidInput: for what is wrong whatever the function is.
         """
-        plan = make_plan(when, timezone, missed, grace, own=True)
 
         def register(function: Given) -> Given:
             check(function)

@@ -49,6 +49,25 @@ def test_paused_schedule_is_shown_as_such_and_resumes(invoke: Invoke):
     assert "paused" not in invoke("cron", "list", "cron").stdout
 
 
+def test_start_end_and_jitter_are_kept_and_shown(invoke: Invoke):
+    options = ["--start", "2030-01-01T00:00+01:00", "--end", "2030-02-01T00:00+01:00", "--jitter", "5m"]
+    added = invoke("cron", "add", "cron", "tick", "@daily", *options)
+    assert "(2030-01-0" in added.stdout
+    (known,) = [json.loads(line) for line in invoke("cron", "list", "cron", "--json").stdout.splitlines()]
+    assert (known["start"], known["end"], known["jitter"]) == ("2029-12-31T23:00:00Z", "2030-01-31T23:00:00Z", 300)
+    assert "@daily, jitter 5m, until 2030-0" in invoke("cron", "list", "cron").stdout
+    assert len(invoke("cron", "next", "cron", "-n", "99", "--json").stdout.splitlines()) == 31
+
+
+def test_schedule_whose_end_is_past_is_shown_as_finished(invoke: Invoke):
+    added = invoke("cron", "add", "cron", "tick", "* * * * *", "--end", "2020-01-01T00:00Z")
+    assert added.stdout == "tick in cron, finished\n"
+    assert "finished" in invoke("cron", "list", "cron").stdout
+    assert invoke("cron", "next", "cron").stderr == "queue cron has no schedule that is still to fire\n"
+    resumed = invoke("cron", "resume", "cron", "tick")
+    assert (resumed.exit_code, "add it with a later end" in resumed.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("call", ["pause", "resume", "remove", "run", "next"])
 def test_schedule_that_is_not_there_is_exit_code_1(invoke: Invoke, call: str):
     result = invoke("cron", call, "cron", "nightly")
@@ -146,6 +165,9 @@ when = "every 90s"
 missed = "skip"
 grace = "10m"
 exec = "./report.sh"
+start = 2030-01-01T00:00:00+01:00
+end = 2030-02-01T00:00:00+01:00
+jitter = "20s"
 """
 
 
@@ -179,6 +201,11 @@ def test_loaded_schedules_are_those_of_the_file(invoke: Invoke, tmp_path: Path, 
         assert (nightly.name, nightly.when, nightly.payload) == ("nightly", "0 3 * * *", {"full": True})
         assert (nightly.timeout, report.timeout) == (1800, None)
         assert (report.name, report.grace, report.payload) == ("report", 600, b"./report.sh")
+        assert (str(report.start), str(report.end), report.jitter) == (
+            "2029-12-31 23:00:00+00:00",
+            "2030-01-31 23:00:00+00:00",
+            20,
+        )
         assert queue.stats().missing == 0
 
 
@@ -218,7 +245,7 @@ def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
     ("text", "said"),
     [
         ("[", "jobs.toml"),
-        ("[x]\n", "jobs.toml: [x]: when is missing: a schedule has when, timezone, missed, grace, payload, exec,"),
+        ("[x]\n", "jobs.toml: [x]: when is missing: a schedule has when, timezone, missed, grace, start, end, jitter,"),
         ("x = 5\n", "jobs.toml: [x]: 5 is no table"),
         ("[x]\nwhen = 5\n", "jobs.toml: [x]: Expected `str`, got `int` - at `$.when`"),
         ('[x]\nwhen = "61 * * * *"\n', "[x]: schedule '61 * * * *'"),
@@ -228,6 +255,7 @@ def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
         ),
         ('[x]\nwhen = "@daily"\ngrace = "soon"\nmissed = "skip"\n', "'soon' is not a length of time"),
         ('[x]\nwhen = "@daily"\npayload = 1\nexec = "a"\n', "give one of them"),
+        ('[x]\nwhen = "@daily"\nend = 2030-01-01T00:00:00\n', "end=2030-01-01T00:00:00 is naive: add a time zone"),
         ('[x]\nwhen = "@daily"\n[x.headers]\na = [1]\n', "header 'a'"),
     ],
 )

@@ -157,6 +157,13 @@ BAD: list[dict[str, Any]] = [
     {"max_retries": -1},
     {"payload": float("nan")},
     {"headers": {"delayq-slot": 1}},
+    {"start": dt.datetime(2024, 1, 1)},  # noqa: DTZ001  # naive
+    {"end": dt.datetime(2024, 1, 1)},  # noqa: DTZ001  # naive
+    {"end": 5},
+    {"start": at("22:20"), "end": at("22:19")},
+    {"when": "@yearly", "start": at("22:20"), "end": at("22:40")},
+    {"jitter": -1},
+    {"jitter": dt.timedelta(days=367)},
 ]
 
 
@@ -243,6 +250,108 @@ def test_retry_of_an_occurrence_is_no_slot_of_its_own_and_is_not_skipped(queue: 
     (again,) = queue.receive()
     assert (again.id, again.attempt) == (message.id, 2)
     assert len(queue.peek("pending")) == 1
+
+
+# -- start, end and jitter ---------------------------------------------------------------------------------------------
+
+
+def test_schedule_fires_from_its_start_to_its_end_and_is_finished(queue: Queue, now: Now):
+    added = queue.schedules.add("tick", "*/5 * * * *", start=at("22:20"), end=at("22:30"))
+    assert (added.start, added.end, added.next_at, added.finished) == (at("22:20"), at("22:30"), at("22:20"), False)
+    assert [slot.at for slot in queue.schedules.next(5)] == [at("22:20"), at("22:25"), at("22:30")]
+    slots = []
+    for _ in range(60):
+        now.later(MINUTE)
+        slots += taken(queue)
+        queue.execute(schedule_chain.revive)
+    assert slots == [at("22:20"), at("22:25"), at("22:30")]
+    (finished,) = queue.schedules.list()
+    assert (finished.finished, finished.paused, finished.next_at, finished.next_id) == (True, False, None, None)
+    assert queue.schedules.next(5) == []
+    assert (queue.stats().missing, examine(queue).healthy) == (0, True)
+
+
+def test_finished_schedule_stays_so_until_it_is_added_with_a_later_end(queue: Queue, now: Now, drain: Drain):
+    @queue.cron("*/5 * * * *", name="tick", end=at("22:20"))
+    def tick(message: Message) -> None: ...
+
+    for minutes in (0, 60, 60):
+        now.later(minutes * MINUTE)
+        drain(queue, None)
+    (known,) = queue.schedules.list()
+    assert (known.finished, queue.stats().sent) == (True, 1)
+    with pytest.raises(InvalidInput, match="no further slot: add it with a later end"):
+        queue.schedules.resume("tick")
+    assert queue.schedules.add("tick", "*/5 * * * *", end=at("23:00")).finished
+    later = queue.schedules.add("tick", "*/5 * * * *", end=at("22:20") + dt.timedelta(days=1))
+    assert (later.finished, later.next_at) == (False, at("22:15") + dt.timedelta(hours=2))
+
+
+def test_last_slot_that_is_cancelled_finishes_its_schedule(queue: Queue):
+    armed = queue.schedules.add("tick", "*/5 * * * *", end=at("22:15"))
+    assert queue.cancel(armed.next_id or "") == "cancelled"
+    (known,) = queue.schedules.list()
+    assert known.finished
+    assert queue.schedules.run_now("tick")
+    assert queue.schedules.remove("tick")
+
+
+def test_schedule_whose_clock_was_past_its_end_goes_on_when_it_is_added_again(queue: Queue, now: Now):
+    options: dict[str, Any] = {"when": "*/5 * * * *", "end": at("22:40")}
+    queue.schedules.add("tick", **options)
+    now.later(60 * MINUTE)
+    assert len(taken(queue)) == 1
+    now.ms -= 58 * 60_000
+    assert queue.schedules.add("tick", **options).next_at == at("22:20")
+
+
+ENDED: dict[str, list[str]] = {"once": ["22:15"], "skip": [], "all": ["22:15", "22:20", "22:25"]}
+
+
+@pytest.mark.same_on_all_clients
+@pytest.mark.parametrize("missed", ENDED)
+def test_what_was_missed_before_the_end_is_met_after_it(queue: Queue, now: Now, missed: Any):
+    queue.schedules.add("tick", "*/5 * * * *", missed=missed, end=at("22:28"))
+    now.later(60 * MINUTE)
+    assert taken(queue) == [at(each) for each in ENDED[missed]]
+    (known,) = queue.schedules.list()
+    assert (known.finished, queue.stats().missing) == (True, 0)
+
+
+def test_each_slot_with_jitter_is_handed_out_once_whoever_arms_it(
+    queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch
+):
+    queue.schedules.add("tick", "*/5 * * * *", jitter=240)
+    expected = [slot.at for slot in queue.schedules.next(6)]
+    assert [each.replace(minute=each.minute // 5 * 5, second=0, microsecond=0) for each in expected] == [
+        at(f"22:{minute}") for minute in (15, 20, 25, 30, 35, 40)
+    ]
+    slots: list[dt.datetime] = []
+    for _ in range(31 * 6):
+        now.later(10)
+        if len(slots) == 2:  # its next occurrence is lost, and revived
+            with monkeypatch.context() as patch:
+                intercept(queue, patch, before=lambda calls: [DelayqError("no")] * len(calls) if arms(calls) else None)
+                slots += taken(queue)
+            queue.execute(schedule_chain.revive)
+        slots += taken(queue)
+        queue.schedules.add("tick", "*/5 * * * *", jitter=240)
+        queue.schedules.pause("tick")
+        queue.schedules.resume("tick")
+    assert slots == expected
+    assert queue.stats().missing == 0
+
+
+@pytest.mark.same_on_all_clients
+def test_changed_jitter_runs_no_slot_twice(queue: Queue, now: Now):
+    taken_slots = []
+    for number in range(120):
+        queue.schedules.add("tick", "*/5 * * * *", jitter=number // 7 % 5 * 60)
+        now.later(60)
+        taken_slots += taken(queue)
+    nominal = [slot.replace(minute=slot.minute // 5 * 5, second=0, microsecond=0) for slot in taken_slots]
+    assert len(nominal) >= 15
+    assert nominal == sorted(set(nominal))
 
 
 # -- crash windows -----------------------------------------------------------------------------------------------------

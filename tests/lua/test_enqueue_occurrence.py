@@ -141,6 +141,15 @@ def test_pause_withdraws_the_waiting_occurrence(queue):
     }
 
 
+def test_finished_schedule_is_kept_and_may_be_armed_again(queue):
+    queue.given(**RUNNING)
+    assert queue.enqueue_occurrence("s", NOW, "", b"", -1) == 1
+    assert queue.state() == RUNNING | {"armed": {"s": -1}}
+    assert queue.enqueue_occurrence("s", "", "", b"", NEXT, "s@2", b"E") == 0
+    assert queue.enqueue_occurrence("s", -1, "", b"", NEXT, "s@2", b"E") == 1
+    assert queue.state()["armed"] == {"s": NEXT}
+
+
 def test_removed_schedule_leaves_nothing_but_garbage(queue):
     queue.given(**WAITING)
     assert queue.enqueue_occurrence("s", NOW, "s@1", b"", "") == 1

@@ -249,6 +249,20 @@ def test_schedule_fires_at_each_of_its_slots(emails: Queue):
     assert slots == ["00:10", "00:20", "00:30"]
 
 
+def test_schedule_fires_until_its_end_once_a_slot(emails: Queue):
+    slots: list[dt.datetime] = []
+    clock: Clock
+    start, end = dt.datetime(2030, 1, 1, 0, 20, tzinfo=dt.UTC), dt.datetime(2030, 1, 1, 1, tzinfo=dt.UTC)
+    tick = emails.cron("*/10 * * * *", name="tick", start=start, end=end, jitter=300)
+    tick(lambda _: slots.append(clock.now()))
+    with in_memory(emails, start=dt.datetime(2030, 1, 1, tzinfo=dt.UTC)) as clock:
+        clock.run_for(days=1)
+        assert [each.finished for each in emails.schedules.list()] == [True]
+    assert [each.minute // 10 for each in slots] == [2, 3, 4, 5, 0]
+    assert start <= min(slots)
+    assert max(slots) <= end
+
+
 def test_handler_that_takes_longer_than_its_lease_may_still_ack(emails: Queue, clock: Clock):
     emails.handler(lambda _: clock.advance(minutes=5))
     emails.send("x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import threading
 import time
@@ -78,6 +79,17 @@ def test_schedules_tell_when_they_fire_and_what_became_of_the_last_time(enter: E
     assert schedule.next_at is not None
     assert f"every/hour every 1h {schedule.next_at:%Y-%m-%d %H:%M:%S}" in told
     assert "acked" in told
+
+
+def test_schedules_tell_their_jitter_and_end_and_that_they_are_finished(enter: Enter, queue: Queue):
+    end = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+    queue.schedules.add("later", "@hourly", end=end, jitter=90)
+    queue.schedules.add("over", "@hourly", end=end.replace(year=2020))
+    times = [f"{slot.at:%Y-%m-%d %H:%M:%S}" for slot in queue.schedules.next(3)]
+    told = words(enter().get(f"{QUEUE}/schedules").text)
+    assert f"later @hourly jitter 1m 30s until 2030-01-01 00:00:00 {times[0]}" in told
+    assert all(time in told for time in times)
+    assert "over @hourly until 2020-01-01 00:00:00 finished" in told
 
 
 def test_schedule_is_paused_resumed_and_run_once_a_form(enter: Enter, queue: Queue):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from delayq.model.occurrence import plan_of
+from delayq.model.occurrence import FINISHED, plan_of
 from delayq.model.text import decode_id
 from delayq.operations import schedule_chain, schedules
 from delayq.operations.doctor.finding import Finding, Severity
@@ -35,7 +35,11 @@ def look_at_schedules(context: QueueContext, report: Report, repair: bool) -> Op
 
 def _wrong(context: QueueContext) -> Operation[dict[str, tuple[str, str, Mend | None]]]:
     scripts, key = schedule_chain.home(context), schedule_chain.home(context).keys.schedules
-    counts, records, slots = yield [scripts.stats(), Command(key, ("HGETALL", key), dict), scripts.armed(10**9, 0)]
+    counts, records, slots = yield [
+        scripts.stats(),
+        Command(key, ("HGETALL", key), dict),
+        scripts.armed(10**9, FINISHED),
+    ]
     armed, now = dict(unwrap(slots)), unwrap(counts).now_ms
     found: dict[str, tuple[str, str, Mend | None]] = {}
     for name in sorted(armed.keys() - {decode_id(raw) for raw in unwrap(records)}):

@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
-from delayq.model.cron_expression import recurrence
 from delayq.model.event import Event, read
 from delayq.model.schedule import Schedule
 from delayq.model.units import from_ms, timestamp_ms
@@ -101,7 +100,7 @@ def next_times(schedule: Schedule) -> list[dt.datetime]:
     """Return when a schedule fires next, the occurrence on its way first."""
     if schedule.next_at is None:
         return []
-    times, after = [schedule.next_at], recurrence(schedule.when, schedule.timezone).after
+    times, after = [schedule.next_at], schedule.slots.after
     while len(times) < NEXT and (following := after(timestamp_ms(times[-1]))) is not None:
         times.append(from_ms(following))
     return times

@@ -1,0 +1,57 @@
+"""The slots of a schedule: the times of its expression between its start and its end, each put off by its jitter."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from hashlib import blake2b
+
+from delayq.model.cron_expression import Recurrence
+from delayq.model.units import MAX_TIME_MS
+
+
+class Slots:
+    """When a schedule fires.
+
+    A slot is computed from its nominal time and the schedule alone, so that whoever computes it comes to the same one.
+    It is earlier than the next nominal time, so slots keep the order of these.
+
+    Args:
+        nominal: the times that the expression gives.
+        start_ms: leave out what is earlier.
+        end_ms: leave out what is later, also with its jitter.
+        jitter_ms: put each time off by less than this.
+        seed: tells this schedule from others, which have other slots of the same times.
+    """
+
+    def __init__(
+        self, nominal: Recurrence, start_ms: int | None, end_ms: int | None, jitter_ms: int, seed: str
+    ) -> None:
+        self._nominal = nominal
+        self._before_start = (start_ms or 0) - 1
+        self._end_ms = MAX_TIME_MS if end_ms is None else end_ms
+        self._jitter_ms = jitter_ms
+        self._seed = seed
+
+    def after(self, ms: int) -> int | None:
+        """Return the first slot later than `ms`, in milliseconds since 1970; None when there is none."""
+        # Of the nominal times that are past, only the last one may have a slot that is still to come.
+        first = max(ms - self._jitter_ms, self._before_start)
+        last = first + bisect_left(range(first, ms), True, key=lambda each: (self._nominal.after(each) or ms + 1) > ms)
+        if last > first and (slot := self._slot(last)) is not None and slot > ms:
+            return slot
+        return self.nominally_after(last)
+
+    def nominally_after(self, ms: int) -> int | None:
+        """Return the first slot whose nominal time is later than `ms`, likewise."""
+        nominal = self._nominal.after(max(ms, self._before_start))
+        return None if nominal is None else self._slot(nominal)
+
+    def _slot(self, nominal: int) -> int | None:
+        if nominal > self._end_ms:
+            return None
+        if not self._jitter_ms:
+            return nominal
+        following = self._nominal.after(nominal) or MAX_TIME_MS
+        room = min(self._jitter_ms, following - nominal, self._end_ms + 1 - nominal)
+        chance = blake2b(f"{self._seed}@{nominal}".encode(errors="surrogateescape"), digest_size=8).digest()
+        return nominal + (int.from_bytes(chance) * room >> 64)
