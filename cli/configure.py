@@ -36,6 +36,7 @@ FIELDS = {
     "events": "events",
     "max_retries": "max retries",
     "backoff": "backoff",
+    "max_dead": "max dead",
 }
 """Fields of a Configuration, as they are shown."""
 
@@ -117,6 +118,7 @@ def _entries(text: str) -> int | bool:
     "The waits before them: fixed:10s, linear:base=1s,step=5s,maximum=1h, "
     "exponential:base=10s,factor=3,maximum=1h,jitter=0.1 or sequence:1s,10s,1m.",
 )
+@_field("max-dead", _count("max-dead"), "N", "Keep no more dead letters; the oldest are purged.")
 @create_option
 @json_option
 def configure(
@@ -134,6 +136,8 @@ def configure(
     no_max_retries: bool,
     backoff: str | None,
     no_backoff: bool,
+    max_dead: int | None,
+    no_max_dead: bool,
     create: bool,
     as_json: bool,
 ) -> None:
@@ -150,8 +154,9 @@ def configure(
     kept: Events = _chosen(events, no_events, "events")
     retries: Count = _chosen(max_retries, no_max_retries, "max-retries")
     waits: Waits = _chosen(backoff, no_backoff, "backoff")
+    dead: Count = _chosen(max_dead, no_max_dead, "max-dead")
     queue = server.queue(name)
-    if not all(each is UNSET for each in (new_rate, *counts, kept, retries, waits)):
+    if not all(each is UNSET for each in (new_rate, *counts, kept, retries, waits, dead)):
         server.note_slip(name, create)
         queue.configure(
             rate=new_rate,
@@ -160,6 +165,7 @@ def configure(
             events=kept,
             max_retries=retries,
             backoff=waits,
+            max_dead=dead,
         )
     found = queue.configuration()
     if as_json:

@@ -477,6 +477,7 @@ class Queue:
         events: Events = UNSET,
         max_retries: Count = UNSET,
         backoff: Waits = UNSET,
+        max_dead: Count = UNSET,
     ) -> None:
         """Set what holds for all that use the queue, from now on: limits, retries, and whether it keeps a ledger.
 
@@ -495,13 +496,15 @@ class Queue:
                 message keeps the number with which it was sent. Programs that run notice a change within a minute.
             backoff: the waits before them: one of `delayq.backoff`, or its text, as in
                 "exponential:base=10s,factor=3". Programs that run notice a change within a minute.
+            max_dead: the most dead letters to keep, 1 to 1,000,000 (each shard keeps an equal part). Those who take the
+                queue's messages purge the oldest of what is more, a page at a time, within a minute.
 
         Raises:
             InvalidInput: naming the argument, or limits of a queue with shards; nothing was changed.
         """
         self._executor.execute(
             configure.configure(
-                self._context, changes(rate, concurrency, concurrency_per_key, events, max_retries, backoff)
+                self._context, changes(rate, concurrency, concurrency_per_key, events, max_retries, backoff, max_dead)
             )
         )
 

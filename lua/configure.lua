@@ -1,8 +1,8 @@
 -- configure: set limits of the queue, or how long its ledger is, or remove them.
 --
 -- State    (the queue itself; no message moves)
--- KEYS[1]  meta    hash  rate: messages in period_ms; concurrency; per_key; events, which the ledger keeps; removed:FIELD
---                        where one was removed, so that `declare` does not store it again
+-- KEYS[1]  meta    hash  rate: messages in period_ms; concurrency; per_key; events, which the ledger keeps; max_dead;
+--                        removed:FIELD where one was removed, so that `declare` does not store it again
 -- KEYS[2]  bell    list
 -- ARGV[1..] field and value, for each that is to change; the value '' removes it, and 'N?' stays out when there is one
 -- Returns  1; 0 when all was so before

@@ -12,10 +12,13 @@
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  up_to     highest score, ms, or '+inf'
 -- ARGV[3]  limit     1..1000 messages
+-- ARGV[4]  keep      0..1000000: discard more than so many whatever their scores; '' for any number
 -- Returns  the number of messages discarded; `limit` says that there may be more
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
-local most = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2]), tonumber(ARGV[3]))
+local most = redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2])
+if ARGV[4] ~= '' then most = math.max(most, redis.call('ZCARD', KEYS[1]) - ARGV[4]) end
+most = math.min(most, tonumber(ARGV[3]))
 if most == 0 then return 0 end
 local ids, since, note = redis.call('ZRANGE', KEYS[1], 0, most - 1), {}, ledger(KEYS[7], KEYS[8], now)
 for i, id in ipairs(ids) do since[2 * i - 1], since[2 * i] = now, id end

@@ -24,7 +24,7 @@ Waits: TypeAlias = Backoff | str | UnsetType | None
 Changes: TypeAlias = dict[str, int | str | None]
 """Fields of ``meta`` with their new values; None removes one, and "N?" is for where there is none yet."""
 
-FIELDS: Final = ("rate", "period_ms", "concurrency", "per_key", "events", "max_retries", "backoff")
+FIELDS: Final = ("rate", "period_ms", "concurrency", "per_key", "events", "max_retries", "backoff", "max_dead")
 LIMITS: Final = {"rate", "period_ms", "concurrency", "per_key"}
 MOST_MESSAGES = 100_000  # each hand-out of a period is kept in Redis
 MOST_AT_ONCE = 1_000_000
@@ -49,6 +49,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         events: entries that the ledger keeps, that of each shard; None is no ledger.
         max_retries: deliveries after the first one, of messages that are sent without it.
         backoff: the waits before them, such as "exponential:base=10s,factor=3,maximum=3600s,jitter=0.1".
+        max_dead: dead letters that are kept, at most; the oldest go first.
     """
 
     rate: str | None = None
@@ -57,6 +58,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     events: int | None = None
     max_retries: int | None = None
     backoff: str | None = None
+    max_dead: int | None = None
 
 
 def changes(
@@ -66,12 +68,13 @@ def changes(
     events: Events = UNSET,
     max_retries: Count = UNSET,
     backoff: Waits = UNSET,
+    max_dead: Count = UNSET,
 ) -> Changes:
     """Return what is to be stored; nothing of what is UNSET.
 
     Args:
         rate: messages in a span of time: 1 to 100,000 in 1 ms to a day, as in "100/s", "5/10s", "20/100ms" or "9/min".
-        concurrency: 1 to 1,000,000, likewise `concurrency_per_key`.
+        concurrency: 1 to 1,000,000, likewise `concurrency_per_key` and `max_dead`.
         events: 1 to 10,000,000; True is what it is already, or else 100,000; False, as None, is no ledger.
         max_retries: 0 to 1,000,000.
         backoff: one of `delayq.backoff`, or its text.
@@ -85,6 +88,7 @@ def changes(
     for what, field, most in (
         ("concurrency", "concurrency", concurrency),
         ("concurrency_per_key", "per_key", concurrency_per_key),
+        ("max_dead", "max_dead", max_dead),
     ):
         if most is not UNSET:
             found[field] = None if most is None else _checked(most, what)
@@ -184,6 +188,7 @@ def configured(values: Sequence[bytes | None]) -> Configuration:
         concurrency=numbers.get("concurrency"),
         concurrency_per_key=numbers.get("per_key"),
         events=numbers.get("events"),
+        max_dead=numbers.get("max_dead"),
         max_retries=None if retries is None else min(retries, MAX_RETRIES),
         backoff=None if backoff is None else _readable(backoff.decode(errors="replace")),
     )

@@ -1,10 +1,11 @@
-"""Garbage: payloads to be deleted, and dead letters past their retention."""
+"""Garbage: payloads to be deleted, and dead letters that are too old or too many."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 from delayq.errors import DelayqError
+from delayq.model.queue_stats import Counts
 from delayq.model.units import milliseconds
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -15,19 +16,26 @@ Found: TypeAlias = list[tuple[QueueCommands, list[str]]]
 
 
 def purge_old(context: QueueContext) -> Operation[bool]:
-    """Purge a page of the dead letters that are past the queue's retention; return whether there may be more."""
-    if context.settings.dead_retention is None:
-        return False
-    age = milliseconds(context.settings.dead_retention)
+    """Purge a page of the dead letters that are past their retention, or more than are kept.
+
+    Each shard keeps an equal part of them, and one at least. How many is read each time: an operator who has just said
+    that more are to be kept loses none.
+
+    Returns:
+        whether there may be more.
+    """
     shards = yield from context.opened()
-    counts = list(map(unwrap, (yield [scripts.stats() for scripts in shards])))
-    old = [
-        scripts.purge("dead", now.now_ms - age)
-        for scripts, now in zip(shards, counts, strict=True)
-        if now.heads_ms.get("dead", now.now_ms) <= now.now_ms - age
+    stored, *replies = yield [shards[0].configuration(), *(scripts.stats() for scripts in shards)]
+    most, retention = unwrap(stored).max_dead, context.settings.dead_retention
+    keep = None if most is None else max(1, most // len(shards))
+    counts: list[Counts] = list(map(unwrap, replies))
+    ends = [-1 if retention is None else now.now_ms - milliseconds(retention) for now in counts]
+    calls = [
+        scripts.purge("dead", end, keep=keep)
+        for scripts, now, end in zip(shards, counts, ends, strict=True)
+        if now.heads_ms.get("dead", now.now_ms) <= end or (keep is not None and now.counts["dead"] > keep)
     ]
-    purged = list(map(unwrap, (yield old))) if old else []
-    return MAX_IDS in purged
+    return MAX_IDS in map(unwrap, (yield calls) if calls else ())
 
 
 def find(context: QueueContext) -> Operation[Found]:

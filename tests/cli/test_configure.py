@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue:
     queue.configure(rate="5/10s")
     assert invoke("configure", "emails").stdout.split() == ["rate", "5/10s"]
     shown = json.loads(invoke("configure", "emails", "--json").stdout)
-    others = ("concurrency", "concurrency_per_key", "events", "max_retries", "backoff")
+    others = ("concurrency", "concurrency_per_key", "events", "max_retries", "backoff", "max_dead")
     assert shown == {"rate": "5/10s"} | dict.fromkeys(others)
 
 
@@ -51,6 +52,7 @@ def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue:
         (["--max-retries", "-1"], "'-1' is not a whole number from 0 to 1000000; --no-max-retries removes it"),
         (["--backoff", "soon"], "'--backoff': backoff 'soon' cannot be read: write it as in \"fixed:10s\""),
         (["--backoff", "fixed:1s", "--no-backoff"], "--backoff and --no-backoff were given: give one of them"),
+        (["--max-dead", "0"], "'0' is not a whole number from 1 to 1000000; --no-max-dead removes it"),
         (["--rate", "1/s", "--no-rate"], "--rate and --no-rate were given: give one of them"),
         (["--per-key", "1", "--no-per-key"], "--per-key and --no-per-key were given: give one of them"),
     ],
@@ -108,3 +110,12 @@ def test_limit_is_checked_before_there_is_a_store(invoke: Invoke, tmp_path: Path
 
 def test_rate_a_minute_has_a_short_form(invoke: Invoke):
     assert invoke("configure", "emails", "--rate", "9/m").stdout.split() == ["rate", "9/min"]
+
+
+def test_number_of_dead_letters_is_stored_shown_and_removed(invoke: Invoke, queue: Queue):
+    assert invoke("configure", "emails", "--max-dead", "10000").stdout.split() == ["max", "dead", "10000"]
+    assert queue.configuration() == Configuration(max_dead=10_000)
+    queue.send("payload")
+    assert re.search(r"^max dead +10000$", invoke("stats", "emails").stdout, re.MULTILINE)
+    invoke("configure", "emails", "--no-max-dead")
+    assert queue.configuration() == Configuration()

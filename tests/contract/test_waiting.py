@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections import Counter
+from collections.abc import Sequence
+from unittest.mock import ANY
 
 import pytest
 
-from delayq import Outgoing
+from delayq import Outgoing, Queue
 from delayq.runtime import receive_wait, receive_wait_async
 from tests.contract.conftest import Make, Now
 
@@ -68,6 +71,45 @@ def test_receivers_purge_old_dead_letters(make: Make, now: Now):
     assert make().stats().dead == 1
     make(dead_retention=60).receive()
     assert make().stats().dead == 0
+
+
+def die(queue: Queue, ids: Sequence[str], now: Now) -> None:
+    for id_ in ids:
+        queue.send("x", id=id_)
+        queue.receive()[0].reject("why")
+        now.later(1)
+
+
+def test_receivers_purge_the_oldest_dead_letters_that_are_more_than_are_kept(make: Make, now: Now):
+    queue = make(shards=1, dead_retention=None)
+    die(queue, ["a", "b", "c", "d"], now)
+    queue.configure(max_dead=2)
+    make(shards=1, dead_retention=None).receive()
+    assert [each.id for each in queue.dead.list()] == ["c", "d"]
+    assert (queue.stats().purged, queue.stats().missing) == (2, 0)
+    queue.configure(max_dead=None)
+    die(queue, ["e"], now)
+    make(shards=1, dead_retention=None).receive()
+    assert [each.id for each in queue.dead.list()] == ["c", "d", "e"]
+
+
+def test_each_shard_keeps_its_part_of_the_dead_letters(make: Make, now: Now):
+    queue = make("spread", shards=2)
+    die(queue, [f"{number}" for number in range(12)], now)
+    queue.configure(max_dead=6)
+    make("spread", shards=2).receive()
+    shard_of = queue._context.shard
+    assert Counter(id(shard_of(each.id)) for each in queue.dead.list()).most_common() == [(ANY, 3), (ANY, 3)]
+
+
+def test_operator_who_has_just_said_that_more_are_kept_loses_none(make: Make, now: Now):
+    operator, receiver = make(shards=1), make(shards=1)
+    operator.configure(max_dead=1)
+    die(operator, ["a", "b", "c"], now)
+    receiver.stats()  # it has read the configuration
+    operator.configure(max_dead=3)
+    receiver.receive()
+    assert operator.stats().dead == 3
 
 
 def test_receivers_revive_schedules(make: Make, now: Now):

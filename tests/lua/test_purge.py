@@ -49,6 +49,26 @@ def test_lowest_scores_go_first_up_to_the_bound_and_the_limit(queue, up_to, limi
     assert after.get("garbage", {}) == {message_id: NOW for message_id in dead if message_id not in left}
 
 
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(
+    ("up_to", "limit", "keep", "left"),
+    [
+        ("-1", 500, 2, ["b", "c"]),
+        ("-1", 500, 3, ["a", "b", "c"]),
+        ("-1", 500, 9, ["a", "b", "c"]),
+        ("-1", 500, 0, []),
+        ("-1", 1, 1, ["b", "c"]),
+        (NOW + 2, 500, 2, ["c"]),
+        (NOW + 1, 500, 1, ["c"]),
+    ],
+)
+def test_no_more_than_are_to_be_kept_stay_and_none_that_is_too_old(queue, up_to, limit, keep, left):
+    dead = {"b": NOW + 2, "a": NOW + 1, "c": NOW + 3}
+    queue.given(dead=dead)
+    assert queue.purge("dead", up_to, limit, keep) == 3 - len(left)
+    assert queue.state().get("dead", {}) == {message_id: dead[message_id] for message_id in left}
+
+
 def test_nothing_to_discard_changes_nothing(queue):
     queue.given(ready={"a": NOW}, garbage={"g": NOW - 1}, stats={"purged": 1})
     before = queue.state()

@@ -121,3 +121,13 @@ def test_whatever_is_a_rate_is_a_pace(most: int, period_ms: int):
 def test_what_is_no_pace_is_refused_with_the_remedy(rate: Any):
     with pytest.raises(InvalidInput, match='write it as in 100, "100/s", "5/10s" or "30/min"'):
         per_second(rate)
+
+
+def test_number_of_dead_letters_is_stored_and_read():
+    assert changes(max_dead=10_000) == {"max_dead": 10_000}
+    assert changes(max_dead=None) == {"max_dead": None}
+    assert configured([*[None] * 7, b"10000"]) == Configuration(max_dead=10_000)
+    bad: list[Any] = [0, -1, 1.5, True, "9", 1_000_001]
+    for most in bad:
+        with pytest.raises(InvalidInput, match=f"max_dead {most!r} is not a whole number from 1 to 1000000"):
+            changes(max_dead=most)

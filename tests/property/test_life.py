@@ -75,6 +75,7 @@ SELDOM = {
         if was != "pending"
     ),
     *(f"{verb} to garbage" for verb in ("nack", "release", "reject")),
+    "purge ready",
     *(f"purge {state}" for state in ("dead", "retry")),
     *("requeue all", "requeue one", "redrive all", "redrive leaves a payload that is gone", "reschedule dead"),
     *("receive counts cancelled", "edit without payload", "send unique while reserved", "ack then DuplicateMessage"),

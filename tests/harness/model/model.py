@@ -49,6 +49,7 @@ class Model:
     rate: tuple[int, int] | None = None  # how many hand-outs in how many ms
     concurrency: int | None = None
     per_key: int | None = None
+    max_dead: int | None = None
     messages: dict[str, Held] = field(default_factory=dict)
     counters: Counter[str] = field(default_factory=Counter)
     reserved: dict[str, int] = field(default_factory=dict)  # id -> until when
@@ -609,9 +610,12 @@ class Model:
 
     def clean_up(self, retention: int) -> None:
         """What a consumer does each minute."""
-        for m in self.within("dead"):
-            if m.score <= self.now.ms - retention:
-                self.discard(m, "purged")
+        for shard in range(self.shards):
+            dead = self.within("dead", shard=shard)
+            more = 0 if self.max_dead is None else len(dead) - max(1, self.max_dead // self.shards)
+            for rank, m in enumerate(dead):
+                if m.score <= self.now.ms - retention or rank < more:
+                    self.discard(m, "purged")
         self.revive()
 
     def lose_payload(self, id: str) -> None:
@@ -629,6 +633,9 @@ class Model:
 
     def resume(self) -> None:
         self.paused = self.paused_until = None
+
+    def keep_dead(self, most: int) -> None:
+        self.max_dead, self.recorded = most, True
 
     def configure(self, rate: tuple[int, int] | None, concurrency: int | None, per_key: int | None) -> None:
         self.rate, self.concurrency, self.recorded = rate, concurrency, True

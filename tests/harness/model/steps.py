@@ -111,6 +111,7 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "pause": (1, {"for_ms": st.sampled_from([None, 1, 1000])}),
     "resume": (2, {}),
     "configure": (1, {"numbers": NUMBERS}),
+    "keep_dead": (1, {"most": st.sampled_from([1, 2, 4])}),
     "add_schedule": (3, PLAN | {"wait": st.booleans()}),
     "change_schedule": (1, {"how": st.sampled_from(["pause", "resume", "resume", "remove", "run_now"])}),
     "get": (1, MESSAGE),

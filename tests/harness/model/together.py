@@ -68,6 +68,10 @@ class Together:
             given["concurrency_per_key"] = limits["per_key"]
         self.both("configure", lambda: self.queue.configure(**given), lambda: self.model.configure(**limits))
 
+    def keep_dead(self, most: int) -> None:
+        self.replies.next = "heard"  # it makes several calls
+        self.both("keep dead", lambda: self.queue.configure(max_dead=most), lambda: self.model.keep_dead(most))
+
     def check_limits(self, handed: list[Handed]) -> None:
         """No more begin than the limits say, as the consumers see it: neither at a time nor in any span of time."""
         model = self.model
