@@ -24,12 +24,11 @@ from delayq.protocol.operation import execute
 from delayq.protocol.queue_commands import MAX_IDS
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.clocks import true_time
-from tests.harness.chaos.pings import Pings
+from tests.harness.chaos.pings import Pings, check_waits
 from tests.harness.chaos.programs import tally
 from tests.harness.chaos.world import ROOT, Broken, World
 from tests.harness.waiting import eventually
 
-LONGEST_WAIT_MS = 20.0
 SLOW_US = 5_000  # no script is to take longer
 SLOW_SHARE = 0.01  # of the calls of a stage do so, now and then, when the machine or the server's allocator halts
 CONSUMERS = 2
@@ -68,12 +67,9 @@ def run(world: World) -> Verdict:
         queue.collect_garbage()
     expect(queue, purged=2 * count, collected=2 * count)
     waits, slow = pings.end(), slow_scripts(queue)
-    world.figures |= {f"{name}:": str(wait) for name, wait in waits.items()}
     told = [f"{name} {len(times)}, longest {max(times):.1f} ms" for name, times in sorted(slow.items())]
     world.figures[f"scripts over {SLOW_US // 1000} ms:"] = ", ".join(told) or "none"
-    late = {name: str(wait) for name, wait in waits.items() if wait.busy > LONGEST_WAIT_MS}
-    if world.size == "long" and late:
-        raise Broken(f"a PING waited longer than {LONGEST_WAIT_MS:.0f} ms: {late}; of all, {world.figures}")
+    check_waits(world, waits)
     often = [name for name, times in slow.items() if len(times) > SLOW_SHARE * count / MAX_IDS]
     if world.size == "long" and often:
         raise Broken(f"scripts take longer than {SLOW_US // 1000} ms time and again: {often}; of all, {world.figures}")
