@@ -18,6 +18,7 @@ from delayq.runtime.fair_dispatch import QueueLane, Share, WholeShare
 from delayq.runtime.fair_share import weighed
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.handler_stack import HandlerStack, check_alone
+from delayq.runtime.hooks import Hooks
 from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.lifecycle import Lifecycle
 from delayq.runtime.multi_queue import MultiQueueRun
@@ -90,7 +91,8 @@ class Consumer(Lifecycle):
         check_alone([each.name for each in self.queues], pool, batched)
         self._strict = strict
         self._watches = pool == "thread"  # processes are watched where they are
-        super().__init__(name, concurrency, shutdown_timeout)
+        hooks = Hooks.of([each.middleware for each in self.queues], awaits=False)
+        super().__init__(name, concurrency, shutdown_timeout, hooks)
 
     @property
     def queue(self) -> Queue:
@@ -130,6 +132,7 @@ class Consumer(Lifecycle):
 
         Raises:
             ServerError: there was no connection to begin with; a later loss is waited out.
+            StartFailed: a function of `Middleware.on_start` has failed.
         """
         if max_messages is not None:
             check_limit(max_messages, "max_messages", most=10**12)
@@ -166,8 +169,8 @@ class Consumer(Lifecycle):
     def _engine(
         self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
     ) -> ConsumerEngine[Message]:
-        prepared = queue.handlers.crons.prepared
-        return ConsumerEngine(queue._context, Message, leases, pool, self.name, share, most, prepared)
+        prepared, deaths = queue.handlers.crons.prepared, queue.middleware.deaths
+        return ConsumerEngine(queue._context, Message, leases, pool, self.name, share, most, prepared, deaths)
 
     def _watching(self) -> AbstractContextManager[object]:
         return self._time_limit.watching() if self._watches else nullcontext()

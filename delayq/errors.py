@@ -38,6 +38,7 @@
     │   ├── DataLost                       records that were to be read have been trimmed
     │   └── LakeMismatch                   the lake, its manifest and Redis do not agree
     ├── HandlerMissing                     a consumer without a handler
+    ├── StartFailed                        a function of on_start has failed: the consumer took nothing
     └── Verdict                            raised by a handler, to decide
         ├── Reject                         → dead
         ├── RetryAfter                     → retry, then
@@ -243,6 +244,10 @@ class LakeMismatch(PipelineError):
 
 class HandlerMissing(DelayqError):
     """A consumer was started for a queue that has no handler."""
+
+
+class StartFailed(DelayqError):
+    """A function that was registered with `Middleware.on_start` has failed: the consumer took nothing."""
 
 
 class Verdict(DelayqError):

@@ -45,6 +45,7 @@ EXCHANGES = (
     (r"\bAwaitable\[None\]", "None"),
     (r"\bAwaitable, ", ""),
     (r"\bcheck_async_handler\b", "check_handler"),
+    (r"\bawaits=True\b", "awaits=False"),
     (r"\basyncio\.sleep\b", "time.sleep"),
     (r"^import asyncio$", "import time"),
     (r"for (\w+) in (\w+):\n +yield \1$", r"yield from \2"),

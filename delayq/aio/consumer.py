@@ -18,6 +18,7 @@ from delayq.runtime.fair_share import weighed
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.handler_stack import check_alone
 from delayq.runtime.handler_stack_async import HandlerStack
+from delayq.runtime.hooks import Hooks
 from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.lifecycle_async import Lifecycle
 from delayq.runtime.multi_queue_async import MultiQueueRun
@@ -92,7 +93,8 @@ class Consumer(Lifecycle):
         check_alone([each.name for each in self.queues], pool, batched)
         self._strict = strict
         self._watches = pool == "thread"  # processes are watched where they are
-        super().__init__(name, concurrency, shutdown_timeout)
+        hooks = Hooks.of([each.middleware for each in self.queues], awaits=True)
+        super().__init__(name, concurrency, shutdown_timeout, hooks)
 
     @property
     def queue(self) -> Queue:
@@ -133,6 +135,7 @@ class Consumer(Lifecycle):
 
         Raises:
             ServerError: there was no connection to begin with; a later loss is waited out.
+            StartFailed: a function of `Middleware.on_start` has failed.
         """
         if max_messages is not None:
             check_limit(max_messages, "max_messages", most=10**12)
@@ -169,8 +172,8 @@ class Consumer(Lifecycle):
     def _engine(
         self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
     ) -> ConsumerEngine[Message]:
-        prepared = queue.handlers.crons.prepared
-        return ConsumerEngine(queue._context, Message, leases, pool, self.name, share, most, prepared)
+        prepared, deaths = queue.handlers.crons.prepared, queue.middleware.deaths
+        return ConsumerEngine(queue._context, Message, leases, pool, self.name, share, most, prepared, deaths)
 
     def _watching(self) -> AbstractContextManager[object]:
         return self._time_limit.watching() if self._watches else nullcontext()

@@ -20,6 +20,7 @@ from delayq.runtime.driver_async import Driver, WakeSignal
 from delayq.runtime.group_member import GroupMember
 from delayq.runtime.handler_stack import surrounded
 from delayq.runtime.handler_stack_async import make_single_pool
+from delayq.runtime.hooks import Hooks
 from delayq.runtime.lifecycle_async import Lifecycle
 from delayq.runtime.record_leases import RecordLeases
 from delayq.runtime.time_limit import TimeLimit
@@ -51,7 +52,7 @@ class TopicConsumer(Lifecycle):
             async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
             logged and counted, and goes on, its record being renewed.
         middleware: what runs around the handler: of a `Middleware`, the functions for deliveries, which are called with
-            the record.
+            the record, and those for the start and the stop of a consumer.
         name: of this consumer, 1 to 256 bytes, no other of the group having the same: what it had not acked is handled
             first when it comes back. Host, process and a random part when None; then it leaves the group when it ends.
 
@@ -87,8 +88,9 @@ class TopicConsumer(Lifecycle):
             check_group_name(name, "consumer name")
         self.group = group
         self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)
-        self.handler: Callable[[Record], Any] = surrounded(adapt(handler), Middleware.of(middleware), self._time_limit)
-        super().__init__(name, concurrency, shutdown_timeout)
+        around = Middleware.of(middleware)
+        self.handler: Callable[[Record], Any] = surrounded(adapt(handler), around, self._time_limit)
+        super().__init__(name, concurrency, shutdown_timeout, Hooks.of([around], awaits=True))
         self._member = GroupMember(
             group.name,
             self.name,
@@ -114,6 +116,7 @@ class TopicConsumer(Lifecycle):
 
         Raises:
             UnknownGroup: the group is gone.
+            StartFailed: a function of `Middleware.on_start` has failed.
             ServerError: there was no connection to begin with; a later loss is waited out.
         """
         if max_records is not None:

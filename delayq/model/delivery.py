@@ -104,6 +104,20 @@ class SentMessage(NamedTuple):
     created: bool
 
 
+class Death(NamedTuple):
+    """How a delivery made its message a dead letter.
+
+    Attributes:
+        at_ms: when, by the server's clock.
+        counted: whether it was an attempt.
+    """
+
+    at_ms: int
+    reason: str
+    error: str
+    counted: bool
+
+
 class Deliveries(NamedTuple):
     """What is known of a message's deliveries before the running one.
 
@@ -171,6 +185,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         concurrency_key: with which others it shares a limit; None where it is not limited.
         is_replaced: True once it is known that the message was replaced, in a queue with limits: until its handler has
             ended, this delivery keeps its place among those that may run.
+        death: how this delivery, settled through this object, has made it a dead letter; else None.
     """
 
     _owner: Any
@@ -187,18 +202,20 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
     failed: bool = False
     concurrency_key: str | None = None
     is_replaced: bool = False
+    death: Death | None = None
     _payload: Any = msgspec.UNSET
 
     @property
     def attempt(self) -> int:
-        return self._before.past + 1
+        return self.before.past + 1
 
     @property
     def fencing_token(self) -> int:
         return round(self._handed_ms * 1000)
 
     @property
-    def _before(self) -> Deliveries:
+    def before(self) -> Deliveries:
+        """What is known of the deliveries before this one."""
         return Deliveries.read(self._earlier) if self._earlier else _NONE_BEFORE
 
     @property
@@ -264,6 +281,11 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         return max(0.0, (self._handed_ms - self._due_ms) / 1000)
 
     @property
+    def stored(self) -> tuple[int, Envelope]:
+        """When it was sent, ms, and its envelope."""
+        return self._created_ms, self._envelope
+
+    @property
     def due_ms(self) -> int:
         """The due time as the scripts take it."""
         return self._due_ms
@@ -271,7 +293,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
     @property
     def retries_used(self) -> int:
         """Attempts before this one, since the last requeue."""
-        return self._before.past - self._before.attempts_reset
+        return self.before.past - self.before.attempts_reset
 
     @property
     def handed_ms(self) -> float:
@@ -308,7 +330,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
     @property
     def is_suspect(self) -> bool:
         """Whether earlier deliveries seem to have taken their consumers down, and this one had better run alone."""
-        return self._before.lost >= 2 or (self._before.lost == 1 and self.is_last)
+        return self.before.lost >= 2 or (self.before.lost == 1 and self.is_last)
 
     @property
     def is_expired(self) -> bool:
@@ -316,7 +338,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
 
         What was started once never expires, also when it comes back from a shutdown, or from the dead letters.
         """
-        return self._is_over and not self._before.past
+        return self._is_over and not self.before.past
 
     @property
     def _is_over(self) -> bool:

@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from delayq.model.delivery import Deliveries, Delivery
 from delayq.model.envelope import Envelope, open_body
 from delayq.model.placement import State
+from delayq.model.units import from_ms
 
 
 class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,3 +57,47 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
     def payload(self) -> Any:
         """The payload as it was sent, or None where it is gone."""
         return open_body(self.envelope) if self.envelope else None
+
+
+def content(created_ms: int, envelope: Envelope) -> dict[str, Any]:
+    """Return the fields that an envelope tells."""
+    return {
+        "created_at": from_ms(created_ms),
+        "expires_at": None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
+        "max_retries": envelope.max_retries,
+        "timeout": envelope.timeout,
+        "headers": envelope.headers or {},
+        "envelope": envelope,
+    }
+
+
+def dead_letter(
+    queue: str, id: str, before: Deliveries, died_ms: int, reason: str, error: str, counted: bool, **known: Any
+) -> MessageInfo:
+    """Return what is known of a message that has just become a dead letter.
+
+    Args:
+        before: its deliveries before the last one.
+        counted: whether that was an attempt.
+        known: the fields of its envelope.
+    """
+    return MessageInfo(
+        id=id,
+        queue=queue,
+        state="dead",
+        died_at=from_ms(died_ms),
+        attempts=before.past + counted,
+        retries_used=before.past + counted - before.attempts_reset,
+        error=error or None,
+        reason=reason,
+        **known,
+    )
+
+
+def death_of(message: Delivery[Any]) -> MessageInfo | None:
+    """Return what is known of a message that a delivery has made a dead letter; None if it has not."""
+    if message.death is None:
+        return None
+    at_ms, reason, error, counted = message.death
+    known = content(*message.stored)
+    return dead_letter(message.queue, message.id, message.before, at_ms, reason, error, counted, **known)

@@ -1,4 +1,4 @@
-"""What is done around every delivery and every send of a queue."""
+"""What is done around every delivery and send of a queue, and when its consumers start, stop, or bury a message."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 from delayq.errors import InvalidInput, ReturnedFalse
 from delayq.log import log, log_of
 from delayq.model.delivery import Delivery, Outgoing, SentMessage
+from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import called, check_takes, is_coroutine_function
 
 
@@ -42,6 +43,8 @@ AfterDelivery = TypeVar("AfterDelivery", bound=Callable[[Any, BaseException | No
 AroundDelivery = TypeVar("AroundDelivery", bound=Callable[[Any], Iterator[None] | AbstractContextManager[Any]])
 BeforeSend = TypeVar("BeforeSend", bound=Callable[[Outgoing], Outgoing | None])
 AfterSend = TypeVar("AfterSend", bound=Callable[[Outgoing, SentMessage], object])
+Hook = TypeVar("Hook", bound=Callable[[Any], object])
+DeathHook = TypeVar("DeathHook", bound=Callable[[MessageInfo], object])
 AroundSend = TypeVar("AroundSend", bound=Callable[[Sending], Iterator[None] | AbstractContextManager[Any]])
 
 
@@ -50,14 +53,21 @@ class Middleware:
 
     Each method registers one, and may be used as a decorator. They nest in the order of their registration: the first
     is the outermost, so its part before comes first, and its part after comes last. They are plain functions, on the
-    sync face and on the async one. Register them before a `Consumer` is made: it takes those that are there.
+    sync face and on the async one; those of `on_start`, `on_stop` and `on_dead` may be async on the async one. Register
+    them before a `Consumer` is made: it takes those that are there.
 
     A delivery is the run of a consumer's handler; a message taken by `Queue.receive` has none.
+
+    Attributes:
+        starts, stops, deaths: the functions of `on_start`, `on_stop` and `on_dead`, in the order of their registration.
     """
 
     def __init__(self) -> None:
         self._deliveries: list[Around[Any]] = []
         self._sends: list[Around[Sending]] = []
+        self.starts: list[Callable[[Any], object]] = []
+        self.stops: list[Callable[[Any], object]] = []
+        self.deaths: list[Callable[[MessageInfo], object]] = []
 
     def before_delivery(self, function: BeforeDelivery) -> BeforeDelivery:
         """Call ``function(message)`` before the handler. What it raises counts as raised by the handler."""
@@ -139,6 +149,44 @@ class Middleware:
         """
         self._sends.append(_around(function, "the send"))
         return function
+
+    def on_start(self, function: Hook) -> Hook:
+        """Call ``function(consumer)`` when a consumer runs, in its process, before it takes the first message.
+
+        What it raises ends the run with StartFailed: nothing is taken, and no function of `on_stop` is called. A
+        consumer of several queues that share this calls it once. With pool="process", it is called in the process of
+        the consumer; `initializer` is called in each process of the pool.
+        """
+        _check_hook(function, "the consumer")
+        self.starts.append(function)
+        return function
+
+    def on_stop(self, function: Hook) -> Hook:
+        """Call ``function(consumer)`` at the end of each run that had started, the last registered one first.
+
+        By then handlers have ended, but for those in threads that outlasted the shutdown timeout. What it raises is
+        logged.
+        """
+        _check_hook(function, "the consumer")
+        self.stops.append(function)
+        return function
+
+    def on_dead(self, function: DeathHook) -> DeathHook:
+        """Call ``function(info)`` for each message that a consumer of the queue has moved to the dead letters.
+
+        It is called once, in that consumer's process, between its other work: so it must not take long. `info` is a
+        `MessageInfo`, as `Queue.get` returns it, with `reason` and `error`; its envelope is None where the payload is
+        gone. What it raises is logged. A consumer that is killed between the two never calls it. What a program rejects
+        that has taken it by `Queue.receive` is not told.
+        """
+        _check_hook(function, "what is known of the message")
+        self.deaths.append(function)
+        return function
+
+    @property
+    def hooks(self) -> list[Callable[[Any], object]]:
+        """All functions of `on_start`, `on_stop` and `on_dead`."""
+        return [*self.starts, *self.stops, *self.deaths]
 
     @classmethod
     def of(cls, given: object) -> Middleware:
@@ -230,20 +278,20 @@ def _observe(line: Any, function: Callable[..., object], *arguments: Any) -> Non
     try:
         function(*arguments)
     except Exception:  # noqa: BLE001  # it is the user's function
-        line.exception("middleware failed, which changes nothing", function=_name(function))
+        line.exception("middleware failed, which changes nothing", function=name_of(function))
 
 
 def _chosen(message: Outgoing, returned: object, function: object) -> Outgoing:
     if returned is None:
         return message
     if not isinstance(returned, Outgoing):
-        raise InvalidInput(f"middleware {_name(function)} returned {returned!r}: return an Outgoing, or None")
+        raise InvalidInput(f"middleware {name_of(function)} returned {returned!r}: return an Outgoing, or None")
     return returned
 
 
 def _around(function: Any, argument: str) -> Around[Any]:
     if _is_generator_function(function):
-        check_takes(function, f"middleware {_name(function)}", argument)
+        check_takes(function, f"middleware {name_of(function)}", argument)
         return contextmanager(function)
     _check(function, argument)
     if isinstance(function, type) and not issubclass(function, AbstractContextManager):
@@ -262,7 +310,7 @@ def _around(function: Any, argument: str) -> Around[Any]:
 
 def _no_manager(function: Any, how: str) -> InvalidInput:
     remedy = "write a generator function with one yield"
-    return InvalidInput(f"middleware {_name(function)} {how} no context manager: {remedy}")
+    return InvalidInput(f"middleware {name_of(function)} {how} no context manager: {remedy}")
 
 
 def _is_generator_function(function: Any) -> bool:
@@ -282,6 +330,16 @@ def _returns_nothing(function: Any) -> bool:
     return bool(returned) and constants == [None] * len(returned)
 
 
+def _check_hook(function: Any, argument: str) -> None:
+    if not callable(function):
+        raise InvalidInput(f"hook {function!r} is not callable")
+    if _is_generator_function(function) or any(inspect.isasyncgenfunction(each) for each in called(function)):
+        raise InvalidInput(
+            f"hook {name_of(function)} is a generator function, which a call does not run: give a plain one"
+        )
+    check_takes(function, f"hook {name_of(function)}", argument)
+
+
 def _check(function: Any, *arguments: str) -> None:
     if not callable(function):
         raise InvalidInput(f"middleware {function!r} is not callable")
@@ -289,11 +347,12 @@ def _check(function: Any, *arguments: str) -> None:
     if is_generator or is_coroutine_function(function) or inspect.isasyncgenfunction(function):
         kind = "generator" if is_generator else "coroutine"
         raise InvalidInput(
-            f"middleware {_name(function)} is a {kind} function, which a call does not run: give a plain one, "
+            f"middleware {name_of(function)} is a {kind} function, which a call does not run: give a plain one, "
             "or a generator function to around_…"
         )
-    check_takes(function, f"middleware {_name(function)}", *arguments)
+    check_takes(function, f"middleware {name_of(function)}", *arguments)
 
 
-def _name(function: Any) -> str:
+def name_of(function: Any) -> str:
+    """Return what a function is called in texts."""
     return getattr(function, "__qualname__", None) or repr(function)

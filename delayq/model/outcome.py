@@ -33,6 +33,9 @@ REASON_PAYLOAD_MISSING = "payload-missing"
 REASON_UNREADABLE = "unreadable-envelope"
 REASON_MISMATCH = "payload-mismatch"
 
+LEASE_LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
+"""The last error of what was lost, as `unack_to_retry` keeps it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Done:

@@ -10,6 +10,7 @@ from delayq.log import log_of
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
+from delayq.model.message_info import MessageInfo, death_of
 from delayq.operations import settle
 from delayq.operations.key_slots import key_of
 from delayq.operations.queue_context import QueueContext
@@ -25,10 +26,11 @@ D = TypeVar("D", bound=Delivery)
 
 
 class Admitted(NamedTuple):
-    """The messages that may begin, and how many others have failed for want of a key."""
+    """The messages that may begin, how many others have failed for want of a key, and what has died."""
 
     messages: list[Any]
     failed: int = 0
+    dead: Sequence[MessageInfo] = ()
 
 
 def acquire_slots(context: QueueContext, scripts: QueueCommands, messages: list[D]) -> Operation[Admitted]:
@@ -58,7 +60,8 @@ def acquire_slots(context: QueueContext, scripts: QueueCommands, messages: list[
             kept_back.add(id(message))
         else:
             message.admitted(each.key, verdict)
-    return Admitted([message for message in messages if id(message) not in kept_back], ended)
+    dead = [info for message, _ in failed if (info := death_of(message)) is not None]
+    return Admitted([message for message in messages if id(message) not in kept_back], ended, dead)
 
 
 def _ask(

@@ -11,6 +11,7 @@ from delayq.errors import DelayqError, ServerUnreachable
 from delayq.log import log
 from delayq.model.delivery import Delivery
 from delayq.model.lease_clock import lease_now
+from delayq.model.message_info import MessageInfo
 from delayq.operations import acquire_slots, configure, key_slots, unfetched
 from delayq.operations.byte_budget import LEASE_SHARE
 from delayq.operations.open_messages import open_messages
@@ -31,6 +32,7 @@ class Batch(NamedTuple):
         held: whether a limit of the queue has held back others.
         pause_ends: whether the queue is paused, and the pause ends by itself.
         failed: how many have failed already, as their key could not be told.
+        dead: what became a dead letter before a handler saw it.
     """
 
     messages: list[Any]
@@ -39,6 +41,7 @@ class Batch(NamedTuple):
     held: bool = False
     failed: int = 0
     pause_ends: bool = False
+    dead: Sequence[MessageInfo] = ()
 
     @property
     def waits(self) -> bool:
@@ -108,6 +111,7 @@ def claim(
     messages: list[Any] = []
     limit = min(limit, context.budget.count(lease))
     claimed, held, failed, pause_ends = 0, False, 0, False
+    dead: list[MessageInfo] = []
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may have become known only now
     fetched: list[unfetched.ClaimedUnfetched] = []
     try:
@@ -117,6 +121,7 @@ def claim(
             admitted = yield from _fetched(context, make, unread)
             messages += admitted.messages
             failed += admitted.failed
+            dead += admitted.dead
         for scripts in _rotated(shards, context):
             share = limit - len(messages)
             if share <= 0 < limit:
@@ -132,13 +137,14 @@ def claim(
                 admitted = yield from _fetched(context, make, fetched[-1], envelopes)
                 messages += admitted.messages
                 failed += admitted.failed
+                dead += admitted.dead
     except DelayqError:
-        if not (messages or failed):
+        if not (messages or failed or dead):
             raise  # else what was handed out must reach its handler first: the next claim tells what is wrong
     finally:  # until then a heartbeat renews them, also while another shard keeps the claim waiting
         for unread in fetched:
             context.fetching.remove(unread)
-    return Batch(messages, claimed, limit, held, failed, pause_ends)
+    return Batch(messages, claimed, limit, held, failed, pause_ends, tuple(dead))
 
 
 def claim_all(

@@ -8,7 +8,7 @@ from typing import Any
 from delayq.errors import UnreadableEnvelope
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import parse
-from delayq.model.message_info import MessageInfo
+from delayq.model.message_info import MessageInfo, content
 from delayq.model.placement import STATES, State, check_state
 from delayq.model.queue_stats import Counts, QueueStats, buckets
 from delayq.model.units import from_ms
@@ -141,17 +141,9 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
 
 def _decoded(stored: bytes | None) -> dict[str, Any]:
     try:
-        created_ms, envelope = parse(stored or b"")
+        return content(*parse(stored or b""))
     except UnreadableEnvelope:
         return {}
-    return {
-        "created_at": from_ms(created_ms),
-        "expires_at": None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
-        "max_retries": envelope.max_retries,
-        "timeout": envelope.timeout,
-        "headers": envelope.headers or {},
-        "envelope": envelope,
-    }
 
 
 def _when(info: MessageInfo) -> float:

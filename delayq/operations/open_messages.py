@@ -12,6 +12,7 @@ from delayq.log import log, log_of
 from delayq.model import outcome as oc
 from delayq.model.delivery import Deliveries, Delivery, receipt_of
 from delayq.model.envelope import Envelope, parse
+from delayq.model.message_info import MessageInfo, content, dead_letter
 from delayq.model.occurrence import SLOT, Occurrence, occurrence
 from delayq.model.text import is_foreign_id, printable_id
 from delayq.operations import acquire_slots, key_slots, schedule_chain
@@ -36,10 +37,15 @@ def open_messages(
     opening, scripts = _Opening(context, make, claimed), claimed.scripts
     opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(context, claimed, opening))
     settlements = [call for each in opened for call in each.settlements]
+    buried = [each for each_opened in opened for each in each_opened.buried]
     occurrences = [each for each_opened in opened for each in each_opened.occurrences]
-    if settlements or occurrences:  # a stale receipt here means that the message has moved on already
-        replies = yield [*(call for _, call in occurrences), *settlements]  # armed before it is settled as skipped
+    dead: list[MessageInfo] = []
+    if settlements or buried or occurrences:  # a stale receipt here means that the message has moved on already
+        graves = [call for call, _ in buried]
+        replies = yield [*(call for _, call in occurrences), *settlements, *graves]  # armed before settled as skipped
         schedule_chain.note(context, [each for each, _ in occurrences], replies[: len(occurrences)])
+        told = zip(buried, replies[len(replies) - len(buried) :], strict=True)
+        dead = [info(died_ms) for (_, info), died_ms in told if isinstance(died_ms, int) and died_ms >= 0]
     messages = [message for each in opened for message in each.messages]
     if doubtful := [message for each in opened for message in each.doubtful]:
         replies = yield [scripts.extend(message.id, message.receipt, claimed.lease) for message in doubtful]
@@ -48,7 +54,8 @@ def open_messages(
         messages = [message for message in messages if message.id not in gone]
         if 0 in replies:  # they will not run
             yield [scripts.give_up_place(each.id, each.receipt) for each in gone.values()]
-    return (yield from acquire_slots.acquire_slots(context, scripts, messages))
+    admitted = yield from acquire_slots.acquire_slots(context, scripts, messages)
+    return admitted._replace(dead=[*dead, *admitted.dead]) if dead else admitted
 
 
 def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D]) -> Operation[list[_Opened[D]]]:
@@ -76,6 +83,7 @@ class _Opened(Generic[D]):
         self.messages: list[D] = []
         self.doubtful: list[D] = []
         self.settlements: list[Command[Any]] = []
+        self.buried: list[tuple[Command[int], Callable[[int], MessageInfo]]] = []  # what tells of it, by its time
         self.occurrences: list[tuple[Occurrence, Command[int]]] = []  # of schedules, and what sends the next one
         self.size = 0
 
@@ -104,18 +112,18 @@ class _Opening(Generic[D]):
         for message_id, due, deliveries, envelope in rows:
             if envelope is None:
                 error = "the payload key is gone: evicted, or deleted by another program"
-                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_PAYLOAD_MISSING, error))
+                result.buried.append(self._buried(message_id, deliveries, oc.REASON_PAYLOAD_MISSING, error))
                 continue
             result.size += len(envelope)
             if not message_id.isascii() and is_foreign_id(message_id):
                 error = "the id is no UTF-8: another program has put it there"
-                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, error))
+                result.buried.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, error))
                 continue
             try:
                 created, opened = parse(envelope)
             except UnreadableEnvelope as unreadable:
                 text = oc.error_text(unreadable)
-                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, text))
+                result.buried.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, text))
                 continue
             receipt = receipt_of(deliveries, found.micros) if deliveries else fresh
             message = make(owner, message_id, created, opened, due, deliveries, handed, until, receipt, held_until)
@@ -128,7 +136,8 @@ class _Opening(Generic[D]):
                 result.settlements.append(self._scripts.expire(message_id, receipt))
                 result.settlements += key_slots.unused(self._context, message)
             elif deliveries and message.is_past_its_limit:
-                result.settlements.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST))
+                known = content(created, opened)
+                result.buried.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST, **known))
                 result.settlements += key_slots.unused(self._context, message)
             else:
                 messages.append(message)
@@ -146,11 +155,13 @@ class _Opening(Generic[D]):
         result.occurrences.append((of, schedule_chain.next_of(self._context, of, envelope, now, is_skipped)))
         return is_skipped
 
-    def _buried(self, message_id: str, deliveries: str | None, reason: str, error: str = "") -> Command[int]:
-        said = log.bind(
-            queue=self._context.name, id=printable_id(message_id), attempt=Deliveries.read(deliveries).past + 1
-        )
+    def _buried(
+        self, message_id: str, deliveries: str | None, reason: str, error: str = "", **known: Any
+    ) -> tuple[Command[int], Callable[[int], MessageInfo]]:
+        name, before = self._context.name, Deliveries.read(deliveries)
+        said = log.bind(queue=name, id=printable_id(message_id), attempt=before.past + 1)
         said.warning("message died before a handler saw it", next="dead", reason=reason, error=error)
-        return self._scripts.reject(
-            message_id, receipt_of(deliveries, self._found.micros), reason, error, counted=False
-        )
+        receipt = receipt_of(deliveries, self._found.micros)
+        call = self._scripts.reject(message_id, receipt, reason, error, counted=False)
+        last = error or oc.LEASE_LOST  # which is kept where there is no other
+        return call, lambda died_ms: dead_letter(name, message_id, before, died_ms, reason, last, False, **known)

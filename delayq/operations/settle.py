@@ -10,7 +10,7 @@ from delayq.errors import DelayqError, InvalidInput, ServerError, StaleReceipt
 from delayq.log import log_of
 from delayq.model import outcome as oc
 from delayq.model.backoff import DEFAULT_BACKOFF
-from delayq.model.delivery import Delivery
+from delayq.model.delivery import Death, Delivery
 from delayq.model.lease_clock import lease_now
 from delayq.model.units import Seconds, delay_ms, lease_ms
 from delayq.operations import key_slots
@@ -48,9 +48,8 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
                 results[position] = settled[position][0].settled = ours == 1
         else:
             (position,) = positions
-            message, outcome = settled[position]
-            results[position] = message.settled = True
-            message.failed = isinstance(outcome, oc.Failed | oc.Dead)
+            _note(*settled[position], reply)
+            results[position] = True
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
     if context.is_limited or context.limits_keys:  # else nothing is kept for those that were replaced
@@ -60,6 +59,15 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
         with contextlib.suppress(ServerError):  # they are settled: a slot that is kept in vain is found out
             yield frees
     return results
+
+
+def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:
+    """Let a message know what has become of it."""
+    message.settled = True
+    message.failed = isinstance(outcome, oc.Failed | oc.Dead)
+    dead = _dead(message, outcome)
+    if dead is not None and reply >= 0:  # else it was cancelled meanwhile
+        message.death = Death(reply, dead.reason, dead.error, dead.counted)
 
 
 def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) -> Operation[None]:
@@ -104,22 +112,27 @@ def _settlements(
 
 
 def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.Outcome) -> Command[Any]:
+    if (dead := _dead(message, outcome)) is not None:
+        return scripts.reject(message.id, message.receipt, dead.reason, dead.error, dead.counted)
     match outcome:
-        case oc.Failed(delay_ms, error, cause, counts) if not message.dies_of(counts):
+        case oc.Failed(delay_ms, error, cause, counts):
             wait = _backoff_ms(context, message, cause) if delay_ms is None else delay_ms
             return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts))
-        case oc.Failed(_, error):
-            return scripts.reject(message.id, message.receipt, oc.REASON_EXHAUSTED, error)
         case oc.AckAndSend():
             return _chain(context, scripts, message, outcome)
-        case oc.Dead(reason, error, counted):
-            return scripts.reject(message.id, message.receipt, reason, error, counted)
         case oc.Released(behind, begun):
             due = int(message.handed_ms) if behind else message.due_ms
             handed_us = round(message.handed_ms * 1000) if context.is_limited and not begun else ""
             return scripts.release(message.id, message.receipt, due, handed_us, begun)
         case _:
             return scripts.expire(message.id, message.receipt)
+
+
+def _dead(message: Delivery, outcome: oc.Outcome) -> oc.Dead | None:
+    """Return how an outcome makes a message a dead letter; None if it does not."""
+    if isinstance(outcome, oc.Failed) and message.dies_of(outcome.counts):
+        return oc.Dead(oc.REASON_EXHAUSTED, outcome.error)
+    return outcome if isinstance(outcome, oc.Dead) else None
 
 
 def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.AckAndSend) -> Command[Any]:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from delayq.runtime import hooks
 from delayq.runtime.effects import (
     BellSource,
+    Call,
     CloseListeners,
     Effects,
     Listen,
@@ -175,6 +177,8 @@ class Driver:
                 for each in self._listeners:
                     each.close()
                 return None
+            case Call():
+                return hooks.call(effect)
             case _:
                 return self._execute(effect)
 

@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any
 
 from delayq.errors import ServerUnreachable
+from delayq.runtime import hooks
 from delayq.runtime.driver import HASTEN_SECONDS, Engine
 from delayq.runtime.effects import (
     BellSource,
+    Call,
     CloseListeners,
     Listen,
     Sleep,
@@ -185,6 +187,8 @@ class Driver:
                     for each in self._listeners:
                         await each.close()
                     return None
+                case Call():
+                    return await hooks.call_async(effect)
                 case _:
                     return await self._execute(effect)
         except asyncio.CancelledError as error:

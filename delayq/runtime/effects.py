@@ -1,10 +1,10 @@
-"""What an engine asks of its driver, beside the commands and the file work of operations: waits, and listening."""
+"""What an engine asks of its driver, beside the commands and the file work of operations: waits, listening, hooks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from delayq.protocol.operation import Program
 
@@ -61,6 +61,16 @@ class StopListening(NamedTuple):
 
 class CloseListeners(NamedTuple):
     """Give up the connections that were listened on: they may be broken."""
+
+
+class Call(NamedTuple):
+    """Call a function of the user's, and await what it returns if that is async."""
+
+    function: Callable[[Any], object]
+    subject: object
+
+    def __call__(self) -> object:
+        return self.function(self.subject)
 
 
 Effects: TypeAlias = Program[T]

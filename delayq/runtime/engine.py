@@ -22,13 +22,14 @@ from delayq.model import consumer_info
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS, Interval
+from delayq.model.message_info import MessageInfo, death_of
 from delayq.operations import garbage, idle, presence, schedules, unfetched, upkeep
 from delayq.operations.claim import Batch, ClaimNames, claim, recover
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import settle
 from delayq.protocol.operation import gather_named, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED
-from delayq.runtime import shutdown
+from delayq.runtime import hooks, shutdown
 from delayq.runtime.effects import BellSource, Effects, Listen, StopListening, WaitForWork
 from delayq.runtime.fair_dispatch import Share
 from delayq.runtime.handler_pool import HandlerPool
@@ -70,6 +71,7 @@ class ConsumerEngine(Generic[D]):
         share: of the handlers, when other queues are served beside this one; it says whether this is a burst.
         most: return after so many messages, or None.
         declared: schedules that have functions here.
+        deaths: functions that are called with each message that becomes a dead letter here.
 
     Attributes:
         handled: messages whose handling has ended.
@@ -87,6 +89,7 @@ class ConsumerEngine(Generic[D]):
         share: Share,
         most: int | None,
         declared: Iterable[schedules.Prepared],
+        deaths: Sequence[Callable[[MessageInfo], object]] = (),
     ) -> None:
         self.handled = self.failed = self.abandoned = 0
         self._keyless = 0  # of these, deliveries whose key could not be told: no worker has seen them
@@ -118,6 +121,8 @@ class ConsumerEngine(Generic[D]):
         self._cleanup = Interval(upkeep.CLEANUP_SECONDS)
         self._began = time.monotonic()
         self._presence = presence.Presence(context, self._describe, self._times)
+        self._deaths = tuple(deaths)
+        self._dead: list[MessageInfo] = []  # of which these are still to be told
         self._declared, self._losses = list(declared), context.losses
         self._unstored: Iterable[schedules.Prepared] = self._declared  # then those for which the server had no memory
 
@@ -152,6 +157,7 @@ class ConsumerEngine(Generic[D]):
         settled = len(self.unsettled)
         yield from self._look_after()
         claimed = yield from self._exchange(None if settled and not limit else limit)
+        yield from self._tell_dead()
         self._tell_trouble()
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
@@ -209,6 +215,7 @@ class ConsumerEngine(Generic[D]):
         self._keyless += batch.failed
         self.handled += batch.failed
         self.failed += batch.failed
+        self._dead += batch.dead
         self._exhausted = batch.claimed < max(batch.limit, 1) and not (
             batch.held and batch.claimed > len(batch.messages)
         )
@@ -255,6 +262,7 @@ class ConsumerEngine(Generic[D]):
     def settle(self) -> Effects[None]:
         """Settle what is done, and claim nothing."""
         yield from self._exchange(None)
+        yield from self._tell_dead()
         self._tell_trouble()
 
     def _note(self, settled: list[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]) -> None:
@@ -267,6 +275,8 @@ class ConsumerEngine(Generic[D]):
                     self._trouble = ours
                 continue
             self._leases.drop(message)
+            if self._deaths and (info := death_of(message)) is not None:
+                self._dead.append(info)
             if isinstance(outcome, oc.Released):
                 if outcome.begun:
                     shutdown.log_interrupted(message)
@@ -286,6 +296,11 @@ class ConsumerEngine(Generic[D]):
                 line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
         for _, outcome in settled:
             oc.clear_frames(outcome)
+
+    def _tell_dead(self) -> Effects[None]:
+        """Call the functions for dead letters with what has died since the last time."""
+        dead, self._dead = self._dead, []
+        yield from hooks.tell_dead(self._deaths, dead)
 
     def _tell_trouble(self) -> None:
         """Raise what kept outcomes from being settled, once everything else of the turn is done."""
@@ -398,6 +413,7 @@ class ConsumerEngine(Generic[D]):
             yield from self._pass_token_on()  # to whoever may take the places that are free now
         if self.shutdown.at_once:
             self._abandon()
+        yield from self._tell_dead()  # of what its handler has buried itself, at last
 
     def _abandon(self) -> None:
         left = [message for message in self._leases.held() if not message.settled]

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model.units import Seconds, milliseconds
+from delayq.runtime.hooks import Hooks, call
+from delayq.transport import trampoline
 
 
 def consumer_name(token: str) -> str:
@@ -38,6 +40,7 @@ class ConsumerRun(Protocol):
     @property
     def turns_by(self) -> float: ...
     def connect(self) -> None: ...
+    def close(self) -> None: ...
     def run(self, grace: Callable[[], float]) -> int: ...
     def stop(self, at_once: bool = False, by_signal: bool = False) -> None: ...
     def runs_on(self, thread: threading.Thread) -> bool: ...
@@ -48,12 +51,14 @@ class Lifecycle:
 
     Args:
         name: host, process and a random part when None.
+        hooks: what is called at the start and at the end of a run.
     """
 
-    def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds) -> None:
+    def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds, hooks: Hooks) -> None:
         # A topic's group forgets those with a name of this form that were killed: see `topics.settle.NAMELESS`.
         self.name = name or consumer_name(secrets.token_hex(3))
         self._concurrency = concurrency
+        self._hooks = hooks
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
         self._current: ConsumerRun | None = None
         self._this_grace: float | None = None  # of `stop`, for the current run
@@ -102,6 +107,7 @@ class Lifecycle:
 
         Raises:
             ServerError: there was no connection to begin with; a later loss is waited out.
+            StartFailed: a function of `Middleware.on_start` has failed.
         """
         run = self._new_run()
         self._thread = threading.Thread(target=self._consume_apart, args=(run,), name="delayq-consumer", daemon=True)
@@ -148,6 +154,11 @@ class Lifecycle:
 
     def _connect(self, run: ConsumerRun) -> None:
         run.connect()
+        try:
+            trampoline.run(self._hooks.starting(self), call)
+        except BaseException:
+            run.close()
+            raise
         self._current, self._this_grace = run, None
 
     def _run(self, run: ConsumerRun) -> int:
@@ -161,6 +172,7 @@ class Lifecycle:
         finally:
             for number, old in previous.items():
                 signal.signal(number, signal.SIG_DFL if old is None else old)
+            self._call_stops()  # which a further signal may end
 
     def _consume(self, run: ConsumerRun) -> int:
         log.info("consumer started", **self._labels, concurrency=self._concurrency)
@@ -178,6 +190,11 @@ class Lifecycle:
         except Exception as error:  # noqa: BLE001  # it is for whoever calls stop
             log.error("consumer ended by an error", **self._labels, error=repr(error))
             self._error = error
+        finally:
+            self._call_stops()
+
+    def _call_stops(self) -> None:
+        trampoline.run(self._hooks.stopping(self), call)
 
     def _signal_handler(self) -> Callable[[int, FrameType | None], None]:
         process = os.getpid()

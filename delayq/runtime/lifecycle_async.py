@@ -14,7 +14,9 @@ from typing import Any, Protocol
 from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model.units import Seconds, milliseconds
+from delayq.runtime.hooks import Hooks, call_async
 from delayq.runtime.signals_async import watched
+from delayq.transport import trampoline
 
 
 class ConsumerRun(Protocol):
@@ -41,11 +43,13 @@ class Lifecycle:
 
     Args:
         name: host, process and a random part when None.
+        hooks: what is called at the start and at the end of a run.
     """
 
-    def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds) -> None:
+    def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds, hooks: Hooks) -> None:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._concurrency = concurrency
+        self._hooks = hooks
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
         self._current: ConsumerRun | None = None
         self._this_grace: float | None = None  # of `stop`, for the current run
@@ -93,9 +97,10 @@ class Lifecycle:
 
         Raises:
             ServerError: there was no connection to begin with; a later loss is waited out.
+            StartFailed: a function of `Middleware.on_start` has failed.
         """
         run = await self._new_run()
-        self._task = asyncio.create_task(self._consume(run), name="delayq-consumer")
+        self._task = asyncio.create_task(self._consume_apart(run), name="delayq-consumer")
         self._task.add_done_callback(self._tell)
 
     async def stop(self, timeout: Seconds | None = None) -> None:  # noqa: ASYNC109  # it ends well, not by a cancel
@@ -138,14 +143,27 @@ class Lifecycle:
         self._current, self._this_grace = run, None
         try:
             await run.connect()
+            await trampoline.run_async(self._hooks.starting(self), call_async)
         except BaseException:
             self._current = None
             raise
 
     async def _run(self, run: ConsumerRun) -> int:
         """Go through a run in this task; if it is in the main thread, it looks out for signals."""
-        with watched(self.take_signal):
+        try:
+            with watched(self.take_signal):
+                return await self._consume(run)
+        finally:
+            await self._call_stops()  # which a further signal may end
+
+    async def _consume_apart(self, run: ConsumerRun) -> int:
+        try:
             return await self._consume(run)
+        finally:
+            await self._call_stops()
+
+    async def _call_stops(self) -> None:
+        await trampoline.run_async(self._hooks.stopping(self), call_async)
 
     async def _consume(self, run: ConsumerRun) -> int:
         log.info("consumer started", **self._labels, concurrency=self._concurrency)

@@ -14,11 +14,13 @@ from delayq.log import log_of
 from delayq.model import outcome as oc
 from delayq.model.batch_handler import Batching, Outcomes
 from delayq.model.interval import FALLBACK_MS
+from delayq.model.message_info import death_of
 from delayq.model.queue_stats import Counts
 from delayq.operations import schedules
 from delayq.operations.queue_context import QueueContext, is_whole
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS
+from delayq.runtime.hooks import tell_dead
 from delayq.testing.face import Handler
 from delayq.transport.executor_async import times_cancelled
 
@@ -137,6 +139,8 @@ class Drain:
     def _settle(self, queue: Any, message: Any, outcome: oc.Outcome) -> Calls[None]:
         if not message.settled:
             outcome = yield from _settled(queue, message, outcome)
+        if (info := death_of(message)) is not None:
+            yield from tell_dead(queue.middleware.deaths, [info])
         self._errors.pop((queue.name, message.id), None)
         cause = outcome.cause if isinstance(outcome, oc.Failed) else None
         if cause is not None and _ends_the_test(cause):

@@ -338,3 +338,15 @@ def test_consumer_that_waits_for_its_server_ends_with_a_signal(start: Start, env
     assert eventually(lambda: any("server away" in line for line in lines))
     consumer.send_signal(signal.SIGTERM)
     assert consumer.wait(SECONDS) == 0
+
+
+def test_consumer_whose_start_fails_ends_with_exit_code_1_and_leaves_the_messages(
+    invoke: Invoke, queue: Queue, tmp_path: Path
+):
+    (tmp_path / "tasks.py").write_text(TASKS + "\n@emails.middleware.on_start\ndef connect(_):\n    1 / 0\n")
+    queue.send("x")
+    done = invoke("consume", "tasks:emails", "--burst")
+    assert done.exit_code == 1
+    assert "on_start function connect failed, so the consumer took nothing: ZeroDivisionError" in done.stderr
+    assert "Traceback" in done.stderr
+    assert queue.stats().delivered == 0

@@ -163,6 +163,10 @@ def settle(message: Message) -> Any:
     return None
 
 
+def reject(message: Message) -> None:
+    message.reject("by hand")
+
+
 def decide(message: Message) -> Any:
     """Return or raise what the payload says."""
     match message.payload:

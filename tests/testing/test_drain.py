@@ -342,3 +342,17 @@ def test_queue_without_a_handler_is_left_alone_unless_it_is_named(emails: Queue,
     with pytest.raises(HandlerMissing, match="queue orders has no handler: decorate a function"):
         clock.run_due(orders, emails)
     assert orders.stats().pending == 1
+
+
+def test_message_that_dies_is_told() -> None:
+    queue, told = Queue("emails"), list[tuple[Any, ...]]()
+    queue.middleware.on_dead(lambda info: told.append((info.id, info.reason, info.payload)))
+
+    @queue.handler
+    def deliver(_: Message) -> None:
+        raise Reject("unwanted")
+
+    with in_memory(queue) as clock:
+        queue.send("x", id="a")
+        clock.run_due()
+    assert told == [("a", "unwanted", "x")]

@@ -1,0 +1,90 @@
+"""What a consumer calls beside its handlers: functions for its start, for its stop, and for messages that die."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from delayq.errors import InvalidInput, StartFailed
+from delayq.log import log
+from delayq.model import outcome as oc
+from delayq.model.message_info import MessageInfo
+from delayq.model.middleware import Middleware, name_of
+from delayq.runtime.effects import Call, Effects
+
+
+class Hooks(NamedTuple):
+    """The functions that a consumer calls, in their order.
+
+    Attributes:
+        starts: before it takes the first message.
+        stops: after the last handler.
+    """
+
+    starts: Sequence[Callable[[Any], object]] = ()
+    stops: Sequence[Callable[[Any], object]] = ()
+
+    @classmethod
+    def of(cls, middlewares: Iterable[Middleware], awaits: bool) -> Hooks:
+        """Return what was registered, of each Middleware once.
+
+        Args:
+            awaits: whether the consumer can run async functions.
+
+        Raises:
+            InvalidInput: there is an async one, and it cannot.
+        """
+        different = list({id(each): each for each in middlewares}.values())
+        for function in () if awaits else (hook for each in different for hook in each.hooks):
+            if oc.is_coroutine_function(function):
+                raise InvalidInput(
+                    f"hook {name_of(function)} is async: give a plain function, or use the Consumer of delayq.aio"
+                )
+        starts = [function for each in different for function in each.starts]
+        stops = [function for each in different for function in each.stops]
+        return cls(tuple(starts), tuple(reversed(stops)))
+
+    def starting(self, consumer: object) -> Effects[None]:
+        """Call the functions for a start.
+
+        Raises:
+            StartFailed: one of them has failed; those behind it were not called.
+        """
+        for function in self.starts:
+            try:
+                yield Call(function, consumer)
+            except Exception as error:
+                log.exception("on_start function failed", function=name_of(function))
+                text = f"on_start function {name_of(function)} failed, so the consumer took nothing"
+                raise StartFailed(f"{text}: {oc.error_text(error)}") from error
+
+    def stopping(self, consumer: object) -> Effects[None]:
+        """Call the functions for a stop; what they raise is logged."""
+        for function in self.stops:
+            try:
+                yield Call(function, consumer)
+            except Exception:  # noqa: BLE001  # it is the user's function
+                log.exception("on_stop function failed", function=name_of(function))
+
+
+def tell_dead(functions: Sequence[Callable[[Any], object]], dead: Iterable[MessageInfo]) -> Effects[None]:
+    """Call functions with each message that died; what they raise is logged, and changes nothing."""
+    for info in dead:
+        for function in functions:
+            try:
+                yield Call(function, info)
+            except Exception:  # noqa: BLE001  # it is the user's function
+                line = log.bind(queue=info.queue, id=info.id)
+                line.exception("on_dead function failed", function=name_of(function))
+
+
+def call(effect: Call) -> object:
+    """Do what a hook asks for."""
+    return effect()
+
+
+async def call_async(effect: Call) -> object:
+    """Do what a hook asks for, and await it if it is async."""
+    returned = effect()
+    return await returned if inspect.isawaitable(returned) else returned
