@@ -137,7 +137,7 @@ class TopicCommands:
     def append(self, ids: Sequence[str], max_length: int | None = None, exact: bool = False) -> Command[list[str]]:
         keys: list[Any] = [self.keys.stream, self.keys.pending, *(encode_id(self.keys.record(each)) for each in ids)]
         cut: list[Raw] = ["" if max_length is None else max_length, 1 if exact else ""]
-        return self._call("append", keys, [self._clock(), *cut, *map(encode_id, ids)], _read_named)
+        return self._call("append", keys, [self._clock(), *cut, *map(encode_id, ids)], _read_ids)
 
     def cancel(self, record_id: str) -> Command[int]:
         keys = [self.keys.pending, self.keys.record(record_id)]
@@ -284,10 +284,6 @@ def _behind(after: str) -> str:
 
 
 def _read_ids(reply: list[bytes]) -> list[str]:
-    return list(map(decode_id, reply))
-
-
-def _read_named(reply: list[bytes]) -> list[str]:
     return list(map(decode_id, reply))
 
 

@@ -15,8 +15,7 @@ local removed = 0
 local members = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])
 if members.err then return no_group(members, KEYS[1], ARGV[1]) end
 for _, info in ipairs(members) do
-  local member = {}
-  for i = 1, #info, 2 do member[info[i]] = info[i + 1] end
+  local member = as_table(info)
   local gone = member.pending == 0 and member.idle >= tonumber(ARGV[2]) and string.find(member.name, ARGV[3])
   if gone and removed < tonumber(ARGV[4]) then
     redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], member.name)

@@ -6,6 +6,6 @@
 --          before the first; the number of all that were ever appended, -1 where the server does not count (Redis 6.2)}
 -- Cost     O(1)
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, '', '0-0', 0} end
-local found = info_of(KEYS[1])
+local found = as_table(redis.call('XINFO', 'STREAM', KEYS[1]))
 local first = found['first-entry'] and found['first-entry'][1] or ''
 return {found.length, first, found['last-generated-id'], found['entries-added'] or -1}

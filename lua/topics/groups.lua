@@ -6,11 +6,6 @@
 -- Returns  a list of {name, value, …} a group or consumer
 -- Errors   GROUP   the topic has no such group
 -- Cost     O(groups), O(consumers)
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  if ARGV[1] == '' then return {} end
-  return redis.error_reply('GROUP ' .. KEYS[1] .. ' has no group ' .. ARGV[1] .. ': make it with topic.group(…), or delayq topic group create')
-end
-if ARGV[1] == '' then return redis.call('XINFO', 'GROUPS', KEYS[1]) end
+if ARGV[1] == '' then return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {} end
 local found = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])
-if found.err then return no_group(found, KEYS[1], ARGV[1]) end
-return found
+return found.err and no_group(found, KEYS[1], ARGV[1]) or found

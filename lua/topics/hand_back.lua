@@ -1,7 +1,5 @@
 -- hand_back: records that a consumer of a group holds go to whoever rescues next, be it at once.
 --
--- From Redis 7.0 on, XCLAIM clears an unacked record that was trimmed or deleted: what its deliveries said goes with it.
---
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  failures  hash    record id -> what its failed deliveries said
@@ -20,9 +18,7 @@ for i = 4, #ARGV, 2 do
   local ours = held[1] and held[1][2] == ARGV[2]
   if ours then
     local deliveries = ARGV[i + 1] == '1' and held[1][4] or math.max(0, held[1][4] - 1)
-    local how = {'IDLE', DAY, 'RETRYCOUNT', deliveries, 'JUSTID'}
-    ours = #redis.call('XCLAIM', KEYS[1], group, ARGV[3], 0, ARGV[i], unpack(how)) > 0
-    if not ours then redis.call('HDEL', KEYS[2], ARGV[i]) end
+    ours = hold(KEYS[1], KEYS[2], group, ARGV[3], ARGV[i], 'IDLE', DAY, 'RETRYCOUNT', deliveries, 'JUSTID')
   end
   results[#results + 1] = ours and 1 or 0
 end

@@ -10,16 +10,13 @@
 -- Cost     O(1); O(groups) on a server without memory
 if ARGV[3] == '1' then
   local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[2])
-  if moved.err and string.find(tostring(moved.err), 'requires the key', 1, true) then moved.err = 'NOGROUP' end
   return moved.err and no_group(moved, KEYS[1], ARGV[1]) or 0
 end
 local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2], 'MKSTREAM')
 if made.err and string.find(tostring(made.err), 'BUSYGROUP', 1, true) then return 0 end
 if made.err and redis.call('EXISTS', KEYS[1]) == 1 then -- a server without memory refuses it, whatever is there
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    for i = 1, #info, 2 do
-      if info[i] == 'name' and info[i + 1] == ARGV[1] then return 0 end
-    end
+    if as_table(info).name == ARGV[1] then return 0 end
   end
 end
 return made.err and made or 1

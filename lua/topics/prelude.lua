@@ -11,8 +11,27 @@ end
 
 -- The error for a command that has found no group, or the error as it is.
 local function no_group(reply, stream, group)
-  if not string.find(tostring(reply.err), 'NOGROUP', 1, true) then return reply end
-  return redis.error_reply('GROUP ' .. stream .. ' has no group ' .. group .. ': make it with topic.group(…), or delayq topic group create')
+  local remedy = ': make it with topic.group(…), or delayq topic group create'
+  for _, sign in ipairs({'NOGROUP', 'no such key', 'requires the key'}) do
+    local is_it = string.find(tostring(reply.err), sign, 1, true)
+    if is_it then return redis.error_reply('GROUP ' .. stream .. ' has no group ' .. group .. remedy) end
+  end
+  return reply
+end
+
+-- A list of names and values as a table.
+local function as_table(list)
+  local found = {}
+  for i = 1, #list, 2 do found[list[i]] = list[i + 1] end
+  return found
+end
+
+-- Let a consumer hold an unacked record; return whether it does. From Redis 7.0 on, XCLAIM clears one that was trimmed or
+-- deleted: what its deliveries said goes with it.
+local function hold(stream, failures, group, consumer, id, ...)
+  if #redis.call('XCLAIM', stream, group, consumer, 0, id, ...) > 0 then return true end
+  redis.call('HDEL', failures, id)
+  return false
 end
 
 -- What is there of a list whose gaps are false, as an older server answers for records that are gone.
@@ -98,13 +117,6 @@ local function bury(stream, buried, failures, group, id, consumer, deliveries, r
   end
   redis.call('XACK', stream, group, id)
   return record and size_of(record)
-end
-
--- What XINFO STREAM says of a topic, as a table.
-local function info_of(stream)
-  local info, found = redis.call('XINFO', 'STREAM', stream), {}
-  for i = 1, #info, 2 do found[info[i]] = info[i + 1] end
-  return found
 end
 
 -- Drop records up to a bound: MAXLEN and a number, or MINID and an id. Return how many, and 1 when there may be more.

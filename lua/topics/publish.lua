@@ -11,7 +11,7 @@
 -- Errors   ORDER       the first id is not greater than the last one that the topic had; nothing was appended
 -- Cost     O(n)
 if ARGV[3] ~= '*' and redis.call('EXISTS', KEYS[1]) == 1 then
-  local last = info_of(KEYS[1])['last-generated-id']
+  local last = as_table(redis.call('XINFO', 'STREAM', KEYS[1]))['last-generated-id']
   if not comes_after(ARGV[3], last) then
     local remedy = ': give a greater one, or leave the id to the server'
     return redis.error_reply('ORDER record id ' .. ARGV[3] .. ' does not come after ' .. last .. remedy)

@@ -1,7 +1,5 @@
 -- remove_consumer: what a consumer of a group still holds goes to another one; then the consumer is removed.
 --
--- From Redis 7.0 on, XCLAIM clears an unacked record that was trimmed or deleted: what its deliveries said goes with it.
---
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  failures  hash    record id -> what its failed deliveries said
@@ -19,16 +17,14 @@ local members, known = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], group), false
 if members.err then return no_group(members, KEYS[1], group) end
 for _, member in ipairs(members) do known = known or member[2] == consumer end
 if not known then return redis.error_reply('CONSUMER group ' .. group .. ' has no consumer ' .. consumer) end
-local rows, ids = redis.call('XPENDING', KEYS[1], group, '-', '+', ARGV[4], consumer), {}
+local rows, moved = redis.call('XPENDING', KEYS[1], group, '-', '+', ARGV[4], consumer), 0
 if #rows > 0 and heir == '' then
   local remedy = ': name who is to have them, by to= or --to'
   return redis.error_reply('HOLDS consumer ' .. consumer .. ' of group ' .. group .. ' holds unacked records' .. remedy)
 end
-for i, row in ipairs(rows) do ids[i] = row[1] end
-ids[#ids + 1] = 'JUSTID' -- which counts no delivery
-local moved, is_moved = #rows > 0 and redis.call('XCLAIM', KEYS[1], group, heir, 0, unpack(ids)) or {}, {}
-for _, id in ipairs(moved) do is_moved[id] = true end
-for _, row in ipairs(rows) do if not is_moved[row[1]] then redis.call('HDEL', KEYS[2], row[1]) end end
-if #rows == tonumber(ARGV[4]) then return {#moved, 0} end
+for _, row in ipairs(rows) do -- JUSTID counts no delivery
+  if hold(KEYS[1], KEYS[2], group, heir, row[1], 'JUSTID') then moved = moved + 1 end
+end
+if #rows == tonumber(ARGV[4]) then return {moved, 0} end
 redis.call('XGROUP', 'DELCONSUMER', KEYS[1], group, consumer)
-return {#moved, 1}
+return {moved, 1}

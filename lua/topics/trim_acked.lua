@@ -11,8 +11,7 @@
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, '', '', 0} end
 local least, slowest
 for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-  local group = {}
-  for i = 1, #info, 2 do group[info[i]] = info[i + 1] end
+  local group = as_table(info)
   local ms, number = string.match(group['last-delivered-id'], '^(%d+)-(%d+)$')
   local needs = tonumber(number) < 2 ^ 53 and ms .. string.format('-%.0f', number + 1) or group['last-delivered-id']
   if group.pending > 0 then -- a group that was moved back needs what is before its oldest unacked record, too

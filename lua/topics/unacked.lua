@@ -13,5 +13,4 @@
 local words = ARGV[3] == '0' and {ARGV[4], '+', ARGV[5]} or {'IDLE', ARGV[3], ARGV[4], '+', ARGV[5]}
 if ARGV[2] ~= '' then words[#words + 1] = ARGV[2] end
 local found = redis.pcall('XPENDING', KEYS[1], ARGV[1], unpack(words))
-if found.err then return no_group(found, KEYS[1], ARGV[1]) end
-return found
+return found.err and no_group(found, KEYS[1], ARGV[1]) or found

@@ -10,9 +10,9 @@ from delayq.model.outcome import error_text
 from delayq.model.record import DeadRecord, Record, table, text_of
 from delayq.model.validation import check_limit
 from delayq.operations.topics.group_admin import consumers
-from delayq.operations.topics.group_read import check_record, cut
+from delayq.operations.topics.group_read import check_record
 from delayq.operations.topics.read import pages
-from delayq.operations.topics.topic_context import TopicContext
+from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, Entry, TopicCommands
 

@@ -14,7 +14,7 @@ from delayq.operations.topics import upkeep
 from delayq.operations.topics.group_admin import consumers
 from delayq.operations.topics.publish import append_due
 from delayq.operations.topics.read import records
-from delayq.operations.topics.topic_context import TopicContext
+from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 
@@ -124,11 +124,6 @@ def no_record(given: object) -> InvalidInput:
     return InvalidInput(f"{given!r} is no record of this topic: give records as poll returned them")
 
 
-def cut(ids: Sequence[str], most: int) -> list[Sequence[str]]:
-    """Cut ids into what a call may take."""
-    return [ids[start : start + most] for start in range(0, len(ids), most)]
-
-
 def renew(
     context: TopicContext, group: str, consumer: str, given: Sequence[Record]
 ) -> Operation[tuple[list[Record], list[Record]]]:
@@ -140,8 +135,7 @@ def renew(
     """
     parts: list[Sequence[Record]] = []
     for number in range(len(context.shards)):
-        ours = [each for each in given if each.shard == number]
-        parts += [ours[start : start + MAX_RECORDS] for start in range(0, len(ours), MAX_RECORDS)]
+        parts += cut([each for each in given if each.shard == number], MAX_RECORDS)
     calls = [context.shards[part[0].shard].renew(group, consumer, [each.id for each in part]) for part in parts]
     held: list[Record] = []
     lost: list[Record] = []

@@ -8,7 +8,7 @@ from delayq.errors import DelayqError, TopicError
 from delayq.model import outcome as oc
 from delayq.model.record import Record
 from delayq.operations.topics.dead_letters import one_line
-from delayq.operations.topics.topic_context import TopicContext
+from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, TopicCommands
@@ -29,9 +29,9 @@ def settle(context: TopicContext, group: str, consumer: str, settled: Settled) -
     for number, scripts in enumerate((yield from context.opened())):
         ours = [position for position, (record, _) in enumerate(settled) if record.shard == number]
         done = [position for position in ours if isinstance(settled[position][1], oc.Done)]
-        for start in range(0, len(done), MAX_RECORDS):
-            targets.append(done[start : start + MAX_RECORDS])
-            calls.append(scripts.ack(group, [settled[position][0].id for position in targets[-1]]))
+        for part in cut(done, MAX_RECORDS):
+            targets.append(part)
+            calls.append(scripts.ack(group, [settled[position][0].id for position in part]))
         for position in ours:
             record, outcome = settled[position]
             if not isinstance(outcome, oc.Done):
@@ -96,8 +96,7 @@ def hand_back(
     calls: list[Command[list[int]]] = []
     for number, scripts in enumerate((yield from context.opened())):
         pairs = [(record.id, begun) for record, begun in records if record.shard == number]
-        parts = [pairs[start : start + MAX_LOOKED_AFTER] for start in range(0, len(pairs), MAX_LOOKED_AFTER)]
-        calls += [scripts.hand_back(group, consumer, keeper, part) for part in parts]
+        calls += [scripts.hand_back(group, consumer, keeper, part) for part in cut(pairs, MAX_LOOKED_AFTER)]
     for reply in (yield calls) if calls else ():
         unwrap(reply)
 

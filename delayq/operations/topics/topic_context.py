@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from delayq.errors import InvalidInput
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
@@ -16,6 +17,8 @@ from delayq.operations.queue_context import DEAD_RETENTION, LOOK_SECONDS, MAX_SH
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.topic_commands import TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
+
+T = TypeVar("T")
 
 PURGE_SECONDS = 60.0  # between two looks for old dead letters
 
@@ -115,6 +118,11 @@ def check_length(max_length: int | None) -> int | None:
     if max_length is not None and (not is_whole(max_length) or max_length < 0):
         raise InvalidInput(f"max_length {max_length!r} is not a number of records, 0 or more")
     return max_length
+
+
+def cut(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Cut a list into what a call may take."""
+    return [items[start : start + most] for start in range(0, len(items), most)]
 
 
 def opened(context: TopicContext) -> Operation[list[TopicCommands]]:

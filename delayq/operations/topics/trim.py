@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from delayq.errors import InvalidInput
 from delayq.model.positions import Position, bound
 from delayq.model.record import Record, Trimmed, text_of
 from delayq.operations.topics.group_read import by_shard
-from delayq.operations.topics.topic_context import TopicContext, check_length
+from delayq.operations.topics.topic_context import TopicContext, check_length, cut
+from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS
 
@@ -24,20 +26,24 @@ def trim(context: TopicContext, max_length: int | None, min_id: Position | None,
     how, limit = ("MAXLEN", str(max_length)) if least is None else ("MINID", str(least))
     dropped = 0
     for scripts in (yield from context.opened()):
-        more = 1
-        while more:
-            count, more = yield from execute(scripts.trim(how, limit, exact=not approximate))
-            dropped += count
+        dropped += (yield from _drop_all(scripts.trim(how, limit, exact=not approximate)))[0]
     return dropped
+
+
+def _drop_all(command: Command[list[Any]]) -> Operation[list[Any]]:
+    """Run a command that drops a page until nothing is left to drop; return its last reply, with the sum in front."""
+    total, reply = 0, [0, 1]
+    while reply[-1]:
+        reply = yield from execute(command)
+        total += reply[0]
+    return [total, *reply[1:]]
 
 
 def delete(context: TopicContext, given: Record | str | Iterable[Record | str]) -> Operation[int]:
     """Delete single records; return how many were there."""
     yield from context.opened()
     calls = [
-        scripts.delete(ids[start : start + MAX_RECORDS])
-        for scripts, ids in by_shard(context, given).items()
-        for start in range(0, len(ids), MAX_RECORDS)
+        scripts.delete(part) for scripts, ids in by_shard(context, given).items() for part in cut(ids, MAX_RECORDS)
     ]
     return sum(map(unwrap, (yield calls))) if calls else 0
 
@@ -46,10 +52,8 @@ def trim_acked(context: TopicContext) -> Operation[Trimmed]:
     """Drop what every group has acknowledged."""
     count, slowest, oldest = 0, None, None
     for scripts in (yield from context.opened()):
-        more = 1
-        while more:
-            dropped, group, needs, more = yield from execute(scripts.trim_acked())
-            count += dropped
+        dropped, group, needs, _ = yield from _drop_all(scripts.trim_acked())
+        count += dropped
         if group and (slowest is None or (yield from execute(scripts.length()))):
             slowest, oldest = text_of(group), text_of(needs)
     return Trimmed(count, slowest, oldest)
@@ -59,8 +63,5 @@ def shrink(context: TopicContext) -> Operation[int]:
     """Keep what came since the last call; return how many records were dropped."""
     count = 0
     for scripts in (yield from context.opened()):
-        more = 1
-        while more:
-            dropped, more = yield from execute(scripts.shrink(context.name))
-            count += dropped
+        count += (yield from _drop_all(scripts.shrink(context.name)))[0]
     return count
