@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
-from delayq.errors import InvalidInput
 from delayq.model.positions import Position
 from delayq.model.record import DeadRecord, GroupConsumer, GroupInfo, Record, Unacked
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_group_name
-from delayq.operations.queue_context import is_whole
 from delayq.operations.topics import dead_letters, group_admin, group_read, reclaim
 from delayq.operations.topics.dead_letters import REQUEUED
-from delayq.operations.topics.topic_context import TopicContext
+from delayq.operations.topics.topic_context import TopicContext, check_deliveries
 from delayq.transport.executor_async import Executor
 
 
@@ -34,11 +32,9 @@ class Group:
         name: str,
         max_deliveries: int | None = None,
     ) -> None:
-        if max_deliveries is not None and not (is_whole(max_deliveries) and max_deliveries >= 1):
-            raise InvalidInput(f"max_deliveries {max_deliveries!r} is not a number of deliveries, 1 or more")
         self.topic = context.name
         self.name = check_group_name(name)
-        self.max_deliveries = max_deliveries
+        self.max_deliveries = check_deliveries(max_deliveries)
         self._context = context
         self._executor = executor
         self._do = executor.execute

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from delayq import errors
-from tests.harness.tree import lua_scripts, topic_scripts
+from tests.harness.tree import LUA
 
 CODE = re.compile(r"error_reply\(\s*(.*?)\)")
 BRANCH = re.compile(r"^(?P<indent>[ │]*)[├└]── (?P<name>\w+)(?: \((?P<base>\w+)\))?(?P<rest>.*)$")
@@ -59,7 +59,7 @@ ROOT_INDENT = "    "
 
 def codes_in_lua() -> set[str]:
     codes = set()
-    for script in [*lua_scripts(), *topic_scripts()]:
+    for script in LUA.rglob("*.lua"):
         for argument in CODE.findall(script.read_text()):
             code = re.match(r"'([A-Z]+)\b", argument)
             assert code, f"{script.name}: error_reply({argument}) does not begin with a code in capitals"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from delayq.errors import DelayqError, InvalidInput
+from delayq.errors import DelayqError
 from delayq.log import log
 from delayq.model.record import Record
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_limit
-from delayq.operations.queue_context import is_whole
 from delayq.operations.topics.group_read import MAX_POLLED
 from delayq.operations.topics.read import records
-from delayq.operations.topics.topic_context import TopicContext
+from delayq.operations.topics.topic_context import TopicContext, check_deliveries
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
 
@@ -39,8 +38,7 @@ def reclaim(
         most: deliveries of a record, after which it is a dead letter of the group; None for any number.
     """
     check_limit(count, "count", most=MAX_POLLED)
-    if most is not None and not (is_whole(most) and most >= 1):
-        raise InvalidInput(f"max_deliveries {most!r} is not a number of deliveries, 1 or more")
+    check_deliveries(most)
     done = Reclaimed()
     places: dict[int, str] = {}
     yield from reclaim_page(context, group, consumer, ack_timeout, count, most, places, done)

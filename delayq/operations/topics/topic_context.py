@@ -120,6 +120,13 @@ def check_length(max_length: int | None) -> int | None:
     return max_length
 
 
+def check_deliveries(most: int | None) -> int | None:
+    """Return the most deliveries of a record, 1 or more, or None for any number; or raise InvalidInput."""
+    if most is not None and not (is_whole(most) and most >= 1):
+        raise InvalidInput(f"max_deliveries {most!r} is not a number of deliveries, 1 or more")
+    return most
+
+
 def cut(items: Sequence[T], most: int) -> list[Sequence[T]]:
     """Cut a list into what a call may take."""
     return [items[start : start + most] for start in range(0, len(items), most)]
