@@ -1,4 +1,4 @@
-"""dead list, causes, show, requeue, edit and purge: the messages that were rejected or ran out of retries."""
+"""dead list, causes, show, bury, requeue, edit and purge: the messages that were rejected or ran out of retries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .options import (
     queue_argument,
     yes_option,
 )
-from .output import note, plural, print_json, print_table
+from .output import note, plural, print_json, print_table, say
 from .progress import progress, watched
 from .show import limit_option, phase, print_messages, show_message
 
@@ -45,7 +45,7 @@ delayq consume emails --exec 'exit 65' --burst
     epilog=example(DIES + "delayq dead list emails"), short_help="Dead letters: list, causes, requeue, edit, purge …"
 )
 def dead() -> None:
-    """List, show, count, requeue, edit or purge dead letters: messages rejected, or out of retries."""
+    """List, show, count, bury, requeue, edit or purge dead letters: messages rejected, or out of retries."""
 
 
 dead.command_class = ExampledCommand
@@ -103,6 +103,37 @@ def show(queue: Queue, message_id: str, as_json: bool) -> None:
     if info is not None and info.state != "dead":
         raise click.ClickException(f"message {message_id!r} is not dead, it is {phase(info, queue.stats().at)}")
     show_message(queue, message_id, info, as_json)
+
+
+NOT_BURIED = {
+    "in_flight": "is being handled now: it is left alone",
+    "dead": "is dead already",
+    "unknown": "is not in the queue (any more)",
+}
+
+
+@dead.command(
+    epilog=example("delayq send emails hello --id order-42 --delay 1h\ndelayq dead bury emails order-42"),
+    short_help="Put messages that wait among them.",
+)
+@queue_argument
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=candidates.ids)
+@click.option("--reason", metavar="TEXT", default=manage.BURIED, show_default=True, help="Why they are dead.")
+@json_option
+def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
+    """Put the messages ID of QUEUE that wait among its dead letters: look at them, edit, requeue or purge them there.
+
+    Exit code 1 when one of them does not wait: what is being handled is left alone.
+    """
+    told = {message_id: queue.dead.bury(message_id, reason) for message_id in dict.fromkeys(ids)}
+    for message_id, outcome in told.items():
+        if as_json:
+            print_json({"id": message_id, "outcome": outcome})
+        elif outcome == "buried":
+            say(f"buried {printable_id(message_id)}")
+        else:
+            note(f"message {printable_id(message_id)!r} {NOT_BURIED[outcome]}")
+    return int(set(told.values()) != {"buried"})
 
 
 @dead.command(

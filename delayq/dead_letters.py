@@ -34,6 +34,22 @@ class DeadLetters:
         """Return up to `limit` (1 to 1,000,000) dead letters, the longest dead first."""
         return self._executor.execute(inspect.peek(self._context, "dead", limit))
 
+    def bury(self, id: str, reason: str = manage.BURIED) -> manage.Buried:
+        """Put a message that waits (pending, ready or retry) among the dead letters, as it is.
+
+        A place that a limit keeps for it is free. Of an occurrence of a schedule, its slot alone is left out. A message
+        that rests in a lake is "unknown" here.
+
+        Args:
+            reason: why, at most 2,000 characters of it; `MessageInfo.reason`.
+
+        Returns:
+            "buried"; "in_flight" when it is being handled, "dead" when it is a dead letter already, or "unknown":
+            nothing was changed.
+        """
+        outcome: manage.Buried = self._executor.execute(manage.bury(self._context, id, reason))
+        return outcome
+
     def causes(self, most: int = 10_000) -> Causes:
         """Tell of what dead letters died, the most frequent cause first; numbers in their errors make no difference.
 

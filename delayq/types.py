@@ -22,12 +22,13 @@ from delayq.operations.bulk.causes import Cause, Causes
 from delayq.operations.bulk.redrive import Redriven
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
-from delayq.operations.manage import Cancelled, Rescheduled
+from delayq.operations.manage import Buried, Cancelled, Rescheduled
 from delayq.operations.paging import Page
 from delayq.topic_group import Group
 
 __all__ = [
     "Backoff",
+    "Buried",
     "Cancelled",
     "Cause",
     "Causes",

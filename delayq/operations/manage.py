@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from delayq.errors import InvalidInput, InvalidTime
+from delayq.model.outcome import error_text
 from delayq.model.placement import State, check_state
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_id
@@ -20,9 +21,12 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED, QueueCommands
 
 Cancelled = Literal["cancelled", "in_flight", "unknown"]
+Buried = Literal["buried", "in_flight", "dead", "unknown"]
 Rescheduled = Literal["rescheduled", "in_flight", "dead", "unknown"]
 
 MAX_PAUSE_MS = 366 * 86_400_000
+BURIED = "buried"
+"""Why a message is dead that was buried without a reason."""
 PURGEABLE: tuple[State, ...] = ("pending", "ready", "retry", "dead")
 
 
@@ -71,6 +75,16 @@ def remove(context: QueueContext) -> Operation[int]:
             return held
     context.begin(context.clock)
     return 0
+
+
+def bury(context: QueueContext, message_id: str, reason: str) -> Operation[Any]:
+    """Put a message that waits among the dead letters."""
+    check_id(message_id)
+    yield from context.opened()
+    buried = yield from execute(context.shard(message_id).bury(message_id, error_text(reason) or BURIED))
+    if buried == "buried":
+        yield from schedule_chain.go_on(context, message_id)
+    return buried
 
 
 def requeue_chosen(context: QueueContext, ids: str | Iterable[str], delay: Seconds) -> Operation[int]:

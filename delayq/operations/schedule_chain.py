@@ -171,7 +171,7 @@ def _arm(
 
 
 def go_on(context: QueueContext, message_id: str) -> Operation[None]:
-    """Let the next occurrence follow one that was cancelled: its slot alone is left out.
+    """Let the next occurrence follow one that was cancelled or buried: its slot alone is left out.
 
     Where that fails, a consumer does so within a minute, by `revive`. So it does after a purge.
     """

@@ -218,6 +218,11 @@ class QueueCommands:
         keys += [k.cancelled, k.stats, *self._ledger]
         return self._call("cancel", keys, [self._clock(), encode_id(message_id)], bytes.decode, repeats=False)
 
+    def bury(self, message_id: str, reason: str) -> Command[str]:
+        k = self.keys
+        keys = [k.pending, k.ready, k.retry, k.dead, k.unack, k.reasons, k.stats, *self._ledger]
+        return self._call("bury", keys, [self._clock(), encode_id(message_id), reason], bytes.decode, repeats=False)
+
     def reschedule(self, message_id: str, due: Raw) -> Command[str]:
         k = self.keys
         keys = [k.pending, k.ready, k.retry, k.unack, k.dead, k.stats, k.bell, *self._ledger]

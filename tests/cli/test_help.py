@@ -26,7 +26,18 @@ PIPELINE = ("schedule", "defer", "hydrate", "archive", "report", "drain", "resto
 PLANNED = {
     *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
     *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue list", "queue remove", "consumers"),
-    *("dead list", "dead causes", "dead show", "dead requeue", "dead edit", "dead purge", "doctor", "bench", "top"),
+    *(
+        "dead list",
+        "dead causes",
+        "dead show",
+        "dead bury",
+        "dead requeue",
+        "dead edit",
+        "dead purge",
+        "doctor",
+        "bench",
+        "top",
+    ),
     "convert",
     *(
         "cron",

@@ -151,6 +151,16 @@ def test_pause_for_a_time_tells_its_end_and_pausing_again_replaces_it(invoke: In
     assert "pause 0.0 is not between 0.001 seconds and 366 days" in refused.stderr
 
 
+def test_buried_messages_are_dead_letters_and_what_does_not_wait_is_exit_code_1(invoke: Invoke, queue: Queue):
+    queue.send_many([Outgoing("payload", delay=60, id=id_) for id_ in ("a", "b", "c")])
+    assert invoke("dead", "bury", "emails", "a", "b", "--reason", "unwanted").stdout == "buried a\nburied b\n"
+    assert {info.id: info.reason for info in queue.dead.list()} == {"a": "unwanted", "b": "unwanted"}
+    again = invoke("dead", "bury", "emails", "a", "c")
+    assert (again.exit_code, again.stdout, again.stderr) == (1, "buried c\n", "message 'a' is dead already\n")
+    told = invoke("dead", "bury", "emails", "d", "--json")
+    assert (told.exit_code, json.loads(told.stdout)) == (1, {"id": "d", "outcome": "unknown"})
+
+
 def test_purge_discards_the_states_that_it_is_told(invoke: Invoke, queue: Queue):
     kill(queue, ["dead-1", "dead-2"])
     queue.send_many([Outgoing("payload", delay=60)] * 3)

@@ -60,6 +60,7 @@ NAMES: dict[str, tuple[Call, str]] = {
     "cancel-nothing": (lambda q: q.cancel(""), "a message id must not be empty"),
     "get-control": (lambda q: q.get("\x00"), r"contains '\\x00'"),
     "reschedule-number": (lambda q: q.reschedule(5, 1), "a message id is a string, not 5"),
+    "bury-nothing": (lambda q: q.dead.bury(""), "a message id must not be empty"),
     "edit-nothing": (lambda q: q.dead.edit("", "x"), "a message id must not be empty"),
     "requeue-number-within": (lambda q: q.dead.requeue(["held", 5]), "a message id is a string, not 5"),
 }
@@ -283,6 +284,7 @@ EVERYTHING: dict[str, Call] = {
     "requeue": lambda q: q.dead.requeue(),
     "redrive": lambda q: q.dead.redrive(),
     "edit": lambda q: q.dead.edit("held", "x"),
+    "bury": lambda q: q.dead.bury("held"),
     "upcoming": lambda q: q.upcoming(),
     "collect": lambda q: q.collect_garbage(),
 }

@@ -146,14 +146,15 @@ def test_lost_lease_frees_its_slot(queue: Queue, now: Now):
 
 
 @pytest.mark.usefixtures("limit")
-def test_what_waits_can_be_cancelled_rescheduled_replaced_and_looked_at(queue: Queue, now: Now):
-    queue.send_many(of("big", "a", "b", "cancelled", "rescheduled", "replaced", "left"))
+def test_what_waits_can_be_cancelled_buried_rescheduled_replaced_and_looked_at(queue: Queue, now: Now):
+    queue.send_many(of("big", "a", "b", "cancelled", "buried", "rescheduled", "replaced", "left"))
     running = queue.receive(10)
     info = queue.get("left")
     assert info is not None
     assert (info.state, info.attempts) == ("pending", 0)
     assert examine(queue).healthy
     assert queue.cancel("cancelled") == "cancelled"
+    assert queue.dead.bury("buried") == "buried"
     assert queue.reschedule("rescheduled", 5) == "rescheduled"
     queue.send("y", id="replaced", delay=6, on_conflict="replace", headers={"tenant": "other"})
     queue.ack(running)

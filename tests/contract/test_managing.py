@@ -39,6 +39,32 @@ def test_message_that_is_not_running_is_cancelled(queue: Queue, take: Take, clie
     assert (stats.cancelled, stats.collected, stats.inside, stats.missing) == (1, 1, 0, 0)
 
 
+@pytest.mark.parametrize("state", ["retry", "ready", "pending"])
+def test_message_that_waits_is_buried_and_may_be_requeued(queue: Queue, take: Take, now: Now, state: str):
+    bring(queue, take, state)
+    assert queue.dead.bury("a", reason="unwanted") == "buried"
+    (letter,) = queue.dead.list()
+    assert (letter.id, letter.reason, letter.died_at) == ("a", "unwanted", from_ms(now.ms))
+    assert (queue.receive(), queue.stats().died, queue.stats().missing) == ([], 1, 0)
+    assert queue.dead.bury("a") == "dead"
+    assert queue.dead.requeue("a") == 1
+    assert take("a").payload == "x"
+
+
+def test_message_that_runs_or_is_unknown_is_not_buried(queue: Queue, take: Take):
+    queue.send("x", id="a")
+    message = take()
+    assert [queue.dead.bury("a"), queue.dead.bury("b")] == ["in_flight", "unknown"]
+    message.ack()
+    assert (queue.stats().acked, queue.stats().dead) == (1, 0)
+
+
+def test_reason_of_a_buried_message_is_never_empty(queue: Queue):
+    queue.send("x", id="a", delay=60)
+    queue.dead.bury("a", reason="")
+    assert [each.reason for each in queue.dead.list()] == ["buried"]
+
+
 @pytest.mark.parametrize("end", ["nack", "last-nack", "release", "reject", "lease"])
 def test_message_that_is_cancelled_while_it_runs_is_not_delivered_again(queue: Queue, take: Take, now: Now, end: str):
     queue.send("x", id="a", max_retries=0 if end == "last-nack" else 5)

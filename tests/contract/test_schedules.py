@@ -517,6 +517,16 @@ def test_cancelled_occurrence_leaves_out_its_slot_alone(queue: Queue, now: Now, 
     assert queue.stats().missing == 0
 
 
+def test_buried_occurrence_leaves_out_its_slot_alone(queue: Queue, now: Now):
+    armed = queue.schedules.add("tick", "*/5 * * * *")
+    now.later(MINUTE)
+    assert queue.dead.bury(armed.next_id or "") == "buried"
+    assert [each.due_at for each in queue.peek("pending")] == [at("22:20")]
+    now.later(6 * MINUTE)
+    assert taken(queue) == [at("22:20")]
+    assert (queue.stats().dead, queue.stats().missing) == (1, 0)
+
+
 def test_cancelled_late_occurrence_stands_for_all_that_were_missed(queue: Queue, now: Now):
     armed = queue.schedules.add("tick", "*/5 * * * *")
     now.later(20 * MINUTE)

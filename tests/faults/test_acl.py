@@ -93,8 +93,8 @@ SCRIPTS = {
     "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire delete_payloads"
     " plan_sleep poll_idle ring stats purge enqueue_occurrence configure declare heartbeat deregister sample",
     "observer": "get stats upcoming consumers",
-    "administrator": "get stats upcoming consumers pause resume purge delete_payloads requeue edit cancel reschedule"
-    " repair reconcile_stats unack_to_retry configure remove_queue",
+    "administrator": "get stats upcoming consumers pause resume purge delete_payloads requeue edit bury cancel"
+    " reschedule repair reconcile_stats unack_to_retry configure remove_queue",
     "scheduler": "enqueue_occurrence send",
 }
 

@@ -31,6 +31,7 @@ NOTED: dict[str, list[Entry]] = {
     ],
     "heartbeat": [],
     "reconcile_stats": [],
+    "bury": [("t", "died", "", "", "", "", "unwanted")],
     "cancel": [("t", "cancelled", "", "", "", "", "")],
     "delete_payloads": [],
     "configure": [],

@@ -55,6 +55,7 @@ PATHS = {
     *(f"{verb} to garbage" for verb in ("nack", "release", "reject")),
     *("nack to retry", "nack to dead", "release to ready", "reject to dead"),
     *(f"cancel {how}" for how in ("cancelled", "in_flight", "unknown")),
+    *(f"bury {how}" for how in ("buried", "in_flight", "dead", "unknown")),
     *(f"reschedule {how}" for how in ("rescheduled", "in_flight", "dead", "unknown")),
     *(f"purge {state}" for state in PURGEABLE),
     *("requeue all", "requeue one", "collect counts collected"),

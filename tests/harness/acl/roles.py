@@ -227,7 +227,7 @@ def examines(mine: Queue, root: Queue) -> None:
 
 
 def manages(mine: Queue, root: Queue) -> None:
-    """Limit, pause and resume, purge, bring dead letters back, as they are or edited."""
+    """Limit, pause and resume, purge, bury, bring dead letters back, as they are or edited."""
     forget_scripts(root)
     mine.configure(rate="100/s", concurrency=100)
     mine.configure(rate=None)
@@ -243,6 +243,9 @@ def manages(mine: Queue, root: Queue) -> None:
     ring(root)
     assert mine.dead.redrive(newer_than=60, reason="unwanted", error="b", headers={"a": "b"}).moved == 0
     assert mine.dead.edit("m1", "y")
+    forget_scripts(root)
+    assert mine.dead.bury("m1", "unwanted") == "buried"
+    assert mine.dead.requeue("m1") == 1
     assert mine.dead.requeue() == 2
     for message in root.receive():
         message.nack(delay=60, error="broken")

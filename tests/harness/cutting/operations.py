@@ -248,6 +248,7 @@ OPERATIONS: dict[str, Operation] = {
     "cancel": Operation(lambda q, _: q.cancel("later"), ("Queue.cancel",)),
     "cancel of what runs": Operation(lambda q, _: q.cancel("held-0"), ("Queue.cancel",)),
     "cancel of nothing": Operation(lambda q, _: q.cancel("nobody"), ("Queue.cancel",)),
+    "bury": Operation(lambda q, _: q.dead.bury("later"), ("DeadLetters.bury",)),
     "reschedule": Operation(lambda q, _: q.reschedule("failed", delay=2 * HOUR), ("Queue.reschedule",)),
     "reschedule at": Operation(lambda q, _: q.reschedule("later", at=at(2)), ("Queue.reschedule",)),
     "get": Operation(lambda q, _: known(q.get("later")), ("Queue.get",)),

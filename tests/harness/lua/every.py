@@ -42,6 +42,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
         *HELD, [("new", NOW - 1, b"{}", "new"), ("g", "+0", b"{}", "error"), ("t", "+0", b"{}", "replace")]
     ),
     "reconcile_stats": lambda scripts: scripts.reconcile_stats(),
+    "bury": lambda scripts: scripts.bury("t", "unwanted"),
     "cancel": lambda scripts: scripts.cancel("t"),
     "consumers": lambda scripts: scripts.consumers(),
     "configure": lambda scripts: scripts.configure({"rate": 5, "period_ms": 1000, "per_key": None}),

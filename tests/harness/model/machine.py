@@ -241,6 +241,12 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         said = self.both("cancel", lambda: self.queue.cancel(id), lambda: self.model.cancel(id))
         taken[f"cancel {said}"] += 1
 
+    def bury(self, id: str) -> None:
+        said = self.both(
+            "bury", lambda: self.queue.dead.bury(id, "unwanted"), lambda: self.model.bury_waiting(id, "unwanted")
+        )
+        taken[f"bury {said}"] += 1
+
     def reschedule(self, id: str, delay: int) -> None:
         said = self.both(
             "reschedule", lambda: self.queue.reschedule(id, delay / 1000), lambda: self.model.reschedule(id, delay)

@@ -541,11 +541,23 @@ class Model:
             m.cancelled = True
             return "in_flight"
         self.discard(m, "cancelled")
+        self.leave_out(id)
+        return "cancelled"
+
+    def leave_out(self, id: str) -> None:
         name, _, slot = id.partition("~")[0].partition("@")
         if self.heard and slot and name in self.schedules:  # its slot alone is left out
             plan = self.schedules[name].plan
             self.arm(name, int(slot), plan.following(int(slot), self.now.ms), self.schedules[name])
-        return "cancelled"
+
+    def bury_waiting(self, id: str, reason: str) -> str:
+        m = self.messages.get(id)
+        if m is None or m.state not in WAITING:
+            return {"unack": "in_flight", "dead": "dead"}.get(m.state if m else "", "unknown")
+        m.state, m.score, m.reason = "dead", self.now.ms, reason
+        self.counters["died"] += 1
+        self.leave_out(id)
+        return "buried"
 
     def reschedule(self, id: str, delay: int) -> str:
         m = self.messages.get(id)
@@ -559,7 +571,7 @@ class Model:
         dead = [m for m in self.within("dead") if m.id in set(ids) and m.has_payload]
         for m in dead:
             m.state, m.score, m.reason, m.attempts_reset = "pending", self.now.after(delay), None, m.past
-            m.lost = 0
+            m.lost, m.known = 0, True
             self.counters["requeued"] += 1
         return len(dead)
 

@@ -98,6 +98,7 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "reject": (3, DELIVERY | {"error": st.sampled_from(["", "of no use"])}),
     "crash": (2, {"is_found": st.booleans()}),
     "cancel": (3, MESSAGE | {"state": st.sampled_from([*STATES, "unack", "unack"])}),
+    "bury": (2, MESSAGE | {"state": st.sampled_from([*STATES, "retry", "unack"])}),
     "reschedule": (2, MESSAGE | {"delay": DELAYS}),
     "requeue": (2, MESSAGE | {"whole": st.booleans(), "delay": DELAYS}),
     "edit": (3, MESSAGE | {"state": st.sampled_from([None, "dead", "dead"]), "delay": DELAYS, "seen": SEEN}),

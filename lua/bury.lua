@@ -1,0 +1,32 @@
+-- bury: put a message that waits among the dead letters; one that runs is left alone.
+--
+-- What is known of its deliveries and its last error stays.
+--
+-- State    pending, ready, retry -> dead
+-- KEYS[1]  pending  zset
+-- KEYS[2]  ready    zset
+-- KEYS[3]  retry    zset
+-- KEYS[4]  dead     zset  id -> time of death, ms
+-- KEYS[5]  unack    zset
+-- KEYS[6]  reasons  hash  id -> why it died
+-- KEYS[7]  stats    hash
+-- KEYS[8]  meta     hash  events: how many entries the ledger keeps
+-- KEYS[9]  events   stream
+-- ARGV[1]  now_ms   '' for the server's time
+-- ARGV[2]  id
+-- ARGV[3]  reason
+-- Returns  'buried', 'in_flight', 'dead' when it is already, or 'unknown'
+-- Cost     O(log n)
+local now, id = clock(ARGV[1]), ARGV[2]
+local places = where(id, {KEYS[1], KEYS[2], KEYS[3]})
+if #places == 0 then
+  if redis.call('ZSCORE', KEYS[5], id) then return 'in_flight' end
+  return redis.call('ZSCORE', KEYS[4], id) and 'dead' or 'unknown'
+end
+local note = ledger(KEYS[8], KEYS[9], now)
+move(places, KEYS[4], {now, id}, function()
+  redis.call('HSET', KEYS[6], id, ARGV[3])
+  count(KEYS[7], 'died', 1)
+  if note then note(id, 'died', nil, nil, nil, ARGV[3]) end
+end)
+return 'buried'
