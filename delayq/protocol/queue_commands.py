@@ -134,6 +134,7 @@ class QueueCommands:
     def unack_to_retry(self, limit: int = MAX_MOVED) -> Command[int]:
         k = self.keys
         keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, *self._ledger]
+        keys.append(k.replaced)
         return self._call("unack_to_retry", keys, [self._clock(), limit], int)
 
     def ack(self, receipts: Sequence[tuple[str, str]]) -> Command[list[int]]:

@@ -125,3 +125,10 @@ def test_unreadable_count_of_deliveries_begins_anew_and_takes_no_other_along(que
     state = queue.state()
     assert set(state["retry"]) == {"a", "b"}
     assert state["attempts"] == {"a": "1.0.0.1", "b": "3.0.0.1"}
+
+
+@pytest.mark.same_on_all_servers
+def test_replaced_deliveries_are_forgotten_a_minute_after_their_leases_though_no_limit_is_left(queue):
+    queue.given(replaced={"old": NOW - 60_000, "late": NOW - 59_999, "runs": NOW + 1})
+    assert queue.unack_to_retry() == 0
+    assert queue.state() == {"replaced": {"late": NOW - 59_999, "runs": NOW + 1}}

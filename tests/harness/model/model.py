@@ -160,6 +160,8 @@ class Model:
                 return handed
 
     def recover(self, shard: int) -> None:
+        kept = (self.now.ms - 60_000) * 1000
+        self.replaced = {delivery: end for delivery, end in self.replaced.items() if end > kept}
         for m in self.within("unack", shard=shard):
             if m.lease_ran_out(self.now):
                 self.counters["lease_lost"] += 1
