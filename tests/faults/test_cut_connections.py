@@ -104,6 +104,8 @@ def every_cut(stage: Stage, operation: Operation, cuts: list[Cut]) -> dict[str, 
     assert names, "it has sent nothing that could be cut"
     wrong: dict[str, str] = {}
     for i, name in enumerate(names):
+        if is_one_of_many(names, i):
+            continue
         for cut in cuts:
             number = names[: i + 1].count(name)
             if trouble := one_cut(stage, operation, whole, partial(At, name, number, cut)):
@@ -112,6 +114,14 @@ def every_cut(stage: Stage, operation: Operation, cuts: list[Cut]) -> dict[str, 
     if operation.timed and len(missed) <= len(names) * len(cuts) // 3:
         return {place: trouble for place, trouble in wrong.items() if place not in missed}
     return wrong
+
+
+def is_one_of_many(names: list[str], i: int) -> bool:
+    """Whether a plain command stands between two of its kind: the first and the last of such a row are cut for all.
+
+    The doctor asks for the type of each key, say. Scripts, which may change something, are each cut.
+    """
+    return names[i].isupper() and names[i - 1 : i + 2] == [names[i]] * 3
 
 
 def one_cut(stage: Stage, operation: Operation, whole: Played, at: Callable[[], At]) -> str:
