@@ -87,7 +87,7 @@ class BatchPool(ThreadPool[D]):
                 batch = self._next()
             if not batch:
                 return
-            self._outcomes.extend(self._handled(batch, times))
+            self._handle(batch, times)
             self._on_outcome()
 
     def _next(self) -> list[D]:
@@ -100,15 +100,17 @@ class BatchPool(ThreadPool[D]):
                 self._changed.wait(left)
         return []
 
-    def _handled(self, batch: list[D], times: list[int]) -> Outcomes[D]:
+    def _handle(self, batch: list[D], times: list[int]) -> None:
+        """Handle a batch. Its outcomes are in no variable here: their errors hold this frame, so would never end."""
         if self._batching.is_alone(batch[0]):
-            return [(message, self._run(message, times)) for message in batch]
-        ready, outcomes = parted(batch, self._may_start)
+            self._outcomes.extend((message, self._run(message, times)) for message in batch)
+            return
+        ready, lost = parted(batch, self._may_start)
+        self._outcomes.extend(lost)
         if ready:
             started = time.perf_counter()
-            outcomes += handled(self._batching, ready)
+            self._outcomes.extend(handled(self._batching, ready))
             self.times.note(time.perf_counter() - started, times)
-        return outcomes
 
 
 def parted(batch: Iterable[D], may_start: Callable[[D], bool]) -> tuple[list[D], Outcomes[D]]:

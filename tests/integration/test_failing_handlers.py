@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -89,3 +91,69 @@ def test_failed_handler_of_a_topic_leaves_nothing_to_the_garbage_collector(
         assert TopicConsumer(group, handle, backoff=backoff.fixed(0)).drain() == 2 * COUNT
         assert len(group.dead()) == COUNT
     check(left, 2 * COUNT)
+
+
+FAILING = """
+import asyncio, gc, sys
+from delayq import Consumer, Outgoing, Queue, aio, backoff
+
+url, kind, failures = sys.argv[1], sys.argv[2], int(sys.argv[3])
+TRIES = 10
+options = {"url": url, "max_retries": TRIES - 1, "backoff": backoff.fixed(0)}
+sizes = []
+gc.disable()
+
+def fail(given):
+    held = [given]
+    raise ValueError(f"for {held!r}")
+
+async def fail_async(given):
+    await asyncio.sleep(0)
+    fail(given)
+
+def messages(tenths):
+    return (Outgoing(number) for number in range(failures * tenths // 10 // TRIES))
+
+def note():
+    sizes.append((len(gc.get_objects()), sys.getallocatedblocks()))
+
+def blocking():
+    with Queue("jobs", **options) as queue:
+        (queue.handler if kind == "each" else queue.batch_handler)(fail)
+        consumer = Consumer(queue, concurrency=2)
+        for tenths in (1, 9):
+            queue.send_many(messages(tenths))
+            assert consumer.drain() == failures * tenths // 10
+            note()
+
+async def awaited():
+    async with aio.Queue("jobs", **options) as queue:
+        (queue.handler if kind == "async" else queue.batch_handler)(fail_async)
+        consumer = aio.Consumer(queue, concurrency=2)
+        for tenths in (1, 9):
+            await queue.send_many(messages(tenths))
+            assert await consumer.drain() == failures * tenths // 10
+            note()
+
+blocking() if kind in ("each", "batch") else asyncio.run(awaited())
+(objects, blocks), (more_objects, more_blocks) = sizes
+print(more_objects - objects, more_blocks - blocks)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "failures"),
+    [
+        ("batch", 10_000),
+        *(pytest.param(kind, 30_000, marks=pytest.mark.full) for kind in ("each", "async", "batch", "async-batch")),
+    ],
+)
+def test_memory_stays_flat_over_thousands_of_failures_without_the_garbage_collector(
+    redis_server: RedisServer, kind: str, failures: int
+):
+    command = [sys.executable, "-W", "ignore", "-c", FAILING, redis_server.url, kind, str(failures)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    objects, blocks = map(int, done.stdout.split())  # that the last nine tenths of the failures have added
+    assert objects < failures // 20
+    assert blocks < failures
