@@ -360,3 +360,26 @@ def test_delivery_that_is_replaced_keeps_its_slot_no_longer_than_its_lease(queue
     assert queue.receive() == []
     now.later(61)
     assert [each.payload for each in queue.receive()] == ["new"]
+
+
+def test_debounced_message_waits_for_its_time_and_for_the_run_that_it_replaces(queue: Queue, limit: Limit, now: Now):
+    def debounced() -> Message:
+        queue.send("new", id="x", delay=5, headers={"tenant": "big"}, on_conflict="replace")
+        now.later(4.999)
+        assert queue.receive() == []
+        return message
+
+    limit(1)
+    queue.send_many(of("big", "x"))
+    (message,) = queue.receive()
+    with pytest.raises(StaleReceipt):
+        debounced().ack()
+    assert queue.receive() == []
+    now.later(0.001)
+    (message,) = queue.receive()
+    debounced()
+    now.later(10)
+    assert queue.receive() == []
+    with pytest.raises(StaleReceipt):
+        message.ack()
+    assert [each.payload for each in queue.receive()] == ["new"]
