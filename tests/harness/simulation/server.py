@@ -21,6 +21,7 @@ from tests.harness.simulation.schedule import Now, Schedule
 READING = frozenset(
     {"get", "open_queue", "plan_sleep", "stats", "poll_idle"}
 )  # after these, no message can be elsewhere
+TIMING = frozenset({"plan_sleep", "poll_idle"})  # these set the timer
 HOUR_S = 3600  # no simulation takes that long
 LONGEST = 40  # characters of a value in the trace
 CHECKED = (*STATES, "attempts", "errors", "reasons", "stats", "meta", "cancelled", "bell")
@@ -80,7 +81,8 @@ class Server:
         shard = call.key[: call.key.index("}:") + 2]
         argv = args[1 + int(args[0]) :] if call.script else args[1:]
         if call.script is None or name in READING:
-            reply = self._run(name, [asked, Command(call.key, ("PERSIST", shard + "timer"), identity)])[0]
+            lasts = [Command(call.key, ("PERSIST", shard + "timer"), identity)] if name in TIMING else []
+            reply = self._run(name, [asked, *lasts])[0]
             self.note(process, f"{name} {told(argv)} -> {told(reply)}")
             return reply
         listed = [_first_ids(call.key, argv)] if name == "purge" else []
