@@ -47,8 +47,8 @@ def list_(server: ServerOptions, as_json: bool) -> None:
 def remove(server: ServerOptions, name: str) -> None:
     """Forget QUEUE with its limits, schedules, counts and ledger. Exit code 1 when it holds messages: it stays.
 
-    Stop the programs that use QUEUE first. One that still uses it logs within a minute that the queue's data are lost,
-    and until then the queue is missing from delayq stats. A program that starts later makes the queue again.
+    Stop the programs that use QUEUE first. One that still uses it logs within a minute that the queue was removed, and
+    until then the queue is missing from delayq stats. A program that starts later makes the queue again.
     """
     queue = server.queue(name)
     if not server.has("queue", name):

@@ -7,10 +7,12 @@
 -- KEYS[4]  retry    zset
 -- KEYS[5]  dead     zset
 -- KEYS[6]  garbage  zset
--- KEYS[7..]         all else that is kept of the queue, whatever its type
+-- KEYS[7]  removed  string  for three minutes, that it was: who still uses it looks once a minute
+-- KEYS[8..]         all else that is kept of the queue, whatever its type
 -- Returns  the number of messages that it holds: above 0, nothing was removed
 -- Cost     O(1), and the server frees the ledger on another thread
 local held = 0
 for i = 1, 6 do held = held + redis.call('ZCARD', KEYS[i]) end
-if held == 0 then redis.call('UNLINK', unpack(KEYS, 7)) end -- an empty sorted set is no key
-return held
+if held > 0 then return held end -- an empty sorted set is no key
+if redis.call('UNLINK', unpack(KEYS, 8)) > 0 then redis.call('SET', KEYS[7], 1, 'PX', 180000) end
+return 0

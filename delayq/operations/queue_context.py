@@ -210,12 +210,16 @@ class QueueContext:
 
     def _tell_loss(self) -> Operation[None]:
         """Log that the queue's record was replaced, or is gone, and leave a word for the doctor, if that is allowed."""
+        keys = self.shards[0].keys
+        (removed,) = yield [Command(keys.removed, ("GET", keys.removed), identity)]
+        if isinstance(removed, bytes):
+            log.warning("queue removed while it is in use", queue=self.name)
+            return
         log.error(
             "the server has lost the data of the queue: was it flushed, restarted without them, or the queue removed?",
             queue=self.name,
         )
-        key = self.shards[0].keys.meta
-        yield [Command(key, ("HSET", key, LOST, 1), identity)]
+        yield [Command(keys.meta, ("HSET", keys.meta, LOST, 1), identity)]
 
     def _check_shards(self, count: int, settings: Settings) -> None:
         if count > 1 and settings.concurrency_key is not None:

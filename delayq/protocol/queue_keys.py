@@ -28,6 +28,7 @@ class QueueKeys:
         self.cancelled = base + "cancelled"
         self.bell = base + "bell"
         self.timer = base + "timer"
+        self.removed = base + "removed"
         self.stats = base + "stats"
         self.meta = base + "meta"
         self.rate = base + "rate"
@@ -47,10 +48,10 @@ class QueueKeys:
         self.claim_prefix = base + "claim:"
 
     def all(self) -> list[str]:
-        """Return those of the states, and then all others that have one name; the rest end by themselves."""
-        states = [self.state(state) for state in STATES]
+        """Return those of the states, `removed`, then all others that have one name; the rest end by themselves."""
+        first = [*(self.state(state) for state in STATES), self.removed]
         prefixes = (self.message_prefix, self.unique_prefix, self.claim_prefix)
-        return [*states, *(key for key in vars(self).values() if key not in (*states, *prefixes))]
+        return [*first, *(key for key in vars(self).values() if key not in (*first, *prefixes))]
 
     def message(self, message_id: str) -> str:
         """Return the key of a message's envelope."""

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from delayq import Consumer, Message, Outgoing, Queue, backoff
 from delayq.doctor import examine
+from delayq.operations import manage
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -142,6 +143,23 @@ def test_lost_data_of_a_queue_are_told_once_by_who_has_used_it_and_by_the_doctor
         assert [finding.kind for finding in examine(other).errors] == ["lost"]
         assert [finding.kind for finding in examine(other, repair=True).findings if finding.repaired] == ["lost"]
         assert examine(other).healthy
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_removed_queue_is_told_once_and_is_no_loss(own_server: RedisServer, queue: Queue, is_made_again: bool) -> None:
+    queue.send("x", id="a")
+    queue.cancel("a")
+    with capture_logs() as lines, Queue("jobs", url=own_server.url) as other:
+        assert other.execute(manage.remove) == 0
+        if is_made_again:
+            other.send("new")
+        for _ in range(3):
+            queue._context.look_again()  # as once a minute
+            queue.stats()
+    told = [(line["event"], line["log_level"]) for line in lines]
+    assert told == [("queue removed while it is in use", "warning")]
+    queue.send("another")
+    assert examine(queue).healthy
 
 
 def test_consumer_says_that_the_server_has_come_back_without_the_data(

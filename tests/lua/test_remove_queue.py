@@ -17,7 +17,8 @@ def test_empty_queue_is_forgotten_with_all_that_was_kept_of_it(queue):
     queue.given(**KEPT)
     queue.ring()
     assert queue.remove_queue() == 0
-    assert queue.state() == {}
+    assert queue.state() == {"removed": "1"}
+    assert 0 < queue.redis.pttl(queue.keys.removed) <= 180_000
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead", "garbage"])
