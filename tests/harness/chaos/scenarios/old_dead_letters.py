@@ -11,7 +11,7 @@ from typing import Any
 from delayq import Queue
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.pings import Pings, check_waits
-from tests.harness.chaos.scenarios.burst import HOUR, expect, send
+from tests.harness.chaos.scenarios.burst import CONFIG, HOUR, SLOW_US, expect, send, slow_scripts
 from tests.harness.chaos.world import Broken, World
 from tests.harness.waiting import eventually
 
@@ -24,7 +24,7 @@ def run(world: World) -> Verdict:
     """No lease is lost, each message is delivered once, and all old dead letters and their payloads are deleted."""
     count, leases = world.pick((20_000, 1.2), (1_000_000, WORK))
     lease = world.lease(LEASE)
-    server = world.server(appendonly=False)
+    server = world.server(appendonly=False, config=CONFIG)
     queue = world.queue(server.url, lease=lease)
     leave_dead(queue, count)
     messages = CONSUMERS * CONCURRENCY
@@ -45,6 +45,8 @@ def run(world: World) -> Verdict:
     for consumer in consumers:
         world.stop(consumer)
     waits = pings.end()
+    told = [f"{name} {max(times):.1f} ms" for name, times in sorted(slow_scripts(queue).items())]
+    world.figures[f"scripts over {SLOW_US // 1000} ms, the longest of each:"] = ", ".join(told) or "none"
     verdict = world.verdict(queue, lease=lease)
     stats = queue.stats()
     if (stats.delivered, stats.acked, stats.lease_lost, stats.released) != (messages, messages, 0, 0):
@@ -72,3 +74,4 @@ def leave_dead(queue: Queue, count: int) -> None:
     client.unlink(keys.pending)
     client.hincrby(keys.stats, "died", count)
     expect(queue, dead=count)
+    client.slowlog_reset()
