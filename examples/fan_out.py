@@ -61,7 +61,7 @@ def main() -> int:
                 for number in range(1, orders + 1)
             )
             # In life each is a process of its own: delayq consume --topic orders --group mail MODULE:HANDLER
-            handled = [consumer.run(max_records=orders + (consumer.handler is mail)) for consumer in consumers]
+            handled = [consumer.run(max_records=orders + (consumer.group.name == "mail")) for consumer in consumers]
             dead = [letter.record.payload["order"] for letter in topic.group("billing").dead()]
             trimmed = topic.trim_acked()
             left = topic.length()
