@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from delayq import Outgoing, Queue
+from delayq import Outgoing, Queue, RetryAfter
+from delayq.model.outcome import of_error
 from delayq.protocol.queue_keys import QueueKeys
 from tests.web.conftest import Enter
 
@@ -189,3 +190,11 @@ def test_payload_that_is_large_is_not_read_for_a_list(enter: Enter, queue: Queue
     client = enter()
     assert "100 kB: open the message to see it" in words(client.get(MESSAGES).text)
     assert "xxxx" in client.get(f"{MESSAGES}/m").text
+
+
+def test_message_tells_its_attempts_and_the_retries_that_these_have_used(enter: Enter, queue: Queue):
+    queue.send("x", id="a", max_retries=5)
+    for counts in (False, False, False, True):
+        (message,) = queue.receive(wait=5)
+        queue.settle(message, of_error(RetryAfter(0, counts=counts)))
+    assert "attempts 4 retries used 1 of 5" in words(enter().get(f"{MESSAGES}/a").text)
