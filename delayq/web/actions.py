@@ -14,7 +14,7 @@ from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.placement import State
 from delayq.model.units import parse_age, parse_duration, timestamp_ms
-from delayq.operations.bulk.actions import Act, cancelling, requeueing, rescheduling
+from delayq.operations.bulk.actions import Act, burying, cancelling, requeueing, rescheduling
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.sweep import Sweep
 from delayq.operations.encode import due_word
@@ -45,6 +45,7 @@ class ActionKind(NamedTuple):
 KINDS = {
     "now": ActionKind("Run now", WAITING, "They are due at once; their attempts stay counted."),
     "reschedule": ActionKind("Reschedule", WAITING, "Their attempts stay counted."),
+    "bury": ActionKind("Bury", WAITING, "They are dead letters at once: look at them there, requeue or cancel them."),
     "requeue": ActionKind("Requeue", ("dead",), "They come back to pending, and their retries begin anew."),
     "cancel": ActionKind(
         "Cancel", (*PURGEABLE, "unack"), "Withdrawn for good. What runs is not stopped, but will not be retried."
@@ -164,6 +165,8 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return what is done with a message, and the due time that it gets, ms, where it is the same for all."""
         if self.act == "cancel":
             return cancelling, None
+        if self.act == "bury":
+            return burying, None
         if self.act == "requeue":
             return requeueing(due_word(parse_duration(self.delay) if self.delay else 0, None)), None
         due = timestamp_ms(now)

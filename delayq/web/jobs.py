@@ -23,9 +23,10 @@ from delayq.web.background_tasks import BackgroundTask, Work
 MOST_FINDINGS = 200
 
 _CANCELLED_IN_FLIGHT = "running: not stopped, but not retried either"
-_DONE = {"cancelled", "rescheduled", "requeued"}
+_DONE = {"cancelled", "buried", "rescheduled", "requeued"}
 _BECAME = {
     "cancelled": "cancelled",
+    "buried": "buried",
     "rescheduled": "rescheduled",
     "requeued": "back in pending",
     "in_flight": "delivered meanwhile",

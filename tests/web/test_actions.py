@@ -68,6 +68,12 @@ def test_cancel_takes_away_what_was_chosen(enter: Enter, stocked: Queue):
     assert ids(stocked, "pending") == {"m0", "m3", "m4", "m5"}
 
 
+def test_buried_messages_are_dead_letters(enter: Enter, stocked: Queue):
+    told = run(enter(), {"act": "bury", "ids": ["m1", "m2"], "state": "pending"})
+    assert "2 of 2 buried." in told
+    assert [info.reason for info in stocked.dead.list() if info.id in ("m1", "m2")] == ["buried", "buried"]
+
+
 def test_message_that_runs_is_cancelled_for_its_next_attempt(enter: Enter, queue: Queue):
     queue.send("x", id="m")
     (message,) = queue.receive(1)

@@ -99,6 +99,16 @@ def cancel_all_that_a_search_finds(page: Page, queue: Queue) -> None:
     assert ids(queue, "pending") == {"m0", "m2"}
 
 
+@act("confirm", "run", words=("bury",))
+def bury_one(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/messages/m0")
+    press(page, "Bury…")
+    told(page, "1 message was chosen.")
+    press(page, "Bury 1 message")
+    told(page, "1 of 1 buried.")
+    assert "m0" in ids(queue, "dead")
+
+
 @act("confirm", "run", words=("reschedule",))
 def reschedule_one(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages/m0")

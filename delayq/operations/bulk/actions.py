@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from delayq.operations.manage import BURIED
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Raw
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -17,6 +18,11 @@ Act: TypeAlias = Callable[[QueueCommands, Sequence[str]], Operation[list[str]]]
 def cancelling(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
     """Withdraw messages: "cancelled", "in_flight" or "unknown"."""
     return [unwrap(told) for told in (yield [scripts.cancel(message_id) for message_id in ids])]
+
+
+def burying(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
+    """Put messages that wait among the dead letters: "buried", "in_flight", "dead" or "unknown"."""
+    return [unwrap(told) for told in (yield [scripts.bury(message_id, BURIED) for message_id in ids])]
 
 
 def rescheduling(due: Raw) -> Act:
