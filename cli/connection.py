@@ -72,10 +72,10 @@ class ServerOptions:
 
         Args:
             ledger: the name is that of a queue, whose ledger it is.
-            settings: of a topic, as `Topic` takes them.
+            settings: as `Topic` takes them; for a ledger, those that `Queue` takes, too.
         """
         if ledger:
-            return self.queue(name).events
+            return self.queue(name, **settings).events
         return Topic(
             check_queue_name(name, "topic name"), redis=self.client, prefix=self.prefix, shards=None, **settings
         )

@@ -84,7 +84,8 @@ class Queue:
         middleware: what is done around each delivery and send, if other queues share it; else one of its own is made.
         concurrency_key: called with a message that is due, tells by a text (1 to 256 bytes) with which others it shares
             the limit per key, or None: it is not limited.
-        dead_retention: seconds (0 or more) or a timedelta that dead letters are kept; None for ever.
+        dead_retention: seconds (0 or more) or a timedelta that it and its ledger's groups keep dead letters; None for
+            ever.
         horizon: seconds or a timedelta: what is due later than that from its send rests in `lake`, until a load brings
             it into Redis; see docs/far-future.md. Off when None.
         lake: a folder that all clients share, or a URI that pyarrow knows, such as ``s3://bucket/folder``.

@@ -131,6 +131,22 @@ def test_ledger_is_read_by_the_commands_of_topics(invoke: Invoke, told: Queue, r
     assert trimmed == "dropped 7 of topic emails:events, 0 left\n"
 
 
+def test_command_that_reads_a_ledger_deletes_no_old_dead_letters(invoke: Invoke, told: Queue, redis_client: Any):
+    group = told.events.group("audit", start="0")
+    group.bury(group.poll("a", 1)[0], "a")
+    key = f"{LEDGER}:group:audit:dead"
+    ((_, fields),) = redis_client.xrange(key)
+    redis_client.delete(key)
+    redis_client.xadd(key, fields, id="1-0")  # as if it had been buried in 1970
+    read = invoke("topic", "read", "emails", "audit", "--ledger", "--consumer", "b", "--json")
+    assert len(read.stdout.splitlines()) == 5
+    assert group.dead_length() == 1
+    for kept, left in ((None, 1), (90 * 86400, 0)):  # programs say how long they keep them
+        with Queue(told.name, redis=redis_client, dead_retention=kept) as again:
+            again.events.group("audit").poll("b")
+        assert group.dead_length() == left
+
+
 def test_topic_of_the_queue_s_name_is_another_one(invoke: Invoke, told: Queue):
     assert told.events.length() == 6
     assert invoke("topic", "publish", "emails", "mine").exit_code == 0

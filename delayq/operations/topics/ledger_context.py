@@ -21,7 +21,8 @@ class LedgerContext(TopicContext):
 
     def __init__(self, queue: QueueContext) -> None:
         self._queue = queue
-        super().__init__(f"{queue.name}:events", lambda shard: self._shards()[shard], None, TopicSettings())
+        settings = TopicSettings(dead_retention=queue.settings.dead_retention)
+        super().__init__(f"{queue.name}:events", lambda shard: self._shards()[shard], None, settings)
 
     def opened(self, create: bool = False) -> Operation[list[TopicCommands]]:
         """Return the shards, after the queue has made sure of its own."""
