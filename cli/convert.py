@@ -21,5 +21,7 @@ def convert(folder: Path | None) -> None:
     Without FOLDER, the store is that of DELAYQ_HOME, or .delayq. End the programs that use it first. A copy of the old
     files is kept in FOLDER. If the command fails or is killed, call it again.
     """
-    done = convert_store(folder or default_folder())
-    say(f"{done.opens} opens {done.kept.parent} now; the files of {done.written} are kept in {done.kept.name}")
+    folder = (folder or default_folder()).absolute()
+    done = convert_store(folder)
+    kept = f"are kept in {done.kept.name}" if done.kept else "were deleted before this run"
+    say(f"{done.opens} opens {folder} now; the files of {done.written} {kept}")

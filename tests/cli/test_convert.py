@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from delayq import Queue
+from delayq.transport.embedded.binaries import Version, write_version
+from delayq.transport.embedded.convert import KEPT
 from tests.cli.conftest import Invoke
 from tests.harness.stores import Watched, use_program
 from tests.harness.waiting import eventually
@@ -32,3 +35,7 @@ def test_command_that_the_error_names_brings_the_messages_back(
     )
     assert "one" in invoke("peek", "jobs", "--url", url).stdout
     assert invoke("convert", named).exit_code == 1
+    assert eventually(Watched(tmp_path / "a store").is_at_rest)
+    write_version(tmp_path / "a store", Version("redis", (8, 2, 3)))  # as a run leaves it that is killed at its end
+    shutil.rmtree(tmp_path / "a store" / KEPT)
+    assert invoke("convert", named).stdout.endswith("; the files of redis 8.2.3 were deleted before this run\n")

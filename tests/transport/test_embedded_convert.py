@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def test_store_of_redis_is_refused_with_the_command_that_converts_it(folder: Pat
 def test_converted_store_holds_what_redis_wrote(folder: Path, of_redis: dict[bytes, Any]):
     done = convert_store(folder)
     assert (done.written.kind, done.opens, done.kept) == ("redis", find_server(folder, None).version, folder / KEPT)
-    assert done.kept.is_dir()
+    assert (folder / KEPT).is_dir()
     for _ in range(2):
         assert eventually(Watched(folder).is_at_rest)
         with open_store(folder) as client:
@@ -91,6 +92,17 @@ def test_conversion_that_was_killed_may_be_repeated(folder: Path, of_redis: dict
     assert eventually(Watched(folder).is_at_rest)
     write_version(folder, written)  # as a run leaves it that is killed before it is done
     convert_store(folder)
+    with open_store(folder) as client:
+        assert contents(client) == of_redis
+
+
+def test_repeated_conversion_names_no_copy_that_was_deleted_meanwhile(folder: Path, of_redis: dict[bytes, Any]):
+    done = convert_store(folder)
+    assert eventually(Watched(folder).is_at_rest)
+    write_version(folder, done.written)  # as a run leaves it that is killed before it is done
+    shutil.rmtree(folder / KEPT)
+    assert convert_store(folder) == done._replace(kept=None)
+    assert not (folder / KEPT).exists()
     with open_store(folder) as client:
         assert contents(client) == of_redis
 

@@ -26,11 +26,15 @@ CONVERT_LOCK = "convert.lock"
 
 
 class Conversion(NamedTuple):
-    """What was converted: the version that wrote the store, the one that opens it now, and where the old files are."""
+    """What was converted: the version that wrote the store, and the one that opens it now.
+
+    Attributes:
+        kept: where the old files are; None if the copy of an earlier run, which was cut off, was deleted meanwhile.
+    """
 
     written: Version
     opens: Version
-    kept: Path
+    kept: Path | None
 
 
 def convert_store(folder: Path) -> Conversion:
@@ -64,7 +68,8 @@ def convert_store(folder: Path) -> Conversion:
             if not _is_rewritten(folder):
                 shutil.rmtree(folder / KEPT)
             raise
-    return Conversion(written, server, folder / KEPT)
+    kept = folder / KEPT
+    return Conversion(written, server, kept if kept.exists() else None)
 
 
 def _is_rewritten(folder: Path) -> bool:
