@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 import click
 
+from delayq.errors import InvalidInput
 from delayq.model.placement import State
+from delayq.model.units import milliseconds, parse_duration
 from delayq.operations import manage
 from delayq.queue import Queue
 
 from . import lakes
 from .formats import show_date, show_moment
 from .options import (
-    DURATION,
+    Parsed,
     command,
     dry_run_option,
     due_options,
@@ -94,25 +96,32 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
     return int(outcome != "rescheduled")
 
 
+def _pause(text: str) -> float:
+    seconds = parse_duration(text)
+    if not 1 <= milliseconds(seconds) <= manage.MAX_PAUSE_MS:
+        raise InvalidInput(f"{text!r} is not between 1ms and 366d: without --for, the pause lasts until delayq resume")
+    return seconds
+
+
 @command(
     """
     delayq send emails hello
     delayq pause emails --for 10m
     """,
-    "Hand out nothing until it is resumed.",
+    "Hand out nothing for a time, or until it is resumed.",
 )
 @new_queue_argument
 @click.option(
     "--for",
     "seconds",
-    type=DURATION,
-    metavar="DURATION",
-    help="End the pause by itself, so long from now: 30s, 10m, 2h. Default: delayq resume ends it.",
+    type=Parsed("duration", _pause),
+    metavar="TIME",
+    help="Resume after this time, up to 366d: 30s, 10m, 2h. Default: the pause lasts until delayq resume.",
 )
 def pause(queue: Queue, seconds: float | None) -> None:
-    """Hand out nothing of QUEUE until it is resumed; sending goes on, and what runs is finished.
+    """Hand out nothing of QUEUE for a time, or until it is resumed; it still takes messages, and what runs is finished.
 
-    Of a queue that is paused already, the pause ends as this call says.
+    If QUEUE is paused already, the new end replaces the old one.
     """
     queue.pause(seconds)
     until = queue.stats().paused_until if seconds is not None else None

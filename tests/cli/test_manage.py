@@ -149,9 +149,14 @@ def test_pause_for_a_time_tells_its_end_and_pausing_again_replaces_it(invoke: In
     assert re.search(r"paused, ends in (10m|9m)", invoke("stats").stdout)
     assert invoke("pause", "emails").stdout == "paused emails\n"
     assert queue.stats().paused_until is None
-    refused = invoke("pause", "emails", "--for", "0s")
-    assert (refused.exit_code, queue.stats().paused_until) == (2, None)
-    assert "pause 0.0 is not between 0.001 seconds and 366 days" in refused.stderr
+
+
+@pytest.mark.parametrize("length", ["0s", "367d"])
+def test_length_of_a_pause_is_checked_before_the_queue_is_made(invoke: Invoke, length: str):
+    refused = invoke("pause", "emails", "--for", length)
+    said = f"'--for': '{length}' is not between 1ms and 366d: without --for, the pause lasts until delayq resume"
+    assert (refused.exit_code, said in refused.stderr) == (2, True), refused.stderr
+    assert invoke("queue", "list").stdout == ""
 
 
 def test_buried_messages_are_dead_letters_and_what_does_not_wait_is_exit_code_1(invoke: Invoke, queue: Queue):
