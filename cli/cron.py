@@ -69,10 +69,10 @@ name_argument = click.argument("schedule_name", metavar="NAME")
     help="Slots that no consumer was there for: run one late, none that is later than --grace, or all.",
 )
 @click.option("--grace", type=DURATION, metavar="TIME", help="How late a slot may be with --missed skip. Default: 1m.")
-@click.option("--start", type=MOMENT, metavar="ISO8601", help="Leave out slots before this time; with a time zone.")
-@click.option("--end", type=MOMENT, metavar="ISO8601", help="Leave out slots after this time; then it is finished.")
+@click.option("--start", type=MOMENT, metavar="ISO8601", help="Skip slots before this time, given with a time zone.")
+@click.option("--end", type=MOMENT, metavar="ISO8601", help="Skip slots after this time; then it is finished.")
 @click.option(
-    "--jitter", type=DURATION, default=0, metavar="TIME", help="Put each slot off by less than this, each by its own."
+    "--jitter", type=DURATION, default=0, metavar="TIME", help="Delay each slot by its own time, less than this."
 )
 @retries_option
 @timeout_option
@@ -196,7 +196,7 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
 @click.option("-n", "count", type=click.IntRange(1, 100_000), default=5, show_default=True, help="How many slots.")
 @json_option
 def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) -> None:
-    """Show the next slots of the schedule NAME of QUEUE, or of all that are still to fire, earliest first.
+    """Show the next slots of the schedule NAME of QUEUE, or of all that will fire again, earliest first.
 
     Exit code 1 when there is none of this name.
     """
@@ -207,7 +207,7 @@ def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) ->
         for slot in slots:
             print_json(slot._asdict())
     elif not slots:
-        note(f"queue {queue.name} has no schedule that is still to fire")
+        note(f"queue {queue.name} has no schedule that will fire again")
     else:
         print_table(("at", "name"), [(show_moment(slot.at), slot.schedule) for slot in slots])
 
@@ -267,7 +267,7 @@ def _check_there(there: bool, queue: Queue, name: str) -> None:
 
 
 def _when(schedule: Schedule) -> str:
-    """Return when a schedule fires, as far as its next slot does not tell."""
+    """Return when a schedule fires, with its jitter and end."""
     jitter = f", jitter {show_duration(schedule.jitter)}" if schedule.jitter else ""
     end = f", until {show_date(schedule.end)}" if schedule.end else ""
     return schedule.when + jitter + end

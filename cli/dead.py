@@ -114,16 +114,16 @@ NOT_BURIED = {
 
 @dead.command(
     epilog=example("delayq send emails hello --id order-42 --delay 1h\ndelayq dead bury emails order-42"),
-    short_help="Put messages that wait among them.",
+    short_help="Move waiting messages to them.",
 )
 @queue_argument
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=candidates.ids)
 @click.option("--reason", metavar="TEXT", default=manage.BURIED, show_default=True, help="Why they are dead.")
 @json_option
 def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
-    """Put the messages ID of QUEUE that wait among its dead letters: look at them, edit, requeue or purge them there.
+    """Move the waiting messages ID of QUEUE to its dead letters, where you can look at, edit, requeue or purge them.
 
-    Exit code 1 when one of them does not wait: what is being handled is left alone.
+    Exit code 1 when one of them does not wait; a message that is being handled is left alone.
     """
     told = {message_id: queue.dead.bury(message_id, reason) for message_id in dict.fromkeys(ids)}
     for message_id, outcome in told.items():

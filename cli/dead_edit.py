@@ -65,7 +65,7 @@ def edit(
     """Bring the dead letter ID of QUEUE back to pending with another payload, headers or timeout, its retries reset.
 
     With none of --payload, --file, --timeout and the headers' options, your editor opens ($VISUAL, $EDITOR). Nothing is
-    changed when nothing is saved there. Exit code 1 when the message is not dead, or has died anew meanwhile.
+    changed when nothing is saved there. Exit code 1 when the message is not dead, or has died again meanwhile.
     """
     if payload is not None and file is not None:
         raise click.UsageError("--payload and --file were given: give one of them")
@@ -87,7 +87,7 @@ def edit(
     elif not given:
         given["payload"] = _edited(info, kind or ("raw" if is_raw else "json"))
     if not queue.dead.edit(message_id, delay=delay or 0, died_at=info.died_at, **given):
-        raise click.ClickException(f"message {message_id!r} has left the dead letters, or died anew, meanwhile")
+        raise click.ClickException(f"message {message_id!r} has left the dead letters, or died again, meanwhile")
     if as_json:
         print_json({"id": message_id, "requeued": 1})
     else:

@@ -135,7 +135,7 @@ class DeadLetters:
             timeout: as in `Queue.send`; its own when None.
 
         Returns:
-            False when it is not dead (any more), or has died anew since `died_at`: nothing was changed.
+            False when it is not dead (any more), or has died again since `died_at`: nothing was changed.
 
         Raises:
             InvalidInput: no payload, headers or timeout; or the payload is gone and none is given; nothing was changed.

@@ -66,7 +66,8 @@ log = structlog.get_logger("delayq")
     "--timeout",
     type=LONGEST_RUN,
     metavar="TIME",
-    help="Time limit of a handler. Programs, processes and async handlers are stopped; threads are only logged.",
+    help="Time limit of a handler, unless the message brings its own. Programs, processes and async handlers are "
+    "stopped; threads are only logged.",
 )
 @click.option(
     "--processes", "-p", default=1, show_default=True, type=click.IntRange(1, 1000), help="Restarted when they die."

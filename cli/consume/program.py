@@ -45,8 +45,8 @@ class ProgramHandler:
 
     Args:
         command: for ``sh -c``.
-        timeout: seconds (0.001 to 86,400) that it may run, before it is ended with all that it started, unless the
-            message brings its own. None for ever.
+        timeout: seconds (0.001 to 86,400) that it may run before it is ended with all that it started; None for ever.
+            The message's own timeout overrides it.
     """
 
     keeps_time = True

@@ -55,7 +55,9 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
     metavar="TIME",
     help="Reserve the --id for this long from now, also after the ack: others with --unique-for are not sent.",
 )
-@click.option("--expires-in", type=DURATION, metavar="TIME", help="Not to be started later than this from now.")
+@click.option(
+    "--expires-in", type=DURATION, metavar="TIME", help="Drop the message if it has not started within this time."
+)
 @retries_option
 @timeout_option
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")

@@ -45,7 +45,7 @@ class ActionKind(NamedTuple):
 KINDS = {
     "now": ActionKind("Run now", WAITING, "They are due at once; their attempts stay counted."),
     "reschedule": ActionKind("Reschedule", WAITING, "Their attempts stay counted."),
-    "bury": ActionKind("Bury", WAITING, "They are dead letters at once: look at them there, requeue or cancel them."),
+    "bury": ActionKind("Bury", WAITING, "They become dead letters at once, which you can look at, requeue or cancel."),
     "requeue": ActionKind("Requeue", ("dead",), "They come back to pending, and their retries begin anew."),
     "cancel": ActionKind(
         "Cancel", (*PURGEABLE, "unack"), "Withdrawn for good. What runs is not stopped, but will not be retried."

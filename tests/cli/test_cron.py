@@ -63,7 +63,7 @@ def test_schedule_whose_end_is_past_is_shown_as_finished(invoke: Invoke):
     added = invoke("cron", "add", "cron", "tick", "* * * * *", "--end", "2020-01-01T00:00Z")
     assert added.stdout == "tick in cron, finished\n"
     assert "finished" in invoke("cron", "list", "cron").stdout
-    assert invoke("cron", "next", "cron").stderr == "queue cron has no schedule that is still to fire\n"
+    assert invoke("cron", "next", "cron").stderr == "queue cron has no schedule that will fire again\n"
     resumed = invoke("cron", "resume", "cron", "tick")
     assert (resumed.exit_code, "add it with a later end" in resumed.stderr) == (2, True)
 

@@ -278,7 +278,7 @@ def test_dead_letter_that_comes_back_meanwhile_is_not_edited(start: Start, envir
     died_anew = f'import redis; redis.Redis(unix_socket_path="{socket}").zincrby("{keys.dead}", 5, "order-42")'
     code, shown = run_on_terminal(start, environment, f"{died_anew}; {SAVE.format('text')}")
     assert code == 1
-    assert "has left the dead letters, or died anew, meanwhile" in shown
+    assert "has left the dead letters, or died again, meanwhile" in shown
     assert queue.stats().dead == 1
 
 

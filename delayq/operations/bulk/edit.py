@@ -31,7 +31,7 @@ def edit(
         died_at: of the dead letter that the caller has looked at; None for that which is there now.
 
     Returns:
-        False when it is not dead (any more), or has died anew: nothing was changed.
+        False when it is not dead (any more), or has died again: nothing was changed.
 
     Raises:
         InvalidInput: neither is given, or an argument is out of range; or the payload is gone, and no other was given.

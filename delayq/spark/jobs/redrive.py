@@ -31,7 +31,7 @@ class RedriveSummary(msgspec.Struct, frozen=True):
 
     Attributes:
         sent: pending again.
-        gone: not dead any more, or died anew since they were read; or the payload is gone.
+        gone: not dead any more, or died again since they were read; or the payload is gone.
         failed: left dead, since their edit failed.
         reasons: why edits failed, with how often, the most frequent first; each task tells ten of them at most.
     """

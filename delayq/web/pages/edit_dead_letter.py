@@ -40,7 +40,7 @@ async def edit(request: Request) -> Response:
         if await queue.dead.edit(message_id, payload, headers, delay, died_at):
             told = f"{message_id} is back in pending, with what you have written."
         else:
-            line["outcome"] = told = f"{message_id} is not dead any more, or has died anew: nothing was changed."
+            line["outcome"] = told = f"{message_id} is not dead any more, or has died again: nothing was changed."
     return audit.back(request, told, "message")
 
 
