@@ -203,6 +203,8 @@ def test_ids_are_those_that_the_command_can_use(offered: Offered, queue: Queue):
     assert offered("delayq reschedule emails ") == ["waiting"]
     assert offered("delayq dead show emails ") == ["failing"]
     assert offered("delayq dead requeue emails failing ") == ["failing"]
+    assert offered("delayq dead edit emails ") == ["failing"]
+    assert offered("delayq dead bury emails ") == ["waiting"]
     assert offered("delayq show emails ") == ["failing", "running", "waiting"]
     assert offered("delayq show emails wai") == ["waiting"]
     assert offered("delayq show nothing ") == []
