@@ -63,7 +63,7 @@ def row_of(info: MessageInfo) -> dict[str, Any]:
     """Return what a row is to say of a message."""
     told = {field: getattr(info, field) for field in (*info.__struct_fields__, "body")}
     sent = told.pop("envelope")
-    del told["retries_used"]  # a row has the deliveries, of which it is made
+    del told["retries_used"], told["timeout"]  # a row has the deliveries and the envelope, of which these are made
     headers = None if info.headers is None else (AS_TEXT | {"none": None} if info.headers else {})
     payload = sent.body.decode() if sent is not None and sent.kind else None
     return told | {"headers": headers, "payload": payload}

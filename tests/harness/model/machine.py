@@ -56,6 +56,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         self.features: set[str] = set()
         self.ledger: Ledger | None = None
         self.ids = ["r"]
+        self.placed: set[str] = set()  # those that were let go under an earlier limit
         self.urgent: tuple[Queue, Model] | None = None
 
     @initialize(mix=MIX)

@@ -51,6 +51,7 @@ class Together:
     urgent: tuple[Queue, Model] | None
     replies: LostReplies
     ids: list[str]
+    placed: set[str]
 
     # -- limits ------------------------------------------------------------------------------------------------------
 
@@ -66,6 +67,7 @@ class Together:
             given["concurrency"] = limits["concurrency"]
         if limits["per_key"]:
             given["concurrency_per_key"] = limits["per_key"]
+        self.placed |= set(self.model.kept)
         self.both("configure", lambda: self.queue.configure(**given), lambda: self.model.configure(**limits))
 
     def keep_dead(self, most: int) -> None:
@@ -86,8 +88,11 @@ class Together:
         if model.concurrency is not None and handed:
             assert len(running) <= model.concurrency
         if model.per_key is not None:
+            # A message that was let go before the limit was lowered keeps the place that it has got.
+            keys = {each.key for each in handed if each.id not in self.placed}
+            self.placed -= {each.id for each in handed}
             for key, count in Counter(each.key for each in running if each.key).items():
-                assert count <= model.per_key or key not in {each.key for each in handed}
+                assert count <= model.per_key or key not in keys
 
     def look_through(self) -> None:
         self.both("look through", lambda: self.queue.execute(key_slots.look_through), self.model_looks_through)

@@ -183,9 +183,12 @@ class Worker(Actor):
     def settle_itself(self, message: Message) -> None:
         """Do the work, and ack before the handler returns."""
         self.cast.lives.finished(message)
+        self.process.held += 1  # the handler runs on, and its consumer takes nothing else meanwhile
         with contextlib.suppress(StaleReceipt, ServerError):
             message.ack()
         self.cast.sleep(0, 0.1)
+        self.process.held -= 1
+        self.process.idle_since = self.cast.stage.schedule.us
 
     ACTS: ClassVar[dict[str, Callable[..., Any]]] = {
         "fail": fail,
