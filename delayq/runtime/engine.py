@@ -161,9 +161,9 @@ class ConsumerEngine(Generic[D]):
         self._tell_trouble()
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
-        elif self._ends_idle and limit and not (claimed or self.unsettled or self.unfinished or self._held):
-            # Nothing is due; but what was settled just now may have sent something.
-            self.shutdown.is_requested = not settled
+        elif self._ends_idle and limit and not (self.unsettled or self.unfinished or self._held):
+            # Nothing runs. What was settled just now may have sent something, and what was claimed has died.
+            self.shutdown.is_requested = not (settled or claimed)
         elif not self.unsettled and self._next_sleep is not None and (self._exhausted or not limit):
             yield from self._sleep(self._next_sleep, has_room=limit > 0)
 

@@ -278,6 +278,19 @@ def test_burst_does_not_wait_for_the_end_of_a_pause(queue: Queue) -> None:
     assert Consumer(queue, lambda _: None).drain() == 0
 
 
+def test_burst_ends_without_sleeping_when_all_that_it_claimed_has_died(
+    queue: Queue, any_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sleep(*_: object, **__: object) -> None:
+        raise AssertionError("a burst has nothing to wait for")
+
+    monkeypatch.setattr(engine.ConsumerEngine, "_sleep", sleep)
+    queue.send("x", id="a")
+    any_client.delete(queue._context.shard("a").keys.message("a"))
+    assert Consumer(queue, lambda _: None).drain() == 0
+    assert [dead.reason for dead in queue.dead.list()] == ["payload-missing"]
+
+
 def test_max_messages_ends_the_run(queue: Queue) -> None:
     queue.send_many([Outgoing(n) for n in range(100)])
     assert Consumer(queue, lambda _: None, concurrency=4).run(max_messages=30) == 30
