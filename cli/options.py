@@ -65,7 +65,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _longest_run(text: str) -> float:
     seconds = parse_duration(text)
     if not seconds:
-        raise InvalidInput(f"{text!r} is no time to run in: leave it out for no limit")
+        raise InvalidInput(f"{text!r} gives a handler no time: leave it out for no limit")
     return seconds
 
 

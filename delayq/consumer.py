@@ -45,7 +45,7 @@ class Consumer(Lifecycle):
             have not done by then is handed back, which uses up no retry.
         timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
             message that was sent with a `timeout` has that instead. A thread cannot be ended: a handler that
-            takes longer is logged and counted, and goes on under its lease. A process is killed, which fails its
+            takes longer is logged and counted, and runs on under its lease. A process is killed, which fails its
             delivery.
         pool: "thread", or "process": each handler runs in one of `concurrency` processes, for what computes. It must be
             a plain function of a module, as must the middleware and the functions of schedules; a process imports them.

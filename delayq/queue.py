@@ -453,9 +453,9 @@ class Queue:
         self._context.wish(events)
 
     def pause(self, seconds: Seconds | None = None) -> None:
-        """Hand out nothing for a time, or until `resume`; sending goes on, and what runs is finished.
+        """Hand out nothing for a time, or until `resume`; sending continues, and what runs is finished.
 
-        Of a queue that is paused already, the pause ends as this call says; since when it is paused stays.
+        If the queue is paused already, the new end replaces the old one.
 
         Args:
             seconds: 0.001 to 366 days, as a number or a timedelta, by the server's clock; None for no end but `resume`.
@@ -497,8 +497,8 @@ class Queue:
                 message keeps the number with which it was sent. Programs that run notice a change within a minute.
             backoff: the waits before them: one of `delayq.backoff`, or its text, as in
                 "exponential:base=10s,factor=3". Programs that run notice a change within a minute.
-            max_dead: the most dead letters to keep, 1 to 1,000,000 (each shard keeps an equal part). Those who take the
-                queue's messages purge the oldest of what is more, a page at a time, within a minute.
+            max_dead: the most dead letters to keep, 1 to 1,000,000 (each shard keeps an equal part, and at least
+                one). Consumers, and programs that call `receive`, purge the oldest ones beyond it within a minute.
 
         Raises:
             InvalidInput: naming the argument, or limits of a queue with shards; nothing was changed.

@@ -1,4 +1,4 @@
--- bury: put a message that waits among the dead letters; one that runs is left alone.
+-- bury: move a waiting message to the dead letters; a running one is left alone.
 --
 -- What is known of its deliveries and its last error stays.
 --

@@ -1,6 +1,6 @@
--- pause: hand out nothing for a time, or until resume; sending goes on, and what runs is finished.
+-- pause: hand out nothing for a time, or until resume; sending continues, and what runs is finished.
 --
--- Of a queue that is paused already, the pause ends otherwise from now on; since when it is paused stays.
+-- If the queue is paused already, the new end replaces the old one, and the beginning stays.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  meta    hash  paused: since, ms; paused_until: when it ends, ms, where it ends by itself
@@ -18,5 +18,5 @@ else
   redis.call('HDEL', KEYS[1], 'paused_until')
 end
 if not since then return 1 end
-ring(KEYS[2]) -- who sleeps until the end that it had asks again
+ring(KEYS[2]) -- for consumers that sleep until the old end
 return 0

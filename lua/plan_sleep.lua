@@ -3,8 +3,8 @@
 -- Of all that rest, one wakes for the next event: the timer names who, and when. The others sleep as long as they
 -- may, so that a fleet does not rise for one message; should the timer's holder die, they find the work themselves.
 -- Messages count when they are due after now: ask before the claim of the same round trip, which takes what is due
--- until then. A lease that has ended counts as well, since a claim alone does not take the delivery back. To who has found
--- messages that a limit holds back, so does the moment when the rate lets the next one go, and to who has found the queue
+-- until then. A lease that has ended counts too, since a claim alone does not take the delivery back. For a consumer that found
+-- messages held back by a limit, so does the moment when the rate lets the next one go; for one that found the queue
 -- paused, the end of the pause.
 --
 -- Reads    pending, retry, unack, ready, meta, rate, replaced

@@ -12,7 +12,7 @@
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  up_to     highest score, ms, or '+inf'
 -- ARGV[3]  limit     1..1000 messages
--- ARGV[4]  keep      0..1000000: discard more than so many whatever their scores; '' for any number
+-- ARGV[4]  keep      0..1000000: also discard the lowest of what is more than this; '' for any number
 -- Returns  the number of messages discarded; `limit` says that there may be more
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])

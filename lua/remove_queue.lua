@@ -7,8 +7,8 @@
 -- KEYS[4]  retry    zset
 -- KEYS[5]  dead     zset
 -- KEYS[6]  garbage  zset
--- KEYS[7]  removed  string  for three minutes, that it was: who still uses it looks once a minute
--- KEYS[8..]         all else that is kept of the queue, whatever its type
+-- KEYS[7]  removed  string  says for three minutes that it was removed: clients look once a minute
+-- KEYS[8..]         all else that is kept of the queue, of any type
 -- Returns  the number of messages that it holds: above 0, nothing was removed
 -- Cost     O(1), and the server frees the ledger on another thread
 local held = 0

@@ -69,11 +69,11 @@ TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
         (" Async handlers are cancelled.", ""),
         (
             """ An async handler that takes longer is cancelled,
-            which fails its delivery. A thread cannot be ended: a plain one is logged and counted, and goes on under its
+            which fails its delivery. A thread cannot be ended: a plain one is logged and counted, and runs on under its
             lease. A process is killed, which fails its delivery.
 """,
             """ A thread cannot be ended: a handler that
-            takes longer is logged and counted, and goes on under its lease. A process is killed, which fails its
+            takes longer is logged and counted, and runs on under its lease. A process is killed, which fails its
             delivery.
 """,
         ),

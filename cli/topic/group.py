@@ -64,7 +64,7 @@ def move(group: Group, position: Any) -> None:
     What is unacked stays so.
     """
     group.set_position(position)
-    say(f"group {group.name} goes on there, {lag_text([group.info()])} to come")
+    say(f"group {group.name} continues there, {lag_text([group.info()])} to come")
 
 
 @group.command(epilog=example(POLLED + "delayq topic group ack orders billing 1700000000000-0"), short_help="Ack ids.")

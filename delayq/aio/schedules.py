@@ -57,8 +57,8 @@ class Schedules:
             grace: seconds or a timedelta, for "skip"; a minute when None.
             start: leave out slots that are earlier; aware.
             end: leave out slots that are later; aware. After the last one, the schedule is finished.
-            jitter: put each slot off by a time of its own, less than these seconds or this timedelta (at most 366
-                days), and never to the next one. It is computed from queue, name and slot.
+            jitter: delay each slot by a time of its own, less than these seconds or this timedelta (at most 366 days),
+                and never to the next one. It is computed from queue, name and slot.
             max_retries, headers, timeout: of each occurrence; as `Queue.send` takes them.
 
         Raises:

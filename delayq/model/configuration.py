@@ -49,7 +49,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         events: entries that the ledger keeps, that of each shard; None is no ledger.
         max_retries: deliveries after the first one, of messages that are sent without it.
         backoff: the waits before them, such as "exponential:base=10s,factor=3,maximum=3600s,jitter=0.1".
-        max_dead: dead letters that are kept, at most; the oldest go first.
+        max_dead: dead letters that are kept; the oldest go first. Each shard keeps an equal part, and at least one.
     """
 
     rate: str | None = None
@@ -74,7 +74,7 @@ def changes(
 
     Args:
         rate: messages in a span of time: 1 to 100,000 in 1 ms to a day, as in "100/s", "5/10s", "20/100ms" or "9/min".
-        concurrency: 1 to 1,000,000, likewise `concurrency_per_key` and `max_dead`.
+        concurrency, concurrency_per_key, max_dead: 1 to 1,000,000.
         events: 1 to 10,000,000; True is what it is already, or else 100,000; False, as None, is no ledger.
         max_retries: 0 to 1,000,000.
         backoff: one of `delayq.backoff`, or its text.

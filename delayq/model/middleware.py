@@ -176,8 +176,8 @@ class Middleware:
 
         It is called once, in that consumer's process, between its other work: so it must not take long. `info` is a
         `MessageInfo`, as `Queue.get` returns it, with `reason` and `error`; its envelope is None where the payload is
-        gone. What it raises is logged. A consumer that is killed between the two never calls it. What a program rejects
-        that has taken it by `Queue.receive` is not told.
+        gone. What it raises is logged. A consumer that is killed between the two never calls it. Nor is it called for a
+        message that a program takes by `Queue.receive` and rejects.
         """
         _check_hook(function, "what is known of the message")
         self.deaths.append(function)

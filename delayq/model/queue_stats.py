@@ -35,7 +35,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         collected: payload keys deleted by the garbage collector.
         adjusted: what the doctor's repairs have struck off the books (or added to them, when negative).
         paused_since: or None.
-        paused_until: when the pause ends by itself, of several shards the last one's; else None. Samples lack it.
+        paused_until: when the pause ends by itself (with shards, the latest such time), or None. Samples lack it.
         next_due_at: the earliest due time in pending, or None.
         oldest_due_at: the earliest due time of a message that is due and not handed out, or None.
         lateness: milliseconds (the upper end, exclusive, of a bucket) to the number of hand-outs in it.

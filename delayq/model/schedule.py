@@ -29,7 +29,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         own: whether it is for the handler that was registered under its name with `Queue.cron`.
         start: no slot is earlier; or None.
         end: no slot is later; or None.
-        jitter: each slot is later than the expression says by less than so many seconds.
+        jitter: seconds; each slot is later than the expression says by less than this.
         paused: whether it fires only when `run_now` asks it to.
         finished: whether its last occurrence was handed out, or its end was past when it was added.
         next_at: the slot of the occurrence on its way, which is in the past when no consumer was there; None when

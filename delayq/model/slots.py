@@ -1,4 +1,4 @@
-"""The slots of a schedule: the times of its expression between its start and its end, each put off by its jitter."""
+"""The slots of a schedule: the times of its expression between its start and its end, each delayed by its jitter."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from delayq.model.units import MAX_TIME_MS
 class Slots:
     """When a schedule fires.
 
-    A slot is computed from its nominal time and the schedule alone, so that whoever computes it comes to the same one.
-    It is earlier than the next nominal time, so slots keep the order of these.
+    A slot is computed from its nominal time and the schedule alone, so all programs compute the same one. It is earlier
+    than the next nominal time, so slots keep the order of these.
 
     Args:
         nominal: the times that the expression gives.
         start_ms: leave out what is earlier.
         end_ms: leave out what is later, also with its jitter.
-        jitter_ms: put each time off by less than this.
+        jitter_ms: delay each time by less than this.
         seed: tells this schedule from others, which have other slots of the same times.
     """
 
@@ -42,7 +42,7 @@ class Slots:
         return self.nominally_after(last)
 
     def nominally_after(self, ms: int) -> int | None:
-        """Return the first slot whose nominal time is later than `ms`, likewise."""
+        """Return the first slot whose nominal time is later than `ms`; None when there is none."""
         nominal = self._nominal.after(max(ms, self._before_start))
         return None if nominal is None else self._slot(nominal)
 

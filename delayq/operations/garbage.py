@@ -18,8 +18,8 @@ Found: TypeAlias = list[tuple[QueueCommands, list[str]]]
 def purge_old(context: QueueContext) -> Operation[bool]:
     """Purge a page of the dead letters that are past their retention, or more than are kept.
 
-    Each shard keeps an equal part of them, and one at least. How many is read each time: an operator who has just said
-    that more are to be kept loses none.
+    Each shard keeps an equal part of them, and at least one. The number is read each time, so an operator who has just
+    raised it loses none.
 
     Returns:
         whether there may be more.

@@ -51,7 +51,7 @@ def reschedule(context: QueueContext, message_id: str, delay: Seconds | None, at
 
 
 def pause(context: QueueContext, seconds: Seconds | None = None) -> Operation[None]:
-    """Hand out nothing for so long, or until resume."""
+    """Hand out nothing for some seconds, or until resume."""
     for_ms = None if seconds is None else milliseconds(seconds, "pause")
     if for_ms is not None and not 1 <= for_ms <= MAX_PAUSE_MS:
         raise InvalidTime(f"pause {seconds!r} is not between 0.001 seconds and 366 days: None lasts until resume")
@@ -78,7 +78,7 @@ def remove(context: QueueContext) -> Operation[int]:
 
 
 def bury(context: QueueContext, message_id: str, reason: str) -> Operation[Any]:
-    """Put a message that waits among the dead letters."""
+    """Move a waiting message to the dead letters."""
     check_id(message_id)
     yield from context.opened()
     buried = yield from execute(context.shard(message_id).bury(message_id, error_text(reason) or BURIED))

@@ -163,5 +163,5 @@ class _Opening(Generic[D]):
         said.warning("message died before a handler saw it", next="dead", reason=reason, error=error)
         receipt = receipt_of(deliveries, self._found.micros)
         call = self._scripts.reject(message_id, receipt, reason, error, counted=False)
-        last = error or oc.LEASE_LOST  # which is kept where there is no other
+        last = error or oc.LEASE_LOST  # unless there is another
         return call, lambda died_ms: dead_letter(name, message_id, before, died_ms, reason, last, False, **known)

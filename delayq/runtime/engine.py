@@ -108,7 +108,7 @@ class ConsumerEngine(Generic[D]):
         self._isolation: PoisonIsolation[D] = PoisonIsolation(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
         self._held = False  # but for what a limit of the queue holds back
-        self._waits = False  # likewise, or for the end of a pause
+        self._waits = False  # for room within a limit, or for the end of a pause
         self._next_sleep: idle.SleepPlan | None = None  # when the server was asked
         self._expected: Sequence[str] = ()  # which message the last sleep has ended for, a shard
         self._cannot_recover = False  # the last upkeep was refused
@@ -122,7 +122,7 @@ class ConsumerEngine(Generic[D]):
         self._began = time.monotonic()
         self._presence = presence.Presence(context, self._describe, self._times)
         self._deaths = tuple(deaths)
-        self._dead: list[MessageInfo] = []  # of which these are still to be told
+        self._dead: list[MessageInfo] = []  # those that they are still to be called with
         self._declared, self._losses = list(declared), context.losses
         self._unstored: Iterable[schedules.Prepared] = self._declared  # then those for which the server had no memory
 

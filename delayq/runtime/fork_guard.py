@@ -1,4 +1,4 @@
-"""Handlers that fork: the process that is forked ends with the handler, and is no second consumer."""
+"""Handlers that fork: the new process ends with the handler, and does not become a second consumer."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ local function next_count(bytes, seen, left)
   return math.max(1, math.min(left, FEW, math.floor((RECORD_BYTES - bytes) * seen / math.max(1, bytes))))
 end
 
--- Read up to `limit` records, and at least so many, from one bound to another, which comes before it if `backwards`. Return
--- them, and 1 when there may be more.
+-- Read up to `limit` records, `least` of them however large they are, from one bound to another, which comes before it if
+-- `backwards`. Return them, and 1 when there may be more.
 local function read(stream, from, to, limit, least, backwards)
   local found, bytes, count = {}, 0, 1
   repeat

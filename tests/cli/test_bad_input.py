@@ -37,7 +37,7 @@ BAD = [
     (["send", "emails", "hello", "--id", "a\x1bb"], "control characters"),
     (["send", "emails", "hello", "--id", "i" * 257], "257 bytes"),
     (["send", "emails", "hello", "--max-retries", "-1"], "-1"),
-    (["send", "emails", "hello", "--timeout", "0"], "'--timeout': '0' is no time to run in"),
+    (["send", "emails", "hello", "--timeout", "0"], "'--timeout': '0' gives a handler no time"),
     (["send", "emails", "hello", "--timeout", "2d"], "is not between 0.001 and 86400 seconds"),
     (["send", "emails", "hello", "--on-conflict", "merge"], "'merge' is not one of"),
     (["send", "emails", "hello", "--expires-in", "1s", "--delay", "2s"], "over before the message is due"),

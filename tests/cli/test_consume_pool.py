@@ -154,7 +154,7 @@ def test_each_of_several_processes_has_a_pool(start: Start, queue: Queue, tmp_pa
 
 REFUSED = {
     ("emails", "--exec", "true", "--pool", "process"): "a program of --exec is a process already",
-    ("emails", "--exec", "true", "--timeout", "0"): "'0' is no time to run in: leave it out for no limit",
+    ("emails", "--exec", "true", "--timeout", "0"): "'0' gives a handler no time: leave it out for no limit",
     ("tasks:emails", "--timeout", "2d"): "timeout 172800.0 is not between 0.001 and 86400 seconds",
     ("tasks:emails", "--pool", "fork"): "'fork' is not one of 'thread', 'process'",
     ("tasks:emails", "tasks:letters", "--pool", "process"): "--pool process is for one TARGET",

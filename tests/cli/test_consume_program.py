@@ -231,4 +231,4 @@ def test_message_s_own_timeout_ends_its_program_and_is_told_once(invoke: Invoke,
 def test_timeout_of_nothing_is_refused_for_it_would_be_no_limit(invoke: Invoke):
     result = invoke("consume", "emails", "--exec", "true", "--timeout", "0")
     assert result.exit_code == 2
-    assert "'--timeout': '0' is no time to run in: leave it out for no limit" in result.stderr
+    assert "'--timeout': '0' gives a handler no time: leave it out for no limit" in result.stderr

@@ -34,7 +34,8 @@ def edit(
         False when it is not dead (any more), or has died again: nothing was changed.
 
     Raises:
-        InvalidInput: neither is given, or an argument is out of range; or the payload is gone, and no other was given.
+        InvalidInput: none of payload, headers and timeout is given, or one is out of range; or the payload is gone,
+            and no other was given.
     """
     check_id(message_id)
     if payload is msgspec.UNSET and headers is None and timeout is None:

@@ -77,7 +77,7 @@ def reclaim_page(
         if limit <= 0:
             return
         del places[number]
-        if number >= len(shards):  # the topic was made anew, with fewer
+        if number >= len(shards):  # the topic was made again, with fewer
             continue
         scripts = shards[number]
         try:
