@@ -88,6 +88,7 @@ class BatchPool(ThreadPool[D]):
             if not batch:
                 return
             self._handle(batch, times)
+            del batch  # else an idle thread would keep its messages
             self._on_outcome()
 
     def _next(self) -> list[D]:

@@ -139,6 +139,7 @@ class ThreadPool(Generic[D]):
                 parking.acquire()
                 continue
             self._outcomes.append((message, self._run(message, times)))
+            del message  # else an idle thread would keep it
             self._on_outcome()
 
     def _unparked(self, parking: threading.Lock) -> bool:
