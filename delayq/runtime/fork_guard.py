@@ -56,28 +56,30 @@ def guarded(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
 @coroutine
 def _stepped(awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
     """Await something, and look after each step whether this process was forked in it."""
-    before = _forks
+    before, throw = _forks, None
     steps = awaitable.__await__()
-    step: Callable[[], Any] = partial(next, steps)
-    while True:
-        try:
-            effect = step()
-        except BaseException as error:
-            del step  # it may hold this error, which holds this frame
-            returned = isinstance(error, StopIteration)
+    try:
+        effect = next(steps)
+        while True:
             if _forks != before:
-                _end(None if returned else error)
-            if returned:
-                return error.value  # type: ignore[attr-defined]  # that of StopIteration
-            raise
+                _end(RuntimeError("a process that an async handler forks cannot await: the event loop is its parent's"))
+            try:
+                answer = yield effect
+            except BaseException as error:  # noqa: BLE001  # it is the handler's
+                throw = partial(steps.throw, error)
+            else:
+                effect = steps.send(answer)
+                continue
+            effect, throw = throw(), None
+    except StopIteration as end:
         if _forks != before:
-            _end(RuntimeError("a process that an async handler forks cannot await: the event loop is its parent's"))
-        try:
-            answer = yield effect
-        except BaseException as error:  # noqa: BLE001  # it is the handler's
-            step = partial(steps.throw, error)
-        else:
-            step = partial(steps.send, answer)
+            _end()
+        return end.value
+    except BaseException as error:
+        throw = None  # it may hold this error, which holds this frame
+        if _forks != before:
+            _end(error)
+        raise
 
 
 def _end(error: BaseException | None = None) -> NoReturn:

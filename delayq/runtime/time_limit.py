@@ -52,6 +52,8 @@ class TimeLimit:
 
             async def handle_async(message: Any) -> Any:
                 seconds = self.of(message)
+                if seconds is None:
+                    return await handler(message)
                 limit = asyncio.timeout(seconds)
                 try:
                     async with limit:
