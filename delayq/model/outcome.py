@@ -194,6 +194,8 @@ def called(handler: object) -> tuple[object, object]:
 
 def of_return(value: Any) -> Outcome:
     """Return the outcome of a handler that returned `value`."""
+    if value is None:  # nearly always: the checks below take a third of a microsecond
+        return DONE
     if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
         return Failed(error=f"the handler returned a {type(value).__name__}, which nobody runs")
     if value is False:
