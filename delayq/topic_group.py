@@ -57,9 +57,10 @@ class Group:
         while True:
             handed = self._do(group_read.poll(self._context, self.name, consumer, count))
             left = deadline - time.monotonic()
-            if handed.records or left <= 0:
+            if handed.records or (left <= 0 and not handed.more):
                 return handed.records
-            self._wait(handed.lasts, left)
+            if not handed.more:
+                self._wait(handed.lasts, left)
 
     def own_unacked(self, consumer: str, count: int = 100) -> list[Record]:
         """Read again up to `count` records that a consumer holds, oldest first, as after a restart under its name."""

@@ -56,9 +56,10 @@ class Group:
         while True:
             handed = await self._do(group_read.poll(self._context, self.name, consumer, count))
             left = deadline - time.monotonic()
-            if handed.records or left <= 0:
+            if handed.records or (left <= 0 and not handed.more):
                 return handed.records
-            await self._wait(handed.lasts, left)
+            if not handed.more:
+                await self._wait(handed.lasts, left)
 
     async def own_unacked(self, consumer: str, count: int = 100) -> list[Record]:
         """Read again up to `count` records that a consumer holds, oldest first, as after a restart under its name."""

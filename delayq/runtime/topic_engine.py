@@ -70,7 +70,8 @@ class TopicEngine:
         self._dropping = Interval(DROP_SECONDS)
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
-        self._looks_back = self._is_new = True
+        self._unlisted: dict[int, str] = {}  # shards whose lists of what is this consumer's are to be looked through
+        self._is_new = True  # until it has looked through them
         self.outage = OutageBackoff(topic=context.name, group=member.group, consumer=member.name)
         self.shutdown = shutdown.Shutdown()
         self._trouble: DelayqError | None = None
@@ -90,6 +91,7 @@ class TopicEngine:
         Args:
             grace: how many seconds running handlers are given in the end.
         """
+        self.on_outage()  # what an earlier run under this name was handed is looked for in the same way
         while not self.shutdown.is_requested:
             yield from self.outage.ride_out(self._turn(), self.on_outage)
         self.shutdown.deadline = time.monotonic() + grace()
@@ -101,15 +103,16 @@ class TopicEngine:
             yield from self._look_back()
         room = self._room()
         taken = (yield from self._take_ripe(room)) if room else 0
-        if room > taken and (self._places or self._reclaiming.due()):
+        if room > taken and not self._unlisted and (self._places or self._reclaiming.due()):
             taken += yield from self._rescue(room - taken)
         if self._dropping.due():
             yield from settle.drop_idle_consumers(self._context, self._member.group)
-        limit = room - taken if self._leases.waiting < MOST_WAITING else 0
+        limit = room - taken if self._leases.waiting < MOST_WAITING and not self._unlisted else 0
         handed = yield from self._exchange(limit)
+        is_busy = taken or self.unsettled or self._looks_back or (room and self._places)
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
-        elif not (taken or self.unsettled or (room and self._places) or (handed and handed.records)):
+        elif not (is_busy or (handed and (handed.records or handed.more))):
             if self._burst and room and not self.unfinished and self._leases.left() != 0:
                 self.shutdown.is_requested = True
             else:
@@ -123,15 +126,18 @@ class TopicEngine:
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
+    @property
+    def _looks_back(self) -> bool:
+        return bool(self._unlisted) and self._leases.waiting < MOST_WAITING
+
     def _look_back(self) -> Effects[None]:
-        """Take what is this consumer's and not known: of an earlier run, or handed out in a reply that never came."""
+        """Take a page of what is this consumer's and not known: of an earlier run, or of a reply that never came."""
         since = lease_now()
-        rows = yield from group_read.held(*self._me, 0, group_read.MAX_POLLED)
-        own = [Record(self._context.name, row.id, (), row.deliveries, row.shard) for row in rows]
+        own, unlisted = yield from group_read.own_page(*self._me, self._unlisted)
         for record in self._leases.take(own, since):
             self._leases.wait(record, 0, begun=self._is_new)  # its fields come with it when it is its turn
         yield from self.renew()
-        self._looks_back = self._is_new = False
+        self._unlisted, self._is_new = unlisted, self._is_new and bool(unlisted)
 
     def _take_ripe(self, room: int) -> Effects[int]:
         """Handle a page of those whose wait is over; return their number."""
@@ -287,7 +293,7 @@ class TopicEngine:
 
     def on_outage(self) -> None:
         """Look for what was handed out in a reply that never came, once the server is back."""
-        self._looks_back = True
+        self._unlisted = dict.fromkeys(range(len(self._context.shards)), "")
 
     def _finish(self) -> Effects[None]:
         """Wait for what runs, give up what does not end in time, hand back the rest."""

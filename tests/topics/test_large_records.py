@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from delayq import NewRecord, Record, Topic, TopicConsumer
+from delayq import NewRecord, Record, Topic
 from delayq.operations.topics import dead_letters, group_read, read
 from delayq.protocol.operation import Operation, round_trip, run_one
-from delayq.protocol.topic_commands import TopicCommands
-from delayq.runtime.topic_engine import TopicEngine
 from tests.harness.servers import RedisServer
 
 LARGE = 256 * 1024
@@ -80,40 +77,6 @@ def test_lag_of_large_records_behind_small_ones_is_counted_in_several_calls(topi
     first, _, more = topic.execute(run_one, scripts.lag("0-0"))
     assert more
     assert sum(SIZES[:first]) < MOST
-
-
-@pytest.mark.parametrize(("script", "holder"), [("redeliver", "me"), ("reclaim", "another")])
-def test_consumer_takes_large_records_that_are_unacked_a_page_a_turn(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, script: str, holder: str
-):
-    turn, pages = TopicEngine._turn, Counter[int]()
-    number = 0
-
-    def counted(engine: TopicEngine) -> Any:
-        nonlocal number
-        number += 1
-        return turn(engine)
-
-    def called(scripts: TopicCommands, *args: Any, **options: Any) -> Any:
-        pages[number] += 1
-        return command(scripts, *args, **options)
-
-    command = getattr(TopicCommands, script)
-    monkeypatch.setattr(TopicEngine, "_turn", counted)
-    monkeypatch.setattr(TopicCommands, script, called)
-    with Topic("orders", url=redis_server.url) as topic:
-        group = topic.group("billing")
-        ids = [each.id for each in topic.publish_many([NewRecord(b"x" * LARGE)] * 12)]
-        while group.poll(holder, 12):
-            pass
-        if holder != "me":
-            with redis_server.client() as client:
-                client.xclaim(topic._context.shards[0].keys.stream, "billing", holder, 0, ids, idle=60_000)
-        seen: list[str] = []
-        TopicConsumer(group, lambda record: seen.append(record.id), name="me", concurrency=12).drain()
-    assert seen == ids
-    assert pages.total() >= 3
-    assert set(pages.values()) == {1}
 
 
 def test_requeue_of_dead_letters_counts_what_it_reads_of_the_topic_too(topic: Topic):

@@ -12,7 +12,7 @@ from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_limit
 from delayq.operations.topics import upkeep
 from delayq.operations.topics.group_admin import consumers
-from delayq.operations.topics.publish import append_due
+from delayq.operations.topics.publish import append_page
 from delayq.operations.topics.read import records
 from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -22,14 +22,20 @@ MAX_POLLED = 10_000
 
 
 class PolledRecords(NamedTuple):
-    """What a poll has brought: records and, of each shard, the id behind which the next record comes."""
+    """What a poll has brought.
+
+    Attributes:
+        lasts: of each shard, the id behind which the next record comes.
+        more: whether records have come due, which the next poll brings.
+    """
 
     records: list[Record]
     lasts: list[str]
+    more: bool
 
 
 def poll(context: TopicContext, group: str, consumer: str, count: int) -> Operation[PolledRecords]:
-    """Hand up to `count` records that nobody of the group was handed yet to a consumer; append first what is due.
+    """Hand up to `count` records that nobody of the group was handed yet to a consumer; append a page of what is due.
 
     Those who poll look after old dead letters, too.
     """
@@ -39,6 +45,7 @@ def poll(context: TopicContext, group: str, consumer: str, count: int) -> Operat
 
 def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Operation[PolledRecords]:
     found: list[Record] = []
+    more = False
     shards = yield from context.opened()
     lasts = ["$"] * len(shards)
     context.next_shard += 1  # begin with another shard each time, so that none is served last for ever
@@ -50,14 +57,15 @@ def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Opera
                 entries, next_ms, lasts[place] = yield from execute(shards[place].poll(group, consumer, limit))
                 found += records(context, shards[place], entries, deliveries=1)
                 if next_ms == 0:
-                    yield from append_due(context)
-                if len(entries) < limit and (entries or next_ms != 0):  # of large ones, a call brings a part
+                    yield from append_page(context, shards[place])
+                    more = True
+                if len(entries) < limit:  # of large ones, a call brings a part
                     break
         except DelayqError:  # of another shard, or without memory: what was handed out must not be forgotten
             if not found:
                 raise
             break
-    return PolledRecords(found, lasts)
+    return PolledRecords(found, lasts, more)
 
 
 def own_unacked(context: TopicContext, group: str, consumer: str, count: int) -> Operation[list[Record]]:
@@ -154,23 +162,41 @@ def unacked(
         UnknownConsumer: nothing was found, and there is no such consumer.
     """
     check_limit(count, "count")
-    found = yield from held(context, group, consumer or "", milliseconds(idle, "idle"), count)
+    idle_ms = milliseconds(idle, "idle")
+    found: list[Unacked] = []
+    for number, scripts in enumerate((yield from context.opened())):
+        after = ""
+        while len(found) < count:
+            limit = min(MAX_RECORDS, count - len(found))
+            rows = yield from execute(scripts.unacked(group, consumer or "", idle_ms, after, limit))
+            found += [Unacked(text_of(row[0]), text_of(row[1]), row[2] / 1000, row[3], number) for row in rows]
+            if len(rows) < limit:
+                break
+            after = found[-1].id
     if consumer and not found and consumer not in {each.name for each in (yield from consumers(context, group))}:
         text = f"group {group} of topic {context.name} has no consumer {consumer!r}: see group.consumers()"
         raise UnknownConsumer(text)
     return found
 
 
-def held(context: TopicContext, group: str, consumer: str, idle_ms: int, count: int) -> Operation[list[Unacked]]:
-    """List the same, `consumer` "" for all; of one that there is not, nothing."""
-    found: list[Unacked] = []
-    for number, scripts in enumerate((yield from context.opened())):
-        after = ""
-        while len(found) < count:
-            limit = min(MAX_RECORDS, count - len(found))
-            rows = yield from execute(scripts.unacked(group, consumer, idle_ms, after, limit))
-            found += [Unacked(text_of(row[0]), text_of(row[1]), row[2] / 1000, row[3], number) for row in rows]
-            if len(rows) < limit:
-                break
-            after = found[-1].id
-    return found
+def own_page(
+    context: TopicContext, group: str, consumer: str, places: dict[int, str]
+) -> Operation[tuple[list[Record], dict[int, str]]]:
+    """List a page a shard of the records that a consumer holds, without their fields.
+
+    Args:
+        places: the shards to be looked through, each with the id behind which to begin.
+
+    Returns:
+        the records, and the places of the shards that have more.
+    """
+    shards = yield from context.opened()
+    numbers = [number for number in places if number < len(shards)]  # else the topic was made again, with fewer
+    found: list[Record] = []
+    left: dict[int, str] = {}
+    replies = yield [shards[number].unacked(group, consumer, 0, places[number], MAX_RECORDS) for number in numbers]
+    for number, rows in zip(numbers, map(unwrap, replies), strict=True):
+        found += [Record(context.name, text_of(row[0]), (), row[3], number) for row in rows]
+        if len(rows) == MAX_RECORDS:
+            left[number] = found[-1].id
+    return found, left

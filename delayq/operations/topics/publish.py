@@ -23,7 +23,7 @@ from delayq.operations.encode import due_word
 from delayq.operations.topics.topic_context import TopicContext, check_length
 from delayq.protocol.command import Command, Raw
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
+from delayq.protocol.topic_commands import MAX_RECORDS, DueRecords, TopicCommands
 
 TRIP_CALLS = 4
 CALL_BYTES = 4 * 1024 * 1024  # of envelopes: Redis does nothing else while it copies them
@@ -170,20 +170,26 @@ def append_due(context: TopicContext) -> Operation[Waiting]:
     nearest: int | None = None
     seen: list[str] = []
     for scripts in (yield from context.opened()):
-        ripe = yield from execute(scripts.due())
-        if ripe.ids:
-            lost = yield from execute(scripts.append(ripe.ids, context.settings.max_length, context.settings.exact))
-            if lost:
-                log.error(
-                    "records lost: their envelopes are gone, or overwritten by another program",
-                    topic=context.name,
-                    count=len(lost),
-                    ids=list(map(printable_id, lost[:10])),
-                )
-            ripe = yield from execute(scripts.due())
+        ripe = yield from append_page(context, scripts)
         nearest = soonest(nearest, 0 if ripe.ids else ripe.next_ms)
         seen.append(ripe.seen)
     return Waiting(nearest, seen)
+
+
+def append_page(context: TopicContext, scripts: TopicCommands) -> Operation[DueRecords]:
+    """Append a page of a shard's records whose time has come; return which are due behind them."""
+    ripe = yield from execute(scripts.due())
+    if not ripe.ids:
+        return ripe
+    lost = yield from execute(scripts.append(ripe.ids, context.settings.max_length, context.settings.exact))
+    if lost:
+        log.error(
+            "records lost: their envelopes are gone, or overwritten by another program",
+            topic=context.name,
+            count=len(lost),
+            ids=list(map(printable_id, lost[:10])),
+        )
+    return (yield from execute(scripts.due()))
 
 
 def append_all_due(context: TopicContext) -> Operation[None]:

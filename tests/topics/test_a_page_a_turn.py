@@ -1,0 +1,105 @@
+"""A consumer of a topic takes a page of each duty a turn: handlers and new records do not wait for the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delayq import NewRecord, Topic, TopicConsumer
+from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
+from delayq.runtime.topic_engine import TopicEngine
+from tests.harness.servers import RedisServer
+
+LARGE = 256 * 1024
+Pages = Callable[[str], Counter[int]]
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
+    """``pages(script)``: how often a consumer calls a script in each of its turns, from now on."""
+    turn, number = TopicEngine._turn, 0
+
+    def counted(engine: TopicEngine) -> Any:
+        nonlocal number
+        number += 1
+        return turn(engine)
+
+    def watch(script: str) -> Counter[int]:
+        command, calls = getattr(TopicCommands, script), Counter[int]()
+
+        def called(scripts: TopicCommands, *args: Any, **options: Any) -> Any:
+            calls[number] += 1
+            return command(scripts, *args, **options)
+
+        monkeypatch.setattr(TopicCommands, script, called)
+        return calls
+
+    monkeypatch.setattr(TopicEngine, "_turn", counted)
+    return watch
+
+
+@pytest.mark.parametrize(("script", "holder"), [("redeliver", "me"), ("reclaim", "another")])
+def test_consumer_takes_large_records_that_are_unacked_a_page_a_turn(
+    redis_server: RedisServer, pages: Pages, script: str, holder: str
+):
+    with Topic("orders", url=redis_server.url) as topic:
+        group = topic.group("billing")
+        ids = [each.id for each in topic.publish_many([NewRecord(b"x" * LARGE)] * 12)]
+        while group.poll(holder, 12):
+            pass
+        if holder != "me":
+            with redis_server.client() as client:
+                client.xclaim(topic._context.shards[0].keys.stream, "billing", holder, 0, ids, idle=60_000)
+        calls, seen = pages(script), list[str]()
+        TopicConsumer(group, lambda record: seen.append(record.id), name="me", concurrency=12).drain()
+    assert seen == ids
+    assert calls.total() >= 3
+    assert set(calls.values()) == {1}
+
+
+def test_consumer_that_comes_back_lists_what_it_holds_a_page_a_turn(redis_server: RedisServer, pages: Pages):
+    with Topic("orders", url=redis_server.url) as topic:
+        group = topic.group("billing", max_deliveries=2)
+        records = topic.publish_many([NewRecord(number) for number in range(2 * MAX_RECORDS + 10)])
+        held = group.poll("me", 2 * MAX_RECORDS + 5)
+        calls, seen = pages("unacked"), list[tuple[str, int]]()
+        TopicConsumer(
+            group, lambda record: seen.append((record.id, record.deliveries)), name="me", concurrency=1
+        ).drain()
+    assert seen == [(each.id, 2) for each in held] + [(each.id, 1) for each in records[len(held) :]]
+    assert calls.total() == 3
+    assert set(calls.values()) == {1}
+
+
+def test_consumer_appends_a_page_a_turn_of_records_without_envelopes_and_ends_behind_them(
+    redis_server: RedisServer, pages: Pages
+):
+    with (
+        redis_server.client() as client,
+        Topic("orders", url=redis_server.url, clock=lambda: now) as topic,
+    ):
+        now = 1_700_000_000_000
+        group = topic.group("billing")
+        topic.publish_many([NewRecord(number, delay=1, id=f"{number:04}") for number in range(3 * MAX_RECORDS + 2)])
+        keys = topic._context.shards[0].keys
+        client.delete(*(keys.record(f"{number:04}") for number in range(3 * MAX_RECORDS)))
+        now += 1000
+        calls, seen = pages("append"), list[int]()
+        TopicConsumer(group, lambda record: seen.append(record.payload), concurrency=1).drain()
+    assert seen == [3 * MAX_RECORDS, 3 * MAX_RECORDS + 1]
+    assert calls.total() == 4
+    assert set(calls.values()) == {1}
+
+
+def test_poll_of_a_program_finds_what_is_due_behind_pages_without_envelopes(redis_server: RedisServer):
+    with redis_server.client() as client, Topic("orders", url=redis_server.url, clock=lambda: now) as topic:
+        now = 1_700_000_000_000
+        group = topic.group("billing")
+        topic.publish_many([NewRecord(number, delay=1, id=f"{number:04}") for number in range(2 * MAX_RECORDS + 1)])
+        keys = topic._context.shards[0].keys
+        client.delete(*(keys.record(f"{number:04}") for number in range(2 * MAX_RECORDS)))
+        now += 1000
+        assert [record.payload for record in group.poll("me")] == [2 * MAX_RECORDS]
