@@ -7,19 +7,22 @@
 -- KEYS[4]  errors    hash
 -- KEYS[5]  reasons   hash
 -- KEYS[6]  stats     hash
--- KEYS[7]  meta      hash  events: how many entries the ledger keeps
+-- KEYS[7]  meta      hash  events: how many entries the ledger keeps; max_dead: how many dead letters the queue does
 -- KEYS[8]  events    stream
 -- ARGV[1]  now_ms    '' for the server's time
--- ARGV[2]  up_to     highest score, ms, or '+inf'
+-- ARGV[2]  up_to     highest score, ms, or '-ms' before now; '+inf' for any, '-inf' for none
 -- ARGV[3]  limit     1..1000 messages
--- ARGV[4]  keep      0..1000000: also discard the lowest of what is more than this; '' for any number
+-- ARGV[4]  shards    also discard the lowest of what is more than this part of max_dead, and than one; '' for none
 -- Returns  the number of messages discarded; `limit` says that there may be more
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
-local most = redis.call('ZCOUNT', KEYS[1], '-inf', ARGV[2])
-if ARGV[4] ~= '' then most = math.max(most, redis.call('ZCARD', KEYS[1]) - ARGV[4]) end
+local up_to = string.match(ARGV[2], '^%-%d+$') and now + ARGV[2] or ARGV[2]
+local most = redis.call('ZCOUNT', KEYS[1], '-inf', up_to)
+local max_dead = tonumber(ARGV[4] ~= '' and redis.call('HGET', KEYS[7], 'max_dead') or '')
+if max_dead then most = math.max(most, redis.call('ZCARD', KEYS[1]) - math.max(1, math.floor(max_dead / ARGV[4]))) end
 most = math.min(most, tonumber(ARGV[3]))
 if most == 0 then return 0 end
+probe()
 local ids, since, note = redis.call('ZRANGE', KEYS[1], 0, most - 1), {}, ledger(KEYS[7], KEYS[8], now)
 for i, id in ipairs(ids) do since[2 * i - 1], since[2 * i] = now, id end
 move({KEYS[1]}, KEYS[2], since, function()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from delayq.errors import DelayqError
-from delayq.model.queue_stats import Counts
 from delayq.model.units import milliseconds
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -18,24 +17,15 @@ Found: TypeAlias = list[tuple[QueueCommands, list[str]]]
 def purge_old(context: QueueContext) -> Operation[bool]:
     """Purge a page of the dead letters that are past their retention, or more than are kept.
 
-    Each shard keeps an equal part of them, and at least one. The number is read each time, so an operator who has just
-    raised it loses none.
+    Each shard keeps an equal part of them, and at least one. The script reads the number each time, so an operator who
+    has just raised it loses none.
 
     Returns:
         whether there may be more.
     """
-    shards = yield from context.opened()
-    stored, *replies = yield [shards[0].configuration(), *(scripts.stats() for scripts in shards)]
-    most, retention = unwrap(stored).max_dead, context.settings.dead_retention
-    keep = None if most is None else max(1, most // len(shards))
-    counts: list[Counts] = list(map(unwrap, replies))
-    ends = [-1 if retention is None else now.now_ms - milliseconds(retention) for now in counts]
-    calls = [
-        scripts.purge("dead", end, keep=keep)
-        for scripts, now, end in zip(shards, counts, ends, strict=True)
-        if now.heads_ms.get("dead", now.now_ms) <= end or (keep is not None and now.counts["dead"] > keep)
-    ]
-    return MAX_IDS in map(unwrap, (yield calls) if calls else ())
+    shards, retention = (yield from context.opened()), context.settings.dead_retention
+    up_to = "-inf" if retention is None else f"-{milliseconds(retention)}"
+    return MAX_IDS in map(unwrap, (yield [scripts.purge("dead", up_to, shards=len(shards)) for scripts in shards]))
 
 
 def find(context: QueueContext) -> Operation[Found]:

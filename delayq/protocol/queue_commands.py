@@ -239,11 +239,13 @@ class QueueCommands:
         keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, k.message(message_id), *self._ledger]
         return self._call("edit", keys, [self._clock(), message_id, died_ms, due, envelope], bool, repeats=False)
 
-    def purge(self, source: State, up_to: Raw = "+inf", limit: int = MAX_IDS, keep: int | None = None) -> Command[int]:
+    def purge(
+        self, source: State, up_to: Raw = "+inf", limit: int = MAX_IDS, shards: int | None = None
+    ) -> Command[int]:
         k = self.keys
         keys = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]
-        args: list[Raw] = [self._clock(), up_to, limit, "" if keep is None else keep]
-        return self._call("purge", keys, args, int, repeats=False)
+        args: list[Raw] = [self._clock(), up_to, limit, "" if shards is None else shards]
+        return self._call("purge", keys, args, int, repeats=shards is not None)
 
     def remove_queue(self) -> Command[int]:
         return self._call("remove_queue", self.keys.all(), [], int)

@@ -51,22 +51,34 @@ def test_lowest_scores_go_first_up_to_the_bound_and_the_limit(queue, up_to, limi
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(
-    ("up_to", "limit", "keep", "left"),
+    ("max_dead", "shards", "up_to", "limit", "left"),
     [
-        ("-1", 500, 2, ["b", "c"]),
-        ("-1", 500, 3, ["a", "b", "c"]),
-        ("-1", 500, 9, ["a", "b", "c"]),
-        ("-1", 500, 0, []),
-        ("-1", 1, 1, ["b", "c"]),
-        (NOW + 2, 500, 2, ["c"]),
-        (NOW + 1, 500, 1, ["c"]),
+        ("2", 1, "-inf", 500, ["b", "c"]),
+        ("3", 1, "-inf", 500, ["a", "b", "c"]),
+        ("9", 1, "-inf", 500, ["a", "b", "c"]),
+        ("5", 2, "-inf", 500, ["b", "c"]),
+        ("1", 9, "-inf", 500, ["c"]),  # at least one
+        ("1", 1, "-inf", 1, ["b", "c"]),
+        ("2", 1, NOW + 2, 500, ["c"]),
+        ("1", 1, NOW + 1, 500, ["c"]),
+        ("1", None, NOW + 1, 500, ["b", "c"]),
+        (None, 1, "-inf", 500, ["a", "b", "c"]),
+        ("theirs", 1, "-inf", 500, ["a", "b", "c"]),
     ],
 )
-def test_no_more_than_are_to_be_kept_stay_and_none_that_is_too_old(queue, up_to, limit, keep, left):
+def test_no_more_than_are_to_be_kept_stay_and_none_that_is_too_old(queue, max_dead, shards, up_to, limit, left):
     dead = {"b": NOW + 2, "a": NOW + 1, "c": NOW + 3}
-    queue.given(dead=dead)
-    assert queue.purge("dead", up_to, limit, keep) == 3 - len(left)
+    queue.given(dead=dead, meta={"max_dead": max_dead} if max_dead else {})
+    assert queue.purge("dead", up_to, limit, shards) == 3 - len(left)
     assert queue.state().get("dead", {}) == {message_id: dead[message_id] for message_id in left}
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize(("age", "left"), [("-0", []), ("-1000", ["b"]), ("-1001", ["a", "b"]), ("-inf", ["a", "b"])])
+def test_bound_may_be_an_age(queue, age, left):
+    queue.given(dead={"a": NOW - 1000, "b": NOW})
+    assert queue.purge("dead", age) == 2 - len(left)
+    assert sorted(queue.state().get("dead", {})) == left
 
 
 def test_nothing_to_discard_changes_nothing(queue):
