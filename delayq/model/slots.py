@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from hashlib import blake2b
 
 from delayq.model.cron_expression import Recurrence
@@ -35,23 +34,30 @@ class Slots:
     def after(self, ms: int) -> int | None:
         """Return the first slot later than `ms`, in milliseconds since 1970; None when there is none."""
         # Of the nominal times that are past, only the last one may have a slot that is still to come.
-        first = max(ms - self._jitter_ms, self._before_start)
-        last = first + bisect_left(range(first, ms), True, key=lambda each: (self._nominal.after(each) or ms + 1) > ms)
-        if last > first and (slot := self._slot(last)) is not None and slot > ms:
-            return slot
-        return self.nominally_after(last)
+        last, until = self._after(max(ms - self._jitter_ms, self._before_start)), ms
+        if last > ms:
+            return self._slot(last)
+        while (following := self._after(last)) <= ms:  # no nominal time lies between `until` and `ms`
+            middle = (following + until) // 2
+            later = self._after(middle)
+            last, until = (later, until) if later <= ms else (following, middle)
+        slot = self._slot(last, following)
+        return slot if slot is not None and slot > ms else self._slot(following)
 
     def nominally_after(self, ms: int) -> int | None:
         """Return the first slot whose nominal time is later than `ms`; None when there is none."""
-        nominal = self._nominal.after(max(ms, self._before_start))
-        return None if nominal is None else self._slot(nominal)
+        return self._slot(self._after(max(ms, self._before_start)))
 
-    def _slot(self, nominal: int) -> int | None:
+    def _after(self, ms: int) -> int:
+        following = self._nominal.after(ms)
+        return MAX_TIME_MS + 1 if following is None else following
+
+    def _slot(self, nominal: int, following: int | None = None) -> int | None:
         if nominal > self._end_ms:
             return None
         if not self._jitter_ms:
             return nominal
-        following = self._nominal.after(nominal) or MAX_TIME_MS
+        following = following or self._after(nominal)
         room = min(self._jitter_ms, following - nominal, self._end_ms + 1 - nominal)
         chance = blake2b(f"{self._seed}@{nominal}".encode(errors="surrogateescape"), digest_size=8).digest()
         return nominal + (int.from_bytes(chance) * room >> 64)

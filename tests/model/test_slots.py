@@ -53,6 +53,38 @@ def test_slot_is_the_same_wherever_it_is_computed_from(when: str):
             assert slots.after(ms) == slot
 
 
+class Counted:
+    """The times of an expression, and how often it was asked for one."""
+
+    def __init__(self, when: str) -> None:
+        self._nominal, self.asked = recurrence(when, "Europe/Berlin"), 0
+
+    def after(self, ms: int) -> int | None:
+        self.asked += 1
+        return self._nominal.after(ms)
+
+
+@pytest.mark.parametrize("jitter_ms", [0, 1, 20_000, HOUR, 30 * HOUR])
+@pytest.mark.parametrize("when", [*EXPRESSIONS, "* 9 * * *", "0 9 * * 1", "*/10 * * * * *"])
+def test_slot_is_the_first_of_those_of_all_times(when: str, jitter_ms: int):
+    nominal, chance = recurrence(when, "Europe/Berlin"), random.Random(f"{when} {jitter_ms}")
+    start = SPRING - chance.randrange(50 * HOUR)
+    times = chain(Slots(nominal, start, None, 0, ""), 0, 100)
+    slots = Slots(nominal, start, times[-2], jitter_ms, "jobs/tick")
+    plain = [slots.nominally_after(time - 1) for time in times[:-1]]
+    known = [slot for slot in plain if slot is not None]
+    assert known == sorted(set(known))
+    for ms in (start - 1, *times[:20], *known[:20], *(chance.randrange(start, known[-1]) for _ in range(50))):
+        assert slots.after(ms) == min((slot for slot in known if slot > ms), default=None)
+
+
+@pytest.mark.parametrize(("when", "jitter_ms"), [("0 9 * * *", HOUR), ("@hourly", HOUR), ("* * * * *", 30_000)])
+def test_next_slot_asks_the_expression_no_more_than_four_times(when: str, jitter_ms: int):
+    counted = Counted(when)
+    assert len(chain(Slots(counted, None, None, jitter_ms, "jobs/tick"), SPRING, 50)) == 50
+    assert counted.asked <= 50 * 4
+
+
 def test_jitter_spreads_schedules_evenly():
     nominal = recurrence("@hourly")
     slots = [Slots(nominal, None, None, HOUR, f"tenant-{number}/clean").after(SPRING - 1) for number in range(3000)]
