@@ -27,7 +27,10 @@ QUIET = {_OPTIONS: _LOG, "spark.ui.enabled": "false"}
 VERBOSE = QUIET | {_OPTIONS: f"{_LOG} -Ddelayq.log=info -Ddelayq.log.told=info -Ddelayq.log.trace=full"}
 """Settings with which Spark logs what it does, and each error with its traceback; it serves no page."""
 
-_SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",  # off by default: each filter would read the whole queue
+}
 _OWN_SETTINGS = _SETTINGS | {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.showConsoleProgress": "false",

@@ -5,13 +5,25 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 import redis
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
@@ -170,6 +182,93 @@ def test_states_and_dead_choose_what_is_read(queue: Queue, options: dict[str, st
     assert sorted(map(tuple, (row.values() for row in dead))) == sorted(
         (info.id, "dead", info.reason, info.error) for info in infos
     )
+
+
+WAITING = ("pending", "ready", "retry")
+DUE = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
+MICROSECOND = dt.timedelta(microseconds=1)
+FILTERS: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
+    (EqualTo(("state",), "dead"), lambda row: row["state"] == "dead"),
+    (EqualTo(("STATE",), "gone"), lambda _: False),
+    (In(("state",), ("dead", "retry")), lambda row: row["state"] in ("dead", "retry")),
+    (Not(EqualTo(("state",), "dead")), lambda row: row["state"] != "dead"),
+    (Not(In(("state",), ("dead", "retry"))), lambda row: row["state"] not in ("dead", "retry")),
+    (IsNotNull(("state",)), lambda _: True),
+    (EqualTo(("id",), "ü"), lambda row: row["id"] == "ü"),
+    (In(("id",), ("now-1", "now-8", "raw", "gone")), lambda row: row["id"] in ("now-1", "now-8", "raw")),
+    (IsNotNull(("due_at",)), lambda row: row["due_at"] is not None),
+    (EqualTo(("due_at",), DUE), lambda row: row["due_at"] == DUE),
+    (EqualTo(("due_at",), DUE + MICROSECOND), lambda _: False),
+    (GreaterThan(("due_at",), DUE), lambda row: row["state"] in WAITING and row["due_at"] > DUE),
+    (GreaterThanOrEqual(("due_at",), DUE), lambda row: row["state"] in WAITING and row["due_at"] >= DUE),
+    (LessThan(("due_at",), DUE), lambda row: row["state"] in WAITING and row["due_at"] < DUE),
+    (LessThan(("due_at",), DUE + MICROSECOND), lambda row: row["state"] in WAITING and row["due_at"] <= DUE),
+    (LessThanOrEqual(("due_at",), DUE), lambda row: row["state"] in WAITING and row["due_at"] <= DUE),
+    (LessThan(("died_at",), DUE), lambda row: row["state"] == "dead"),
+    (GreaterThan(("lease_until",), DUE - 100 * 366 * dt.timedelta(1)), lambda row: row["state"] == "unack"),
+]
+
+
+def test_filter_that_is_pushed_down_reads_what_it_holds_for(queue: Queue, options: dict[str, str]):
+    fill(queue)
+    queue.send_many([Outgoing(n, id=f"at-{n}", at=DUE + dt.timedelta(milliseconds=n)) for n in (-1, 0, 1)])
+    everything = reads.read(options)
+    for pushed, holds in FILTERS:
+        rows = reads.read(options, pushed)
+        assert reads.ids(rows) == reads.ids(row for row in everything if holds(row)), pushed
+        assert sorted(map(str, rows)) == sorted(str(row) for row in everything if row["id"] in reads.ids(rows)), pushed
+
+
+def test_filters_that_are_pushed_down_narrow_each_other_and_the_options(queue: Queue, options: dict[str, str]):
+    fill(queue)
+    dead = reads.ids(reads.read(options | {"states": "dead"}))
+    chosen = In(("id",), (*dead[:3], "ü", "raw"))
+    assert reads.ids(reads.read(options, chosen, EqualTo(("state",), "dead"))) == dead[:3]
+    assert reads.ids(reads.read(options, chosen, In(("id",), (dead[0], "later-1")))) == dead[:1]
+    assert reads.read(options, IsNotNull(("due_at",)), IsNotNull(("died_at",))) == []
+    assert reads.read(options | {"states": "pending,retry"}, EqualTo(("state",), "dead")) == []
+    late = options | {"after": "2100-01-01T00:00:00Z"}
+    assert reads.read(late, chosen) == reads.read(late, LessThan(("due_at",), DUE)) == []
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        EqualTo(("payload",), "1"),
+        EqualTo(("id",), "\\xff"),  # as an id is shown that is no text
+        EqualTo(("due_at",), DUE.replace(tzinfo=None)),
+        LessThan(("due_at",), dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC)),
+        GreaterThan(("id",), "a"),
+        Not(EqualTo(("id",), "a")),
+        IsNull(("due_at",)),
+    ],
+)
+def test_other_filters_are_left_to_spark(options: dict[str, str], condition: Filter):
+    reader = reading.reader(options, reads.schema(options))
+    assert list(reader.pushFilters([condition])) == [condition]
+
+
+def test_filter_reads_the_same_in_sessions_that_push_it_down_and_in_others(
+    spark: SparkSession, queue: Queue, options: dict[str, str], capsys: pytest.CaptureFixture[str]
+):
+    fill(queue)
+    dead = reads.ids(reads.read(options | {"states": "dead"}))
+    setting = "spark.sql.python.filterPushdown.enabled"
+    assert spark.conf.get(setting) == "true"
+    for pushed in ("true", "false"):
+        spark.conf.set(setting, pushed)
+        try:
+            frame = spark.read.format("delayq").options(**options).load()
+            frame = frame.where("State = 'dead' and died_at > '2020-01-01'")
+            assert reads.ids(row.asDict() for row in frame.collect()) == dead
+            frame.explain("formatted")
+        finally:
+            spark.conf.set(setting, "true")
+        plan = capsys.readouterr().out
+        assert ("Filter" in plan.replace("Filters", ""), "EqualTo(state,dead)" in plan) == (
+            pushed == "false",
+            pushed == "true",
+        ), plan
 
 
 def test_columns_that_are_not_wanted_are_not_fetched(queue: Queue, options: dict[str, str], redis_client: redis.Redis):

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from delayq.model.placement import STATES, State
 from delayq.operations.queue_context import QueueContext
+from delayq.operations.walk import Row
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.queue import Queue
 from delayq.spark.reading import pages, queue_partitions
+from delayq.spark.reading.filters import PushFilters, Wanted, narrowed
 from delayq.spark.reading.options import bound_ms, chosen, whole
 from delayq.spark.reading.queue_partitions import ScoreRange
 from delayq.spark.reading.schema import gathered
 from delayq.spark.redis_options import RedisOptions, required
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 INSIDE: list[State] = [state for state in STATES if state != "garbage"]
 PARTITIONS = 8
@@ -41,6 +47,8 @@ class MessagesReader(DataSourceReader):
     The bounds `after` and `before` are of the score: the due time of what waits, the end of the lease of what runs, the
     time of death of what is dead; from the first on, until before the second.
 
+    Where Spark pushes filters down, those by `state` and `id`, and by the times of the score, bound what is read, too.
+
     Args:
         schema: the columns that are wanted; only what these need is fetched.
         states: which are read when the option `states` does not say.
@@ -50,29 +58,54 @@ class MessagesReader(DataSourceReader):
         self._server = RedisOptions.of(options)
         self._queue = required(options, "queue")
         self._schema = schema
-        self._states = chosen(options, "states", STATES, states)
         after, before = bound_ms(options, "after"), bound_ms(options, "before")
-        self._after = -math.inf if after is None else after
-        self._before = math.inf if before is None else before
+        self._wanted = Wanted(
+            chosen(options, "states", STATES, states),
+            -math.inf if after is None else after,
+            math.inf if before is None else before,
+        )
         self._partitions = whole(options, "partitions", MOST_PARTITIONS)
 
+    @property
+    def pushFilters(self) -> PushFilters:  # noqa: N802  # Spark's name
+        """What Spark calls with the filters of a query."""
+        return PushFilters(self._push)
+
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide what is there now among tasks, about evenly."""
+        """Divide what is there now among tasks, about evenly; what is read by its ids takes one."""
+        states, after, before, ids = self._wanted
+        if ids is not None or not states:
+            return [QueuePartition([])]
         most, least = (self._partitions, 1) if self._partitions else (PARTITIONS, LEAST_MESSAGES)
         with self._server.queue(self._queue) as queue:
-            plan = queue.execute(queue_partitions.plan, self._states, self._after, self._before, most, least)
+            plan = queue.execute(queue_partitions.plan, states, after, before, most, least)
             return [QueuePartition(part) for part in plan] or [QueuePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one of these parts."""
         with self._server.queue(self._queue) as queue:
-            shards = queue.execute(QueueContext.opened)
-            yield from gathered(batch for part in partition.value for batch in self._read(queue, shards, part))
+            yield from gathered(self._batches(queue, partition.value))
 
-    def _read(self, queue: Queue, shards: Sequence[QueueCommands], part: ScoreRange) -> Iterator[pa.RecordBatch]:
-        scripts = shards[part.shard]
-        walk = queue.execute(queue_partitions.walk, part)
-        while rows := queue.execute(queue_partitions.page, walk, part):
-            for each in queue.execute(pages.cut, scripts, rows, self._schema.names):
-                page = queue.execute(pages.look_up, scripts, part.state, each, self._schema.names)
-                yield page.batch(self._schema)
+    def _push(self, conditions: Iterable[Filter]) -> Iterator[Filter]:
+        for condition in conditions:
+            wanted = narrowed(self._wanted, condition)
+            if wanted is None:
+                yield condition
+            else:
+                self._wanted = wanted
+
+    def _batches(self, queue: Queue, parts: Sequence[ScoreRange]) -> Iterator[pa.RecordBatch]:
+        states, after, before, ids = self._wanted
+        if ids is not None:
+            for scripts, state, rows in queue.execute(queue_partitions.find, ids, states, after, before):
+                yield from self._read(queue, scripts, state, rows)
+        shards = queue.execute(QueueContext.opened)
+        for part in parts:
+            walk = queue.execute(queue_partitions.walk, part)
+            while rows := queue.execute(queue_partitions.page, walk, part):
+                yield from self._read(queue, shards[part.shard], part.state, rows)
+
+    def _read(self, queue: Queue, scripts: QueueCommands, state: State, rows: list[Row]) -> Iterator[pa.RecordBatch]:
+        for each in queue.execute(pages.cut, scripts, rows, self._schema.names):
+            page = queue.execute(pages.look_up, scripts, state, each, self._schema.names)
+            yield page.batch(self._schema)

@@ -45,7 +45,8 @@ COLUMNS = {
 }
 
 _SENT = {"created_at", "expires_at", "max_retries", "headers", "payload", "body", "envelope"}
-_SCORES = {"pending": "due_at", "ready": "due_at", "retry": "due_at", "unack": "lease_until", "dead": "died_at"}
+SCORES = {"pending": "due_at", "ready": "due_at", "retry": "due_at", "unack": "lease_until", "dead": "died_at"}
+"""The columns that show the score of a message, by its state."""
 
 
 class StatePage:
@@ -79,7 +80,7 @@ class StatePage:
 
     def scores(self, column: str) -> list[int | None]:
         """Return the scores, as times, when that is what they mean in this state."""
-        is_meant = _SCORES.get(self.state) == column
+        is_meant = SCORES.get(self.state) == column
         return [micros(float(score)) for _, score in self.rows] if is_meant else self.same(None)
 
     def looked_up(self, column: str) -> Sequence[Any]:

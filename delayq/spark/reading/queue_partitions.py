@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import Place, Row, Walk, place
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.queue_commands import MAX_IDS
+from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 
 class ScoreRange(NamedTuple):
@@ -110,6 +110,32 @@ def page(_: QueueContext, walk: Walk, part: ScoreRange) -> Operation[list[Row]]:
         walk.ended = True
         rows = [row for row in rows if place(row) <= part.up_to]
     return rows
+
+
+def find(
+    context: QueueContext, ids: Iterable[str], states: Sequence[State], after_ms: float, before_ms: float
+) -> Operation[list[tuple[QueueCommands, State, list[Row]]]]:
+    """Return those of some messages that are in one of the states, with scores between the bounds, as `plan` has them.
+
+    Returns:
+        pages of a shard and a state; a message is in one of them.
+    """
+    yield from context.opened()
+    wanted = sorted(ids)
+    pages: list[tuple[QueueCommands, State, list[Row]]] = []
+    for scripts, positions in context.by_shard(range(len(wanted)), wanted.__getitem__):
+        for start in range(0, len(positions), MAX_IDS):
+            words = [wanted[position] for position in positions[start : start + MAX_IDS]]
+            calls = [Command(key, ("ZMSCORE", key, *words), list) for key in map(scripts.keys.state, states)]
+            left = set(words)
+            for state, reply in zip(states, (yield calls) if calls else [], strict=True):
+                scores = dict(zip(words, unwrap(reply), strict=True))
+                page = [(each, score) for each, score in scores.items() if score is not None and each in left]
+                left.difference_update(each for each, _ in page)
+                inside = [row for row in page if after_ms <= float(row[1]) < before_ms]
+                if inside:
+                    pages.append((scripts, state, inside))
+    return pages
 
 
 def _count(key: str, up_to: str) -> Command[int]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -21,9 +21,11 @@ def schema(options: Mapping[str, str]) -> StructType:
     return from_arrow_schema(pa.schema([(name.strip("`"), ARROW[ddl]) for name, ddl in pairs]))
 
 
-def parts(options: Mapping[str, str]) -> tuple[DataSourceReader, list[InputPartition]]:
-    """Return a reader, and what its tasks are to read."""
+def parts(options: Mapping[str, str], *pushed: Filter) -> tuple[DataSourceReader, list[InputPartition]]:
+    """Return a reader that applies these filters, and what its tasks are to read."""
     reader = reading.reader(options, schema(options))
+    if pushed:
+        assert list(reader.pushFilters(list(pushed))) == []
     return copied(reader), list(reader.partitions())
 
 
@@ -40,17 +42,17 @@ def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     return found
 
 
-def by_task(options: Mapping[str, str]) -> list[list[dict[str, Any]]]:
+def by_task(options: Mapping[str, str], *pushed: Filter) -> list[list[dict[str, Any]]]:
     """Return the rows of each task."""
-    reader, pieces = parts(options)
+    reader, pieces = parts(options, *pushed)
     return [rows(reader.read(copied(piece))) for piece in pieces]
 
 
-def read(options: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return all rows."""
-    return [row for task in by_task(options) for row in task]
+def read(options: Mapping[str, str], *pushed: Filter) -> list[dict[str, Any]]:
+    """Return all rows for which these filters hold."""
+    return [row for task in by_task(options, *pushed) for row in task]
 
 
-def ids(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def ids(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the ids, sorted."""
     return sorted(row["id"] for row in rows)
