@@ -21,11 +21,7 @@
 local now, id, note = clock(ARGV[1]), ARGV[2], ledger(KEYS[12], KEYS[13], ARGV[1])
 local places = where(id, {KEYS[1], KEYS[2], KEYS[3], KEYS[4]})
 if #places > 0 then
-  move(places, KEYS[6], {now, id}, function()
-    for field = 7, 9 do redis.call('HDEL', KEYS[field], id) end
-    count(KEYS[11], 'cancelled', 1)
-    if note then note(id, 'cancelled') end
-  end)
+  discard(places, KEYS[6], {KEYS[7], KEYS[8], KEYS[9]}, KEYS[11], {id}, now, note, 'cancelled')
   return 'cancelled'
 end
 if not redis.call('ZSCORE', KEYS[5], id) then return 'unknown' end

@@ -39,12 +39,8 @@ if id ~= ARGV[4] then there = there or #where(id, {KEYS[3], KEYS[4]}) > 0 end --
 local sends = id ~= '' and not there
 if sends then redis.call('SET', KEYS[13], stamp(now) .. ARGV[8]) end
 if #withdrawn > 0 then
-  move(withdrawn, KEYS[5], {now, ARGV[4]}, function()
-    redis.call('HDEL', KEYS[9], ARGV[4])
-    redis.call('HDEL', KEYS[10], ARGV[4])
-    count(KEYS[11], 'cancelled', 1)
-    if note then note(ARGV[4], 'cancelled', nil, nil, nil, 'its schedule has changed') end
-  end)
+  local known, reason = {KEYS[9], KEYS[10]}, 'its schedule has changed'
+  discard(withdrawn, KEYS[5], known, KEYS[11], {ARGV[4]}, now, note, 'cancelled', reason)
 end
 if sends then
   move({KEYS[5]}, KEYS[3], {ARGV[6], id}, function()

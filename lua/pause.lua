@@ -11,6 +11,7 @@
 -- Cost     O(1)
 local now = clock(ARGV[1])
 local since = paused(KEYS[1], now)
+-- HSETNX, as its right is what an administrator has and a consumer has not.
 if redis.call('HSETNX', KEYS[1], 'paused', now) == 0 and not since then redis.call('HSET', KEYS[1], 'paused', now) end
 if ARGV[2] ~= '' then
   redis.call('HSET', KEYS[1], 'paused_until', now + ARGV[2])

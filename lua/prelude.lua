@@ -113,6 +113,27 @@ local function move(places, target, entries, note)
   end
 end
 
+-- Make messages garbage: they are counted under the name of the event, and nothing is known of them any more.
+local function discard(places, garbage, known, stats, ids, now, note, event, reason)
+  local since = {}
+  for i, id in ipairs(ids) do since[2 * i - 1], since[2 * i] = now, id end
+  move(places, garbage, since, function()
+    for _, hash in ipairs(known) do redis.call('HDEL', hash, unpack(ids)) end
+    count(stats, event, #ids)
+    for _, id in ipairs(note and ids or {}) do note(id, event, nil, nil, nil, reason) end
+  end)
+end
+
+-- Which of some ids exist: a structure holds them, or their payload is there and they are no garbage. And which are garbage.
+local function existing(ids, garbage, zsets, payloads)
+  local found, since = {}, redis.call('ZMSCORE', garbage, unpack(ids))
+  for i, payload in ipairs(payloads) do found[i] = not since[i] and redis.call('EXISTS', payload) == 1 end
+  for _, zset in ipairs(zsets) do
+    for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do found[i] = found[i] or score end
+  end
+  return found, since
+end
+
 -- Those of the sorted sets that hold an id.
 local function where(id, zsets)
   local found = {}
@@ -148,11 +169,9 @@ end
 -- once there is something to tell.
 local FRESH = '0.0.0.0'
 
-local function deliveries(stored)
-  if not stored then return 0, 0, 0, 0 end
-  local past, released, attempts_reset, lost = string.match(stored, '^(%d+)%.(%d+)%.(%d+)%.(%d+)$')
-  if not past then return 0, 0, 0, 0 end -- another program has overwritten it
-  return tonumber(past), tonumber(released), tonumber(attempts_reset), tonumber(lost)
+local function deliveries(stored) -- another program may have overwritten it
+  local past, released, attempts_reset, lost = string.match(stored or '', '^(%d+)%.(%d+)%.(%d+)%.(%d+)$')
+  return tonumber(past or 0), tonumber(released or 0), tonumber(attempts_reset or 0), tonumber(lost or 0)
 end
 
 local function keep_deliveries(attempts, id, ...)

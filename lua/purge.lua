@@ -23,11 +23,6 @@ if max_dead then most = math.max(most, redis.call('ZCARD', KEYS[1]) - math.max(1
 most = math.min(most, tonumber(ARGV[3]))
 if most == 0 then return 0 end
 probe()
-local ids, since, note = redis.call('ZRANGE', KEYS[1], 0, most - 1), {}, ledger(KEYS[7], KEYS[8], now)
-for i, id in ipairs(ids) do since[2 * i - 1], since[2 * i] = now, id end
-move({KEYS[1]}, KEYS[2], since, function()
-  for field = 3, 5 do redis.call('HDEL', KEYS[field], unpack(ids)) end
-  count(KEYS[6], 'purged', most)
-  for _, id in ipairs(note and ids or {}) do note(id, 'purged') end
-end)
+local ids, note = redis.call('ZRANGE', KEYS[1], 0, most - 1), ledger(KEYS[7], KEYS[8], now)
+discard({KEYS[1]}, KEYS[2], {KEYS[3], KEYS[4], KEYS[5]}, KEYS[6], ids, now, note, 'purged')
 return most

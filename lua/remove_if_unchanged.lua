@@ -17,21 +17,14 @@
 --                    different, 1..500 of them
 -- Returns  1 a message, or 0 where it has moved or was replaced; in their order
 -- Cost     O(n log m)
-local now, results, ids, found, since = clock(ARGV[1]), {}, {}, {}, {}
+local now, results, ids, found = clock(ARGV[1]), {}, {}, {}
 for i = 2, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 for i, score in ipairs(redis.call('ZMSCORE', KEYS[1], unpack(ids))) do
   local same = score and tonumber(score) == tonumber(ARGV[3 * i])
   results[i] = same and redis.call('GETRANGE', KEYS[8 + i], 0, 12) == ARGV[3 * i + 1] and 1 or 0
-  if results[i] == 1 then
-    found[#found + 1] = ids[i]
-    since[#since + 1], since[#since + 2] = now, ids[i]
-  end
+  if results[i] == 1 then found[#found + 1] = ids[i] end
 end
 if #found == 0 then return results end
 local note = ledger(KEYS[7], KEYS[8], now)
-move({KEYS[1]}, KEYS[2], since, function()
-  for field = 3, 5 do redis.call('HDEL', KEYS[field], unpack(found)) end
-  count(KEYS[6], 'purged', #found)
-  for _, id in ipairs(note and found or {}) do note(id, 'purged', nil, nil, nil, 'drained') end
-end)
+discard({KEYS[1]}, KEYS[2], {KEYS[3], KEYS[4], KEYS[5]}, KEYS[6], found, now, note, 'purged', 'drained')
 return results

@@ -23,13 +23,10 @@
 --                    reason; '' for what there is none of; ids all different, 1..500 of them
 -- Returns  1 a message, or 0 for an id that existed; in their order
 -- Cost     O(n log m)
-local before, n, ids, taken = head(KEYS[1]), (#ARGV - 1) / 6, {}, {}
+local before, n, ids = head(KEYS[1]), (#ARGV - 1) / 6, {}
 for i = 1, n do ids[i] = ARGV[6 * i - 4] end
-local garbage = redis.call('ZMSCORE', KEYS[2], unpack(ids))
-for i = 1, n do taken[i] = not garbage[i] and redis.call('EXISTS', KEYS[14 + i]) == 1 end
-for _, key in ipairs({5, 6, 7, 8, 9}) do
-  for i, score in ipairs(redis.call('ZMSCORE', KEYS[key], unpack(ids))) do taken[i] = taken[i] or score end
-end
+local payloads = {unpack(KEYS, 15)}
+local taken = existing(ids, KEYS[2], {KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]}, payloads)
 local results, new, values, members, first = {}, 0, {}, {}, math.huge
 for i = 1, n do
   results[i] = taken[i] and 0 or 1

@@ -25,22 +25,16 @@ local now, micros = clock(ARGV[1])
 local stamped, before = stamp(now), head(KEYS[1])
 local stored = redis.call('EXISTS', unpack(KEYS, 11))
 local note, look = ledger(KEYS[9], KEYS[10], now), ARGV[2] == '1' or stored > 0
-local found, garbage = {}, {} -- of each message, whether a structure holds it; and whether garbage does
+local ids, taken, garbage = {}, {}, {}
+for i = 3, look and #ARGV or 0, 3 do ids[i / 3] = ARGV[i] end
 if look then
-  local ids = {}
-  for i = 3, #ARGV, 3 do ids[i / 3] = ARGV[i] end
-  for _, key in ipairs({1, 5, 6, 7, 8}) do
-    for i, score in ipairs(redis.call('ZMSCORE', KEYS[key], unpack(ids))) do found[i] = found[i] or score end
-  end
-  garbage = redis.call('ZMSCORE', KEYS[2], unpack(ids))
-end
-local function exists(i)
-  return not garbage[i] and (found[i] or (stored > 0 and redis.call('EXISTS', KEYS[10 + i]) == 1))
+  local payloads = stored > 0 and {unpack(KEYS, 11)} or {}
+  taken, garbage = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}, payloads)
 end
 local values, members, dues, first, n = {}, {}, {}, math.huge, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
-  if look and exists(i / 3) then
+  if taken[i / 3] then
     dues[i / 3] = -1
   else
     if ARGV[i + 1] ~= given then

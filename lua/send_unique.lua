@@ -22,16 +22,10 @@
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
 local stamped, before, n = stamp(now), head(KEYS[1]), (#ARGV - 1) / 4
-local ids, taken = {}, {}
-for i = 1, n do ids[i] = ARGV[4 * i - 2] end
-local garbage = redis.call('ZMSCORE', KEYS[2], unpack(ids))
-for i = 1, n do
-  local reserved = (tonumber(redis.call('GET', KEYS[10 + 2 * i])) or 0) > now
-  taken[i] = reserved or (not garbage[i] and redis.call('EXISTS', KEYS[9 + 2 * i]) == 1)
-end
-for _, key in ipairs({1, 5, 6, 7, 8}) do
-  for i, score in ipairs(redis.call('ZMSCORE', KEYS[key], unpack(ids))) do taken[i] = taken[i] or score end
-end
+local ids, payloads = {}, {}
+for i = 1, n do ids[i], payloads[i] = ARGV[4 * i - 2], KEYS[9 + 2 * i] end
+local taken = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}, payloads)
+for i = 1, n do taken[i] = taken[i] or (tonumber(redis.call('GET', KEYS[10 + 2 * i])) or 0) > now end
 local values, members, dues, first = {}, {}, {}, math.huge
 for i = 1, n do
   dues[i] = taken[i] and -1 or due_time(ARGV[4 * i - 1], now, micros)

@@ -61,7 +61,7 @@ def test_every_key_in_the_source_comes_from_keys(subtests: pytest.Subtests):
 def test_every_key_in_the_prelude_is_a_parameter():
     source = without_comments(LUA / "prelude.lua")
     used = {argument for _, _, body in FUNCTION.findall(source) for argument in COMMAND.findall(body)}
-    entries = dict(re.findall(r"for _, (\w+) in ipairs\((\w+)\)", source))
+    entries = dict(re.findall(r"for \w+, (\w+) in ipairs\((\w+)\)", source))
     used = {entries.get(argument, argument) for argument in used}
     assert len(COMMAND.findall(source)) == len(re.findall(r"redis\.p?call\((?!'TIME')", source))
     assert {"bell", "unack"} <= used
