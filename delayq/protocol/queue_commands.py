@@ -281,11 +281,9 @@ class QueueCommands:
     def resume(self) -> Command[int]:
         return self._call("resume", [self.keys.meta, self.keys.bell], [], int)
 
-    def configure(self, changes: Changes) -> Command[int]:
-        return self._call("configure", [self.keys.meta, self.keys.bell], _fields(changes), int)
-
-    def declare(self, wishes: Changes) -> Command[int]:
-        return self._call("declare", [self.keys.meta, self.keys.bell], _fields(wishes), int)
+    def configure(self, changes: Changes, are_wishes: bool = False) -> Command[int]:
+        words = ["1" if are_wishes else "", *_fields(changes)]
+        return self._call("configure", [self.keys.meta, self.keys.bell], words, int)
 
     def ring(self) -> Command[int]:
         return self._call("ring", [self.keys.bell], [], int)

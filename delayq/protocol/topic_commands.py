@@ -234,11 +234,10 @@ class TopicCommands:
         key = self.keys.buried(group)
         return Command(key, (b"XLEN", key), int)
 
-    def purge_dead(self, group: str, retention_ms: int) -> Command[list[int]]:
-        return self._call("purge_dead", [self.keys.buried(group)], [retention_ms], identity)
-
-    def trim(self, how: str, bound: Raw, exact: bool) -> Command[list[int]]:
-        return self._call("trim", [self.keys.stream], [how, bound, "1" if exact else ""], identity)
+    def trim(self, how: str, bound: Raw, exact: bool, dead_of: str | None = None) -> Command[list[int]]:
+        """Drop records, or dead letters of a group."""
+        key = self.keys.stream if dead_of is None else self.keys.buried(dead_of)
+        return self._call("trim", [key], [how, bound, "1" if exact else ""], identity)
 
     def trim_acked(self) -> Command[list[Any]]:
         return self._call("trim_acked", [self.keys.stream], [], identity)

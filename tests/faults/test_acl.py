@@ -89,9 +89,9 @@ def test_file_that_lacks_a_right_leaves_no_connection(right: str, any_server: Re
 
 
 SCRIPTS = {
-    "producer": "send send_unique replace get cancel reschedule declare",
+    "producer": "send send_unique replace get cancel reschedule configure",
     "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire delete_payloads"
-    " plan_sleep poll_idle ring stats purge enqueue_occurrence configure declare heartbeat deregister sample",
+    " plan_sleep poll_idle ring stats purge enqueue_occurrence configure heartbeat deregister sample",
     "observer": "get stats upcoming consumers",
     "administrator": "get stats upcoming consumers pause resume purge delete_payloads requeue edit bury cancel"
     " reschedule repair reconcile_stats unack_to_retry configure remove_queue",

@@ -130,7 +130,7 @@ OWN: dict[str, tuple[Story, ...]] = {
 SCRIPTS = {
     "publisher": "publish publish_later cancel",
     "member": "due append make_group poll ack fail renew unacked reclaim dead_letter groups lag drop_idle_consumers"
-    " remove_consumer purge_dead",
+    " remove_consumer trim",
     "topic_administrator": "make_group destroy groups lag unacked requeue_dead remove_consumer clear_ghosts trim"
     " trim_acked shrink",
 }

@@ -35,7 +35,6 @@ NOTED: dict[str, list[Entry]] = {
     "cancel": [("t", "cancelled", "", "", "", "", "")],
     "delete_payloads": [],
     "configure": [],
-    "declare": [],
     "remove_if_unchanged": [("d", "purged", "", "", "", "", "drained")],
     "remove_queue": [],
     "edit": [("d", "requeued", "", "-1", "", "", "edited")],

@@ -38,7 +38,6 @@ CALLS: dict[str, Callable[[TopicCommands], Command[Any]]] = {
     "lag": lambda scripts: scripts.lag("1-0"),
     "extent": lambda scripts: scripts.extent(),
     "requeue_dead": lambda scripts: scripts.requeue_dead("g", "d", ["1-0"]),
-    "purge_dead": lambda scripts: scripts.purge_dead("g", 1000),
     "trim": lambda scripts: scripts.trim("MAXLEN", 1, exact=True),
     "trim_acked": lambda scripts: scripts.trim_acked(),
     "shrink": lambda scripts: scripts.shrink("t"),

@@ -30,9 +30,9 @@ def purge_old(context: TopicContext, group: str) -> Operation[bool]:
     retention = context.settings.dead_retention
     if retention is None:
         return False
-    shards = yield from context.opened()
+    shards, bound = (yield from context.opened()), f"-{milliseconds(retention)}"
     more = False
-    for reply in (yield [scripts.purge_dead(group, milliseconds(retention)) for scripts in shards]):
+    for reply in (yield [scripts.trim("MINID", bound, exact=True, dead_of=group) for scripts in shards]):
         if not isinstance(reply, DelayqError):
             more = more or bool(reply[1])
         elif not isinstance(reply, ServerUnreachable):  # an outage is logged elsewhere

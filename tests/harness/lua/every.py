@@ -46,7 +46,6 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "cancel": lambda scripts: scripts.cancel("t"),
     "consumers": lambda scripts: scripts.consumers(),
     "configure": lambda scripts: scripts.configure({"rate": 5, "period_ms": 1000, "per_key": None}),
-    "declare": lambda scripts: scripts.declare({"rate": 5, "period_ms": 1000, "per_key": None}),
     "delete_payloads": lambda scripts: scripts.delete_payloads(["g"]),
     "remove_if_unchanged": lambda scripts: scripts.remove_if_unchanged(
         "dead", [ExpectedMessage("d", NOW, "{}"), ExpectedMessage("gone", NOW, "")]
