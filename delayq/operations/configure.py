@@ -36,7 +36,10 @@ def declare(context: QueueContext) -> Operation[None]:
     shards = yield from context.opened(create=True)
     check_shards(len(shards), context.undeclared, f"queue {context.name}")
     missing = [scripts for scripts in shards if scripts.keys.meta not in context.declared]
-    *results, stored = yield [*(scripts.configure(context.undeclared, are_wishes=True) for scripts in missing), shards[0].configuration()]
+    *results, stored = yield [
+        *(scripts.configure(context.undeclared, are_wishes=True) for scripts in missing),
+        shards[0].configuration(),
+    ]
     if isinstance(stored, Configuration):
         for difference in differences(context.undeclared, stored):
             context.tell_difference(*difference)
