@@ -18,6 +18,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from delayq import NewRecord, Outgoing, Queue, Topic
 from delayq.errors import LoginRefused
 from delayq.spark import reading
+from delayq.spark.jobs.archive import check_ledger
+from delayq.spark.redis_options import RedisOptions
 from delayq.spark.writing.sink import Sink
 from delayq.transport import fast_socket
 from tests.harness.acl.telling import HARMLESS, LINES, ON_OCCASION, contents, forget_scripts, grant
@@ -98,6 +100,8 @@ def reads_ledger(mine: Options, server: RedisServer) -> None:
         fill(root)
         options = mine | {"events": "emails"}
         assert len(reads.read(options)) == len(follow(options)) > 5
+        root.configure(events=False)
+        check_ledger(RedisOptions.of(mine), "emails")  # as `archive` begins, here with what is left of a ledger
 
 
 def reads_topic(mine: Options, server: RedisServer) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import redis
+import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     EqualTo,
@@ -320,8 +321,28 @@ def test_message_without_envelope_is_a_row_of_nulls_while_it_is_there(
     assert rows["\\xff"]["due_at"].year == 9999
 
 
-def test_empty_queue_is_read_as_no_rows(options: dict[str, str]):
-    assert reads.read(options) == []
+def test_empty_queue_is_read_as_no_rows(queue: Queue, options: dict[str, str]):
+    queue.cancel(queue.send("x", delay=60).id)
+    with structlog.testing.capture_logs() as logs:
+        assert reads.read(options | {"states": "pending", "failOnMissing": "true"}) == []
+    assert logs == []
+
+
+@pytest.mark.parametrize("read", ["messages", "dead", "stats", "schedules"])
+def test_queue_that_does_not_exist_is_reported(options: dict[str, str], read: str):
+    with structlog.testing.capture_logs() as logs:
+        assert len(reads.read(options | {"read": read})) == (read == "stats")
+    assert [(line["event"], line["what"]) for line in logs] == [("nothing to read: it does not exist", "queue mail")]
+    with pytest.raises(InvalidInput, match="queue mail does not exist: check its name and the options url and prefix"):
+        reads.read(options | {"read": read, "failOnMissing": "true"})
+
+
+def test_options_have_neither_case_nor_underscores(queue: Queue, options: dict[str, str]):
+    queue.send("x", delay=60, id="a")
+    assert reads.read({"URL": options["url"], "Queue": "mail", "fail_on_missing": "TRUE", "Columns": "ID,State"}) == [
+        {"id": "a", "state": "pending"}
+    ]
+    assert reads.ids(reads.read({"url": options["url"], "path": "mail", "states": "PENDING"})) == ["a"]
 
 
 def test_stats_are_those_of_the_queue(queue: Queue, options: dict[str, str]):
@@ -370,6 +391,7 @@ def test_sizes_are_divided_into_even_parts():
         ({"partitions": "0"}, "'0': give a whole number from 1"),
         ({"befor": "0"}, '"befor" is none of those'),
         ({"events": "mail"}, "queue and events to read: give one of"),
+        ({"path": "letters"}, r'"queue" \(mail\) and "path" \(letters\) are the same one: give one'),
         ({"url": "redis://:secret@nowhere:1/x"}, "has the database 'x'"),
     ],
 )
@@ -398,12 +420,13 @@ def test_spark_reads_what_is_there(spark: SparkSession, queue: Queue, options: d
     }
 
 
-def test_schema_of_the_user_chooses_columns(spark: SparkSession, queue: Queue, options: dict[str, str]):
+def test_load_names_the_queue_and_the_schema_chooses_columns_in_any_case(
+    spark: SparkSession, queue: Queue, options: dict[str, str]
+):
     queue.send("x", delay=60, id="a")
-    reader = spark.read.format("delayq").options(**options)
-    assert [row.asDict() for row in reader.schema("state string, id string").load().collect()] == [
-        {"state": "pending", "id": "a"}
-    ]
+    reader = spark.read.format("delayq").option("url", options["url"])
+    frame = reader.schema("State string, ID string, payload string").load("mail").where("state = 'pending'")
+    assert [row.asDict() for row in frame.collect()] == [{"State": "pending", "ID": "a", "payload": '"x"'}]
 
 
 def test_password_is_shown_nowhere(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,10 +51,16 @@ def publish(topic: Topic, first: int, end: int) -> None:
     topic.publish_many([NewRecord(n) for n in range(first, end)])
 
 
-def test_query_goes_on_behind_its_checkpoint_and_keeps_its_bound(topic: Topic, copying: Copying):
+def test_query_goes_on_behind_its_checkpoint_keeps_its_bound_and_shows_its_backlog(topic: Topic, copying: Copying):
     publish(topic, 0, 25)
     batches = copying.run(maxEntriesPerTrigger="10")
     assert [batch["numInputRows"] for batch in batches] == [10, 10, 5]
+    reports = [json.loads(batch["sources"][0]["latestOffset"]) for batch in batches]
+    assert [(report["source"], report["backlog"]) for report in reports] == [
+        ("topic orders", 15),
+        ("topic orders", 5),
+        ("topic orders", 0),
+    ]
     publish(topic, 25, 40)
     assert [batch["numInputRows"] for batch in copying.run()] == [15]
     assert copying.run() == []

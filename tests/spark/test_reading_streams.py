@@ -126,6 +126,22 @@ def test_entries_that_another_program_has_appended_are_left_out_and_counted(
     assert (strange["due_at"].year, strange["late"], strange["attempt"]) == (9999, -0.0005, None)
 
 
+def test_ledger_or_topic_that_does_not_exist_is_reported(queue: Queue, ledger: dict[str, str], options: dict[str, str]):
+    live(queue)
+    for wrong in ({"events": "mial"}, {"topic": "orders"}):
+        mine = {"url": options["url"]} | wrong
+        with structlog.testing.capture_logs() as logs:
+            assert reads.read(mine) == []
+            reader = follow(mine)
+            start = reader.initialOffset()
+            reader.latestOffset(start, ALL)
+            reader.stop()
+        assert [line["event"] for line in logs] == ["nothing to read: it does not exist"] * 2
+        with pytest.raises(InvalidInput, match=rf"{next(iter(wrong.values()))} does not exist: check its name"):
+            reads.read(mine | {"failOnMissing": "true"})
+    assert reads.read(ledger | {"failOnMissing": "true"}) != []
+
+
 def test_rows_of_a_topic_are_its_records(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
     topic.publish({"n": 1}, headers={"a": 1, "b": None, "c": b"\xff"})
     topic.publish(b"\x00\xff")
@@ -231,6 +247,21 @@ def test_batch_never_exceeds_its_bound_and_comes_to_the_end(topic: Topic, option
         found += rows
         place = reached
     assert numbers(found) == list(range(count))
+
+
+def test_report_of_a_stream_says_how_much_is_behind_its_batch(topic: Topic, options: dict[str, str]):
+    publish(topic, 0, 30)
+    reader = follow(options)
+    start = reader.initialOffset()
+    assert reader.reportLatestOffset() is None
+    place = reader.latestOffset(start, ReadMaxRows(12))
+    report = reader.reportLatestOffset()
+    end = reader.latestOffset(place, ALL)
+    assert report == {"source": "topic orders", "backlog": 18} | end
+    publish(topic, 30, 33)
+    assert reader.latestOffset(end, ReadMaxRows(3)) != end
+    assert (reader.reportLatestOffset() or {})["backlog"] == 0
+    reader.stop()
 
 
 def test_shards_that_come_later_are_read_from_their_beginning(redis_server: RedisServer, options: dict[str, str]):

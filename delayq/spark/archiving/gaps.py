@@ -19,7 +19,6 @@ import pyarrow.dataset as ds
 
 from delayq.errors import DataLost
 from delayq.lake.object_store import place, write_table
-from delayq.protocol.operation import round_trip, unwrap
 from delayq.protocol.topic_commands import Extent
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, StoredBatch
@@ -163,5 +162,4 @@ def in_table(table: AppendTable, batch: int) -> dict[int, ShardEntries]:
 def _extents(server: RedisOptions, queue: str) -> dict[int, Extent]:
     streams = EntryStreams(server.options(events=queue), SCHEMA)
     with streams.opened() as topic:
-        calls = [scripts.extent() for scripts in streams.shards(topic)]
-        return dict(enumerate(map(unwrap, topic.execute(round_trip, calls))))
+        return dict(enumerate(extent for _, extent in streams.extents(topic)))

@@ -14,11 +14,12 @@ from delayq.errors import InvalidInput
 from delayq.spark.reading import ledger_rows, pages, records, single_partition
 from delayq.spark.reading.batch_reader import EntriesReader
 from delayq.spark.reading.messages import MessagesReader
-from delayq.spark.reading.options import check_known, chosen
+from delayq.spark.reading.options import SourceOptions, check_known, chosen
 from delayq.spark.reading.schema import arrow_schema, ddl
 from delayq.spark.reading.stream_reader import StreamReader
 
 Options: TypeAlias = Mapping[str, str]
+"""As Spark hands them over; to a reader, as `SourceOptions`."""
 
 
 class SourceTable(NamedTuple):
@@ -35,7 +36,7 @@ class SourceTable(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-_ALL = ("url", "prefix", "columns")
+_ALL = ("url", "prefix", "columns", "failOnMissing")
 _SCORED = ("after", "before", "partitions")
 _BATCH = ("start", "end", "partitions")
 _STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")
@@ -57,6 +58,7 @@ STREAMS = {
 
 def columns(options: Options) -> str:
     """Return the columns of what the options mean, as DDL; the option `columns` chooses some of them."""
+    options = SourceOptions(options)
     _, table = _table(options)
     return ddl(table.columns, chosen(options, "columns", table.columns, table.columns))
 
@@ -67,6 +69,7 @@ def reader(options: Options, schema: StructType) -> DataSourceReader:
     Raises:
         InvalidInput: naming the option, its value, and what it may be.
     """
+    options = SourceOptions(options)
     name, table = _table(options)
     named = (name,) if name in STREAMS else ("queue", "read")
     check_known(options, (*named, *table.options, *_ALL), f"a batch of {name}")
@@ -79,6 +82,7 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
     Raises:
         InvalidInput: as `reader`; or the options mean something that does not grow.
     """
+    options = SourceOptions(options)
     name, table = _table(options)
     if name not in STREAMS:
         raise InvalidInput(
@@ -89,12 +93,12 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
     return StreamReader(options, arrow_schema(table.columns, schema))
 
 
-def _table(options: Options) -> tuple[str, SourceTable]:
+def _table(options: SourceOptions) -> tuple[str, SourceTable]:
     given = [name for name in ("queue", *STREAMS) if name in options]
     if len(given) != 1:
         raise InvalidInput(
             f"the options name {' and '.join(given) or 'nothing'} to read: give one of "
-            '.option("queue", …), .option("events", …) and .option("topic", …)'
+            '.option("queue", …) or load(…), .option("events", …) and .option("topic", …)'
         )
     (name,) = given
     if name in STREAMS:

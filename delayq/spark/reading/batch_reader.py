@@ -14,9 +14,10 @@ from delayq.model.positions import bound
 from delayq.operations.topics import publish
 from delayq.operations.topics.topic_context import opened
 from delayq.protocol.operation import round_trip, unwrap
-from delayq.protocol.topic_commands import TopicCommands
+from delayq.protocol.topic_commands import Extent, TopicCommands
 from delayq.spark.reading.ledger_rows import LedgerRows
-from delayq.spark.reading.options import moment_ms, whole
+from delayq.spark.reading.offsets import BEGINNING
+from delayq.spark.reading.options import moment_ms, report_missing, switch, whole
 from delayq.spark.reading.records import Records
 from delayq.spark.reading.schema import gathered
 from delayq.spark.reading.stream_partitions import OnTrimmed, StreamPartition, split
@@ -44,6 +45,7 @@ class EntryStreams:
         self.name = required(options, "events" if self._is_ledger else "topic")
         self._schema = schema
         self._partitions = whole(options, "partitions", MOST_PARTITIONS)
+        self._must_exist = switch(options, "failOnMissing", False)
 
     def __str__(self) -> str:
         return f"the ledger of queue {self.name}" if self._is_ledger else f"topic {self.name}"
@@ -58,11 +60,19 @@ class EntryStreams:
             with self._server.topic(self.name) as topic:
                 yield topic
 
-    def shards(self, topic: Topic) -> list[TopicCommands]:
-        """Return the shards; what is due is appended to those of a topic first, as for any other reader."""
+    def extents(self, topic: Topic, report: bool = False) -> list[tuple[TopicCommands, Extent]]:
+        """Return the shards; what is due is appended to those of a topic first, as for any other reader.
+
+        Args:
+            report: when nothing was ever appended, which may be a mistyped name.
+        """
         if not self._is_ledger:
             topic.execute(publish.append_all_due)
-        return topic.execute(opened)
+        shards = topic.execute(opened)
+        extents = list(map(unwrap, topic.execute(round_trip, [scripts.extent() for scripts in shards])))
+        if report and all(extent.last == BEGINNING.id for extent in extents):
+            report_missing(str(self), self._must_exist)
+        return list(zip(shards, extents, strict=True))
 
     def partitions(
         self, topic: Topic, shard: int, scripts: TopicCommands, low: str, high: str, count: int
@@ -105,10 +115,8 @@ class EntriesReader(DataSourceReader):
         """Divide what is there now among tasks."""
         partitions: list[InputPartition] = []
         with self._streams.opened() as topic:
-            shards = self._streams.shards(topic)
-            lengths = map(unwrap, topic.execute(round_trip, [scripts.length() for scripts in shards]))
-            for number, (scripts, length) in enumerate(zip(shards, lengths, strict=True)):
-                partitions += self._streams.partitions(topic, number, scripts, self._low, self._high, length)
+            for number, (scripts, extent) in enumerate(self._streams.extents(topic, report=True)):
+                partitions += self._streams.partitions(topic, number, scripts, self._low, self._high, extent.length)
         return partitions or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

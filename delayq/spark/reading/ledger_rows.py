@@ -11,7 +11,7 @@ from delayq.log import log
 from delayq.model.event import FIELDS, Event, read
 from delayq.model.text import printable_id
 from delayq.protocol.topic_commands import Entry
-from delayq.spark.reading.schema import TIMESTAMP, int32
+from delayq.spark.reading.schema import TIMESTAMP, column_names, int32
 
 COLUMNS = {
     "queue": "string",
@@ -56,7 +56,7 @@ class LedgerRows:
             cells = _cells(events)
         count = len(cells["entry"])
         cells |= {"queue": pa.repeat(self._queue, count), "shard": pa.repeat(pa.scalar(shard, pa.int32()), count)}
-        return pa.RecordBatch.from_arrays([cells[name] for name in self._schema.names], schema=self._schema)
+        return pa.RecordBatch.from_arrays([cells[name] for name in column_names(self._schema)], schema=self._schema)
 
     def tell(self) -> None:
         """Log how many were left out."""

@@ -16,9 +16,9 @@ from delayq.protocol.queue_commands import QueueCommands
 from delayq.queue import Queue
 from delayq.spark.reading import pages, queue_partitions
 from delayq.spark.reading.filters import PushFilters, Wanted, narrowed
-from delayq.spark.reading.options import bound_ms, chosen, whole
+from delayq.spark.reading.options import bound_ms, chosen, report_missing, switch, whole
 from delayq.spark.reading.queue_partitions import ScoreRange
-from delayq.spark.reading.schema import gathered
+from delayq.spark.reading.schema import column_names, gathered
 from delayq.spark.redis_options import RedisOptions, required
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class MessagesReader(DataSourceReader):
             math.inf if before is None else before,
         )
         self._partitions = whole(options, "partitions", MOST_PARTITIONS)
+        self._must_exist = switch(options, "failOnMissing", False)
 
     @property
     def pushFilters(self) -> PushFilters:  # noqa: N802  # Spark's name
@@ -74,10 +75,12 @@ class MessagesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Divide what is there now among tasks, about evenly; what is read by its ids takes one."""
         states, after, before, ids = self._wanted
-        if ids is not None or not states:
-            return [QueuePartition([])]
         most, least = (self._partitions, 1) if self._partitions else (PARTITIONS, LEAST_MESSAGES)
         with self._server.queue(self._queue) as queue:
+            if not queue.execute(queue_partitions.exists):
+                report_missing(f"queue {self._queue}", self._must_exist)
+            if ids is not None or not states:
+                return [QueuePartition([])]
             plan = queue.execute(queue_partitions.plan, states, after, before, most, least)
             return [QueuePartition(part) for part in plan] or [QueuePartition([])]
 
@@ -106,6 +109,6 @@ class MessagesReader(DataSourceReader):
                 yield from self._read(queue, shards[part.shard], part.state, rows)
 
     def _read(self, queue: Queue, scripts: QueueCommands, state: State, rows: list[Row]) -> Iterator[pa.RecordBatch]:
-        for each in queue.execute(pages.cut, scripts, rows, self._schema.names):
-            page = queue.execute(pages.look_up, scripts, state, each, self._schema.names)
+        for each in queue.execute(pages.cut, scripts, rows, column_names(self._schema)):
+            page = queue.execute(pages.look_up, scripts, state, each, column_names(self._schema))
             yield page.batch(self._schema)

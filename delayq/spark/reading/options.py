@@ -1,13 +1,14 @@
-"""What the options of a read say. Spark hands them over as text, by names in lower case."""
+"""What the options of a read or a write say. Spark hands them over as text, by names in lower case."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from delayq.errors import InvalidInput
+from delayq.log import log
 from delayq.model.units import MAX_TIME_MS, timestamp_ms
 
 T = TypeVar("T", bound=str)
@@ -16,12 +17,38 @@ _MS = re.compile(r"\d{1,15}", re.ASCII)
 _SWITCH = {"true": True, "false": False}
 
 
+class SourceOptions(Mapping[str, str]):
+    """Options by names without regard to case and underscores: `uniqueFor` is `unique_for`.
+
+    What `load` and `save` are called with, which Spark hands over as `path`, is the queue.
+
+    Raises:
+        InvalidInput: two of them have one name, and different values.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given: dict[str, tuple[str, str]] = {}
+        for name, value in given.items():
+            other, kept = self._given.setdefault(_key("queue" if name.lower() == "path" else name), (name, value))
+            if kept != value:
+                raise InvalidInput(f'the options "{other}" ({kept}) and "{name}" ({value}) are the same one: give one')
+
+    def __getitem__(self, name: str) -> str:
+        return self._given[_key(name)][1]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._given.values())
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
 def check_known(options: Mapping[str, str], known: Iterable[str], what: str) -> None:
     """Raise InvalidInput for an option that `what` does not have: a slip of the pen would be left out."""
     names = list(known)
-    lower = {name.lower() for name in names}
+    keys = {*map(_key, names), "path"}
     for name in options:
-        if name.lower() not in lower:
+        if _key(name) not in keys:
             raise InvalidInput(f'the option "{name}" is none of those for {what}: {", ".join(names)}')
 
 
@@ -46,12 +73,12 @@ def switch(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def chosen(options: Mapping[str, str], name: str, among: Iterable[T], default: Iterable[T]) -> list[T]:
-    """Return the words of a list with commas, each once and one of those it may be."""
+    """Return the words of a list with commas, each once and, but for its case, one of those it may be."""
     text = options.get(name)
     if text is None:
         return list(default)
     allowed: dict[str, T] = {word: word for word in among}
-    words = list(dict.fromkeys(word.strip() for word in text.split(",")))
+    words = list(dict.fromkeys(word.strip().lower() for word in text.split(",")))
     for word in words:
         if word not in allowed:
             raise InvalidInput(f'the option "{name}" has {word!r}: give some of {", ".join(allowed)}, with commas')
@@ -84,3 +111,14 @@ def moment_ms(text: str, name: str, forms: str) -> int:
     if moment.utcoffset() is None:
         raise InvalidInput(f'the option "{name}" is {text!r}, which lacks its time zone: add one, as in {text}+00:00')
     return timestamp_ms(moment, name)
+
+
+def report_missing(what: str, fails: bool) -> None:
+    """Warn that what a read names does not exist; when the option `failOnMissing` is on, raise InvalidInput."""
+    if fails:
+        raise InvalidInput(f"{what} does not exist: check its name and the options url and prefix")
+    log.warning("nothing to read: it does not exist", what=what)
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("_", "")

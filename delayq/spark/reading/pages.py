@@ -65,7 +65,7 @@ class StatePage:
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return the columns that a schema names."""
-        cells = [pa.array(_CELLS[field.name](self), field.type) for field in schema]
+        cells = [pa.array(_CELLS[field.name.lower()](self), field.type) for field in schema]
         return pa.RecordBatch.from_arrays(cells, schema=schema)
 
     @property

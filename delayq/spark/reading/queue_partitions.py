@@ -32,6 +32,12 @@ class RankRange(NamedTuple):
     end: int
 
 
+def exists(context: QueueContext) -> Operation[bool]:
+    """Return whether Redis has recorded the queue."""
+    yield from context.opened()
+    return context.is_open
+
+
 def plan(
     context: QueueContext, states: Sequence[State], after_ms: float, before_ms: float, most: int, least: int = 1
 ) -> Operation[list[list[ScoreRange]]]:

@@ -63,7 +63,7 @@ class Records:
             "payload": lambda: [each.payload for each in sent],
             "body": lambda: [each.body for each in sent],
         }
-        columns = [pa.array(cells[field.name](), field.type) for field in self._schema]
+        columns = [pa.array(cells[field.name.lower()](), field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def tell(self) -> None:

@@ -35,18 +35,23 @@ def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
 
 
 def arrow_schema(columns: Mapping[str, str], schema: StructType) -> pa.Schema:
-    """Return what Spark expects, for Arrow: it may be fewer columns than there are, in another order.
+    """Return what Spark expects, for Arrow: it may be fewer columns than there are, in another order or another case.
 
     Raises:
         InvalidInput: a column that there is not, or that is of another type.
     """
     for field in schema.fields:
-        wanted = columns.get(field.name)
+        wanted = columns.get(field.name.lower())
         if wanted is None:
             raise InvalidInput(f"there is no column {field.name!r}: choose among {', '.join(columns)}")
         if field.dataType.simpleString() != wanted:
             raise InvalidInput(f"column {field.name!r} is {wanted}, not {field.dataType.simpleString()}")
-    return pa.schema([pa.field(each.name, ARROW[columns[each.name]], each.nullable) for each in schema.fields])
+    return pa.schema([pa.field(each.name, ARROW[columns[each.name.lower()]], each.nullable) for each in schema.fields])
+
+
+def column_names(schema: pa.Schema) -> list[str]:
+    """Return the columns of a schema by their own names."""
+    return [name.lower() for name in schema.names]
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

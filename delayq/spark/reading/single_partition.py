@@ -13,6 +13,8 @@ from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats
 from delayq.queue import Queue
 from delayq.spark.reading.cells import value_cell
+from delayq.spark.reading.options import report_missing, switch
+from delayq.spark.reading.queue_partitions import exists
 from delayq.spark.redis_options import RedisOptions, required
 
 STATS = {
@@ -52,6 +54,7 @@ class _SinglePartitionReader(DataSourceReader):
         self._server = RedisOptions.of(options)
         self._queue = required(options, "queue")
         self._schema = schema
+        self._must_exist = switch(options, "failOnMissing", False)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the only one."""
@@ -60,8 +63,10 @@ class _SinglePartitionReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # there is one
         """Yield the rows."""
         with self._server.queue(self._queue) as queue:
+            if not queue.execute(exists):
+                report_missing(f"queue {self._queue}", self._must_exist)
             rows = self._rows(queue)
-        cells = [pa.array([row[field.name] for row in rows], field.type) for field in self._schema]
+        cells = [pa.array([row[field.name.lower()] for row in rows], field.type) for field in self._schema]
         yield pa.RecordBatch.from_arrays(cells, schema=self._schema)
 
     def _rows(self, queue: Queue) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from delayq.errors import DataLost
 from delayq.log import log
 from delayq.operations.topics.topic_context import opened
-from delayq.protocol.operation import round_trip, unwrap
 from delayq.protocol.topic_commands import Extent
 from delayq.spark.reading import offsets as at
 from delayq.spark.reading.batch_reader import EARLIEST, LATEST, EntryStreams, position
@@ -42,11 +41,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fails = switch(options, "failOnDataLoss", True)
         self._until: Offsets | None = None
         self._beginning: Offsets | None = None
+        self._report: dict[str, Any] | None = None
         self._open: tuple[ExitStack, Topic] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as those below
         """Return where a new query begins."""
-        self._beginning = {shard: self._first(extent) for shard, extent in self._extents().items()}
+        self._beginning = {shard: self._first(extent) for shard, extent in self._extents(report=True).items()}
         return at.dump(self._beginning)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -66,9 +66,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached = at.ahead(ends, offsets)
         if isinstance(limit, ReadMaxRows):
             reached = self._within(limit.max_rows, reached, offsets)
+        self._report = self._progress(offsets | reached, extents)
         if not reached:
             return start  # as it is: Spark takes whatever differs for a batch
         return at.dump(offsets | reached, since=offsets if offsets == self._beginning else None)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return what the progress of a query shows as `latestOffset`.
+
+        That is the source, its backlog (how many entries are left behind the batch) and its end, shard by shard.
+        """
+        return self._report
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divide a batch among tasks."""
@@ -106,15 +114,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._open = stack, stack.enter_context(self._streams.opened())
         return self._open[1]
 
-    def _extents(self) -> dict[int, Extent]:
-        shards = self._streams.shards(self._topic)
-        extents = self._topic.execute(round_trip, [scripts.extent() for scripts in shards])
-        return dict(enumerate(map(unwrap, extents)))
+    def _extents(self, report: bool = False) -> dict[int, Extent]:
+        return dict(enumerate(extent for _, extent in self._streams.extents(self._topic, report)))
 
     def _first(self, extent: Extent) -> Offset:
         if self._start == LATEST:
             return at.end(extent)
         return at.before(0 if self._start == EARLIEST else number(self._start), extent)
+
+    def _progress(self, reached: Offsets, extents: dict[int, Extent]) -> dict[str, Any]:
+        ends = {shard: at.end(extent) for shard, extent in extents.items()}
+        behind = at.ahead(ends, reached)
+        backlog = sum(_between(reached.get(shard, BEGINNING), ends[shard], extents[shard]) for shard in behind)
+        return {"source": str(self._streams), "backlog": backlog} | at.dump(ends)
 
     def _within(self, most: int, ends: Offsets, offsets: Offsets) -> Offsets:
         """Shorten the way to these ends to so many entries, of which each shard has its share."""

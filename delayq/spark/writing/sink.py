@@ -22,7 +22,7 @@ from delayq.operations.queue_context import QueueContext
 from delayq.operations.send import send_new
 from delayq.protocol.operation import Operation
 from delayq.spark.errors import ASIDE
-from delayq.spark.reading.options import check_known
+from delayq.spark.reading.options import SourceOptions, check_known
 from delayq.spark.redis_options import RedisOptions, ServerClock, required
 from delayq.spark.writing.ids import Ids
 from delayq.spark.writing.rejects import RejectedRow, forget_rejects, write_rejects
@@ -30,7 +30,7 @@ from delayq.spark.writing.rows import Rows, TableRow
 
 DAY = 86_400.0
 MODES = ("FAILFAST", "PERMISSIVE")
-OPTIONS = ("url", "prefix", "queue", "payload_format", "unique_for", "run", "mode", "rejects", "summary")
+OPTIONS = ("url", "prefix", "queue", "payloadFormat", "uniqueFor", "run", "mode", "rejects", "summary")
 _SPARKS = ("checkpointlocation", "queryname")  # which Spark passes on with those of a stream
 
 
@@ -62,10 +62,11 @@ class _WriteTask:
     """The options of a write, and what a task does by them. It goes to the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        options = SourceOptions(options)
         check_known({name: options[name] for name in options if name.lower() not in _SPARKS}, OPTIONS, "a write")
         self._server = RedisOptions.of(options)
         self._queue = required(options, "queue")
-        self._rows = Rows(schema, options.get("payload_format", "text"))
+        self._rows = Rows(schema, options.get("payloadFormat", "text"))
         self._unique_ms = _window_ms(options)
         self._mode = options.get("mode", "FAILFAST").upper()
         if self._mode not in MODES:
@@ -214,8 +215,8 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def _window_ms(options: Mapping[str, str]) -> int:
-    given = options.get("unique_for", DAY)
+    given = options.get("uniqueFor", DAY)
     try:
-        return delay_ms(float(given), "unique_for")
+        return delay_ms(float(given), "uniqueFor")
     except ValueError as error:
-        raise InvalidInput(f'the option "unique_for" is {given!r}: give seconds, 0 or more') from error
+        raise InvalidInput(f'the option "uniqueFor" is {given!r}: give seconds, 0 or more') from error
