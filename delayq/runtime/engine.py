@@ -22,7 +22,7 @@ from delayq.model import consumer_info
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS, Interval
-from delayq.model.message_info import MessageInfo, death_of
+from delayq.model.message_info import MessageInfo
 from delayq.operations import garbage, idle, presence, schedules, unfetched, upkeep
 from delayq.operations.claim import Batch, ClaimNames, claim, recover
 from delayq.operations.queue_context import QueueContext
@@ -121,8 +121,7 @@ class ConsumerEngine(Generic[D]):
         self._cleanup = Interval(upkeep.CLEANUP_SECONDS)
         self._began = time.monotonic()
         self._presence = presence.Presence(context, self._describe, self._times)
-        self._deaths = tuple(deaths)
-        self._dead: list[MessageInfo] = []  # those that they are still to be called with
+        self._deaths = hooks.Deaths(deaths)
         self._declared, self._losses = list(declared), context.losses
         self._unstored: Iterable[schedules.Prepared] = self._declared  # then those for which the server had no memory
 
@@ -144,7 +143,6 @@ class ConsumerEngine(Generic[D]):
             yield from self.outage.ride_out(self._turn(), self.on_outage)
         self.shutdown.deadline = time.monotonic() + grace()
         yield from self._finish()
-        yield from self._leave()
 
     # -- the life of a message -------------------------------------------------------------------------------------
 
@@ -157,7 +155,7 @@ class ConsumerEngine(Generic[D]):
         settled = len(self.unsettled)
         yield from self._look_after()
         claimed = yield from self._exchange(None if settled and not limit else limit)
-        yield from self._tell_dead()
+        yield from self._deaths.tell()
         self._tell_trouble()
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
@@ -215,7 +213,7 @@ class ConsumerEngine(Generic[D]):
         self._keyless += batch.failed
         self.handled += batch.failed
         self.failed += batch.failed
-        self._dead += batch.dead
+        self._deaths.untold += batch.dead
         self._exhausted = batch.claimed < max(batch.limit, 1) and not (
             batch.held and batch.claimed > len(batch.messages)
         )
@@ -262,7 +260,7 @@ class ConsumerEngine(Generic[D]):
     def settle(self) -> Effects[None]:
         """Settle what is done, and claim nothing."""
         yield from self._exchange(None)
-        yield from self._tell_dead()
+        yield from self._deaths.tell()
         self._tell_trouble()
 
     def _note(self, settled: list[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]) -> None:
@@ -275,8 +273,8 @@ class ConsumerEngine(Generic[D]):
                     self._trouble = ours
                 continue
             self._leases.drop(message)
-            if self._deaths and (info := death_of(message)) is not None:
-                self._dead.append(info)
+            if self._deaths.functions:
+                self._deaths.note(message)
             if isinstance(outcome, oc.Released):
                 if outcome.begun:
                     shutdown.log_interrupted(message)
@@ -296,11 +294,6 @@ class ConsumerEngine(Generic[D]):
                 line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
         for _, outcome in settled:
             oc.clear_frames(outcome)
-
-    def _tell_dead(self) -> Effects[None]:
-        """Call the functions for dead letters with what has died since the last time."""
-        dead, self._dead = self._dead, []
-        yield from hooks.tell_dead(self._deaths, dead)
 
     def _tell_trouble(self) -> None:
         """Raise what kept outcomes from being settled, once everything else of the turn is done."""
@@ -396,24 +389,24 @@ class ConsumerEngine(Generic[D]):
 
     def _finish(self) -> Effects[None]:
         """Hand back what has not started, wait for what runs, give up what does not end in time."""
-        if not (self.outage.is_tried or self.shutdown.at_once):
-            yield from self._pass_token_on()
+        yield from self._at_last(self._pass_token_on())
         unstarted = self.pool.unstarted()
         self.unfinished -= len(unstarted)
         self.unsettled += [(message, oc.RELEASED) for message in unstarted]
         yield from shutdown.finish(self, log.bind(queue=self._context.name))
-        if not (self.outage.is_tried or self.shutdown.at_once):
-            yield from self._release_unfetched()
+        yield from self._at_last(unfetched.release(self._context))
         known = {id(message) for message, _ in self.unsettled}
         running = [m for m in self._leases.held() if id(m) not in known and not m.settled]
         if (running or self.unsettled) and not self.shutdown.at_once:
             self.unsettled += [(message, oc.INTERRUPTED) for message in running]
             yield from self.outage.ride_out(self.settle(), self.on_outage)
-        if self._context.is_limited and not (self.outage.is_tried or self.shutdown.at_once):
-            yield from self._pass_token_on()  # to whoever may take the places that are free now
+        if self._context.is_limited:
+            yield from self._at_last(self._pass_token_on())  # to whoever may take the places that are free now
         if self.shutdown.at_once:
             self._abandon()
-        yield from self._tell_dead()  # of what its handler has buried itself, at last
+        yield from self._deaths.tell()  # of what its handler has buried itself, at last
+        if not self._is_cut_off:
+            yield from self._at_last(self._presence.leave(self._name))
 
     def _abandon(self) -> None:
         left = [message for message in self._leases.held() if not message.settled]
@@ -423,26 +416,21 @@ class ConsumerEngine(Generic[D]):
             text = "handlers abandoned: their messages stay leased"
             log.warning(text, queue=self._context.name, messages=len(left), until=until)
 
-    def _release_unfetched(self) -> Effects[None]:
-        try:
-            yield from unfetched.release(self._context)
-        except ServerError:  # their leases end
-            self._is_cut_off = True
+    def _at_last(self, step: Effects[None]) -> Effects[None]:
+        """Do what spares others some time, once, and only if that keeps nobody waiting.
 
-    def _pass_token_on(self) -> Effects[None]:
-        try:
-            token = yield StopListening()
-            if token or self._next_sleep is not None or self._context.is_limited:
-                yield from idle.pass_on(self._context, self._name)
-        except ServerError:  # the fallback poll of the others makes up for a lost token
-            self._is_cut_off = True
-            log.debug("bell not passed on", queue=self._context.name)
-
-    def _leave(self) -> Effects[None]:
-        """Be a consumer no longer, for all to see; a server that is away is not waited for once more."""
-        if self.outage.is_tried or self.shutdown.at_once or self._is_cut_off:
+        Without it, leases end, the fallback poll of the others makes up for a lost token, and a consumer is told gone
+        when it was not seen for half a minute.
+        """
+        if self.outage.is_tried or self.shutdown.at_once:
             return
         try:
-            yield from self._presence.leave(self._name)
-        except ServerError:  # it is told gone when it was not seen for half a minute
-            log.debug("consumer not struck off", queue=self._context.name)
+            yield from step
+        except ServerError as error:
+            self._is_cut_off = True
+            log.debug("not told to the others", queue=self._context.name, error=str(error))
+
+    def _pass_token_on(self) -> Effects[None]:
+        token = yield StopListening()
+        if token or self._next_sleep is not None or self._context.is_limited:
+            yield from idle.pass_on(self._context, self._name)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from delayq.errors import InvalidInput, StartFailed
 from delayq.log import log
 from delayq.model import outcome as oc
-from delayq.model.message_info import MessageInfo
+from delayq.model.delivery import Delivery
+from delayq.model.message_info import MessageInfo, death_of
 from delayq.model.middleware import Middleware, name_of
 from delayq.runtime.effects import Call, Effects
 
@@ -66,6 +67,28 @@ class Hooks(NamedTuple):
                 yield Call(function, consumer)
             except Exception:  # noqa: BLE001  # it is the user's function
                 log.exception("on_stop function failed", function=name_of(function))
+
+
+class Deaths:
+    """Functions that are called with each message that becomes a dead letter, and those that it has become.
+
+    Attributes:
+        untold: the dead letters that they are still to be called with.
+    """
+
+    def __init__(self, functions: Sequence[Callable[[MessageInfo], object]]) -> None:
+        self.functions = tuple(functions)
+        self.untold: list[MessageInfo] = []
+
+    def note(self, message: Delivery) -> None:
+        """Note what has become of a delivery that is settled."""
+        if (info := death_of(message)) is not None:
+            self.untold.append(info)
+
+    def tell(self) -> Effects[None]:
+        """Call the functions with what has died since the last time."""
+        dead, self.untold = self.untold, []
+        yield from tell_dead(self.functions, dead)
 
 
 def tell_dead(functions: Sequence[Callable[[Any], object]], dead: Iterable[MessageInfo]) -> Effects[None]:
