@@ -58,7 +58,7 @@ SECTIONS = {
         "bench": "bench.command",
         "plan": "plan",
     },
-    "Whole queues and tables, on Spark": {"pipeline": "pipeline"},
+    "Outside Redis, and on Spark": {"lake": "lake.command", "pipeline": "pipeline"},
     "Your shell": {"completion": "completion"},
 }
 """Commands as the help groups them, each with the module that has a function of its name."""

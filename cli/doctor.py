@@ -9,8 +9,9 @@ import click
 
 from delayq.doctor import Report, Step, examine
 
-from . import candidates, lakes
+from . import candidates
 from .connection import ServerOptions
+from .lake import options as lakes
 from .options import command, json_option, server_options
 from .output import note, plural, print_json, say
 from .progress import ProgressBar, progress

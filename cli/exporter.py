@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +17,7 @@ from .connection import ServerOptions
 from .consume.monitor import metrics_library, metrics_server, routes
 from .options import NamedServer, command, prefix_option, servers_option
 from .output import note
+from .stopping import stopping
 
 if TYPE_CHECKING:
     from delayq.metrics import Metrics
@@ -77,8 +76,8 @@ def exporter(
         if once:
             _note_away(servers)
             return _print(metrics)
-        with _until_signal() as wait, metrics_server(library, host, port, routes(metrics, lambda _: "")):
-            wait()
+        with stopping() as stop, metrics_server(library, host, port, routes(metrics, lambda _: "")):
+            stop.wait()
     return 0
 
 
@@ -114,16 +113,3 @@ def _print(metrics: Metrics) -> int:
     """Print what a scrape would get; return an exit code."""
     click.echo(metrics.exposition().body.decode(), nl=False)
     return int(bool(metrics.unread(SECONDS)))
-
-
-@contextmanager
-def _until_signal() -> Iterator[Callable[[], bool]]:
-    """Yield a function that waits for SIGTERM or SIGINT; one that came before ends it at once."""
-    ended = threading.Event()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    previous = {number: signal.signal(number, lambda *_: ended.set()) for number in numbers}
-    try:
-        yield ended.wait
-    finally:
-        for number, old in previous.items():
-            signal.signal(number, old)

@@ -13,8 +13,8 @@ from delayq.model.units import milliseconds, parse_duration
 from delayq.operations import manage
 from delayq.queue import Queue
 
-from . import lakes
 from .formats import show_date, show_moment
+from .lake import options as lakes
 from .options import (
     Parsed,
     command,

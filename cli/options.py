@@ -30,7 +30,7 @@ COMMON = ("as_json", "url", "prefix", "help")
 
 MAKE_A_STORE = {
     *("send", "consume", "configure", "pause", "bench", "cron add", "cron load", "topic publish", "topic group create"),
-    *("demo", "pipeline schedule", "pipeline hydrate", "pipeline restore"),
+    *("demo", "pipeline schedule", "pipeline hydrate", "pipeline restore", "lake hydrate"),
 }
 """Commands that make the embedded store when there is none; all others work on what is there."""
 

@@ -18,9 +18,9 @@ from delayq.model.text import printable_id
 from delayq.operations.paging import behind
 from delayq.queue import Queue
 
-from . import lakes
 from .formats import show_duration, show_moment
 from .history import event_document, note_nothing, print_history
+from .lake import options as lakes
 from .options import command, id_argument, json_option, long_option, queue_argument
 from .output import (
     PREVIEW,

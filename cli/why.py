@@ -8,7 +8,7 @@ from delayq.model.text import printable_id
 
 from . import candidates
 from .connection import ServerOptions
-from .lakes import lake_option, queue_of
+from .lake.options import lake_option, queue_of
 from .options import command, id_argument, json_option, server_options
 from .output import print_json, say
 

@@ -22,8 +22,9 @@ from ..connection import ServerOptions
 from ..options import DURATION, command, json_option, server_options
 from ..output import note, plural, print_json, say
 from ..progress import progress
+from ..stopping import stopping
 from .archive_folder import check_archive
-from .spark_session import OpenSession, spark_options, stopping, watched
+from .spark_session import OpenSession, spark_options, watched
 
 EXAMPLE = """\
 delayq configure emails --events

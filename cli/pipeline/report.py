@@ -19,9 +19,10 @@ from .. import candidates
 from ..connection import ServerOptions
 from ..options import MOMENT, command, json_option, server_options
 from ..output import note, print_json, print_table, say
+from ..stopping import stopping
 from . import EXAMPLE
 from .archive_folder import check_archive
-from .spark_session import OpenSession, spark_options, stopping, watched
+from .spark_session import OpenSession, spark_options, watched
 
 COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 

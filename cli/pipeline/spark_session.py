@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import click
@@ -86,19 +84,3 @@ def _watch(spark: SparkSession, bar: ProgressBar, ended: threading.Event) -> Non
         known = [stage for stage in stages if stage is not None]
         if known:
             bar.reach(sum(each.numCompletedTasks for each in known), sum(each.numTasks for each in known))
-
-
-@contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """Set an event by SIGTERM and SIGINT, instead of what they do else, until the block ends."""
-    stop = threading.Event()
-
-    def note(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -82,6 +82,24 @@ def hydrate(
     return hydration.run(last_ms, None if keep is None else milliseconds(keep, "keep"))
 
 
+def hydrate_each(queues: Iterable[str], hydrate: Callable[[str], list[HourLoaded]]) -> list[HourLoaded]:
+    """Hydrate queues one by one; return what was loaded.
+
+    Raises:
+        LakeMismatch: of all queues that had trouble, which is no reason to leave the others.
+    """
+    done: list[HourLoaded] = []
+    troubles: list[str] = []
+    for queue in queues:
+        try:
+            done += hydrate(queue)
+        except LakeMismatch as error:
+            troubles.append(str(error))
+    if troubles:
+        raise LakeMismatch("; ".join(troubles))
+    return done
+
+
 @computed
 def _own_time(context: QueueContext) -> float | str:
     return context.clock()

@@ -50,7 +50,7 @@ PLANNED = {
         "cron remove",
         "cron load",
     ),
-    *("init", "completion"),
+    *("init", "completion", "lake", "lake hydrate"),
     "topic",
     *(f"topic {name}" for name in ("list", "publish", "cancel", "read", "tail", "groups", "unacked", "claim", "trim")),
     *("topic shrink", "topic delete", "topic destroy", "topic group"),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from delayq import Queue
-from tests.cli.conftest import Invoke
+from tests.cli.conftest import SECONDS, Invoke, Start, followed
+from tests.conftest import StartServer
+from tests.harness.lake.lakes import files
 from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 YEAR = 365 * 86_400
 HOUR = 3600
@@ -79,3 +83,51 @@ def test_lake_that_is_mistyped_or_missing_is_bad_input(invoke: Invoke, far: Queu
 def test_queue_of_which_nothing_rests_is_told(invoke: Invoke):
     told = invoke("cancel", "emials", "order-42", "--lake", "lake")
     assert (told.exit_code, told.stderr.splitlines()[0]) == (1, "nothing of emials is in lake, which has emails")
+
+
+def test_hydrate_brings_what_falls_due_soon_into_redis_once(invoke: Invoke, far: Queue):
+    words = ["lake", "hydrate", "--lake", "lake", "--horizon"]
+    assert invoke(*words, "2h").stdout == "0 messages loaded from 0 files\n"
+    assert invoke(*words, "366d").stdout == "1 message loaded from 1 file\n"
+    again = json.loads(invoke(*words, "366d", "--json").stdout)
+    assert (again["files"], again["sent"]) == ([], 0)
+    assert far.stats().pending == 1
+
+
+def test_hydrate_that_stays_loads_what_is_added_and_goes_on_after_trouble(
+    start: Start, start_server: StartServer, tmp_path: Path
+):
+    server = start_server()
+    with Queue("emails", url=server.url, horizon=2 * HOUR, lake=tmp_path / "lake") as queue:
+        queue.send("first", delay=YEAR)
+        (file,) = files(tmp_path / "lake")
+        whole = file.read_bytes()
+        file.write_bytes(b"damaged")
+        server.stop()
+        words = ["--lake", "lake", "--horizon", "366d", "--every", "50ms", "--url", server.url]
+        process = start("lake", "hydrate", *words)
+        lines = followed(process)
+        assert eventually(lambda: any("server away" in line for line in lines))
+        server.start()
+        assert eventually(lambda: any("not all of the lake was loaded" in line for line in lines))
+        file.write_bytes(whole)
+        assert eventually(lambda: queue.stats().pending == 1)
+        queue.send("second", delay=YEAR)
+        assert eventually(lambda: queue.stats().pending == 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert process.stdout is not None
+    assert process.stdout.read() == 2 * "1 message loaded from 1 file\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--horizon", "1h", "--every", "1h"], "--every 1h is not shorter than the horizon, 1h"),
+        (["--until", "2099-01-01T00:00Z", "--every", "1h"], "--every goes with --horizon"),
+        ([], "give --horizon or --until: one of these"),
+    ],
+)
+def test_hydrate_refuses_times_that_do_not_go_together(invoke: Invoke, words: list[str], why: str):
+    told = invoke("lake", "hydrate", "--lake", "lake", *words)
+    assert (told.exit_code, why in told.stderr) == (2, True)

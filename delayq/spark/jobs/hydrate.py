@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from delayq.errors import LakeMismatch
 from delayq.lake import hydrate as lake_hydrate
 from delayq.lake.hydrate import KEEP, HourLoaded
 from delayq.lake.layout import File, Loaded
@@ -55,20 +54,14 @@ def hydrate(
         LakeMismatch: as there.
         ServerError: a task does not reach Redis; the next run completes what is left.
     """
-    done: list[HourLoaded] = []
-    troubles: list[str] = []
-    for name in [queue] if queue is not None else queues(lake):
+
+    def hydrate_one(name: str) -> list[HourLoaded]:
         tasks = TaskLoader(server, lake, name, now)
+        load_files = partial(tasks.run, spark)
         with tasks.queue() as opened:
-            try:
-                load_files = partial(tasks.run, spark)
-                done += lake_hydrate.hydrate(
-                    opened, lake, horizon, now=now, until=until, keep=keep, load_files=load_files
-                )
-            except LakeMismatch as error:
-                troubles.append(str(error))
-    if troubles:
-        raise LakeMismatch("; ".join(troubles))
+            return lake_hydrate.hydrate(opened, lake, horizon, now=now, until=until, keep=keep, load_files=load_files)
+
+    done = lake_hydrate.hydrate_each([queue] if queue is not None else queues(lake), hydrate_one)
     rows = [(each.queue, each.hour, *(getattr(each.file, name) for name in _count_names())) for each in done]
     return spark.createDataFrame(rows, COLUMNS)
 

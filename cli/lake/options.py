@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,15 +11,16 @@ import click
 from delayq.errors import InvalidInput
 from delayq.queue import Queue
 
-from . import candidates
-from .connection import ServerOptions
-from .options import DURATION, Decorator, Function, server_options
-from .output import note
+from .. import candidates
+from ..connection import ServerOptions
+from ..options import DURATION, MOMENT, Decorator, Function, server_options
+from ..output import note, plural, print_json, say
 
 if TYPE_CHECKING:
     from delayq.doctor import Report, Step
 
 DAY = 86_400.0
+COUNTS = ("rows", "sent", "existing", "cancelled", "void", "held")
 
 
 def queue_argument(function: Function) -> Function:
@@ -59,6 +60,38 @@ horizon_option: Decorator = click.option(
     help="With --lake: what is due later rests there. More than the time between two loads. Default: 1d.",
 )
 """For a command that moves messages; it stands under `queue_argument`."""
+
+
+def hydrate_options(function: Function) -> Function:
+    """[QUEUE], --lake, --horizon or --until, and --keep, of the two commands that hydrate."""
+
+    @click.argument("name", metavar="[QUEUE]", required=False, shell_complete=candidates.queues)
+    @click.option("--lake", required=True, metavar="PATH", help="A folder, or a URI such as s3://bucket/folder.")
+    @click.option(
+        "--horizon",
+        type=DURATION,
+        metavar="TIME",
+        help="How far ahead; more than the time between two runs. This, or --until.",
+    )
+    @click.option("--until", type=MOMENT, metavar="ISO8601", help="Load the hours that begin by then, instead.")
+    @click.option("--keep", type=DURATION, metavar="TIME", help="Remove files so long after their hour. Default: 30d.")
+    @functools.wraps(function)
+    def checked(*args: Any, horizon: float | None, until: Any, **kwargs: Any) -> Any:
+        if (horizon is None) == (until is None):
+            raise click.UsageError("give --horizon or --until: one of these")
+        return function(*args, horizon=horizon or 0.0, until=until, **kwargs)
+
+    return checked
+
+
+def tell_loaded(files: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Say what became of the messages of files that were loaded."""
+    told = {name: sum(file[name] for file in files) for name in COUNTS}
+    if as_json:
+        print_json({"files": files} | told)
+        return
+    others = ", ".join(f"{told[name]} {name}" for name in COUNTS[2:] if told[name])
+    say(f"{plural(told['sent'], 'message')} loaded from {plural(len(files), 'file')}{f'; {others}' if others else ''}")
 
 
 def check(lake: str, queue: str | None) -> None:

@@ -1,0 +1,1 @@
+"""``delayq lake``, and what other commands do with a lake."""

@@ -1,0 +1,117 @@
+"""lake hydrate: what rests in a lake is brought into Redis before it is due, by this process."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from delayq.errors import LakeMismatch, ServerError, StoreError
+from delayq.log import log
+from delayq.model.units import show_duration
+from delayq.runtime.outage_backoff import OutageBackoff
+
+from ..connection import ServerOptions
+from ..options import DURATION, ExampledCommand, example, json_option, server_options
+from ..stopping import stopping
+from . import options
+
+if TYPE_CHECKING:
+    from delayq.lake.hydrate import HourLoaded
+
+
+@click.group(
+    short_help="A lake: messages of the far future, outside Redis.",
+    epilog=example("mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h"),
+)
+def lake() -> None:
+    """Bring what rests in a lake into Redis before it is due."""
+
+
+lake.command_class = ExampledCommand
+
+
+@lake.command(
+    epilog=example("mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h"),
+    short_help="Bring what falls due soon from a lake into Redis.",
+)
+@options.hydrate_options
+@click.option("--every", type=DURATION, metavar="TIME", help="Stay, and do it again and again, such as every 15m.")
+@server_options
+@json_option
+def hydrate(
+    server: ServerOptions,
+    name: str | None,
+    lake: str,
+    horizon: float,
+    until: dt.datetime | None,
+    keep: float | None,
+    every: float | None,
+    as_json: bool,
+) -> None:
+    """Bring the messages of QUEUE, or all, that begin to fall due within the horizon from a lake into Redis, once each.
+
+    A run may be killed anywhere: the next one completes it. Exit code 1 when a file is gone or was changed; all others
+    are loaded.
+
+    With --every, the process stays until SIGTERM or Ctrl-C, and finishes the run that it is in. It waits for a server
+    that is away, logs what else is wrong, and goes on.
+    """
+    if every is not None and until is not None:
+        raise click.UsageError("--every goes with --horizon: hours until a moment are loaded once")
+    if every is not None and not 0 < every < horizon:
+        raise click.UsageError(
+            f"--every {show_duration(every)} is not shorter than the horizon, {show_duration(horizon)}: messages would "
+            "come late"
+        )
+    options.check(lake, name)
+
+    def run() -> None:
+        files = _hydrate(server, name, lake, horizon, until, keep)
+        if files or as_json or every is None:
+            options.tell_loaded([_row(each) for each in files], as_json)
+
+    if every is None:
+        run()
+    else:
+        _run_every(every, run)
+
+
+def _hydrate(
+    server: ServerOptions, name: str | None, lake: str, horizon: float, until: dt.datetime | None, keep: float | None
+) -> list[HourLoaded]:
+    from delayq.lake import hydrate as of_lake  # noqa: PLC0415  # needs pyarrow, which `options.check` has found
+
+    def hydrate(each: str) -> list[HourLoaded]:
+        stays = of_lake.KEEP if keep is None else keep
+        return of_lake.hydrate(server.queue(each), lake, horizon, until=until, keep=stays)
+
+    return of_lake.hydrate_each([name] if name is not None else options.queues(lake), hydrate)
+
+
+def _row(loaded: HourLoaded) -> dict[str, object]:
+    file = msgspec.structs.asdict(loaded.file)
+    return {"queue": loaded.queue, "hour": loaded.hour, "file": file["file"]} | {
+        each: file[each] for each in options.COUNTS
+    }
+
+
+def _run_every(seconds: float, run: Callable[[], None]) -> None:
+    """Run until a signal, each time so long after the last run has begun."""
+    outage = OutageBackoff()
+    with stopping() as stop:
+        while not stop.is_set():
+            begun = time.monotonic()
+            try:
+                run()
+                outage.served()
+            except (ServerError, StoreError) as error:
+                stop.wait(outage.lost(error))
+                continue
+            except (LakeMismatch, OSError) as error:
+                log.error("not all of the lake was loaded", error=str(error))
+            stop.wait(begun + seconds - time.monotonic())
