@@ -127,9 +127,11 @@ end
 -- Which of some ids exist: a structure holds them, or their payload is there and they are no garbage. And which are garbage.
 local function existing(ids, garbage, zsets, payloads)
   local found, since = {}, redis.call('ZMSCORE', garbage, unpack(ids))
-  for i, payload in ipairs(payloads) do found[i] = not since[i] and redis.call('EXISTS', payload) == 1 end
   for _, zset in ipairs(zsets) do
     for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do found[i] = found[i] or score end
+  end
+  for i, payload in ipairs(payloads) do
+    if not (found[i] or since[i]) then found[i] = redis.call('EXISTS', payload) == 1 end
   end
   return found, since
 end

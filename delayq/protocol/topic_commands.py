@@ -52,7 +52,7 @@ class Polled(NamedTuple):
     Attributes:
         entries: that were handed out.
         next_ms: until a record that waits is to be appended; None when none waits.
-        last: the id behind which the next record comes; "" when some were handed out.
+        last: the id behind which the next record comes; "" when some were handed out, or there may be more.
     """
 
     entries: list[Entry]

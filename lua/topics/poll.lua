@@ -8,15 +8,16 @@
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  group
 -- ARGV[3]  consumer  of the group; made when it is new
--- ARGV[4]  limit     1..500 records; fewer when these take a megabyte
+-- ARGV[4]  limit     1..500 records; fewer when these take a megabyte, or behind 500 that are for others
 -- ARGV[5]  after     '>' for records that nobody of the group was handed; else an id: the consumer's own behind it
 -- Returns  {{{id, {field, value, …}}, …}, in their order, no fields where the record is gone;
 --          ms until the next record that waits for its time is to be appended, -1 when none waits;
---          when there are no records, the id of the topic's last one, else ''}
+--          the id of the topic's last one when there were none, '' when there are or may be some}
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n)
 local now, group, limit, after = clock(ARGV[1]), ARGV[2], tonumber(ARGV[4]), ARGV[5]
-local found, bytes, seen, count, ended, upto = {}, 0, 0, 1, false, '0-0'
+local MOST = 500
+local found, bytes, seen, count, ended = {}, 0, 0, 1, false
 repeat
   local reply = redis.pcall('XREADGROUP', 'GROUP', group, ARGV[3], 'COUNT', count, 'STREAMS', KEYS[1], after)
   if reply and reply.err then return no_group(reply, KEYS[1], group) end
@@ -30,13 +31,11 @@ repeat
     end
   end
   ended = #page < count
-  if #page > 0 then upto = page[#page][1] end
-  if after ~= '>' and #page > 0 then after = upto end
+  if after ~= '>' and #page > 0 then after = page[#page][1] end
   count = next_count(bytes, seen, limit - #found)
-until ended or #found >= limit or bytes >= RECORD_BYTES
+until ended or #found >= limit or seen >= MOST or bytes >= RECORD_BYTES
 local due = head(KEYS[2])
 local next_ms = due == math.huge and -1 or math.max(0, math.ceil(due - now))
-if #found > 0 then return {found, next_ms, ''} end
-if not ended then return {{}, next_ms, upto} end -- behind some megabytes that are for others
+if #found > 0 or not ended then return {found, next_ms, ''} end
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-return {{}, next_ms, last and last[1] or '0-0'}
+return {found, next_ms, last and last[1] or '0-0'}

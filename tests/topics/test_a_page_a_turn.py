@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from delayq import NewRecord, Topic, TopicConsumer
+from delayq.protocol.operation import run_one
 from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 from delayq.runtime.topic_engine import TopicEngine
 from tests.harness.servers import RedisServer
@@ -103,3 +104,27 @@ def test_poll_of_a_program_finds_what_is_due_behind_pages_without_envelopes(redi
         client.delete(*(keys.record(f"{number:04}") for number in range(2 * MAX_RECORDS)))
         now += 1000
         assert [record.payload for record in group.poll("me")] == [2 * MAX_RECORDS]
+
+
+def test_poll_looks_at_so_many_records_for_other_groups_and_goes_on_behind_them(redis_server: RedisServer):
+    with redis_server.client() as client, Topic("orders", url=redis_server.url) as topic:
+        group, scripts = topic.group("billing"), topic._context.shards[0]
+        with client.pipeline() as pipe:
+            for number in range(2 * MAX_RECORDS):  # as `requeue_dead` appends them
+                pipe.xadd(scripts.keys.stream, {"n": number, "delayq:group": "mail"})
+            pipe.execute()
+        topic.publish("mine")
+        client.config_resetstat()
+        assert topic.execute(run_one, scripts.poll("billing", "me", 10)).entries == []
+        assert client.info("commandstats")["cmdstat_xack"]["calls"] <= MAX_RECORDS + 8
+        assert [record.payload for record in group.poll("me")] == ["mine"]
+
+
+def test_drain_goes_on_behind_large_records_for_other_groups(redis_server: RedisServer):
+    with redis_server.client() as client, Topic("orders", url=redis_server.url) as topic:
+        group, seen = topic.group("billing"), list[str]()
+        for _ in range(12):
+            client.xadd(topic._context.shards[0].keys.stream, {"e": b"x" * LARGE, "delayq:group": "mail"})
+        topic.publish("mine")
+        TopicConsumer(group, lambda record: seen.append(record.payload)).drain()
+    assert seen == ["mine"]

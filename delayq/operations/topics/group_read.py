@@ -26,7 +26,7 @@ class PolledRecords(NamedTuple):
 
     Attributes:
         lasts: of each shard, the id behind which the next record comes.
-        more: whether records have come due, which the next poll brings.
+        more: whether the next poll may bring some: they have come due, or are behind others that are not for the group.
     """
 
     records: list[Record]
@@ -58,7 +58,7 @@ def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Opera
                 found += records(context, shards[place], entries, deliveries=1)
                 if next_ms == 0:
                     yield from append_page(context, shards[place])
-                    more = True
+                more = more or next_ms == 0 or not (entries or lasts[place])
                 if len(entries) < limit:  # of large ones, a call brings a part
                     break
         except DelayqError:  # of another shard, or without memory: what was handed out must not be forgotten
