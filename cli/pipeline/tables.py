@@ -28,8 +28,8 @@ OPTIONS: tuple[Decorator, ...] = (
         multiple=True,
         type=PAIR,
         metavar="COLUMN=SQL",
-        help="What payload, due_at, delay, id, headers, max_retries or expires_at is, in Spark SQL; repeatable. "
-        "Default: the table's columns of these names.",
+        help="What payload, due_at, delay, id, headers, max_retries, expires_at or timeout is, in Spark SQL; "
+        "repeatable. Default: the table's columns of these names.",
     ),
     delay_option,
     click.option(

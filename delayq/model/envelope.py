@@ -30,6 +30,10 @@ Headers = Mapping[str, str | bytes | int | float | bool | None]
 _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
 
 
+class CheckedJson(bytes):
+    """A payload that is JSON already, of which no value was lost."""
+
+
 # What is decoded cannot lead back to itself: the garbage collector need not look at the thousands that are under way.
 class Envelope(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A message as it is stored.
@@ -88,7 +92,7 @@ def encode_envelope(
         PayloadTooLarge, PayloadNotSerializable, InvalidInput
     """
     if isinstance(payload, bytes | bytearray | memoryview):
-        kind, body = RAW, bytes(payload)
+        kind, body = JSON if isinstance(payload, CheckedJson) else RAW, bytes(payload)
     else:
         kind, body = JSON, _json(payload)
     if len(body) > MOST_BYTES:

@@ -146,16 +146,25 @@ def test_load_whose_driver_fails_after_its_tasks_is_completed_by_the_next(
 
 
 def test_what_is_refused_by_a_send_is_refused_by_a_lake(spark: SparkSession, lake: Path, tmp_path: Path):
-    rows = table(spark).selectExpr("IF(payload = 'm7', NULL, payload) AS payload", "due_at").limit(10)
-    with pytest.raises(RowRefused, match="payload is null"):
+    bad = [
+        "IF(payload = 'm7', NULL, payload) AS payload",
+        "CASE payload WHEN 'm3' THEN timestamp_seconds(1893456000000) WHEN 'm4' THEN NULL ELSE due_at END AS due_at",
+        "IF(payload = 'm4', 1e300, NULL) AS delay",
+    ]
+    rows = table(spark).limit(10).selectExpr(*bad)
+    with pytest.raises(RowRefused, match="cannot be sent"):
         defer(spark, rows, str(lake), "jobs")
     assert files(lake) == []
     told = defer(spark, rows, str(lake), "jobs", run="r", rejects=str(tmp_path / "rejects")).collect()
     done = QueueFolder(str(lake), "jobs").run("r")
     assert done is not None
-    assert (sum(row["rows"] for row in told), done.rejected) == (9, 1)
-    (path,) = [each for each in files(tmp_path / "rejects") if pq.read_metadata(each).num_rows]
-    assert pq.read_table(path).to_pylist()[0]["reason"] == "payload is null"
+    assert (sum(row["rows"] for row in told), done.rejected) == (7, 3)
+    reasons = [
+        row["reason"]
+        for path in files(tmp_path / "rejects")
+        for row in pq.read_table(path, columns=["reason"]).to_pylist()
+    ]
+    assert [reason[:16] for reason in sorted(reasons)] == ["delay 1e+300 lea", "due_at is 189345", "payload is null"]
 
 
 def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(

@@ -103,10 +103,15 @@ def test_rows_that_cannot_be_sent_are_put_aside(spark: SparkSession, server: Red
 def test_preview_counts_and_changes_nothing(
     spark: SparkSession, server: RedisOptions, redis_client: redis.Redis, tmp_path: Path
 ):
-    rows = [*people(90), *[{"to": "nobody", "n": n, "t": None} for n in range(100, 103)]]
+    rows = [
+        *people(90),
+        *[{"to": "nobody", "n": n, "t": None} for n in range(100, 103)],
+        people(1)[0] | {"t": T * 1000},
+    ]
     before = redis_client.dbsize()
     told = preview(spark, write(tmp_path, "jsonl", rows), server, "emails", MAP)
-    assert (told.sendable, told.refused, list(told.reasons.values())) == (90, 3, [3])
+    assert (told.sendable, told.refused, list(told.reasons.values())) == (90, 4, [3, 1])
+    assert "divide by 1000" in list(told.reasons)[1]
     assert (told.earliest, told.latest) == (DUE, DUE + dt.timedelta(minutes=89))
     assert told.hours == {DUE: 60, DUE + dt.timedelta(hours=1): 30}
     assert redis_client.dbsize() == before

@@ -14,6 +14,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from delayq import Queue
@@ -29,20 +30,21 @@ def test_rows_wait_as_messages_with_all_that_their_columns_say(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     later = DUE + dt.timedelta(hours=1)
-    rows = [("a", "text", DUE, {"k": "v"}, 7, later), ("b", "other", later, None, None, None)]
+    rows = [("a", "text", DUE, {"k": "v"}, 7, later, 1.5), ("b", "other", later, None, None, None, None)]
     columns = (
-        "id string, payload string, due_at timestamp, headers map<string,string>, max_retries int, expires_at timestamp"
+        "id string, payload string, due_at timestamp, headers map<string,string>, max_retries int, "
+        "expires_at timestamp, timeout double"
     )
     told = written(table(spark, rows, columns), redis_server.url, tmp_path)
     assert told == {"queue": "jobs", "sent": 2, "existing": 0, "rejected": 0}
     with Queue("jobs", url=redis_server.url) as queue:
         first, second = queue.peek("pending")
         assert (first.id, first.payload, first.due_at) == ("a", "text", DUE)
-        assert (first.headers, first.max_retries) == ({"k": "v"}, 7)
+        assert (first.headers, first.max_retries, first.timeout) == ({"k": "v"}, 7, 1.5)
         assert first.expires_at is not None
         assert abs(first.expires_at - later) < dt.timedelta(minutes=1)
         assert (second.id, second.payload, second.due_at) == ("b", "other", later)
-        assert (second.headers, second.max_retries, second.expires_at) == ({}, 5, None)
+        assert (second.headers, second.max_retries, second.expires_at, second.timeout) == ({}, 5, None, None)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,11 @@ def test_rows_wait_as_messages_with_all_that_their_columns_say(
         ("named_struct('m', map('k', 1.5D), 'none', CAST(NULL AS INT))", {"m": {"k": 1.5}, "none": None}),
         ("array('x', 'y')", ["x", "y"]),
         ("map('k', 'v')", {"k": "v"}),
+        ('parse_json(\'{"n": 1.50, "text": "ä"}\')', {"n": 1.5, "text": "ä"}),
+        (
+            "named_struct('v', parse_json('{\"n\": [1, null]}'), 'l', array(parse_json('true')))",
+            {"v": {"n": [1, None]}, "l": [True]},
+        ),
     ],
 )
 def test_payload_arrives_as_what_its_column_holds(
@@ -197,6 +204,73 @@ def test_rows_that_cannot_be_sent_are_put_aside_with_their_reasons(
     assert "300 bytes long" in rejects["g" * 300]
 
 
+FAR = "timestamp_seconds(1893456000000L)"  # milliseconds of 2030
+
+
+def test_time_that_python_cannot_hold_puts_its_row_aside_whole_to_be_mended_and_sent(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    rows = spark.sql(f"""
+        SELECT * FROM VALUES
+            ('good', named_struct('at', current_timestamp(), 'n', 1), timestamp_seconds(1893456000), 1),
+            ('ms', named_struct('at', current_timestamp(), 'n', 2), {FAR}, 2),
+            ('within', named_struct('at', {FAR}, 'n', 3), timestamp_seconds(1893456000), 3)
+        AS (id, payload, due_at, max_retries)
+    """).coalesce(1)
+    rejects = str(tmp_path / "rejects")
+    told = written(rows, redis_server.url, tmp_path, mode="PERMISSIVE", rejects=rejects)
+    assert told == {"queue": "jobs", "sent": 1, "existing": 0, "rejected": 2}
+    aside = spark.read.parquet(rejects)
+    reasons = {row["id"]: row["reason"] for row in aside.select("id", "reason").collect()}
+    assert reasons["ms"].startswith("due_at is 1893456000000 seconds after 1970")
+    assert "looks like milliseconds that were taken for seconds, of 2030-01-01T00:00:00Z" in reasons["ms"]
+    assert reasons["within"].startswith("payload.at is 1893456000000 seconds after 1970")
+    seconds = f.when(f.col("id") == "ms", f.unix_seconds("due_at") / 1000).otherwise(f.unix_seconds("due_at"))
+    mended = aside.select(
+        "id", f.col("payload").dropFields("at").alias("payload"), f.timestamp_seconds(seconds).alias("due_at")
+    )
+    write(mended, redis_server.url)
+    with Queue("jobs", url=redis_server.url) as queue:
+        due = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+        assert {info.id: info.due_at for info in queue.peek("pending")} == dict.fromkeys(("good", "ms", "within"), due)
+        assert [info.payload["n"] for info in queue.peek("pending")] == [1, 2, 3]
+
+
+def test_row_that_cannot_be_converted_fails_the_job_and_is_named_with_the_remedy(
+    spark: SparkSession, redis_server: RedisServer
+) -> None:
+    rows = spark.sql(f"SELECT 'x' AS payload, 'late' AS id, {FAR} AS due_at")
+    with pytest.raises(Exception, match=r"row 0 of partition 0 \(id 'late'\) cannot be sent: due_at .*divide by 1000"):
+        write(rows, redis_server.url)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "told"),
+    [
+        (pa.map_(pa.string(), pa.int32()), [("k", 1), ("k", 2)], "payload has the same key more than once among 'k'"),
+        (pa.struct([("n", pa.float64())]), {"n": float("nan")}, "payload.n is nan, which JSON lacks"),
+        (pa.list_(pa.timestamp("us", "UTC")), [2**62], "payload[] is 4611686018427 seconds after 1970"),
+    ],
+)
+def test_payload_that_is_no_json_is_put_aside_and_the_rows_around_it_are_sent(
+    redis_server: RedisServer, tmp_path: Path, kind: pa.DataType, bad: object, told: str
+) -> None:
+    rows = pa.table(
+        {
+            "id": ["a", "b", "c"],
+            "payload": pa.array([{}, bad, {}] if pa.types.is_struct(kind) else [[], bad, []], kind),
+            "delay": [60, 60, 60],
+        }
+    )
+    options = {"url": redis_server.url, "queue": "jobs", "mode": "PERMISSIVE", "rejects": str(tmp_path), "run": "r"}
+    Sink(options, from_arrow_schema(rows.schema)).write(iter(rows.to_batches()))
+    with Queue("jobs", url=redis_server.url) as queue:
+        assert [info.id for info in queue.peek("pending")] == ["a", "c"]
+    (reject,) = pq.read_table(tmp_path, columns=["id", "partition", "row", "reason", "delay"]).to_pylist()
+    assert reject.pop("reason").startswith(told)
+    assert reject == {"id": "b", "partition": 0, "row": 1, "delay": 60}
+
+
 def test_relative_folder_of_rejects_is_the_drivers(
     redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +307,13 @@ def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
         ("payload string, due_at string", {}, "column 'due_at' is string: make it a timestamp"),
         ("payload string, due_at timestamp_ntz", {}, "column 'due_at' is timestamp_ntz: make it a timestamp"),
         ("payload int, delay int", {}, "column 'payload' is int"),
+        ("payload struct<i: interval month>, delay int", {}, "payload.i is interval month, for which JSON has no form"),
+        (
+            "payload array<map<struct<a: int>, int>>, delay int",
+            {},
+            r"payload\[\] is a map whose keys are struct<a:int>",
+        ),
+        ("payload string, delay int, timeout string", {}, "column 'timeout' is string: make it a number of seconds"),
         ("payload string, delay int", {"mode": "LENIENT"}, "'LENIENT': give FAILFAST or PERMISSIVE"),
         ("payload string, delay int", {"mode": "permissive"}, 'the option "rejects" is missing'),
         ("payload string, delay int", {"uniqe_for": "60"}, 'the option "uniqe_for" is none of those for a write'),

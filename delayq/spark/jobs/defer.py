@@ -28,7 +28,7 @@ from delayq.operations.queue_context import QueueContext, Settings
 from delayq.spark.errors import put_aside_by, translated
 from delayq.spark.jobs.tables import read_messages
 from delayq.spark.writing.ids import Ids
-from delayq.spark.writing.rejects import RejectedRow, forget_rejects, write_rejects
+from delayq.spark.writing.rejects import Rejects, forget_rejects
 from delayq.spark.writing.rows import Rows
 from delayq.spark.writing.sink import TaskEncoder
 
@@ -91,7 +91,7 @@ def _by_hours(table: DataFrame, created_ms: int) -> DataFrame:
         dues.append(f.unix_millis("due_at"))
     if "delay" in names:
         dues.append(f.lit(created_ms) + f.col("delay").cast("double") * 1000)
-    hour = f.floor(f.coalesce(*dues) / HOUR_MS)
+    hour = (f.coalesce(*dues) / HOUR_MS).try_cast("bigint")  # null for what has no hour: it is refused as it is written
     first = [f.col("id")] if "id" in names else []
     return (
         table.withColumn(HOUR, hour)
@@ -146,20 +146,19 @@ class DeferWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         wrote = TaskFiles([], 0, 0)
-        rejects: list[RejectedRow] = []
+        rejects = None if self._rejects is None else Rejects(self._rejects, self._rows.schema, partition)
         for hour, parts in groupby(_parts(iterator), key=itemgetter(0)):
             ids = Ids(f"{self._run.run} {hour}", 0)  # an hour is in one task, whose number may be another in a rerun
-            task = TaskEncoder(partition, ids, 0, keeps_rejects=self._rejects is not None)
+            task = TaskEncoder(partition, ids, 0, rejects)
             files = _Files(self._folder, self._run.run)
             for _, part in parts:
                 files.add(self._encoded(task, part))
             files.flush()
             wrote.files += files.written
             wrote.repeated += files.repeated
-            rejects += task.rejects
-        wrote.rejected = len(rejects)
-        if self._rejects is not None:
-            write_rejects(self._rejects, self._run.run, partition, rejects)
+        if rejects is not None:
+            wrote.rejected = rejects.count
+            rejects.write(self._run.run)
         return wrote
 
     def _encoded(self, task: TaskEncoder, batch: pa.RecordBatch) -> Iterator[DeferredRow]:

@@ -40,8 +40,8 @@ def schedule(
 
     Args:
         table: a DataFrame, or where it is, as in `read_table`.
-        columns: from columns of a message (payload, due_at, delay, id, headers, max_retries, expires_at) to expressions
-            of Spark SQL; when None, the table has them under these names.
+        columns: from columns of a message (payload, due_at, delay, id, headers, max_retries, expires_at, timeout) to
+            expressions of Spark SQL; when None, the table has them under these names.
         delay: seconds until all of them are due.
         payload_format: what a payload that is a string is: "text", or the text of a "json" document.
         unique_for: seconds for which a sent id keeps others of its name out, 0 for none.

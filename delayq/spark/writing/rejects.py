@@ -3,40 +3,82 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-from delayq.lake.object_store import names, remove, write_table
+from delayq.lake.object_store import LEVEL, names, remove, write_bytes
 
-SCHEMA = pa.schema([("partition", pa.int32()), ("row", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
-
-
-class RejectedRow(NamedTuple):
-    """A row that cannot be sent: where it stood, its id if it had one, and why."""
-
-    partition: int
-    row: int
-    id: str | None
-    reason: str
+_OWN = [
+    pa.field("partition", pa.int32()),
+    pa.field("row", pa.int64()),
+    pa.field("id", pa.string()),
+    pa.field("reason", pa.string()),
+]
 
 
-def write_rejects(
-    folder: str, run: str, partition: int, rejects: Sequence[RejectedRow], even_none: bool = True
-) -> None:
-    """Write a task's rejects as one file of Parquet, in place of what an earlier try of the task has left.
+class Rejects:
+    """The rows of a task that cannot be sent, as they stood in the table, and why.
+
+    They are kept packed, as the file that they will be: these may be all rows of the task.
 
     Args:
-        even_none: write a file when there are none, too, so that the table can be read. A stream would leave one for
-            each task of each batch.
+        folder: where the file goes.
+        table: the columns of the rows.
+
+    Attributes:
+        count: how many there are.
     """
-    path = f"{folder}/{run}-{partition}.parquet"
-    if rejects or even_none:
-        columns = list(zip(*rejects, strict=True)) or [()] * len(SCHEMA)
-        write_table(path, pa.table([list(column) for column in columns], schema=SCHEMA))
-    else:
-        remove(path)
+
+    def __init__(self, folder: str, table: StructType, partition: int) -> None:
+        self.count = 0
+        self._folder = folder
+        self._partition = partition
+        columns = to_arrow_schema(table, timezone="UTC")
+        self._schema = pa.schema([*_OWN, *(field for field in columns if field.name != "id")])
+        self._file = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd", compression_level=LEVEL)
+        self._batch: pa.RecordBatch | None = None
+        self._rows: list[tuple[int, int, str]] = []
+
+    def add(self, batch: pa.RecordBatch, position: int, number: int, reason: str) -> None:
+        """Take the row at a position of a batch, which has this number in its partition."""
+        if batch is not self._batch:
+            self._keep()
+            self._batch = batch
+        self.count += 1
+        self._rows.append((position, number, reason))
+
+    def write(self, run: str, even_none: bool = True) -> None:
+        """Write one file of Parquet, in place of what an earlier try of the task has left.
+
+        Args:
+            even_none: write it without rows, too, so that the table can be read. A stream would leave one for each
+                task of each batch.
+        """
+        path = f"{self._folder}/{run}-{self._partition}.parquet"
+        self._keep()
+        self._writer.close()
+        if self.count or even_none:
+            write_bytes(path, self._file.getvalue())
+        else:
+            remove(path)
+
+    def _keep(self) -> None:
+        if self._batch is None:
+            return
+        positions, numbers, reasons = map(list, zip(*self._rows, strict=True))
+        count = len(positions)
+        found = self._batch.take(pa.array(positions))
+        columns = {"id": pa.nulls(count)} | dict(zip(found.schema.names, found.columns, strict=True))
+        columns |= {"partition": pa.array([self._partition] * count), "row": pa.array(numbers)}
+        columns |= {"reason": pa.array(reasons)}
+        self._writer.write_table(
+            pa.table([columns[name] for name in self._schema.names], self._schema.names).cast(self._schema)
+        )
+        self._batch, self._rows = None, []
 
 
 def forget_rejects(folder: str, run: str, tasks: int) -> None:

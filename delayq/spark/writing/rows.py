@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,30 +13,43 @@ from pyspark.sql import types as t
 
 from delayq.errors import InvalidInput
 from delayq.model.delivery import Outgoing
+from delayq.model.envelope import CheckedJson
+from delayq.spark.writing.cells import UTC_TIMES, Column, cells, documents
+
+NESTED = (t.StructType, t.MapType, t.ArrayType, t.VariantType)
+"""The types of a payload that becomes JSON."""
 
 COLUMNS: dict[str, tuple[tuple[type[t.DataType], ...], str]] = {
-    "payload": ((t.StringType, t.BinaryType, t.StructType, t.MapType, t.ArrayType), "a string, binary or a struct"),
+    "payload": ((t.StringType, t.BinaryType, *NESTED), "a string, binary or a struct"),
     "due_at": ((t.TimestampType,), "a timestamp"),
     "delay": ((t.IntegralType, t.FractionalType), "a number of seconds"),
     "id": ((t.StringType,), "a string"),
     "headers": ((t.MapType,), "a map of strings"),
     "max_retries": ((t.IntegralType,), "a whole number"),
     "expires_at": ((t.TimestampType,), "a timestamp"),
+    "timeout": ((t.IntegralType, t.FractionalType), "a number of seconds"),
 }
 """The columns of a table of messages, the types that each may have, and these in words."""
 
+TIMES = ("due_at", "expires_at")
 FORMATS = ("text", "json")
+
+_INTERVALS = (t.YearMonthIntervalType, t.CalendarIntervalType)
+_NO_KEYS = (*NESTED, t.BooleanType, t.NullType)
 
 
 class TableRow(NamedTuple):
     """A row, and the message that it is to be: an `Outgoing`, or the reason why it is none.
 
     Attributes:
+        batch, position: where it stands.
         number: within its partition, from 0.
         id: as the table has it, or None.
         expires_at: likewise; the message has it as a time from now.
     """
 
+    batch: pa.RecordBatch
+    position: int
     number: int
     id: str | None
     expires_at: dt.datetime | None
@@ -57,6 +71,9 @@ class Rows:
         if payload_format not in FORMATS:
             raise InvalidInput(f'the option "payload_format" is {payload_format!r}: give {" or ".join(FORMATS)}')
         _check(schema)
+        self.schema = schema
+        self._kinds = {field.name: field.dataType for field in schema.fields}
+        self._documents = {"payload"} if isinstance(self._kinds["payload"], NESTED) else set()
         self._is_json = payload_format == "json" and isinstance(schema["payload"].dataType, t.StringType)
 
     def read(self, batch: pa.RecordBatch, first: int, now: dt.datetime) -> Iterator[TableRow]:
@@ -67,15 +84,22 @@ class Rows:
             now: the server's time, from which `expires_at` counts.
         """
         names = batch.schema.names
-        columns = [column.to_pylist(maps_as_pydicts="strict") for column in batch.columns]
-        for number, values in enumerate(zip(*columns, strict=True), first):
+        columns = [self._column(name, array) for name, array in zip(names, batch.columns, strict=True)]
+        errors = {position: error for column in columns for position, error in column.errors.items()}
+        for position, values in enumerate(zip(*(column.values for column in columns), strict=True)):
             row = dict(zip(names, values, strict=True))
             message: Outgoing | InvalidInput
             try:
-                message = self._outgoing(row, now)
+                message = errors.get(position) or self._outgoing(row, now)
             except InvalidInput as error:
                 message = error
-            yield TableRow(number, row.get("id"), row.get("expires_at"), message)
+            yield TableRow(batch, position, first + position, row.get("id"), row.get("expires_at"), message)
+
+    def _column(self, name: str, array: pa.Array) -> Column:
+        read = documents if name in self._documents else cells
+        return Column(
+            array.cast(UTC_TIMES) if name in TIMES else array, partial(read, kind=self._kinds[name], name=name)
+        )
 
     def _outgoing(self, row: Mapping[str, Any], now: dt.datetime) -> Outgoing:
         payload, due_at, delay = row["payload"], row.get("due_at"), row.get("delay")
@@ -83,7 +107,7 @@ class Rows:
             raise InvalidInput("payload is null")
         if due_at is None and delay is None:
             raise InvalidInput(f"{' and '.join(name for name in ('due_at', 'delay') if name in row)} is null")
-        expires_at = row.get("expires_at")
+        expires_at, timeout = row.get("expires_at"), row.get("timeout")
         return Outgoing(
             _json(payload) if self._is_json else payload,
             at=due_at,
@@ -92,6 +116,7 @@ class Rows:
             headers=row.get("headers"),
             max_retries=row.get("max_retries"),
             expires_in=None if expires_at is None else max(0.0, (expires_at - now).total_seconds()),
+            timeout=None if timeout is None else float(timeout),
         )
 
 
@@ -105,6 +130,7 @@ def _check(schema: t.StructType) -> None:
         types, wanted = COLUMNS[field.name]
         if not isinstance(field.dataType, types):
             raise InvalidInput(f"column {field.name!r} is {field.dataType.simpleString()}: make it {wanted}")
+        _check_within(field.dataType, field.name)
     names = set(schema.names)
     if "payload" not in names:
         raise InvalidInput(f"there is no column payload among {', '.join(schema.names)}")
@@ -112,9 +138,28 @@ def _check(schema: t.StructType) -> None:
         raise InvalidInput(f"there is neither due_at nor delay among {', '.join(schema.names)}: when are they due?")
 
 
-def _json(text: str) -> msgspec.Raw:
+def _check_within(kind: t.DataType, path: str) -> None:
+    """Refuse what no row of a table could be sent with."""
+    if isinstance(kind, _INTERVALS):
+        raise InvalidInput(f"{path} is {kind.simpleString()}, for which JSON has no form: cast it to a string")
+    if isinstance(kind, t.StructType):
+        for field in kind.fields:
+            _check_within(field.dataType, f"{path}.{field.name}")
+    elif isinstance(kind, t.ArrayType):
+        _check_within(kind.elementType, f"{path}[]")
+    elif isinstance(kind, t.MapType):
+        if isinstance(kind.keyType, _NO_KEYS):
+            raise InvalidInput(
+                f"{path} is a map whose keys are {kind.keyType.simpleString()}, and those of JSON are text: make them "
+                "strings, as transform_keys does"
+            )
+        _check_within(kind.keyType, f"the keys of {path}")
+        _check_within(kind.valueType, f"{path}[]")
+
+
+def _json(text: str) -> CheckedJson:
     try:
         msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise InvalidInput(f"payload is no JSON: {error}") from error
-    return msgspec.Raw(text.encode())
+    return CheckedJson(text.encode())

@@ -25,7 +25,7 @@ from delayq.spark.errors import ASIDE
 from delayq.spark.reading.options import SourceOptions, check_known
 from delayq.spark.redis_options import RedisOptions, ServerClock, required
 from delayq.spark.writing.ids import Ids
-from delayq.spark.writing.rejects import RejectedRow, forget_rejects, write_rejects
+from delayq.spark.writing.rejects import Rejects, forget_rejects
 from delayq.spark.writing.rows import Rows, TableRow
 
 DAY = 86_400.0
@@ -75,19 +75,21 @@ class _WriteTask:
         self._summary = options.get("summary")
 
     def run(self, batches: Iterator[pa.RecordBatch], run: str, even_none: bool = True) -> TaskSummary:
-        """Send the rows of a task; `even_none` as in `write_rejects`."""
+        """Send the rows of a task; `even_none` as in `Rejects.write`."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        task = TaskEncoder(partition, Ids(run, partition), self._unique_ms, keeps_rejects=self._rejects is not None)
+        rejects = None if self._rejects is None else Rejects(self._rejects, self._rows.schema, partition)
+        task = TaskEncoder(partition, Ids(run, partition), self._unique_ms, rejects)
         summary = Summary()
         with self._server.queue(self._queue) as queue:
             clock = ServerClock(queue)
             for batch in batches:
                 new = queue.execute(task.send, self._rows.read(batch, task.rows, clock.now()))
                 summary += Summary(sent=sum(new), existing=len(new) - sum(new))
-        if self._rejects is not None:
-            write_rejects(self._rejects, run, partition, task.rejects, even_none)
-        return TaskSummary(summary + Summary(rejected=len(task.rejects)))
+        if rejects is None:
+            return TaskSummary(summary)
+        rejects.write(run, even_none)
+        return TaskSummary(summary + Summary(rejected=rejects.count))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None = None) -> None:
         """Tell what all tasks together have done."""
@@ -113,16 +115,14 @@ class TaskEncoder:
 
     Attributes:
         rows: how many it has seen.
-        rejects: those that cannot be sent.
     """
 
-    def __init__(self, partition: int, ids: Ids, unique_ms: int, keeps_rejects: bool) -> None:
+    def __init__(self, partition: int, ids: Ids, unique_ms: int, rejects: Rejects | None) -> None:
         self.rows = 0
-        self.rejects: list[RejectedRow] = []
         self._partition = partition
         self._ids = ids
         self._unique_ms = unique_ms
-        self._keeps_rejects = keeps_rejects
+        self._rejects = rejects
 
     def send(self, context: QueueContext, rows: Iterable[TableRow]) -> Operation[list[bool]]:
         """Send rows; return which of them are new."""
@@ -157,13 +157,13 @@ class TaskEncoder:
         return EncodedMessage(message_id, encoded.due, encoded.envelope, "ignore", True, self._unique_ms)
 
     def _reject(self, row: TableRow, error: InvalidInput) -> None:
-        if not self._keeps_rejects:
+        if self._rejects is None:
             named = "" if row.id is None else f" (id {row.id!r})"
             raise RowRefused(
                 f"row {row.number} of partition {self._partition}{named} cannot be sent: {error}. Rows before it may "
                 f'have been: a rerun under the same ids leaves those. {ASIDE}.option("mode", "PERMISSIVE")'
             ) from error
-        self.rejects.append(RejectedRow(self._partition, row.number, row.id, str(error)))
+        self._rejects.add(row.batch, row.position, row.number, str(error))
 
 
 class Sink(DataSourceArrowWriter):
