@@ -1,8 +1,8 @@
 -- acquire_slot: let deliveries begin for whose keys there is room; the others go back to wait.
 --
--- One that waits is due again when `net_ms` are over, in case nobody lets it go before; `release_slot` does, with a slot that is
--- kept for it. For each that waits already, that is 10 ms later: thus no more than a hundred a second come in vain, how
--- many ever wait. What has come by itself keeps the due time that it had.
+-- `release_slot` lets one that waits go, with a slot that is kept for it. In case nobody does, it is due again after
+-- `net_ms`, and 10 ms later for each that waits already: so no more than a hundred a second come and find no room,
+-- however many wait. What has come by itself keeps the due time that it had.
 --
 -- State    unack -> unack or pending, or garbage when it was cancelled and would have to wait
 -- KEYS[1]  unack      zset  id -> end of the lease, ms

@@ -1,8 +1,8 @@
--- consumers: who was seen within the last hour and has not left, and what each tells of itself.
+-- consumers: who was seen within the last hour and has not left, with the document of each.
 --
 -- Reads    consumers, crew
 -- KEYS[1]  consumers  zset  name -> when it was last seen, ms
--- KEYS[2]  crew       hash  name -> what it tells of itself
+-- KEYS[2]  crew       hash  name -> its document: what it is, and what it holds
 -- ARGV[1]  now_ms     '' for the server's time
 -- Returns  {now, ms; {name; when it was last seen, ms; document; …}}, the latest 1000 of them, latest first
 -- Cost     O(log n), and 1000 are read

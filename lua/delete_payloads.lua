@@ -1,6 +1,6 @@
 -- delete_payloads: delete the payload keys of garbage.
 --
--- An id that was sent anew since the caller listed it is no longer garbage, and is left alone.
+-- An id that was sent again since the caller listed it is no longer garbage, and is left alone.
 --
 -- State    garbage -> (gone)
 -- KEYS[1]  garbage  zset

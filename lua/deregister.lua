@@ -1,7 +1,7 @@
 -- deregister: a consumer that ends in good order is one no longer; when it was last seen is still known.
 --
 -- State    (the queue itself; no message moves)
--- KEYS[1]  crew   hash  name -> what it tells of itself
+-- KEYS[1]  crew   hash  name -> its document
 -- KEYS[2]  stats  hash
 -- ARGV[1]  name   of the consumer
 -- ARGV[2..]  bucket, count  handlers that ended since its last note: bucket b took 2^(b-1) up to 2^b ms

@@ -1,6 +1,6 @@
 -- edit: bring a dead letter back with another envelope; its retries start again, its attempt numbers go on rising.
 --
--- The time of death tells which death is meant: what has died anew since somebody looked at it is left alone.
+-- The time of death says which death is meant: what has died again since somebody looked at it is left alone.
 --
 -- State    dead -> pending
 -- KEYS[1]  dead      zset  id -> time of death, ms
@@ -17,7 +17,7 @@
 -- ARGV[3]  died_ms   the time of death that was seen
 -- ARGV[4]  due       '+delay_ms' or ms
 -- ARGV[5]  envelope
--- Returns  1, or 0 when it is not dead (any more) or has died anew
+-- Returns  1, or 0 when it is not dead (any more) or has died again
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local id, died = ARGV[2], redis.call('ZSCORE', KEYS[1], ARGV[2])

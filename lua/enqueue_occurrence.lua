@@ -1,7 +1,7 @@
 -- enqueue_occurrence: let another occurrence of a schedule be the one on its way, and keep what the schedule has become.
 --
 -- It does so once: unless the slot that the caller believes to be armed still is, nothing is changed. So a redelivered
--- occurrence, a second consumer and a repeated call arm nothing anew. An occurrence that has not been handed out is
+-- occurrence, a second consumer and a repeated call arm nothing again. An occurrence that has not been handed out is
 -- withdrawn with its slot.
 --
 -- State    (none), garbage -> pending; of the one withdrawn: pending, ready -> garbage
@@ -35,7 +35,7 @@ if tonumber(redis.call('ZSCORE', KEYS[2], name) or '') ~= tonumber(ARGV[3]) then
 if id ~= '' and id == ARGV[4] and redis.call('HGET', KEYS[1], name) == ARGV[5] then return 1 end -- it has run before
 local note, withdrawn = ledger(KEYS[14], KEYS[15], now), ARGV[4] == '' and {} or where(ARGV[4], {KEYS[3], KEYS[4]})
 local before, there = head(KEYS[3]), #where(id, {KEYS[6], KEYS[7], KEYS[8]}) > 0
-if id ~= ARGV[4] then there = there or #where(id, {KEYS[3], KEYS[4]}) > 0 end -- else the occurrence is sent anew
+if id ~= ARGV[4] then there = there or #where(id, {KEYS[3], KEYS[4]}) > 0 end -- else the occurrence is sent again
 local sends = id ~= '' and not there
 if sends then redis.call('SET', KEYS[13], stamp(now) .. ARGV[8]) end
 if #withdrawn > 0 then

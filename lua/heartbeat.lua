@@ -1,35 +1,35 @@
 -- heartbeat: note that a consumer lives, what it is and what it holds, and how long its handlers have run.
 --
--- Kept are those that were seen within the last hour, the latest thousand of them. The last one of all is never struck
--- off, so that it can be told since when there is none. Who was seen later than now, was so before the server's clock was
--- set back: one that lives appears anew.
+-- It keeps the latest thousand of those that were seen within the last hour, and removes others. The very last one stays,
+-- to show since when there is none. A time later than now is from before the server's clock was set back: it is removed,
+-- and a consumer that lives notes itself again.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  consumers  zset  name -> when it was last seen, ms
--- KEYS[2]  crew       hash  name -> what it tells of itself
+-- KEYS[2]  crew       hash  name -> its document
 -- KEYS[3]  stats      hash
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  name       of the consumer
--- ARGV[3]  document   what it tells of itself
+-- ARGV[3]  document   what it is, and what it holds
 -- ARGV[4..]  bucket, count  handlers that ended since its last note: bucket b took 2^(b-1) up to 2^b ms
--- Returns  how many others were struck off
--- Cost     O(log n), and up to 2000 are struck off
+-- Returns  how many others were removed
+-- Cost     O(log n), and up to 2000 are removed
 local HOUR_MS, MOST = 3600000, 1000
 local now = clock(ARGV[1])
 redis.call('ZREM', KEYS[1], ARGV[2]) -- a server at its maxmemory refuses a script that begins with a ZADD
-local struck = 0
-local function strike(from, to)
+local removed = 0
+local function remove(from, to)
   local names = redis.call('ZRANGE', KEYS[1], from, to)
   redis.call('ZREMRANGEBYRANK', KEYS[1], from, to)
   redis.call('HDEL', KEYS[2], unpack(names))
-  struck = struck + #names
+  removed = removed + #names
 end
 local future = redis.call('ZCOUNT', KEYS[1], '(' .. digits(now), '+inf')
-if future > 0 then strike(-math.min(future, MOST), -1) end
+if future > 0 then remove(-math.min(future, MOST), -1) end
 local past = redis.call('ZCOUNT', KEYS[1], '-inf', now - HOUR_MS)
 local gone = math.min(math.max(past, redis.call('ZCARD', KEYS[1]) - MOST + 1), MOST)
-if gone > 0 then strike(0, gone - 1) end
+if gone > 0 then remove(0, gone - 1) end
 redis.call('ZADD', KEYS[1], now, ARGV[2])
 redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
 for i = 4, #ARGV, 2 do count(KEYS[3], 'took:' .. ARGV[i], ARGV[i + 1]) end
-return struck
+return removed

@@ -1,6 +1,6 @@
 -- pending_to_ready: promote messages that have become due, earliest first.
 --
--- It does not ring: whoever promotes claims next, and the claim rings for what it leaves.
+-- It does not ring: the caller claims next, and the claim rings for what it leaves.
 --
 -- State    pending -> ready
 -- KEYS[1]  pending  zset  id -> due, ms

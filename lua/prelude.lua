@@ -124,7 +124,7 @@ local function discard(places, garbage, known, stats, ids, now, note, event, rea
   end)
 end
 
--- Which of some ids exist: a structure holds them, or their payload is there and they are no garbage. And which are garbage.
+-- Which of some ids exist: a structure holds them, or their payload is there and they are no garbage; and which are that.
 local function existing(ids, garbage, zsets, payloads)
   local found, since = {}, redis.call('ZMSCORE', garbage, unpack(ids))
   for _, zset in ipairs(zsets) do
@@ -145,7 +145,7 @@ local function where(id, zsets)
   return found
 end
 
--- One token is enough: whoever takes it looks at everything, and rings again when it leaves work behind. A server at
+-- One token is enough: who takes it looks at everything, and rings again when it leaves work behind. A server at
 -- its maxmemory may refuse the token; that must not undo the script, and the fallback poll makes up for it.
 local function ring(bell)
   if redis.call('EXISTS', bell) == 0 then redis.pcall('LPUSH', bell, 1) end
@@ -230,7 +230,7 @@ end
 -- fails, before anything is changed, when the key is no stream any more or, as far as the server can say it (Redis 7.0
 -- and newer), when the user may not append to it; later, no entry may stop the script.
 --
--- An entry always has the same fields, empty ones as well: thus the stream keeps their names once.
+-- An entry always has the same fields, also empty ones, so that the stream keeps their names once.
 local function ledger(meta, events, given)
   local kept = redis.call('HGET', meta, 'events')
   if not kept then return nil end
@@ -324,7 +324,7 @@ local function bounds(key)
 end
 
 -- How many deliveries of a key run, or are on their way to run. Where that leaves no room, up to `most` of them are
--- looked at, others each time, and those that are gone are struck off: their consumer was lost, or could not say it.
+-- looked at, others each time, and those that are gone are removed: their consumer was lost, or could not say it.
 local function running(slots, unack, ready, attempts, replaced, key, limit, most, now, turn)
   local from, to = bounds(key)
   local count = redis.call('ZLEXCOUNT', slots, from, to)

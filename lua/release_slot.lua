@@ -18,8 +18,8 @@
 -- KEYS[11] events     stream
 -- KEYS[12] replaced   zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms     '' for the server's time
--- ARGV[2..]           of 1..250 deliveries: key, id, receipt; '' for the receipt of one that was not admitted, and for
---                     the id to look whether slots of the key are held in vain
+-- ARGV[2..]           of 1..250 deliveries: key, id, receipt; '' for the receipt of one that was not admitted; '' for
+--                     the id to remove slots of the key whose deliveries are gone
 -- Returns  how many were let go
 -- Cost     O(n log m), and up to 1000 slots and 1000 of those that wait are looked at
 local limit = tonumber(redis.call('HGET', KEYS[8], 'per_key') or '')
@@ -41,17 +41,17 @@ for i = 2, #ARGV, 3 do
     looked = looked + #first
     for _, member in ipairs(first) do
       local due, id = tonumber(string.sub(member, #key + 2, #key + 16)), string.sub(member, #key + 18)
-      local till, told = waits(KEYS[7], id)
+      local till, due_before = waits(KEYS[7], id)
       local score = redis.call('ZSCORE', KEYS[3], id) or redis.call('ZSCORE', KEYS[2], id)
       redis.call('ZREM', KEYS[6], member)
-      if score and told == due and tonumber(score) == till then -- else it was cancelled, or moved
+      if score and due_before == due and tonumber(score) == till then -- else it was cancelled, or moved
         move({KEYS[3]}, KEYS[2], {math.min(now, due), id}, function()
           if limit then redis.call('ZADD', KEYS[5], 0, key .. '\0\0' .. id) end
           if note then note(id, 'promoted', nil, due, now - due, 'its key has room') end
         end)
         room, moved = room - 1, moved + 1
       end
-      if told == due and not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[7], id) end
+      if due_before == due and not redis.call('ZSCORE', KEYS[1], id) then redis.call('HDEL', KEYS[7], id) end
     end
   end
 end

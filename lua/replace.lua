@@ -1,4 +1,4 @@
--- replace: send a message anew under its id, whatever state it is in; its retries start again.
+-- replace: send a message again under its id, in any state; its retries start again.
 --
 -- A delivery that runs meanwhile loses its lease: its receipt becomes stale. It keeps its place among those that the
 -- queue's limits allow until it has ended.
@@ -31,8 +31,8 @@ local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
 local note, places = ledger(KEYS[14], KEYS[15], now), where(id, {KEYS[6], KEYS[1], KEYS[5], KEYS[7], KEYS[8]})
 local running, event = places[1] == KEYS[6] and 1 or 0, #places > 0 and 'replaced' or 'sent'
 if running == 1 then keep_place(KEYS[16], KEYS[14], KEYS[6], KEYS[9], id, now) end
--- First, since at maxmemory it is refused, and nothing changes. Whoever has been handed the old message within this very
--- millisecond, and fetches the new one, is to see that it was stored later.
+-- First, since at maxmemory it is refused, and nothing changes. A consumer that was handed the old message within this very
+-- millisecond, and fetches the new one, must see that it was stored later.
 redis.call('SET', KEYS[13], stamp(now + running) .. ARGV[4])
 move({KEYS[2], unpack(places)}, KEYS[1], {due, id}, function()
   redis.call('HDEL', KEYS[10], id)

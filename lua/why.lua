@@ -23,9 +23,9 @@ if due then
   for i = 1, 3 do earlier = earlier + redis.call('ZCOUNT', KEYS[i], '-inf', '(' .. due) end
 end
 local free, opens = allowance(KEYS[5], KEYS[4], KEYS[6], KEYS[8], now, micros)
-local till, told = waits(KEYS[7], id)
+local till, due_before = waits(KEYS[7], id)
 return {
   now, {paused(KEYS[5], now)}, earlier, redis.call('ZCARD', KEYS[4]),
   free and free < math.huge and free or false, free and opens < math.huge and math.ceil(opens) or false,
-  till and {till, told} or false
+  till and {till, due_before} or false
 }

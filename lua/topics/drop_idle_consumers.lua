@@ -1,6 +1,6 @@
 -- drop_idle_consumers: consumers of a group that hold nothing, were not heard of for long, and whose names were drawn by lot, leave it.
 --
--- Whoever comes back under such a name is made anew by its first poll.
+-- One that comes back under such a name is made again by its first poll.
 --
 -- State    (the group itself; no record moves)
 -- KEYS[1]  stream   stream  record id -> its envelope

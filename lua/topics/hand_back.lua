@@ -1,11 +1,11 @@
--- hand_back: records that a consumer of a group holds go to whoever rescues next, be it at once.
+-- hand_back: records that a consumer of a group holds may be reclaimed by any other, at once.
 --
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  failures  hash    record id -> what its failed deliveries said
 -- ARGV[1]  group
 -- ARGV[2]  consumer
--- ARGV[3]  keeper    another consumer of the group, made when it is new, that holds them until they are rescued
+-- ARGV[3]  keeper    another consumer of the group, made when it is new, that holds them until they are reclaimed
 -- ARGV[4..]          two a record: id; '1' when its last delivery counts, '' when it does not. 1..250 of them
 -- Returns  1 a record; 0 where the consumer does not hold it, in their order
 -- Errors   GROUP     the topic has no such group
