@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delayq.spark.jobs.report import report, save
+from delayq.spark.reporting.charts import LineChart
 from delayq.spark.reporting.figures import Figures
+from delayq.spark.reporting.page import Section
 from tests.harness.spark.recorded import event, frame
 
 EVIL = "<script>alert('x')</script> & \"more\""
+SHARES = ("p50", "p90", "p99", "max")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
@@ -127,3 +131,26 @@ def test_saved_report_is_a_page_and_a_file_of_each_table(saved: Path):
     names = ["attempts", "deaths", "lateness", "minutes", "queues"]
     assert sorted(path.stem for path in (saved / "figures").iterdir()) == names
     assert pq.read_table(saved / "figures" / "queues.parquet")["sent"].to_pylist() == [1, 1]
+
+
+def shapes(minutes: int, late: float) -> list[list[str]]:
+    """The lines of the charts of one queue that has sent and delivered a message in each of some minutes."""
+    start = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+    counts = dict.fromkeys(("sent", "delivered", "acked"), 1) | dict.fromkeys(("retried", "died"), 0)
+    times = {f"late_{share}": late for share in SHARES} | {f"took_{share}": None for share in SHARES}
+    spans = [counts | times | {"minute": start + dt.timedelta(minutes=i)} for i in range(minutes)]
+    charts = Section(counts | times | {"queue": "q"}, 1, spans, [], []).charts
+    return [[] if chart.is_empty else [path.shape for path in chart.paths] for chart in charts]
+
+
+def test_one_minute_is_a_line_across_the_chart_and_no_lateness_is_not_no_deliveries():
+    left, right = LineChart.left, LineChart.right
+    counts, failures, late, took = shapes(minutes=1, late=0.0)
+    for shape in [*counts, *late]:
+        assert re.fullmatch(rf"M{left:.1f} [\d.]+H{right:.1f}", shape)
+    assert (len(counts), len(late), failures, took) == (3, 4, [], [])
+
+
+def test_values_of_a_day_are_joined_at_the_middles_of_their_spans():
+    (sent, *_), *_ = shapes(minutes=1440, late=0.5)
+    assert (sent.count("M"), sent.count("L"), "H" in sent) == (1, 1439, False)

@@ -69,12 +69,12 @@ class LineChart:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to draw, or only zeros."""
-        return not any(value for series in self.series for value in series.values)
+        """Whether there is nothing to draw."""
+        return all(value is None for series in self.series for value in series.values)
 
     @cached_property
     def paths(self) -> list[SeriesPath]:
-        """The lines; where values are missing, or a span is, they have a gap."""
+        """The lines; where values are missing, or a span is, they have a gap. A value alone is as long as its span."""
         return [
             SeriesPath(series.name, number, self._shape(series.values)) for number, series in enumerate(self.series)
         ]
@@ -92,7 +92,7 @@ class LineChart:
     @cached_property
     def spots(self) -> list[HoverStrip]:
         """Strips, one a time."""
-        xs = [self._x(self._axis.at(time)) for time in self.times]
+        xs = list(map(self._middle, self.times))
         edges = [self.left, *((a + b) / 2 for a, b in pairwise(xs)), self.right]
         return [
             HoverStrip(round(a, 1), round(b - a, 1), self._label(i)) for i, (a, b) in enumerate(pairwise(edges))
@@ -108,19 +108,20 @@ class LineChart:
 
     @cached_property
     def _axis(self) -> TimeAxis:
-        return TimeAxis(self.times[0], self.times[-1])
+        return TimeAxis(self.times[0], self.times[-1] + self.step)
 
     def _shape(self, values: Sequence[float | None]) -> str:
         parts: list[str] = []
-        before: dt.datetime | None = None
-        for time, value in zip(self.times, values, strict=True):
-            if value is None:
-                before = None
-                continue
-            x, y = self._x(self._axis.at(time)), self._y(self.scale.at(value))
-            # "h0" makes a dot of a value that has no neighbours.
-            parts.append(f"{'L' if before == time - self.step else 'M'}{x:.1f} {y:.1f}{'h0' if before is None else ''}")
-            before = time
+        found = {time: value for time, value in zip(self.times, values, strict=True) if value is not None}
+        for time, value in found.items():
+            y = f"{self._y(self.scale.at(value)):.1f}"
+            if time - self.step in found:
+                parts.append(f"L{self._middle(time):.1f} {y}")
+            elif time + self.step in found:
+                parts.append(f"M{self._middle(time):.1f} {y}")
+            else:
+                start, end = (self._x(self._axis.at(each)) for each in (time, time + self.step))
+                parts.append(f"M{start:.1f} {y}H{end:.1f}")
         return "".join(parts)
 
     def _label(self, i: int) -> str:
@@ -129,6 +130,9 @@ class LineChart:
 
     def _text(self, value: float | None) -> str:
         return "–" if value is None else self.scale.text(value)
+
+    def _middle(self, time: dt.datetime) -> float:
+        return self._x(self._axis.at(time + self.step / 2))
 
     def _x(self, share: float) -> float:
         return self.left + share * (self.right - self.left)

@@ -14,7 +14,15 @@ COLUMNS = (
 
 _KEYS = ("queue", "event", "attempt", "error", "bucket")
 _ERROR_LENGTH = 300
-_IDS = r"0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4,}){2,}\b|[0-9]{4,}"
+_WORD = r"(?<![0-9A-Za-z])%s(?![0-9A-Za-z])"
+_IDS = "|".join(
+    (
+        r"0x[0-9a-fA-F]+",
+        _WORD % r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4,}){2,}",
+        _WORD % r"(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,}",  # as most of those that delayq makes
+        r"[0-9]{4,}",
+    )
+)
 
 
 def timed(events: DataFrame) -> DataFrame:

@@ -118,8 +118,9 @@ class Section:
     def _counts(self, title: str, names: Sequence[str]) -> LineChart:
         times = _without_gaps([row["minute"] for row in self._spans], self._step)
         found = {row["minute"]: row for row in self._spans}
+        most = max((row[name] for row in self._spans for name in names), default=0)
+        times = times if most else []  # zeros alone are nothing to draw
         series = [Series(name, [found[time][name] if time in found else 0 for time in times]) for name in names]
-        most = max((value for each in series for value in each.values if value), default=0)
         summary = ", ".join(f"{name} {self.totals[name]:,}" for name in names) + " in all"
         return self._chart(title, summary, times, series, CountScale(most))
 
