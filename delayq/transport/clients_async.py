@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
+from delayq.transport import redis_py
 from delayq.transport.clients import DEFAULTS, KEEPALIVE
 from delayq.transport.retry_async import retry
 from delayq.transport.server_check import ServerInfo, inspecting, judge
@@ -29,13 +30,13 @@ def single(address: Address, settings: dict[str, Any], tls: bool = False) -> red
     host, port = address
     kind = redis.SSLConnection if tls else redis.Connection
     options = DEFAULTS | KEEPALIVE | {"host": host, "port": port, "retry": retry()} | settings
-    return redis.Redis.from_pool(redis.ConnectionPool(connection_class=kind, **options))
+    return redis.Redis.from_pool(_Pool(connection_class=kind, **options))
 
 
 def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
     """Return a client of the server that listens on the socket at `path`."""
     options = DEFAULTS | {"path": path, "retry": retry()} | settings
-    return redis.Redis.from_pool(redis.ConnectionPool(connection_class=redis.UnixDomainSocketConnection, **options))
+    return redis.Redis.from_pool(_Pool(connection_class=redis.UnixDomainSocketConnection, **options))
 
 
 def sentinel(
@@ -77,6 +78,13 @@ async def close(client: Client) -> None:
             await node.disconnect()
 
 
+class _Pool(redis.ConnectionPool):
+    """As redis-py's, but it does not show its password, as that of redis-py 6 and 7 does."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
 def _nodes(client: RedisCluster) -> list[Any]:
     manager = client.nodes_manager
     return [*{id(node): node for node in (*manager.startup_nodes.values(), *manager.nodes_cache.values())}.values()]
@@ -88,7 +96,7 @@ async def close_idle(client: Client) -> None:
         await client.connection_pool.disconnect(inuse_connections=False)
     else:
         for node in _nodes(client):
-            await node.disconnect_free_connections()
+            await redis_py.close_idle(node)
 
 
 async def check_server(client: Client) -> ServerInfo:

@@ -86,8 +86,7 @@ class Cluster:
         """Whether there is another node to ask at once."""
         error, sent.asked = sent.reply, None
         if isinstance(error, exceptions.MovedError):
-            self._client.nodes_manager.slots_cache.setdefault(error.slot_id, [])  # another thread has looked anew
-            self._client.nodes_manager.move_slot(error)
+            self._client.nodes_manager.slots_cache[error.slot_id] = [self._known(error.host, error.port)]
             return True
         if isinstance(error, exceptions.AskError):
             sent.asked = self._known(error.host, error.port)

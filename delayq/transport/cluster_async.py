@@ -18,6 +18,7 @@ from redis.client import NEVER_DECODE
 from delayq.protocol.command import Command
 from delayq.transport.clients import HURRIES
 from delayq.transport.cluster import _ANSWERS, LOOK_SECONDS, MOST_ROUNDS, PAUSES, SentCommands
+from delayq.transport.redis_py import give_back
 
 _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 
@@ -50,7 +51,7 @@ class Cluster:
             failed = [each for each in sent if isinstance(each.reply, Exception)]
             if any(each.is_stranded for each in failed):
                 await self._look()
-            again = {each for each in failed if await self._is_sent_on(each)}
+            again = {each for each in failed if self._is_sent_on(each)}
             if not again:
                 again = {each for each in failed if each.is_refused or (each.is_lost and each.call.repeats)}
                 pause = next(pauses, None) if again and not HURRIES.get()() else None
@@ -63,20 +64,23 @@ class Cluster:
             raise self._outage
         return [each.reply if isinstance(each.reply, Exception) else each.call.read(each.reply) for each in sent]
 
-    async def _is_sent_on(self, sent: SentCommands) -> bool:
+    def _is_sent_on(self, sent: SentCommands) -> bool:
         """Whether there is another node to ask at once."""
         error, sent.asked = sent.reply, None
-        manager = self._client.nodes_manager
         if isinstance(error, exceptions.MovedError):
-            manager.slots_cache.setdefault(error.slot_id, [])
-            await manager.move_slot(error)
+            self._client.nodes_manager.slots_cache[error.slot_id] = [self._known(error.host, error.port)]
             return True
         if isinstance(error, exceptions.AskError):
-            node = ClusterNode(error.host, error.port, **manager.connection_kwargs)  # it may have no slots yet
-            sent.asked = manager.nodes_cache.setdefault(node.name, node)
+            sent.asked = self._known(error.host, error.port)
             return True
         master = self._master(sent.slot)
         return sent.is_unsent and master is not None and master != sent.node
+
+    def _known(self, host: str, port: int) -> Any:
+        """Return a node by its address, also one that has no slots yet."""
+        manager = self._client.nodes_manager
+        node = ClusterNode(host, port, **manager.connection_kwargs)
+        return manager.nodes_cache.setdefault(node.name, node)
 
     def _master(self, slot: int) -> Any:
         with contextlib.suppress(exceptions.SlotNotCoveredError, KeyError):
@@ -139,7 +143,7 @@ async def _talk(group: list[SentCommands]) -> None:
         if connection is not None:
             if not is_whole:
                 await connection.disconnect(nowait=True)
-            node.release(connection)
+            give_back(node, connection)
 
 
 async def _answer_to_asking(connection: Any) -> exceptions.ResponseError | None:

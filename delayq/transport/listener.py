@@ -19,6 +19,7 @@ from redis.exceptions import AskError, MovedError, RedisError
 
 from delayq.model.interval import FALLBACK_MS
 from delayq.transport.executor import Client
+from delayq.transport.redis_py import is_connected
 from delayq.transport.server_check import translate
 
 # A connection that a firewall has dropped in silence would never ring: ask anew from time to time.
@@ -84,7 +85,7 @@ class BellListener:
         """Take the token, if one has come."""
         if not self._listening:
             return False
-        if not self._connection.is_connected:  # the client was closed: whoever looks for work opens it anew
+        if not is_connected(self._connection):  # the client was closed: whoever looks for work opens it anew
             self.close()
             return True
         try:
@@ -143,7 +144,7 @@ class BellListener:
     def _has_reply(self) -> bool:
         """Whether there is something to read, be it the connection's end."""
         try:  # redis-py would connect anew, and nothing has been asked for there
-            return not self._connection.is_connected or bool(self._connection.can_read(timeout=0))
+            return not is_connected(self._connection) or bool(self._connection.can_read(timeout=0))
         except RedisError:
             return True
 

@@ -13,6 +13,7 @@ from redis.exceptions import AskError, MovedError, RedisError
 
 from delayq.model.interval import FALLBACK_MS
 from delayq.transport.executor_async import Client, heed_cancels, times_cancelled
+from delayq.transport.redis_py import can_read, give_back
 from delayq.transport.server_check import translate
 
 # A connection that a firewall has dropped in silence would never ring: ask anew from time to time.
@@ -142,7 +143,7 @@ class BellListener:
     async def _is_stale(self) -> bool:
         """Whether the kept connection has broken while nobody listened: it was silent then, but for its end."""
         try:
-            return not self._connection.is_connected or bool(await self._connection.can_read())
+            return not self._connection.is_connected or await can_read(self._connection)
         except RedisError:
             return True
 
@@ -187,7 +188,7 @@ async def _release(node: Any, connection: Any) -> None:
     if hasattr(node, "connection_pool"):
         await node.connection_pool.release(connection)
     else:
-        node.release(connection)
+        give_back(node, connection)
 
 
 async def wait(bells: Sequence[BellListener], seconds: float, wake: asyncio.Future[None] | None = None) -> None:

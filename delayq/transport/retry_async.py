@@ -10,17 +10,15 @@ from typing import Any, TypeVar
 from redis.asyncio.retry import Retry
 from redis.backoff import EqualJitterBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from delayq.transport.clients import HURRIES, REPEATS, RETRIES
+from delayq.transport.clients import FAILURES, HURRIES, REPEATS, RETRIES
 
 T = TypeVar("T")
 
 
 def retry(base: float = 0.1) -> Retry:
     """Return the rule by which a call is repeated when its connection failed: `base` seconds first, then doubling."""
-    failures: Any = (RedisConnectionError, RedisTimeoutError, OSError)
+    failures: Any = FAILURES
     return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES, failures)
 
 

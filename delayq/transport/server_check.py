@@ -185,6 +185,7 @@ _MEMORY = "nothing was stored: raise maxmemory, let consumers drain the queues, 
 _CLUSTER = "the server belongs to a cluster: use a redis+cluster:// URL"
 _NO_CLUSTER = "check that the URL's nodes make up a whole cluster; redis:// is for a server that stands alone"
 _OVERWRITTEN = "a key of the queue or topic belongs to another program: give one of the two another name or prefix"
+_POOL = "raise max_connections in the URL, or use fewer threads"
 _NO_DATABASE = "DB index is out of range"
 _BY_TEXT: dict[str, tuple[type[DelayqError], str]] = {
     _NO_DATABASE: (ServerError, "the URL names a database that the server lacks: 0 is always there"),
@@ -192,9 +193,9 @@ _BY_TEXT: dict[str, tuple[type[DelayqError], str]] = {
         ServerUnreachable,
         "the server is up, but serves no more connections: raise its maxclients, or run fewer clients",
     ),
+    "Too many connections": (ServerError, _POOL),  # a plain ConnectionError in redis-py 5
 }
 _NO_TLS = "it accepts connections, but does not answer to TLS: use redis:// for a port without, or the port for TLS"
-_POOL = "raise max_connections in the URL, or use fewer threads"
 
 _HIDDEN = (exceptions.RedisClusterException, exceptions.NoPermissionError)
 

@@ -29,7 +29,7 @@ ROOMS = {
 }
 SANS_IO = {"model", "protocol", "operations"}
 IO = {"asyncio", "hiredis", "multiprocessing", "redis", "selectors", "signal", "socket", "subprocess", "threading"}
-SERVER = {f"delayq.transport.{name}" for name in ("embedded", "clients", "retry_async", "server_check")}
+SERVER = {f"delayq.transport.{name}" for name in ("embedded", "clients", "redis_py", "retry_async", "server_check")}
 THROUGH_THE_DOOR = {"cli", "web", "spark", "metrics", "testing"}
 
 

@@ -107,3 +107,11 @@ def strings(module: str) -> set[str]:
         for node in ast.walk(syntax(module))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
+
+
+def test_ci_tests_the_oldest_redis_py_that_is_required() -> None:
+    oldest = re.search(r"^redis==(.+)$", (ROOT / ".ci/oldest.txt").read_text(), re.MULTILINE)
+    required = re.search(r"\"redis\[hiredis\]>=(.+)\"", (ROOT / "setup.py").read_text())
+    assert oldest is not None
+    assert required is not None
+    assert oldest[1] == required[1]

@@ -283,7 +283,7 @@ def test_socket_closed_while_its_reply_is_looked_for_is_not_mistaken_for_the_nex
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another thread closes the client; the number of its socket goes to the next file that is opened."""
-    pool = redis.ConnectionPool.from_url(redis_server.url)
+    pool = redis.ConnectionPool.from_url(redis_server.url, socket_timeout=30)
     wire = FastSocket(pool)
     monkeypatch.setattr(
         "delayq.transport.fast_socket._QUICK_SECONDS", 30.0
@@ -336,7 +336,7 @@ def test_wire_of_a_client_of_others_looks_for_its_reply_behind_a_quick_one(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though each of its calls has a wire of its own."""
-    pool = redis.ConnectionPool.from_url(redis_server.url)
+    pool = redis.ConnectionPool.from_url(redis_server.url, socket_timeout=30)
     wires = FastSocketPool(pool, keep=False, lost=lambda: None)
     looks: list[None] = []
 

@@ -216,8 +216,8 @@ class SilentServer:
 
     def answer(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while connection.recv(1000) and not self.is_silent:
-                connection.sendall(b"+OK\r\n")
+            while (asked := connection.recv(1000)) and not self.is_silent:
+                connection.sendall(b"+PONG\r\n" if b"PING" in asked else b"+OK\r\n")
 
     def made(self) -> int:
         """How many connections there were, also of those that nobody has come to accept yet."""

@@ -108,7 +108,7 @@ def test_without_settings_nothing_waits_for_ever(url: str):
     assert 0 < settings["socket_connect_timeout"] <= 5
     assert 0 < settings["socket_timeout"] <= 30
     assert 0 < settings["health_check_interval"] <= 60
-    assert settings["retry"].get_retries() == clients.RETRIES
+    assert settings["retry"]._retries == clients.RETRIES
     assert settings["client_name"] == "delayq"
     assert not settings.get("decode_responses", False)
 

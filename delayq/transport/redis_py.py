@@ -1,0 +1,26 @@
+"""What the versions of redis-py call by different names, or lack: delayq works with 5.3.1 and newer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_connected(connection: Any) -> bool:
+    """Return whether a blocking connection is open."""
+    return getattr(connection, "_sock", None) is not None
+
+
+async def can_read(connection: Any) -> bool:
+    """Return whether a reply, or the connection's end, has come; `can_read_destructive` is deprecated since 8.0."""
+    return bool(await (connection.can_read if hasattr(connection, "can_read") else connection.can_read_destructive)())
+
+
+def give_back(node: Any, connection: Any) -> None:
+    """Give a connection back to its node of an async cluster, which is no method in redis-py 5."""
+    (node.release if hasattr(node, "release") else node._free.append)(connection)  # noqa: SLF001
+
+
+async def close_idle(node: Any) -> None:
+    """Close the connections of an async cluster's node that nobody uses, which is no method in redis-py 5 and 6."""
+    for connection in tuple(node._free):  # noqa: SLF001
+        await connection.disconnect()
