@@ -14,8 +14,9 @@ from tests.harness.tree import ROOT
 class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Deals tests out one by one, but those that ask for a session of Spark all to one process, and these first.
 
-    So there is one session, which takes seconds to begin and to become quick; likewise the tests in a browser. xdist's
-    own groups of tests are no help: it writes them where pytest 9.2 no longer looks.
+    So there is one session, which takes seconds to begin and to become quick; likewise the tests in a browser, and
+    those on a cluster of Spark. xdist's own groups of tests are no help: it writes them where pytest 9.2 no longer
+    looks.
     """
 
     def schedule(self) -> None:
@@ -45,6 +46,8 @@ class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
         path = nodeid.partition("::")[0]
         if path.startswith("tests/web/test_browser"):
             return "browser"
+        if path == "tests/spark/test_clusters.py":
+            return "cluster"
         return "spark" if path.startswith("tests/spark/") and asks_for_spark(path) else nodeid
 
 

@@ -13,6 +13,7 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-def test_executor_killed_in_a_job_loses_nothing_doubles_nothing_and_shows_no_password(
+def test_killed_executor_and_speculative_task_lose_nothing_double_nothing_and_show_no_password(
     start_server: StartServer, tmp_path: Path, cluster: Cluster
 ):
+    """The speculative one comes last: Spark starts it when all other tasks have ended, also that of the killed one."""
     password = f"pw{secrets.token_hex(16)}"
     server = start_server(port=True, config={"requirepass": password})
     url = f"redis://:{password}@127.0.0.1:{server.port}/0"
@@ -47,6 +49,7 @@ def test_executor_killed_in_a_job_loses_nothing_doubles_nothing_and_shows_no_pas
     settings = {
         "spark.cores.max": "2",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are there before the first task
+        "spark.speculation": "true",
         "spark.eventLog.enabled": "true",  # what the web interface shows, and more
         "spark.eventLog.dir": str(tmp_path / "events"),
         "spark.eventLog.compress": "false",
@@ -56,16 +59,16 @@ def test_executor_killed_in_a_job_loses_nothing_doubles_nothing_and_shows_no_pas
     options = ["--name", "reminders", "--py-files", str(zipped(tmp_path / "delayq.zip"))]
     with Queue("letters", url=url) as queue:
         with cluster.submit(Path(held_write.__file__), str(tmp_path), settings=settings, options=options) as driver:
-            driver.goes_on_until((tmp_path / "held").exists)
-            driver.goes_on_until(lambda: queue.get(f"reminder-{held_write.HELD[0]}") is not None)
-            (tmp_path / "again").touch()
-            os.kill(parent_of(int((tmp_path / "held").read_text())), signal.SIGKILL)
+            for name, held in {"killed": held_write.KILLED, "slow": held_write.SLOW}.items():
+                driver.goes_on_until((tmp_path / name).exists)
+                driver.goes_on_until(partial(has_sent, queue, held[0]))
+            os.kill(parent_of(int((tmp_path / "killed").read_text())), signal.SIGKILL)
             driver.ends_well()
 
         summary = json.loads((tmp_path / "summary.json").read_text())
         assert summary["sent"] + summary["existing"] == held_write.ROWS
         assert summary["rejected"] == 0
-        assert 1 <= summary["existing"] <= len(held_write.HELD) // 2  # the killed try had sent them
+        assert 2 <= summary["existing"] <= (len(held_write.KILLED) + len(held_write.SLOW)) // 2  # of both first tries
 
         stats = queue.stats()
         assert (stats.sent, stats.pending) == (held_write.ROWS, held_write.ROWS)
@@ -83,6 +86,10 @@ def test_executor_killed_in_a_job_loses_nothing_doubles_nothing_and_shows_no_pas
     assert [path for path, data in written.items() if password.encode() in data] == []
 
 
+def has_sent(queue: Queue, number: int) -> bool:
+    return queue.get(f"reminder-{number}") is not None
+
+
 def found_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
     """Return the files below a folder, and what they hold; executors that end remove theirs meanwhile."""
     for place, _, names in os.walk(folder):
@@ -90,30 +97,6 @@ def found_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
             with suppress(FileNotFoundError):
                 if path.is_file():
                     yield path, path.read_bytes()
-
-
-def test_speculative_task_doubles_nothing(redis_server: RedisServer, tmp_path: Path, cluster: Cluster):
-    (tmp_path / "url").write_text(redis_server.url)
-    settings = {
-        "spark.cores.max": "2",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.speculation": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(held_write.BATCH),
-    } | SMALL
-    options = ["--py-files", str(zipped(tmp_path / "delayq.zip"))]
-    with (
-        cluster.submit(Path(held_write.__file__), str(tmp_path), settings=settings, options=options) as driver,
-        Queue("letters", url=redis_server.url) as queue,
-    ):
-        driver.goes_on_until(lambda: queue.get(f"reminder-{held_write.HELD[0]}") is not None)
-        (tmp_path / "again").touch()
-        driver.ends_well()
-        summary = json.loads((tmp_path / "summary.json").read_text())
-        assert summary["sent"] + summary["existing"] == held_write.ROWS
-        assert summary["existing"] >= 1  # those of the first try, which has stopped half-way and not failed
-        assert queue.stats().sent == held_write.ROWS
-        letters = {message.id: message.payload for message in queue.peek(limit=held_write.ROWS)}
-        assert letters == {f"reminder-{n}": held_write.letter(n) for n in range(held_write.ROWS)}
 
 
 def parent_of(pid: int) -> int:

@@ -1,7 +1,7 @@
-"""For spark-submit: schedules ROWS messages in four partitions, where the first try of the second stops for good.
+"""For spark-submit: schedules ROWS messages in four partitions; the first tries of KILLED and SLOW stop for good.
 
-Usage: held_write.py FOLDER, which has the file `url`, and gets `held`, `summary.json` and `told.json`; the second try
-waits there for `again`.
+Usage: held_write.py FOLDER, which has the file `url`, and gets `killed` and `slow`, each when such a try has stopped,
+then `summary.json` and `told.json`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 from pyspark import TaskContext
@@ -23,7 +22,7 @@ from delayq.spark.redis_options import RedisOptions
 
 ROWS = 20_000
 PARTITIONS = 4
-HELD = range(5_000, 10_000)
+KILLED, SLOW = range(5_000, 10_000), range(15_000, 20_000)  # the second partition and the last
 BATCH = 500
 
 
@@ -33,15 +32,15 @@ def letter(number: int) -> dict[str, object]:
 
 
 def main(folder: Path) -> None:
+    stops = {KILLED[len(KILLED) // 2]: "killed", SLOW[len(SLOW) // 2]: "slow"}
+
     def text(number: int) -> str:
         context = TaskContext.get()
         assert context is not None
-        while number == HELD[0] and context.attemptNumber() > 0 and not (folder / "again").exists():
-            time.sleep(0.05)
-        if number == HELD[len(HELD) // 2] and context.attemptNumber() == 0:
-            hidden = folder / ".held"
+        if number in stops and context.attemptNumber() == 0:
+            hidden = folder / f".{stops[number]}"
             hidden.write_text(str(os.getppid()))  # of the process that the executor has for its Pythons
-            hidden.rename(folder / "held")
+            hidden.rename(folder / stops[number])
             signal.pause()
         return str(letter(number)["text"])
 
