@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from delayq import NewRecord, Topic, TopicConsumer
-from delayq.protocol.operation import run_one
+from delayq.operations.topics import publish
+from delayq.protocol.operation import round_trip, run_one
 from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 from delayq.runtime.topic_engine import TopicEngine
 from tests.harness.servers import RedisServer
@@ -128,3 +129,14 @@ def test_drain_goes_on_behind_large_records_for_other_groups(redis_server: Redis
         topic.publish("mine")
         TopicConsumer(group, lambda record: seen.append(record.payload)).drain()
     assert seen == ["mine"]
+
+
+def test_look_for_records_that_are_due_takes_one_round_trip_for_all_shards(redis_server: RedisServer):
+    with Topic("orders", url=redis_server.url, shards=3, clock=lambda: 1_700_000_000_000) as topic:
+        topic.publish_many([NewRecord("late", delay=60), NewRecord("later", delay=90)])
+        look = publish.append_due(topic._context)
+        calls = next(look)
+        assert [call.script.name for call in calls if call.script] == ["topics/due"] * 3
+        with pytest.raises(StopIteration) as done:
+            look.send(topic.execute(round_trip, calls))
+        assert done.value.value.next_ms == 60_000

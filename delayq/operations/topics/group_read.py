@@ -12,7 +12,7 @@ from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_limit
 from delayq.operations.topics import upkeep
 from delayq.operations.topics.group_admin import consumers
-from delayq.operations.topics.publish import append_page
+from delayq.operations.topics.publish import append
 from delayq.operations.topics.read import records
 from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -57,7 +57,9 @@ def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Opera
                 entries, next_ms, lasts[place] = yield from execute(shards[place].poll(group, consumer, limit))
                 found += records(context, shards[place], entries, deliveries=1)
                 if next_ms == 0:
-                    yield from append_page(context, shards[place])
+                    ripe = yield from execute(shards[place].due())
+                    if ripe.ids:  # else somebody else was quicker
+                        yield from append(context, shards[place], ripe.ids)
                 more = more or next_ms == 0 or not (entries or lasts[place])
                 if len(entries) < limit:  # of large ones, a call brings a part
                     break

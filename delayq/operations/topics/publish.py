@@ -23,7 +23,7 @@ from delayq.operations.encode import due_word
 from delayq.operations.topics.topic_context import TopicContext, check_length
 from delayq.protocol.command import Command, Raw
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_RECORDS, DueRecords, TopicCommands
+from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 
 TRIP_CALLS = 4
 CALL_BYTES = 4 * 1024 * 1024  # of envelopes: Redis does nothing else while it copies them
@@ -166,22 +166,23 @@ class Waiting(NamedTuple):
 
 
 def append_due(context: TopicContext) -> Operation[Waiting]:
-    """Append a page of the records whose time has come; return what there is to wait for."""
-    nearest: int | None = None
+    """Append a page a shard of the records whose time has come; return what there is to wait for."""
+    shards = yield from context.opened()
+    waits: list[int | None] = []
     seen: list[str] = []
-    for scripts in (yield from context.opened()):
-        ripe = yield from append_page(context, scripts)
-        nearest = soonest(nearest, 0 if ripe.ids else ripe.next_ms)
-        seen.append(ripe.seen)
-    return Waiting(nearest, seen)
+    for scripts, ripe in zip(shards, map(unwrap, (yield [scripts.due() for scripts in shards])), strict=True):
+        behind = ripe
+        if ripe.ids:
+            yield from append(context, scripts, ripe.ids)
+            behind = yield from execute(scripts.due())
+        waits.append(0 if behind.ids else behind.next_ms)
+        seen.append(behind.seen)
+    return Waiting(min((each for each in waits if each is not None), default=None), seen)
 
 
-def append_page(context: TopicContext, scripts: TopicCommands) -> Operation[DueRecords]:
-    """Append a page of a shard's records whose time has come; return which are due behind them."""
-    ripe = yield from execute(scripts.due())
-    if not ripe.ids:
-        return ripe
-    lost = yield from execute(scripts.append(ripe.ids, context.settings.max_length, context.settings.exact))
+def append(context: TopicContext, scripts: TopicCommands, ids: Sequence[str]) -> Operation[None]:
+    """Append a page of a shard's records, whose time has come."""
+    lost = yield from execute(scripts.append(ids, context.settings.max_length, context.settings.exact))
     if lost:
         log.error(
             "records lost: their envelopes are gone, or overwritten by another program",
@@ -189,18 +190,12 @@ def append_page(context: TopicContext, scripts: TopicCommands) -> Operation[DueR
             count=len(lost),
             ids=list(map(printable_id, lost[:10])),
         )
-    return (yield from execute(scripts.due()))
 
 
 def append_all_due(context: TopicContext) -> Operation[None]:
     """Append all records whose time has come."""
     while (yield from append_due(context)).next_ms == 0:
         pass
-
-
-def soonest(first: int | None, second: int | None) -> int | None:
-    """Return the shorter of two waits; None is no wait at all."""
-    return second if first is None else first if second is None else min(first, second)
 
 
 def cancel(context: TopicContext, record_id: str) -> Operation[bool]:
