@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -389,7 +389,10 @@ class Model:
             del self.messages[handed.id]
             self.counters["acked"] += 1
 
-    def ack_then(self, handed: Handed, then: Iterable[Follower]) -> None:
+    def ack_then(self, handed: Handed, then: Sequence[Follower]) -> None:
+        if not then:
+            self.ack(handed)
+            return
         if any(self.home_of(each.id) != self.home_of(handed.id) for each in then):
             raise OtherShard
         stale = not self.is_running(handed)
