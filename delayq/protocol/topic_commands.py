@@ -26,7 +26,7 @@ Entry = tuple[str, Sequence[bytes] | None]
 
 
 class DueRecords(NamedTuple):
-    """What ripe tells.
+    """What due tells.
 
     Attributes:
         ids: of the records that are due.
@@ -85,7 +85,7 @@ class Redelivered(NamedTuple):
 
 
 class ReclaimReply(NamedTuple):
-    """What rescue has done: where it has stopped, '' at the end; the records, and the deliveries of each."""
+    """What reclaim has done: where it has stopped, '' at the end; the records, and the deliveries of each."""
 
     after: str
     records: list[Entry]

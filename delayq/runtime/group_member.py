@@ -11,7 +11,7 @@ from delayq.model.backoff import exponential as default_backoff
 from delayq.model.record import Record
 from delayq.model.units import delay_ms
 
-EXHAUSTED = "deliveries-exhausted"  # as the script that rescues says it
+EXHAUSTED = "deliveries-exhausted"  # as `reclaim` says it
 
 
 class GroupMember(NamedTuple):

@@ -92,7 +92,7 @@ class RecordLeases:
         """Return the seconds until the first one is to be handled, 0 or more; None when none waits."""
         return max(0.0, self._waiting[0][0] - self._clock()) if self._waiting else None
 
-    def ripe(self, most: int) -> list[tuple[Record, bool]]:
+    def due(self, most: int) -> list[tuple[Record, bool]]:
         """Take those whose wait is over, up to `most`, each with whether its last delivery was begun."""
         found: list[tuple[Record, bool]] = []
         while self._waiting and len(found) < most and self._waiting[0][0] <= self._clock():

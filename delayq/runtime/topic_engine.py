@@ -102,9 +102,9 @@ class TopicEngine:
         if self._looks_back:
             yield from self._look_back()
         room = self._room()
-        taken = (yield from self._take_ripe(room)) if room else 0
+        taken = (yield from self._take_due(room)) if room else 0
         if room > taken and not self._unlisted and (self._places or self._reclaiming.due()):
-            taken += yield from self._rescue(room - taken)
+            taken += yield from self._reclaim(room - taken)
         if self._dropping.due():
             yield from settle.drop_idle_consumers(self._context, self._member.group)
         limit = room - taken if self._leases.waiting < MOST_WAITING and not self._unlisted else 0
@@ -139,23 +139,23 @@ class TopicEngine:
         yield from self.renew()
         self._unlisted, self._is_new = unlisted, self._is_new and bool(unlisted)
 
-    def _take_ripe(self, room: int) -> Effects[int]:
+    def _take_due(self, room: int) -> Effects[int]:
         """Handle a page of those whose wait is over; return their number."""
-        ripe = self._leases.ripe(room)
-        if not ripe:
+        due = self._leases.due(room)
+        if not due:
             return 0
         most, since = self._member.max_deliveries, lease_now()
-        counts = {id(record): record.deliveries for record, _ in ripe}
-        worn = [record for record, begun in ripe if begun and most and record.deliveries >= most]
-        again = [record for record, begun in ripe if begun and record not in worn]
-        fresh = [record for record, begun in ripe if not begun]
+        counts = {id(record): record.deliveries for record, _ in due}
+        worn = [record for record, begun in due if begun and most and record.deliveries >= most]
+        again = [record for record, begun in due if begun and record not in worn]
+        fresh = [record for record, begun in due if not begun]
         try:
             results = yield from gather(
                 settle.redeliver(*self._me, again, counts=True), settle.redeliver(*self._me, fresh, counts=False)
             )
             ours, left = ([*first, *second] for first, second in zip(*map(unwrap, results), strict=True))
         except BaseException:
-            for record, begun in ripe:  # one that was retaken all the same has a delivery that was not begun
+            for record, begun in due:  # one that was redelivered all the same has a delivery that was not begun
                 self._leases.wait(record, 0, begun and record.deliveries == counts[id(record)])
             raise
         self.unsettled += [(record, oc.Dead(EXHAUSTED, counted=False)) for record in worn]
@@ -166,9 +166,9 @@ class TopicEngine:
                 self._lose(record)
         self._leases.renew(ours, since)
         self._submit(ours)
-        return len(ripe) - len(left)
+        return len(due) - len(left)
 
-    def _rescue(self, limit: int) -> Effects[int]:
+    def _reclaim(self, limit: int) -> Effects[int]:
         """Take over a page of what nobody has renewed; return the number of records."""
         since, done = lease_now(), reclaim.Reclaimed()
         timeout, most = self._member.ack_timeout, self._member.max_deliveries

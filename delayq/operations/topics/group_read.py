@@ -57,9 +57,9 @@ def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Opera
                 entries, next_ms, lasts[place] = yield from execute(shards[place].poll(group, consumer, limit))
                 found += records(context, shards[place], entries, deliveries=1)
                 if next_ms == 0:
-                    ripe = yield from execute(shards[place].due())
-                    if ripe.ids:  # else somebody else was quicker
-                        yield from append(context, shards[place], ripe.ids)
+                    page = yield from execute(shards[place].due())
+                    if page.ids:  # else somebody else was quicker
+                        yield from append(context, shards[place], page.ids)
                 more = more or next_ms == 0 or not (entries or lasts[place])
                 if len(entries) < limit:  # of large ones, a call brings a part
                     break

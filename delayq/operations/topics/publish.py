@@ -170,10 +170,10 @@ def append_due(context: TopicContext) -> Operation[Waiting]:
     shards = yield from context.opened()
     waits: list[int | None] = []
     seen: list[str] = []
-    for scripts, ripe in zip(shards, map(unwrap, (yield [scripts.due() for scripts in shards])), strict=True):
-        behind = ripe
-        if ripe.ids:
-            yield from append(context, scripts, ripe.ids)
+    for scripts, page in zip(shards, map(unwrap, (yield [scripts.due() for scripts in shards])), strict=True):
+        behind = page
+        if page.ids:
+            yield from append(context, scripts, page.ids)
             behind = yield from execute(scripts.due())
         waits.append(0 if behind.ids else behind.next_ms)
         seen.append(behind.seen)

@@ -70,8 +70,8 @@ def reclaim_page(
     """
     idle, shards = milliseconds(ack_timeout, "ack_timeout"), (yield from context.opened())
     if not places:  # begin with another shard each time: one that fails keeps nobody from the others for ever
-        context.rescues += 1
-        places.update(((context.rescues + number) % len(shards), "") for number in range(len(shards)))
+        context.reclaims += 1
+        places.update(((context.reclaims + number) % len(shards), "") for number in range(len(shards)))
     for number, after in list(places.items()):
         limit = min(MAX_LOOKED_AFTER, count - len(done.records))
         if limit <= 0:

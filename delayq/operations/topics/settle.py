@@ -88,7 +88,7 @@ def redeliver(
 def hand_back(
     context: TopicContext, group: str, consumer: str, keeper: str, records: Sequence[tuple[Record, bool]]
 ) -> Operation[None]:
-    """Let whoever rescues next have the records of a consumer that ends.
+    """Let others reclaim the records of a consumer that ends, at once.
 
     Args:
         records: each with whether its last delivery counts: it has failed.

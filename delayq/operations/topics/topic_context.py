@@ -58,7 +58,7 @@ class TopicContext:
     Attributes:
         next_shard: counts records without a key: each goes to the next shard.
         purging: of a group, when old dead letters are to be deleted.
-        rescues: counts looks at what others have left: each begins with the next shard.
+        reclaims: counts looks at what others have left: each begins with the next shard.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TopicContext:
             raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
         self.name = name
         self.settings = settings
-        self.next_shard = self.rescues = 0
+        self.next_shard = self.reclaims = 0
         self.purging: defaultdict[str, Interval] = defaultdict(lambda: Interval(PURGE_SECONDS))
         self._keys = keys
         self._expected = shards
