@@ -21,8 +21,9 @@ from .cron_file import differences, read_jobs
 from .formats import Kind, payload_of, show_date, show_moment
 from .options import (
     DURATION,
-    MOMENT,
+    JITTER,
     PAIR,
+    SLOT,
     ExampledCommand,
     example,
     json_option,
@@ -69,10 +70,10 @@ name_argument = click.argument("schedule_name", metavar="NAME")
     help="Slots that no consumer was there for: run one late, none that is later than --grace, or all.",
 )
 @click.option("--grace", type=DURATION, metavar="TIME", help="How late a slot may be with --missed skip. Default: 1m.")
-@click.option("--start", type=MOMENT, metavar="ISO8601", help="Skip slots before this time, given with a time zone.")
-@click.option("--end", type=MOMENT, metavar="ISO8601", help="Skip slots after this time; then it is finished.")
+@click.option("--start", type=SLOT, metavar="ISO8601", help="Skip slots before this time, given with a time zone.")
+@click.option("--end", type=SLOT, metavar="ISO8601", help="Skip slots after this time; then it is finished.")
 @click.option(
-    "--jitter", type=DURATION, default=0, metavar="TIME", help="Delay each slot by its own time, less than this."
+    "--jitter", type=JITTER, default=0, metavar="TIME", help="Delay each slot by its own time, less than this."
 )
 @retries_option
 @timeout_option
@@ -104,6 +105,8 @@ def add(
     """  # noqa: D301  # click wants the character
     if program is not None and payload is not None:
         raise click.UsageError("PAYLOAD and --exec CMD were given: give one of them")
+    if start is not None and end is not None and end < start:
+        raise click.UsageError(f"--end {end.isoformat()} is before --start {start.isoformat()}: give a later one")
     chosen: Any = None if payload is None else payload_of(payload.encode(errors="surrogateescape"), kind)
     if program is not None:
         chosen = program.encode(errors="surrogateescape")

@@ -16,8 +16,9 @@ from click.core import ParameterSource
 
 from delayq.errors import InvalidInput
 from delayq.model.configuration import per_second
+from delayq.model.cron_expression import MAX_INTERVAL_S
 from delayq.model.delivery import OPTIONS_ELSEWHERE
-from delayq.model.units import parse_age, parse_duration, parse_moment
+from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
 from delayq.operations.manage import PURGEABLE
 from delayq.transport.open_client import chosen_url
 
@@ -66,7 +67,25 @@ def _longest_run(text: str) -> float:
     seconds = parse_duration(text)
     if not seconds:
         raise InvalidInput(f"{text!r} gives a handler no time: leave it out for no limit")
+    if seconds * 1000 > MAX_LEASE_MS:
+        raise InvalidInput(f"{text!r} is more than 1d: leave it out for no limit")
     return seconds
+
+
+def _jitter(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds > MAX_INTERVAL_S:
+        raise InvalidInput(f"{text!r} is more than 366d: give a shorter one")
+    return seconds
+
+
+def _slot(text: str) -> dt.datetime:
+    moment = parse_moment(text)
+    try:
+        timestamp_ms(moment)
+    except InvalidInput as error:
+        raise InvalidInput(f"{text!r} is not between 1970 and the year 9999: leave it out for no bound") from error
+    return moment
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -78,10 +97,12 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 DURATION = Parsed("duration", parse_duration)
 LONGEST_RUN = Parsed("duration", _longest_run)
+JITTER = Parsed("duration", _jitter)
 AGE = Parsed("age", parse_age)
 RATE = Parsed("rate", per_second)
 PATTERN = Parsed("pattern", _pattern)
 MOMENT = Parsed("moment", parse_moment)
+SLOT = Parsed("moment", _slot)
 POSITION = Parsed("position", parse_position)
 PAIR = Parsed("pair", _pair)
 

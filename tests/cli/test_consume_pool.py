@@ -155,7 +155,7 @@ def test_each_of_several_processes_has_a_pool(start: Start, queue: Queue, tmp_pa
 REFUSED = {
     ("emails", "--exec", "true", "--pool", "process"): "a program of --exec is a process already",
     ("emails", "--exec", "true", "--timeout", "0"): "'0' gives a handler no time: leave it out for no limit",
-    ("tasks:emails", "--timeout", "2d"): "timeout 172800.0 is not between 0.001 and 86400 seconds",
+    ("tasks:emails", "--timeout", "2d"): "'2d' is more than 1d: leave it out for no limit",
     ("tasks:emails", "--pool", "fork"): "'fork' is not one of 'thread', 'process'",
     ("tasks:emails", "tasks:letters", "--pool", "process"): "--pool process is for one TARGET",
     ("tasks:awaited", "--pool", "process"): "is an async function, which runs on the event loop",

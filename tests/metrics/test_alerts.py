@@ -17,6 +17,7 @@ WELL = {
     f"delayq_up{EMAILS}": "1x480",
     f"delayq_consumers{EMAILS}": "2x480",
     f"delayq_paused{EMAILS}": "0x480",
+    f"delayq_pause_ends_timestamp_seconds{EMAILS}": "0x480",
     f"delayq_oldest_due_age_seconds{EMAILS}": "0x480",
     f"delayq_messages_died_total{EMAILS}": "4x480",
     f"delayq_messages_unaccounted{EMAILS}": "0x480",
@@ -32,6 +33,7 @@ LATE = {'delayq_lateness_seconds_bucket{queue="emails",le="0.064"}': "0x480"}
 DUE = {f"delayq_oldest_due_age_seconds{EMAILS}": "120x480"}
 GONE = {f"delayq_consumers{EMAILS}": "0x480"}
 PAUSED = {f"delayq_paused{EMAILS}": "1x480"}
+TIMED = {f"delayq_pause_ends_timestamp_seconds{EMAILS}": "1x480"}
 TROUBLES: dict[str, tuple[dict[str, str], str]] = {
     "DelayqUnreachable": ({f"delayq_up{EMAILS}": "0x480"}, "10m"),
     "DelayqUntold": ({f"delayq_up{EMAILS}": "1 1 stale"}, "20m"),
@@ -79,6 +81,10 @@ def test_trouble_fires_its_alert_and_no_other(tmp_path: Path, promtool: str, ale
 
 def test_paused_queue_without_consumers_is_no_alarm(tmp_path: Path, promtool: str):
     assert fires(tmp_path, promtool, WELL | DUE | GONE | PAUSED, "1h", set()) == ""
+
+
+def test_pause_that_ends_by_itself_is_no_alarm(tmp_path: Path, promtool: str):
+    assert fires(tmp_path, promtool, WELL | PAUSED | TIMED, "7h", set()) == ""
 
 
 def test_each_alert_is_played():

@@ -105,6 +105,11 @@ def test_gauges_tell_of_consumers_age_pause_and_books(queue: Queue, redis_client
     consumer.stop()
     after = scraped(metrics)
     assert (after.value("delayq_paused"), after.value("delayq_messages_unaccounted")) == (1, 2)
+    assert after.value("delayq_pause_ends_timestamp_seconds") == 0
+    queue.pause(3600)
+    until = queue.stats().paused_until
+    assert until is not None
+    assert scraped(metrics).value("delayq_pause_ends_timestamp_seconds") == until.timestamp()
     assert after.value("delayq_oldest_due_age_seconds") > before.value("delayq_oldest_due_age_seconds")
     assert "delayq_messages_adjusted" in after.names(queue="emails")
 
