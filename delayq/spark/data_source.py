@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
 from delayq.errors import InvalidInput
 from delayq.spark import reading
-from delayq.spark.writing.sink import Sink, StreamSink
+from delayq.spark.writing.sink import Sink
+
+STREAMS_SINCE = (4, 2)
+"""The Spark in which streams in Python can tell how far to read, and end with what is available now."""
 
 
 class DelayqSource(DataSource):
@@ -37,6 +41,7 @@ class DelayqSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return what reads the ledger or a topic as it grows."""
+        _check_streams()
         return reading.stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -44,10 +49,22 @@ class DelayqSource(DataSource):
         _refuse_to_overwrite(overwrite)
         return Sink(self.options, schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return what sends each row of a stream as a message."""
         _refuse_to_overwrite(overwrite)
+        _check_streams()
+        from delayq.spark.writing.stream_sink import StreamSink  # noqa: PLC0415  # Spark 4.0 has no base for it
+
         return StreamSink(self.options, schema)
+
+
+def _check_streams() -> None:
+    version = pyspark.__version__
+    if tuple(map(int, version.split(".")[:2])) < STREAMS_SINCE:
+        raise InvalidInput(
+            f"streams need Spark {'.'.join(map(str, STREAMS_SINCE))} or newer, and this is Spark {version}: with that, "
+            "delayq reads and writes tables"
+        )
 
 
 def _refuse_to_overwrite(overwrite: bool) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from delayq.spark import java
@@ -64,7 +65,11 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
 
 def register(spark: SparkSession) -> None:
     """Let a session know the format "delayq", also where delayq is not installed but on the path."""
-    spark.dataSource.register(DelayqSource)
+    try:
+        spark.dataSource.register(DelayqSource)
+    except AnalysisException as error:  # Spark 4.0 has found it by itself, and takes no other of its name
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def _begin(master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:

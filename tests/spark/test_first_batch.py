@@ -19,7 +19,7 @@ from delayq.spark import reading
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.gaps import Loss
 from delayq.spark.jobs.archive import archive
-from delayq.spark.reading.stream_reader import StreamReader
+from delayq.spark.reading.streams import StreamReader
 from delayq.spark.redis_options import RedisOptions
 from tests.conftest import StartServer
 from tests.harness.ledgers import append

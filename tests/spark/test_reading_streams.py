@@ -18,7 +18,7 @@ from delayq.model.event import Event
 from delayq.operations.topics.publish import NewRecord
 from delayq.spark import reading
 from delayq.spark.reading.stream_partitions import StreamPartition
-from delayq.spark.reading.stream_reader import StreamReader
+from delayq.spark.reading.streams import StreamReader
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.spark import reads

@@ -27,7 +27,7 @@ from delayq.spark.reading import offsets as at
 from delayq.spark.reading.batch_reader import EntryStreams
 from delayq.spark.reading.offsets import BEGINNING, Offset
 from delayq.spark.reading.stream_partitions import number
-from delayq.spark.reading.stream_reader import REMEDY
+from delayq.spark.reading.streams import REMEDY
 from delayq.spark.redis_options import RedisOptions
 
 TABLE = "lost"

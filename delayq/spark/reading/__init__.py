@@ -16,7 +16,6 @@ from delayq.spark.reading.batch_reader import EntriesReader
 from delayq.spark.reading.messages import MessagesReader
 from delayq.spark.reading.options import SourceOptions, check_known, chosen
 from delayq.spark.reading.schema import arrow_schema, ddl
-from delayq.spark.reading.stream_reader import StreamReader
 
 Options: TypeAlias = Mapping[str, str]
 """As Spark hands them over; to a reader, as `SourceOptions`."""
@@ -90,6 +89,8 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
             f'.option("events", {options["queue"]!r}), or read them with spark.read'
         )
     check_known(options, (name, *_STREAM, *_ALL), f"a stream of {name}")
+    from delayq.spark.reading.streams import StreamReader  # noqa: PLC0415  # Spark 4.1 has no base for it
+
     return StreamReader(options, arrow_schema(table.columns, schema))
 
 

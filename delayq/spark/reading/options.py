@@ -29,7 +29,7 @@ class SourceOptions(Mapping[str, str]):
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given: dict[str, tuple[str, str]] = {}
         for name, value in given.items():
-            other, kept = self._given.setdefault(_key("queue" if name.lower() == "path" else name), (name, value))
+            other, kept = self._given.setdefault(_key(name), (name, value))
             if kept != value:
                 raise InvalidInput(f'the options "{other}" ({kept}) and "{name}" ({value}) are the same one: give one')
 
@@ -46,7 +46,7 @@ class SourceOptions(Mapping[str, str]):
 def check_known(options: Mapping[str, str], known: Iterable[str], what: str) -> None:
     """Raise InvalidInput for an option that `what` does not have: a slip of the pen would be left out."""
     names = list(known)
-    keys = {*map(_key, names), "path"}
+    keys = set(map(_key, names))
     for name in options:
         if _key(name) not in keys:
             raise InvalidInput(f'the option "{name}" is none of those for {what}: {", ".join(names)}')
@@ -121,4 +121,5 @@ def report_missing(what: str, fails: bool) -> None:
 
 
 def _key(name: str) -> str:
-    return name.lower().replace("_", "")
+    key = name.lower().replace("_", "")
+    return "queue" if key == "path" else key

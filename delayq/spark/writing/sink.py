@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from delayq.errors import InvalidInput, RowRefused
@@ -58,7 +58,7 @@ class TaskSummary(WriterCommitMessage):
     summary: Summary
 
 
-class _WriteTask:
+class WriteTask:
     """The options of a write, and what a task does by them. It goes to the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -170,7 +170,7 @@ class Sink(DataSourceArrowWriter):
     """Sends a table, each row once."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._task = _WriteTask(options, schema)
+        self._task = WriteTask(options, schema)
         self._run = options.get("run") or new_id()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -184,33 +184,6 @@ class Sink(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell that the job has failed."""
-        self._task.abort(messages)
-
-
-class StreamSink(DataSourceStreamArrowWriter):
-    """Sends a stream of tables, each row of each batch once, also when a batch is done again."""
-
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._task = _WriteTask(options, schema)
-        self._run = options.get("run")
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of a task."""
-        context = TaskContext.get()
-        assert context is not None, "a stream is written by tasks"
-        # A batch that is done again has its number again, and so have its rows.
-        query = self._run or context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        assert query is not None, "Spark tells each task its query"
-        assert batch is not None, "Spark tells each task its batch"
-        return self._task.run(iterator, f"{query}-{batch}", even_none=False)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
-        """Tell what was sent."""
-        self._task.commit(messages, batchId)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        """Tell that the batch has failed."""
         self._task.abort(messages)
 
 

@@ -1,0 +1,47 @@
+"""What the format does on the Spark that is installed: this file runs on 4.0 and 4.1, too, in CI."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from delayq.errors import InvalidInput
+from delayq.spark import DelayqSource
+from tests.harness.servers import RedisServer
+
+NEWER = (
+    "import sys\n"
+    "from pyspark.sql import datasource\n"
+    "for name in ('DataSourceStreamArrowWriter', 'Filter', 'EqualTo', 'In', 'IsNotNull', 'Not', 'GreaterThan'):\n"
+    "    vars(datasource).pop(name, None)\n"
+    "vars(datasource)['DataSourceReader'].pushFilters = None\n"
+    "sys.modules['pyspark.sql.streaming.datasource'] = None\n"
+)
+"""Takes away what Spark 4.1 and 4.2 brought."""
+
+
+def test_table_that_was_written_is_read_and_filtered(spark: SparkSession, redis_server: RedisServer):
+    rows = spark.range(20).selectExpr("concat('m', id) as id", "struct(id) as payload", "cast(60 as int) as delay")
+    rows.write.format("delayq").mode("append").option("url", redis_server.url).save("mail")
+    frame = spark.read.format("delayq").option("url", redis_server.url).load("mail")
+    found = frame.where("state = 'pending' and id in ('m1', 'm7', 'x') and due_at > '2020-01-01'").collect()
+    assert sorted((row["id"], row["payload"]) for row in found) == [("m1", '{"id":1}'), ("m7", '{"id":7}')]
+    assert frame.where("state = 'dead'").collect() == []
+
+
+def test_format_needs_nothing_that_spark_40_lacks():
+    subprocess.run([sys.executable, "-c", f"{NEWER}import delayq.spark.jobs.schedule"], check=True)
+
+
+def test_streams_of_a_spark_that_is_too_old_are_refused_with_the_version_they_need(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pyspark, "__version__", "4.1.4")
+    told = "streams need Spark 4.2 or newer, and this is Spark 4.1.4"
+    with pytest.raises(InvalidInput, match=told):
+        DelayqSource({"topic": "orders"}).streamReader(StructType())
+    with pytest.raises(InvalidInput, match=told):
+        DelayqSource({"queue": "mail"}).streamWriter(StructType(), overwrite=False)
