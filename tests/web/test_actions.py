@@ -276,3 +276,26 @@ def test_each_action_leaves_an_audit_line(enter: Enter, stocked: Queue):
     assert lines[1]["all"] == "in pending"
     assert lines[2]["told"] == "5 of 5 cancelled."
     assert stocked.stats().cancelled == 6
+
+
+def test_pause_ends_by_itself_after_the_time_that_its_form_holds(enter: Enter, stocked: Queue) -> None:
+    client = enter()
+    assert send(client, f"{QUEUE}/pause", **{"for": "10m"}).status_code == 303
+    stats = stocked.stats()
+    assert stats.paused_until is not None
+    assert stats.paused_since is not None
+    assert round((stats.paused_until - stats.paused_since).total_seconds()) == 600
+    assert "emails is paused for 10m" in words(client.get(QUEUE).text)
+    send(client, f"{QUEUE}/pause", **{"for": " "})
+    assert stocked.stats().paused_since is not None
+    assert stocked.stats().paused_until is None
+
+
+@pytest.mark.parametrize("length", ["soon", "400d", "0"])
+def test_pause_of_a_length_that_cannot_be_is_named_and_changes_nothing(
+    enter: Enter, stocked: Queue, length: str
+) -> None:
+    answer = send(enter(), f"{QUEUE}/pause", **{"for": length})
+    assert answer.status_code == 400
+    assert length in words(answer.text)
+    assert stocked.stats().paused_since is None

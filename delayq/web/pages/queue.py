@@ -12,12 +12,16 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from delayq.aio import Queue
+from delayq.errors import InvalidInput
 from delayq.model.sample import Sample
+from delayq.model.units import milliseconds, parse_duration
+from delayq.operations.manage import MAX_PAUSE_MS
 from delayq.web import audit, path_params, render, sse
 from delayq.web import charts as drawing
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import SingleQueue
 from delayq.web.render import NavLink
+from delayq.web.request_context import visit
 
 SPANS = ("hour", "day")
 HOUR = dt.timedelta(hours=1)
@@ -44,11 +48,22 @@ async def follow(request: Request) -> Response | sse.EventStream:
 
 
 async def pause(request: Request) -> Response:
-    """Hold a queue."""
-    found = await path_params.queue_of(request)
+    """Hold a queue, for the time that the form holds, or until it is resumed."""
+    found, length = await path_params.queue_of(request), visit(request).form.get("for", "").strip()
+    seconds = _seconds(length) if length else None
     async with audit.audited(request, "pause", queue=found.name):
-        await found.pause()
-    return audit.back(request, f"{found.name} is paused: what runs is finished, nothing more is handed out.", "queue")
+        await found.pause(seconds)
+    until = f" for {length}" if length else ""
+    return audit.back(
+        request, f"{found.name} is paused{until}: what runs is finished, nothing more is handed out.", "queue"
+    )
+
+
+def _seconds(length: str) -> float:
+    seconds = parse_duration(length)
+    if not 1 <= milliseconds(seconds) <= MAX_PAUSE_MS:
+        raise InvalidInput(f"{length!r} is not between 1ms and 366d: go back, and leave it out to pause until Resume")
+    return seconds
 
 
 async def resume(request: Request) -> Response:
