@@ -14,7 +14,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from delayq.spark import session
-from delayq.spark.session import QUIET, VERBOSE
+from delayq.spark.session import QUIET, VERBOSE, running
 
 from ..options import PAIR, Function
 from ..progress import ProgressBar, progress
@@ -39,7 +39,7 @@ def spark_options(function: Function) -> Function:
         *args: Any, master: str | None, settings: tuple[tuple[str, str], ...], verbose: bool, **kwargs: Any
     ) -> Any:
         opened: list[SparkSession] = []
-        found = SparkSession.getActiveSession()  # of whoever runs the command within a program
+        found = running()  # of whoever runs the command within a program
 
         def open_session() -> SparkSession:
             if not opened:

@@ -3,6 +3,13 @@
 It needs what ``pip install 'delayq[spark]'`` brings.
 """
 
+import pyspark
+
+if int(pyspark.__version__.split(".")[0]) < 4:
+    raise ImportError(
+        f"delayq needs PySpark 4.0 or newer, and this is PySpark {pyspark.__version__}: pip install 'delayq[spark]'"
+    )
+
 from delayq.spark.data_source import DelayqSource
 from delayq.spark.session import register, session
 

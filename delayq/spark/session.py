@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from delayq.spark import java
@@ -46,7 +46,8 @@ _LOCAL_SETTINGS = _OWN_SETTINGS | {
 def session(master: str | None = None, settings: Mapping[str, str] | None = None, name: str = "delayq") -> SparkSession:
     """Return a session of Spark that knows the format "delayq"; the one of this process, when there is one.
 
-    It tells times in UTC, unless the settings say otherwise.
+    One that is there, also when another thread has begun it, keeps its settings. A new one tells times in UTC, unless
+    the settings say otherwise.
 
     Args:
         master: of the cluster, or the address of a server of Spark Connect (``sc://…``), which must have delayq
@@ -56,11 +57,22 @@ def session(master: str | None = None, settings: Mapping[str, str] | None = None
     Raises:
         NoJava: this machine has no Java, and no wheel has one for it.
     """
-    running = SparkSession.getActiveSession()
-    if running is None:
-        running = _begin(master, settings or {}, name)
-    register(running)
-    return running
+    found = running() or _begin(master, settings or {}, name)
+    if SparkSession.getActiveSession() is None:  # on a thread without one, Spark does not find formats of Python
+        found.createDataFrame([], "none int")  # which makes it this thread's
+    register(found)
+    return found
+
+
+def running() -> SparkSession | None:
+    """Return the session of this thread, else the one that the process has; None when there is none."""
+    try:
+        found = SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+    context = getattr(found, "_sc", None)  # a session of Spark Connect has none
+    was_stopped = context is not None and context._jsc is None  # noqa: SLF001  # Spark tells it by nothing else
+    return None if was_stopped else found
 
 
 def register(spark: SparkSession) -> None:

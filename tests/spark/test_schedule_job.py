@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import json
+import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 import redis
 from click.testing import CliRunner
 from delayq.cli import main
 from pyspark.sql import SparkSession
 
+import delayq.spark
 from delayq import Queue
 from delayq.errors import InvalidInput, RowRefused
+from delayq.spark import session
 from delayq.spark.jobs.preview import preview
 from delayq.spark.jobs.schedule import schedule
 from delayq.spark.jobs.tables import read_table
@@ -132,10 +138,10 @@ def test_table_without_rows_is_no_error(spark: SparkSession, server: RedisOption
         ({"payload": "struct(to"}, r"the expression for payload 'struct\(to'"),
         ({"body": "to"}, "a message has no 'body': map one of payload, due_at"),
         ({"payload": "to"}, "neither due_at nor delay"),
-        ({"payload": "to", "due_at": "at"}, r"'due_at' is timestamp_ntz, which is naive.*to_utc_timestamp"),
+        ({"payload": "to", "due_at": "at"}, r"'due_at' is timestamp_ntz, which is naive.*concat\(at, "),
         ({"payload": "to", "due_at": "day"}, r"'due_at' is date, which is naive"),
-        ({"payload": "to", "due_at": "to"}, r"'due_at' is a string.*to_timestamp\(due_at\)"),
-        ({"payload": "to", "due_at": "t"}, r"'due_at' is bigint.*timestamp_seconds\(due_at\)"),
+        ({"payload": "to", "due_at": "to"}, r"'due_at' is a string.*to_timestamp\(to\)"),
+        ({"payload": "to", "due_at": "t"}, r"'due_at' is bigint.*timestamp_seconds\(t\)"),
         ({"payload": "to", "delay": "1", "id": "t"}, "'id' is bigint: make it a string"),
         ({}, "column 'to' is none of payload"),
     ],
@@ -147,6 +153,32 @@ def test_mapping_that_makes_no_sense_is_refused_with_the_remedy(
     with pytest.raises(InvalidInput, match=why):
         schedule(spark, table, server, "emails", columns)
     assert queue.stats().sent == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "due"),
+    [
+        ("TIMESTAMP_NTZ", "2030-01-01 12:00", "2030-01-01T11:00Z"),
+        ("DATE", "2030-01-01", "2030-01-01T08:00Z"),
+        ("STRING", "2030-01-01 12:00:00+02:00", "2030-01-01T10:00Z"),
+    ],
+)
+@pytest.mark.parametrize("columns", [{}, {"payload": "payload", "due_at": "due_at"}])
+def test_remedy_for_a_time_without_a_zone_can_be_followed_whatever_the_zone_of_the_session(
+    spark: SparkSession, server: RedisOptions, queue: Queue, kind: str, value: str, due: str, columns: dict[str, str]
+):
+    table = spark.sql(f"SELECT 'x' AS payload, CAST('{value}' AS {kind}) AS due_at")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        with pytest.raises(InvalidInput, match="column 'due_at' is") as refusal:
+            schedule(spark, table, server, "emails", columns)
+        followed = dict(re.findall(r'(\w+)="(.*?)"', str(refusal.value)))
+        assert schedule(spark, table, server, "emails", followed).sent == 1
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+    (info,) = queue.peek("pending")
+    assert info.due_at == dt.datetime.fromisoformat(due)
 
 
 @pytest.mark.parametrize(
@@ -205,3 +237,35 @@ def test_command_previews_and_sends(queue: Queue, redis_server: RedisServer, tmp
     assert queue.stats().pending == 3
     wrong = invoke(main, ["pipeline", "schedule", "emails", path, "--map", "payload=nothing"])
     assert (wrong.exit_code, "The table has n, t, to" in wrong.stderr) == (2, True)
+
+
+def test_session_that_another_thread_asks_for_is_the_one_there_is_and_keeps_its_settings(
+    spark: SparkSession, queue: Queue, redis_server: RedisServer, tmp_path: Path
+):
+    path = write(tmp_path, "jsonl", people(1))
+    found: list[Any] = []
+
+    def elsewhere() -> None:
+        found.append(session().conf.get("spark.sql.session.timeZone"))
+        options = ["--url", redis_server.url, "--map", "payload=to", "--delay", "60"]
+        found.append(CliRunner().invoke(main, ["pipeline", "schedule", "emails", path, *options]).exit_code)
+
+    zone, partitions = (str(spark.conf.get(f"spark.sql.{name}")) for name in ("session.timeZone", "shuffle.partitions"))
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert found == ["Asia/Tokyo", 0]
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+        assert spark.conf.get("spark.sql.shuffle.partitions") == partitions
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert spark.range(1).count() == 1
+    assert queue.stats().pending == 1
+
+
+def test_older_spark_is_refused_with_its_version(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pyspark, "__version__", "3.5.1")
+    with pytest.raises(ImportError, match=r"needs PySpark 4\.0 or newer, and this is PySpark 3\.5\.1: pip install"):
+        importlib.reload(delayq.spark)

@@ -114,7 +114,7 @@ def as_messages(table: DataFrame, columns: Mapping[str, str] | None = None, dela
         found = found.withColumn("delay", F.lit(float(delay)))
     for field in found.schema.fields:
         if field.name in _TIMES:
-            _check_time(field)
+            _check_time(field, chosen or {each: each for each in table.columns})
     return found
 
 
@@ -125,18 +125,21 @@ def _check_expression(table: DataFrame, name: str, expression: str) -> None:
         table.select(F.expr(expression).alias(name))
 
 
-def _check_time(field: t.StructField) -> None:
+def _check_time(field: t.StructField, columns: Mapping[str, str]) -> None:
     """Refuse what would be read by some zone that nobody has named."""
     name, kind = field.name, field.dataType
+    found = columns[name]
     if isinstance(kind, t.TimestampNTZType | t.DateType):
-        raise InvalidInput(
-            f"column {name!r} is {kind.simpleString()}, which is naive: say whose clock it is, as in "
-            f"{name}=\"to_utc_timestamp({name}, 'Europe/Berlin')\""
-        )
-    if isinstance(kind, t.StringType):
-        raise InvalidInput(f'column {name!r} is a string: make it a timestamp, as in {name}="to_timestamp({name})"')
-    if isinstance(kind, t.NumericType):
-        raise InvalidInput(
-            f"column {name!r} is {kind.simpleString()}: make it a timestamp, as in "
-            f'{name}="timestamp_seconds({name})" or "timestamp_millis({name})"'
-        )
+        hour = "09:00:00 " if isinstance(kind, t.DateType) else ""
+        wrong = f"{kind.simpleString()}, which is naive: say whose clock it is"
+        remedies = [f"to_timestamp(concat({found}, ' {hour}Europe/Berlin'))"]
+    elif isinstance(kind, t.StringType):
+        wrong, remedies = "a string: make it a timestamp", [f"to_timestamp({found})"]
+    elif isinstance(kind, t.NumericType):
+        wrong = f"{kind.simpleString()}: make it a timestamp"
+        remedies = [f"timestamp_seconds({found})", f"timestamp_millis({found})"]
+    else:
+        return
+    others = "".join(f', {each}="{sql}"' for each, sql in columns.items() if each != name)
+    told = " or ".join(f'"{each}"' for each in remedies)
+    raise InvalidInput(f"column {name!r} is {wrong}, as in {name}={told}{others}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +19,9 @@ _OWN = [
     pa.field("id", pa.string()),
     pa.field("reason", pa.string()),
 ]
+
+# Spark 4.3 is to be told what older ones take by themselves.
+_ZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 
 
 class Rejects:
@@ -36,7 +41,7 @@ class Rejects:
         self.count = 0
         self._folder = folder
         self._partition = partition
-        columns = to_arrow_schema(table, timezone="UTC")
+        columns = to_arrow_schema(table, **_ZONE)
         self._schema = pa.schema([*_OWN, *(field for field in columns if field.name != "id")])
         self._file = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd", compression_level=LEVEL)

@@ -34,7 +34,6 @@ COLUMNS: dict[str, tuple[tuple[type[t.DataType], ...], str]] = {
 TIMES = ("due_at", "expires_at")
 FORMATS = ("text", "json")
 
-_INTERVALS = (t.YearMonthIntervalType, t.CalendarIntervalType)
 _NO_KEYS = (*NESTED, t.BooleanType, t.NullType)
 
 
@@ -140,7 +139,7 @@ def _check(schema: t.StructType) -> None:
 
 def _check_within(kind: t.DataType, path: str) -> None:
     """Refuse what no row of a table could be sent with."""
-    if isinstance(kind, _INTERVALS):
+    if isinstance(kind, t.YearMonthIntervalType):
         raise InvalidInput(f"{path} is {kind.simpleString()}, for which JSON has no form: cast it to a string")
     if isinstance(kind, t.StructType):
         for field in kind.fields:
