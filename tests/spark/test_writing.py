@@ -271,6 +271,14 @@ def test_payload_that_is_no_json_is_put_aside_and_the_rows_around_it_are_sent(
     assert reject == {"id": "b", "partition": 0, "row": 1, "delay": 60}
 
 
+def test_case_of_columns_does_not_matter(redis_server: RedisServer) -> None:
+    kinds = StructType().add("ID", "string").add("Payload", "string").add("DELAY", "integer")
+    sink = Sink({"url": redis_server.url, "queue": "jobs"}, kinds)
+    sink.write(iter([pa.record_batch({"ID": ["a"], "Payload": ["x"], "DELAY": pa.array([60], pa.int32())})]))
+    with Queue("jobs", url=redis_server.url) as queue:
+        assert [(info.id, info.payload) for info in queue.peek("pending", 10)] == [("a", "x")]
+
+
 def test_relative_folder_of_rejects_is_the_drivers(
     redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +311,7 @@ def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
     [
         ("payload string, delay int, colour string", {}, "column 'colour' is none of"),
         ("payload string", {}, "neither due_at nor delay"),
+        ("payload string, delay int, DELAY int", {}, "columns payload, delay, delay differ by their case alone"),
         ("text string, delay int", {}, "column 'text' is none of"),
         ("payload string, due_at string", {}, "column 'due_at' is string: make it a timestamp"),
         ("payload string, due_at timestamp_ntz", {}, "column 'due_at' is timestamp_ntz: make it a timestamp"),

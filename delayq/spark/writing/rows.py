@@ -59,7 +59,7 @@ class Rows:
     """Reads a table of messages.
 
     Args:
-        schema: of the table.
+        schema: of the table; the case of its columns does not matter.
         payload_format: what a string in `payload` is: "text", or the text of a "json" document.
 
     Raises:
@@ -69,11 +69,12 @@ class Rows:
     def __init__(self, schema: t.StructType, payload_format: str = "text") -> None:
         if payload_format not in FORMATS:
             raise InvalidInput(f'the option "payload_format" is {payload_format!r}: give {" or ".join(FORMATS)}')
-        _check(schema)
+        own = t.StructType([t.StructField(field.name.lower(), field.dataType) for field in schema.fields])
+        _check(own)
         self.schema = schema
-        self._kinds = {field.name: field.dataType for field in schema.fields}
+        self._kinds = {field.name: field.dataType for field in own.fields}
         self._documents = {"payload"} if isinstance(self._kinds["payload"], NESTED) else set()
-        self._is_json = payload_format == "json" and isinstance(schema["payload"].dataType, t.StringType)
+        self._is_json = payload_format == "json" and isinstance(self._kinds["payload"], t.StringType)
 
     def read(self, batch: pa.RecordBatch, first: int, now: dt.datetime) -> Iterator[TableRow]:
         """Yield the rows of a batch.
@@ -82,7 +83,7 @@ class Rows:
             first: the number of its first row.
             now: the server's time, from which `expires_at` counts.
         """
-        names = batch.schema.names
+        names = [name.lower() for name in batch.schema.names]
         columns = [self._column(name, array) for name, array in zip(names, batch.columns, strict=True)]
         errors = {position: error for column in columns for position, error in column.errors.items()}
         for position, values in enumerate(zip(*(column.values for column in columns), strict=True)):
@@ -131,6 +132,8 @@ def _check(schema: t.StructType) -> None:
             raise InvalidInput(f"column {field.name!r} is {field.dataType.simpleString()}: make it {wanted}")
         _check_within(field.dataType, field.name)
     names = set(schema.names)
+    if len(names) < len(schema.names):
+        raise InvalidInput(f"two of the columns {', '.join(schema.names)} differ by their case alone: drop one")
     if "payload" not in names:
         raise InvalidInput(f"there is no column payload among {', '.join(schema.names)}")
     if not names & {"due_at", "delay"}:
