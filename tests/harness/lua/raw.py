@@ -134,7 +134,8 @@ class RawQueue:
     def _together(self, commands: Iterable[Sequence[str]]) -> list[Any]:
         pipe = self.redis.pipeline(transaction=False)
         for command in commands:
-            pipe.execute_command(*command)
+            options = {"withscores": True} if "WITHSCORES" in command else {}  # redis-py 5 makes pairs only then
+            pipe.execute_command(*command, **options)
         return list(pipe.execute())
 
 
