@@ -56,19 +56,23 @@ MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without en
 @click.option("--without-header", "without", multiple=True, metavar="NAME", help="Take a header away; repeatable.")
 @delay_option
 @timeout_option
+@click.option("--without-timeout", is_flag=True, help="Take its time limit away: the consumer's own holds.")
 @json_option
 def edit(
     queue: Queue, message_id: str, payload: str | None, file: IO[bytes] | None, kind: Kind | None,
     headers: Sequence[tuple[str, str]], without: Sequence[str], delay: float | None, timeout: float | None,
-    as_json: bool,
+    without_timeout: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Bring the dead letter ID of QUEUE back to pending with another payload, headers or timeout, its retries reset.
 
-    With none of --payload, --file, --timeout and the headers' options, your editor opens ($VISUAL, $EDITOR). Nothing is
-    changed when nothing is saved there. Exit code 1 when the message is not dead, or has died again meanwhile.
+    With none of --payload, --file and the options of timeout and headers, your editor opens ($VISUAL, $EDITOR).
+    Nothing is changed when nothing is saved there. Exit code 1 when the message is not dead, or has died again
+    meanwhile.
     """
     if payload is not None and file is not None:
         raise click.UsageError("--payload and --file were given: give one of them")
+    if timeout is not None and without_timeout:
+        raise click.UsageError("--timeout and --without-timeout were given: give one of them")
     info = queue.get(message_id)
     if info is None or info.state != "dead":
         where = (
@@ -79,7 +83,7 @@ def edit(
     given: dict[str, Any] = {}
     if headers or without:
         given["headers"] = _changed(info, headers, without)
-    if timeout is not None:
+    if timeout is not None or without_timeout:
         given["timeout"] = timeout
     body = payload.encode(errors="surrogateescape") if payload is not None else _read(file) if file else None
     if body is not None:

@@ -120,7 +120,7 @@ class DeadLetters:
         headers: Headers | None = None,
         delay: Seconds = 0,
         died_at: dt.datetime | None = None,
-        timeout: Seconds | None = None,
+        timeout: Any = msgspec.UNSET,
     ) -> bool:
         """Bring a dead letter back to pending with another payload, headers or timeout, and its retries reset.
 
@@ -132,7 +132,7 @@ class DeadLetters:
             headers: in place of all of its own, {} for none; its own when None.
             delay: seconds (0 or more) or a timedelta until it is due.
             died_at: `MessageInfo.died_at` of the dead letter that you have looked at; None for what is there now.
-            timeout: as in `Queue.send`; its own when None.
+            timeout: as in `Queue.send`, None for no limit of its own; its own when it is not given.
 
         Returns:
             False when it is not dead (any more), or has died again since `died_at`: nothing was changed.

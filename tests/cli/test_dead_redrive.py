@@ -133,6 +133,12 @@ def test_timeout_alone_leaves_the_rest(invoke: Invoke, stocked: Queue):
     info = stocked.get("a")
     assert info is not None
     assert (info.state, info.payload, info.timeout) == ("pending", {"to": "nobody"}, 300)
+    (message,) = stocked.receive()
+    message.reject()
+    assert invoke("dead", "edit", "emails", "a", "--without-timeout").exit_code == 0
+    info = stocked.get("a")
+    assert info is not None
+    assert (info.payload, info.timeout) == ({"to": "nobody"}, None)
 
 
 def test_headers_alone_leave_the_payload(invoke: Invoke, stocked: Queue):

@@ -58,3 +58,19 @@ def test_message_that_is_not_dead_cannot_be_edited(enter: Enter, queue: Queue):
     queue.send("x", id="m", delay=60)
     answer = enter().get(f"{QUEUE}/messages/m/edit")
     assert (answer.status_code, "m is no dead letter of emails" in words(answer.text)) == (404, True)
+
+
+def test_time_limit_is_shown_changed_and_taken_away(enter: Enter, queue: Queue):
+    client = enter()
+    path = f"{QUEUE}/messages/a/edit"
+    queue.send("x", id="a", timeout=90)
+    for shown, given, kept in (("90s", "1h30m", 5400), ("5400s", "", None)):
+        (message,) = queue.receive(1)
+        message.reject("no")
+        page = client.get(path).text
+        assert re.findall('name="timeout" value="([^"]*)"', page) == [shown]
+        died = re.findall('name="died" value="([^"]*)"', page)[0]
+        send(client, path, died=died, timeout=given)
+        info = queue.get("a")
+        assert info is not None
+        assert (info.state, info.payload, info.timeout) == ("pending", "x", kept)

@@ -71,10 +71,11 @@ def causes(context: QueueContext, most: int) -> Operation[Causes]:
     shards = yield from context.opened()
     share = -(-most // len(shards))
     found = yield from gather(*(_died(scripts, share) for scripts in shards))
-    latest = sorted((died for each in found for died in unwrap(each)), key=lambda died: -died[1])[:most]
+    died = (each for page in found for each in unwrap(page))
+    latest = sorted(died, key=lambda each: each[1::-1], reverse=True)[:most]  # by time, then by id as Redis has them
     groups: dict[tuple[str | None, str | None], list[_Died]] = {}
-    for died in latest:
-        groups.setdefault((died[2], kind_of(died[3])), []).append(died)
+    for each in latest:
+        groups.setdefault((each[2], kind_of(each[3])), []).append(each)
     return Causes(total=total, looked_at=len(latest), causes=list(_counted(groups)))
 
 

@@ -23,9 +23,9 @@ def edit(
     headers: Headers | None = None,
     delay: Seconds = 0,
     died_at: dt.datetime | None = None,
-    timeout: Seconds | None = None,
+    timeout: Any = msgspec.UNSET,
 ) -> Operation[bool]:
-    """Bring a dead letter back with another payload (UNSET for its own), headers or timeout (None for its own).
+    """Bring a dead letter back with another payload (UNSET for its own), headers or timeout (UNSET for its own).
 
     Args:
         died_at: of the dead letter that the caller has looked at; None for that which is there now.
@@ -38,10 +38,10 @@ def edit(
             and no other was given.
     """
     check_id(message_id)
-    if payload is msgspec.UNSET and headers is None and timeout is None:
+    if payload is msgspec.UNSET and headers is None and timeout is msgspec.UNSET:
         raise InvalidInput("edit needs payload=, headers= or timeout=: requeue brings a dead letter back as it is")
     due, settings = due_word(delay, None), context.settings
-    timeout_ms = None if timeout is None else lease_ms(timeout, "timeout")
+    timeout_ms = None if timeout in (None, msgspec.UNSET) else lease_ms(timeout, "timeout")
     kept = payload is msgspec.UNSET
     new = b"" if kept else payload
     encode_envelope(new, context.max_retries, None, headers, settings.max_payload)  # to check it, before all else
@@ -61,7 +61,7 @@ def edit(
         if kept:
             payload = old.body if old.kind == RAW else msgspec.Raw(old.body)
         headers = old.headers if headers is None else headers
-        timeout_ms = old.timeout_ms if timeout is None else timeout_ms
+        timeout_ms = old.timeout_ms if timeout is msgspec.UNSET else timeout_ms
         most = max(settings.max_payload, len(old.body)) if kept else settings.max_payload
         envelope = encode_envelope(payload, old.max_retries, old.expires_ms, headers, most, timeout_ms)
     return (yield from execute(scripts.edit(message_id, f"{died_ms:.17g}", due, envelope)))

@@ -36,8 +36,11 @@ async def edit(request: Request) -> Response:
         text = form["payload"].replace("\r\n", "\n")
         payload = text.encode() if form.get("kind") == "text" else msgspec.Raw(_checked(text))
     delay = parse_duration(form.get("delay") or "0")
+    timeout: Any = msgspec.UNSET
+    if "timeout" in form:
+        timeout = parse_duration(form["timeout"]) if form["timeout"].strip() else None
     async with audit.audited(request, "edit", queue=queue.name, id=message_id) as line:
-        if await queue.dead.edit(message_id, payload, headers, delay, died_at):
+        if await queue.dead.edit(message_id, payload, headers, delay, died_at, timeout):
             told = f"{message_id} is back in pending, with what you have written."
         else:
             line["outcome"] = told = f"{message_id} is not dead any more, or has died again: nothing was changed."
@@ -66,6 +69,7 @@ def _known(info: MessageInfo) -> dict[str, Any]:
         "headers": msgspec.json.format(msgspec.json.encode(plain), indent=2).decode(),
         "has_bytes": len(plain) < len(info.headers or {}),
         "died": timestamp_ms(info.died_at),
+        "timeout": "" if info.timeout is None else f"{info.timeout:.10g}s",
     }
 
 
