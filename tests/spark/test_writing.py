@@ -257,7 +257,7 @@ def test_payload_that_is_no_json_is_put_aside_and_the_rows_around_it_are_sent(
 ) -> None:
     rows = pa.table(
         {
-            "id": ["a", "b", "c"],
+            "ID": ["a", "b", "c"],
             "payload": pa.array([{}, bad, {}] if pa.types.is_struct(kind) else [[], bad, []], kind),
             "delay": [60, 60, 60],
         }

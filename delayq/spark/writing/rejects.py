@@ -77,7 +77,7 @@ class Rejects:
         positions, numbers, reasons = map(list, zip(*self._rows, strict=True))
         count = len(positions)
         found = self._batch.take(pa.array(positions))
-        columns = {"id": pa.nulls(count)} | dict(zip(found.schema.names, found.columns, strict=True))
+        columns = {"id": pa.nulls(count)} | dict(zip(map(str.lower, found.schema.names), found.columns, strict=True))
         columns |= {"partition": pa.array([self._partition] * count), "row": pa.array(numbers)}
         columns |= {"reason": pa.array(reasons)}
         self._writer.write_table(

@@ -71,7 +71,7 @@ class Rows:
             raise InvalidInput(f'the option "payload_format" is {payload_format!r}: give {" or ".join(FORMATS)}')
         own = t.StructType([t.StructField(field.name.lower(), field.dataType) for field in schema.fields])
         _check(own)
-        self.schema = schema
+        self.schema = own
         self._kinds = {field.name: field.dataType for field in own.fields}
         self._documents = {"payload"} if isinstance(self._kinds["payload"], NESTED) else set()
         self._is_json = payload_format == "json" and isinstance(self._kinds["payload"], t.StringType)
