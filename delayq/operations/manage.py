@@ -132,7 +132,7 @@ def purge(context: QueueContext, states: Iterable[State], older_than: Seconds | 
     for scripts in shards:
         now = yield from execute(scripts.stats())
         for state in chosen:
-            up_to = "+inf" if age is None else now.now_ms - age
+            up_to = "+inf" if age is None else max(0, now.now_ms - age)  # for the script, -N is an age
             left = now.counts[state]
             while left > 0:
                 purged = yield from execute(scripts.purge(state, up_to, min(left, MAX_IDS)))

@@ -206,6 +206,14 @@ def test_old_dead_letters_are_purged(queue: Queue, take: Take, now: Now):
     assert queue.dead.purge() == 1
 
 
+def test_purge_of_dead_letters_older_than_the_clock_leaves_all(queue: Queue, take: Take, now: Now):
+    queue.send("x", id="a")
+    take("a").reject()
+    now.later(10)
+    assert queue.dead.purge(older_than=now.ms / 1000 + 5) == 0
+    assert queue.stats().dead == 1
+
+
 def test_stats_count_everything(queue: Queue, take: Take, now: Now):
     for state in PLACES:
         bring(queue, take, state, state)
