@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from delayq.errors import LakeMismatch, ServerError, StoreError
+from delayq.errors import KeyOverwritten, LakeMismatch, LoginRefused, QueueMismatch, ServerError, StoreError
 from delayq.log import log
 from delayq.model.units import show_duration
 from delayq.runtime.outage_backoff import OutageBackoff
@@ -22,6 +22,8 @@ from . import options
 
 if TYPE_CHECKING:
     from delayq.lake.hydrate import HourLoaded
+
+REFUSED_SECONDS = 60.0  # until the next try after a refusal: somebody may grant the right before the next run is due
 
 
 @click.group(
@@ -55,8 +57,8 @@ def hydrate(
 ) -> None:
     """Bring the messages of QUEUE, or all, that begin to fall due within the horizon from a lake into Redis, once each.
 
-    A run may be killed anywhere: the next one completes it. Exit code 1 when a file is gone or was changed; all others
-    are loaded.
+    A run may be killed anywhere: the next one completes it. Exit code 1 when a file is gone or was changed, 2 when
+    the server refuses a queue; all others are loaded.
 
     With --every, the process stays until SIGTERM or Ctrl-C, and finishes the run that it is in. It waits for a server
     that is away, logs what else is wrong, and goes on.
@@ -102,16 +104,23 @@ def _row(loaded: HourLoaded) -> dict[str, object]:
 
 def _run_every(seconds: float, run: Callable[[], None]) -> None:
     """Run until a signal, each time so long after the last run has begun."""
-    outage = OutageBackoff()
+    outage, text = OutageBackoff(), "not all of the lake was loaded"
     with stopping() as stop:
         while not stop.is_set():
             begun = time.monotonic()
             try:
                 run()
                 outage.served()
+            except LoginRefused as error:
+                log.error(text, error=str(error))
+                stop.wait(min(seconds, REFUSED_SECONDS))
+                continue
+            except (LakeMismatch, KeyOverwritten, QueueMismatch) as error:
+                outage.served()
+                log.error(text, error=str(error))
             except (ServerError, StoreError) as error:
                 stop.wait(outage.lost(error))
                 continue
-            except (LakeMismatch, OSError) as error:
-                log.error("not all of the lake was loaded", error=str(error))
+            except OSError as error:
+                log.error(text, error=str(error))
             stop.wait(begun + seconds - time.monotonic())

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from delayq.errors import InvalidInput, LakeMismatch
+from delayq.errors import DelayqError, InvalidInput, KeyOverwritten, LakeMismatch, LoginRefused, QueueMismatch
 from delayq.lake import layout
 from delayq.lake.deferred_messages import RESERVE_MS
 from delayq.lake.layout import HOUR_MS, Loaded, Loading, Manifest
@@ -31,6 +31,7 @@ from delayq.protocol.operation import computed
 from delayq.queue import Queue
 
 KEEP = dt.timedelta(days=30)
+QUEUE_TROUBLES = (LakeMismatch, LoginRefused, KeyOverwritten, QueueMismatch)  # of one queue: others can be loaded
 FILES_AT_ONCE = 64  # between two manifests; of several hours, so that a cluster has enough to do
 
 T = TypeVar("T")
@@ -86,17 +87,20 @@ def hydrate_each(queues: Iterable[str], hydrate: Callable[[str], list[HourLoaded
     """Hydrate queues one by one; return what was loaded.
 
     Raises:
-        LakeMismatch: of all queues that had trouble, which is no reason to leave the others.
+        LakeMismatch, LoginRefused, KeyOverwritten, QueueMismatch: the first error, with the texts of all; the other
+            queues were loaded.
     """
     done: list[HourLoaded] = []
-    troubles: list[str] = []
+    troubles: list[DelayqError] = []
     for queue in queues:
         try:
             done += hydrate(queue)
-        except LakeMismatch as error:
-            troubles.append(str(error))
+        except QUEUE_TROUBLES as error:
+            troubles.append(error)
+    if len(troubles) > 1:
+        raise type(troubles[0])("; ".join(dict.fromkeys(map(str, troubles)))) from troubles[0]
     if troubles:
-        raise LakeMismatch("; ".join(troubles))
+        raise troubles[0]
     return done
 
 

@@ -61,6 +61,28 @@ def test_message_that_rests_is_moved_in_its_lake_or_into_redis(
     assert (info.state, f" ({info.due_at:%Y-%m-%d}" in told.stdout) == (state, True)
 
 
+@pytest.mark.parametrize("every", [[], ["--every", "1m"]])
+def test_hydrate_loads_the_queues_behind_one_that_the_server_refuses(
+    start: Start, server: RedisServer, tmp_path: Path, every: list[str]
+):
+    lake = tmp_path / "lake"
+    for name in ("first", "refused", "then"):
+        with Queue(name, url=server.url, horizon=2 * HOUR, lake=lake) as queue:
+            queue.send(name, delay=YEAR)
+    with server.client() as client:
+        rights = {"categories": ["+@all"], "keys": ["delayq:{first}*", "delayq:{then}*"]}
+        client.acl_setuser("loader", enabled=True, nopass=True, **rights)
+    url = server.url.replace("unix://", "unix://loader:any@")
+    process = start("lake", "hydrate", "--lake", "lake", "--horizon", "366d", *every, "--url", url)
+    lines = followed(process)
+    with Queue("then", url=server.url) as queue:
+        assert eventually(lambda: queue.stats().pending == 1)
+    assert eventually(lambda: any("grant this user" in line for line in lines))
+    if every:
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(SECONDS) == (0 if every else 2)
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
