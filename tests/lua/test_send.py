@@ -111,6 +111,15 @@ def test_garbage_is_sent_anew(queue, named):
     }
 
 
+@each_kind_of_id
+def test_message_that_a_failure_has_left_in_garbage_too_is_sent_again(queue, named):
+    queue.given(pending={"a": NOW + 9}, garbage={"a": NOW - 1}, messages={"a": "old"}, stats={"sent": 1})
+    assert queue.send([("a", "+5000", b"{}")], named) == [NOW + 5000]
+    state = queue.state()
+    assert (state["pending"], state["messages"]) == ({"a": NOW + 5000}, {"a": stamped("{}")})
+    assert "garbage" not in state
+
+
 def test_garbage_whose_payload_is_gone_is_sent_anew(queue):
     queue.given(garbage={"a": NOW - 1})
     assert queue.send([("a", "+10", b"new")]) == [NOW + 10]
