@@ -39,7 +39,7 @@ def spark_options(function: Function) -> Function:
         *args: Any, master: str | None, settings: tuple[tuple[str, str], ...], verbose: bool, **kwargs: Any
     ) -> Any:
         opened: list[SparkSession] = []
-        found = running()  # of whoever runs the command within a program
+        found = running()  # of a program that runs the command
 
         def open_session() -> SparkSession:
             if not opened:

@@ -401,7 +401,7 @@ class ConsumerEngine(Generic[D]):
             self.unsettled += [(message, oc.INTERRUPTED) for message in running]
             yield from self.outage.ride_out(self.settle(), self.on_outage)
         if self._context.is_limited:
-            yield from self._at_last(self._pass_token_on())  # to whoever may take the places that are free now
+            yield from self._at_last(self._pass_token_on())  # so that others take the places that are free now
         if self.shutdown.at_once:
             self._abandon()
         yield from self._deaths.tell()  # of what its handler has buried itself, at last
@@ -419,8 +419,8 @@ class ConsumerEngine(Generic[D]):
     def _at_last(self, step: Effects[None]) -> Effects[None]:
         """Do what spares others some time, once, and only if that keeps nobody waiting.
 
-        Without it, leases end, the fallback poll of the others makes up for a lost token, and a consumer is told gone
-        when it was not seen for half a minute.
+        Without it, leases end by themselves, the fallback poll of the others makes up for a lost token, and this
+        consumer counts as gone when it was not seen for half a minute.
         """
         if self.outage.is_tried or self.shutdown.at_once:
             return
@@ -428,7 +428,7 @@ class ConsumerEngine(Generic[D]):
             yield from step
         except ServerError as error:
             self._is_cut_off = True
-            log.debug("not told to the others", queue=self._context.name, error=str(error))
+            log.debug("last call of the consumer failed", queue=self._context.name, error=str(error))
 
     def _pass_token_on(self) -> Effects[None]:
         token = yield StopListening()

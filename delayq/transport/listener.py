@@ -85,7 +85,7 @@ class BellListener:
         """Take the token, if one has come."""
         if not self._listening:
             return False
-        if not is_connected(self._connection):  # the client was closed: whoever looks for work opens it anew
+        if not is_connected(self._connection):  # the client was closed: the next look for work opens it again
             self.close()
             return True
         try:
