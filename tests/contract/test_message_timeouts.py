@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import msgspec
 import pytest
 
 from delayq import InvalidInput, Outgoing, Queue
@@ -64,7 +65,7 @@ def test_what_follows_from_a_message_has_its_own_timeout(queue: Queue, drain: Dr
 
 
 def test_edit_keeps_the_timeout_or_changes_it(queue: Queue, take: Take):
-    for timeout, becomes in ((None, 90), (5, 5)):
+    for timeout, becomes in ((msgspec.UNSET, 90), (5, 5), (None, None)):
         queue.send("x", id="a", timeout=90, on_conflict="replace")
         take().reject("no")
         assert queue.dead.edit("a", "y", timeout=timeout)

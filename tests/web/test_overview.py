@@ -126,7 +126,7 @@ def test_action_that_failed_is_written_down_as_such(enter: Enter, queue: Queue, 
     lines: list[dict[str, str]] = []
     client = enter(audit=lines.append)
 
-    async def refused(_: object) -> None:
+    async def refused(_: object, __: object) -> None:
         raise InvalidInput("not today")
 
     monkeypatch.setattr("delayq.aio.Queue.pause", refused)
