@@ -1,6 +1,6 @@
 -- delete_payloads: delete the payload keys of garbage.
 --
--- An id that was sent again since the caller listed it is no longer garbage, and is left alone.
+-- An id that was sent again after the caller listed it has left garbage, and is kept.
 --
 -- State    garbage -> (gone)
 -- KEYS[1]  garbage  zset

@@ -124,7 +124,8 @@ local function discard(places, garbage, known, stats, ids, now, note, event, rea
   end)
 end
 
--- Which of some ids exist: a structure holds them, or their payload is there and they are no garbage; and which are that.
+-- Which of some ids exist: a structure holds them, or their payload is there and they are not garbage; and which are garbage.
+-- One that a structure holds and garbage too, after a script has failed, is taken out of garbage: else its payload would go.
 local function existing(ids, garbage, zsets, payloads)
   local found, since = {}, redis.call('ZMSCORE', garbage, unpack(ids))
   for _, zset in ipairs(zsets) do
@@ -132,6 +133,9 @@ local function existing(ids, garbage, zsets, payloads)
   end
   for i, payload in ipairs(payloads) do
     if not (found[i] or since[i]) then found[i] = redis.call('EXISTS', payload) == 1 end
+  end
+  for i, id in ipairs(ids) do
+    if found[i] and since[i] then redis.call('ZREM', garbage, id) end
   end
   return found, since
 end

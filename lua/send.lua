@@ -34,8 +34,7 @@ end
 local values, members, dues, first, n = {}, {}, {}, math.huge, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
-  -- What a failure has left in garbage, too, is sent: the collector would delete the payload that is there.
-  if taken[i / 3] and not garbage[i / 3] then
+  if taken[i / 3] then
     dues[i / 3] = -1
   else
     if ARGV[i + 1] ~= given then

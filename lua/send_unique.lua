@@ -26,21 +26,21 @@ local ids, payloads = {}, {}
 for i = 1, n do ids[i], payloads[i] = ARGV[4 * i - 2], KEYS[9 + 2 * i] end
 local taken = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}, payloads)
 for i = 1, n do taken[i] = taken[i] or (tonumber(redis.call('GET', KEYS[10 + 2 * i])) or 0) > now end
-local values, members, dues, first = {}, {}, {}, math.huge
+local values, members, new, dues, first = {}, {}, {}, {}, math.huge
 for i = 1, n do
   dues[i] = taken[i] and -1 or due_time(ARGV[4 * i - 1], now, micros)
   if not taken[i] then
-    first = math.min(first, dues[i])
+    first, new[#new + 1] = math.min(first, dues[i]), ids[i]
     values[#values + 1], values[#values + 2] = KEYS[9 + 2 * i], stamped .. ARGV[4 * i]
     members[#members + 1], members[#members + 2] = digits(dues[i]), ids[i]
   end
 end
-if #members == 0 then return dues end
+if #new == 0 then return dues end
 local note = ledger(KEYS[9], KEYS[10], now)
 redis.call('MSET', unpack(values)) -- first, since at maxmemory it is refused, and nothing changes
 redis.call('ZADD', KEYS[1], unpack(members))
-redis.call('ZREM', KEYS[2], unpack(ids))
-count(KEYS[3], 'sent', #members / 2)
+redis.call('ZREM', KEYS[2], unpack(new)) -- garbage whose id is reserved stays, to be collected
+count(KEYS[3], 'sent', #new)
 for i = 1, n do
   if not taken[i] then
     local ends = due_time(ARGV[4 * i + 1], now, micros)

@@ -74,6 +74,14 @@ def test_garbage_comes_back_to_life(queue):
     assert state["messages"] == {"a": stamped("A", OLD), "b": "old"}
 
 
+def test_message_that_a_failure_has_left_in_garbage_too_exists_and_keeps_its_payload(queue):
+    queue.given(ready={"a": NOW}, garbage={"a": NOW - 1}, messages={"a": "old"}, stats={"sent": 1})
+    assert queue.restore("pending", [kept()]) == [0]
+    state = queue.state()
+    assert (state["ready"], state["messages"]) == ({"a": NOW}, {"a": "old"})
+    assert "garbage" not in state
+
+
 def test_message_without_a_payload_does_not_get_that_of_garbage(queue):
     queue.given(garbage={"a": NOW - 1}, messages={"a": "old"})
     assert queue.restore("dead", [KeptMessage("a", NOW - 9, b"", reason="payload-missing")]) == [1]

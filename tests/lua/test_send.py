@@ -112,11 +112,11 @@ def test_garbage_is_sent_anew(queue, named):
 
 
 @each_kind_of_id
-def test_message_that_a_failure_has_left_in_garbage_too_is_sent_again(queue, named):
+def test_message_that_a_failure_has_left_in_garbage_too_exists_and_keeps_its_payload(queue, named):
     queue.given(pending={"a": NOW + 9}, garbage={"a": NOW - 1}, messages={"a": "old"}, stats={"sent": 1})
-    assert queue.send([("a", "+5000", b"{}")], named) == [NOW + 5000]
+    assert queue.send([("a", "+5000", b"{}")], named) == [-1]
     state = queue.state()
-    assert (state["pending"], state["messages"]) == ({"a": NOW + 5000}, {"a": stamped("{}")})
+    assert (state["pending"], state["messages"]) == ({"a": NOW + 9}, {"a": "old"})
     assert "garbage" not in state
 
 

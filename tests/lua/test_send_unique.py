@@ -44,6 +44,21 @@ def test_garbage_is_sent_as_new(queue):
     assert (state["pending"], state["messages"]) == ({"a": NOW + 5}, {"a": stamped("new")})
 
 
+def test_garbage_whose_id_is_reserved_stays_garbage_beside_a_new_message(queue):
+    queue.send_unique([("a", "+5", b"old", MINUTE)])
+    queue.cancel("a")
+    assert queue.send_unique([("a", "+5", b"new", MINUTE), ("b", "+5", b"{}", MINUTE)]) == [-1, NOW + 5]
+    assert queue.state()["garbage"] == {"a": NOW}
+
+
+def test_message_that_a_failure_has_left_in_garbage_too_exists_and_keeps_its_payload(queue):
+    queue.given(pending={"a": NOW + 9}, garbage={"a": NOW - 1}, messages={"a": "old"}, stats={"sent": 1})
+    assert queue.send_unique([("a", "+5", b"new", MINUTE)]) == [-1]
+    state = queue.state()
+    assert (state["pending"], state["messages"]) == ({"a": NOW + 9}, {"a": "old"})
+    assert "garbage" not in state
+
+
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("later", "free"), [(0, False), (MINUTE - 1, False), (MINUTE, True), (MINUTE + 1, True)])
 def test_reservation_ends_when_its_time_is_over_though_the_message_was_acked_before(queue, later, free):
