@@ -61,7 +61,7 @@ def hydrate(
     the server refuses a queue; all others are loaded.
 
     With --every, the process stays until SIGTERM or Ctrl-C, and finishes the run that it is in. It waits for a server
-    that is away, logs what else is wrong, and goes on.
+    that is away, logs any other error, and continues.
     """
     if every is not None and until is not None:
         raise click.UsageError("--every goes with --horizon: hours until a moment are loaded once")

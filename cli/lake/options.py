@@ -86,12 +86,13 @@ def hydrate_options(function: Function) -> Function:
 
 def tell_loaded(files: Sequence[dict[str, Any]], as_json: bool) -> None:
     """Say what became of the messages of files that were loaded."""
-    told = {name: sum(file[name] for file in files) for name in COUNTS}
+    totals = {name: sum(file[name] for file in files) for name in COUNTS}
     if as_json:
-        print_json({"files": files} | told)
+        print_json({"files": files} | totals)
         return
-    others = ", ".join(f"{told[name]} {name}" for name in COUNTS[2:] if told[name])
-    say(f"{plural(told['sent'], 'message')} loaded from {plural(len(files), 'file')}{f'; {others}' if others else ''}")
+    others = ", ".join(f"{totals[name]} {name}" for name in COUNTS[2:] if totals[name])
+    loaded = f"{plural(totals['sent'], 'message')} loaded from {plural(len(files), 'file')}"
+    say(f"{loaded}; {others}" if others else loaded)
 
 
 def check(lake: str, queue: str | None) -> None:

@@ -31,7 +31,7 @@ _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
 
 
 class CheckedJson(bytes):
-    """A payload that is JSON already, of which no value was lost."""
+    """A payload that is already JSON, with no value lost."""
 
 
 # What is decoded cannot lead back to itself: the garbage collector need not look at the thousands that are under way.

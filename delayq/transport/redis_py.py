@@ -16,11 +16,11 @@ async def can_read(connection: Any) -> bool:
 
 
 def give_back(node: Any, connection: Any) -> None:
-    """Give a connection back to its node of an async cluster, which is no method in redis-py 5."""
+    """Give a connection back to its node of an async cluster; redis-py 5 has no method for it."""
     (node.release if hasattr(node, "release") else node._free.append)(connection)  # noqa: SLF001
 
 
 async def close_idle(node: Any) -> None:
-    """Close the connections of an async cluster's node that nobody uses, which is no method in redis-py 5 and 6."""
+    """Close the unused connections of an async cluster's node; redis-py 5 and 6 have no method for it."""
     for connection in tuple(node._free):  # noqa: SLF001
         await connection.disconnect()

@@ -279,8 +279,10 @@ def test_each_action_leaves_an_audit_line(enter: Enter, stocked: Queue):
 
 
 def test_pause_ends_by_itself_after_the_time_that_its_form_holds(enter: Enter, stocked: Queue) -> None:
-    client = enter()
+    lines: list[dict[str, str]] = []
+    client = enter(audit=lines.append)
     assert send(client, f"{QUEUE}/pause", **{"for": "10m"}).status_code == 303
+    assert lines[-1]["length"] == "10m"
     stats = stocked.stats()
     assert stats.paused_until is not None
     assert stats.paused_since is not None
@@ -289,6 +291,7 @@ def test_pause_ends_by_itself_after_the_time_that_its_form_holds(enter: Enter, s
     send(client, f"{QUEUE}/pause", **{"for": " "})
     assert stocked.stats().paused_since is not None
     assert stocked.stats().paused_until is None
+    assert "length" not in lines[-1]
 
 
 @pytest.mark.parametrize("length", ["soon", "400d", "0"])

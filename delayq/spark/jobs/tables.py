@@ -141,5 +141,5 @@ def _check_time(field: t.StructField, columns: Mapping[str, str]) -> None:
     else:
         return
     others = "".join(f', {each}="{sql}"' for each, sql in columns.items() if each != name)
-    told = " or ".join(f'"{each}"' for each in remedies)
-    raise InvalidInput(f"column {name!r} is {wrong}, as in {name}={told}{others}")
+    examples = " or ".join(f'"{each}"' for each in remedies)
+    raise InvalidInput(f"column {name!r} is {wrong}, as in {name}={examples}{others}")

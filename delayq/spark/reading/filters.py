@@ -67,7 +67,7 @@ def narrowed(wanted: Wanted, condition: spark.Filter) -> Wanted | None:
         return None
     if column == "state":
         return wanted._replace(states=[state for state in wanted.states if state in texts])
-    if any("\\" in text for text in texts):  # an id that is no text is shown with one, and not found by what is shown
+    if any("\\" in text for text in texts):  # as ids that are not text are shown: they cannot be looked up by that
         return None
     return wanted._replace(ids=texts if wanted.ids is None else texts & wanted.ids)
 

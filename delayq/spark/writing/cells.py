@@ -70,7 +70,7 @@ def documents(array: pa.Array, kind: t.DataType, name: str) -> list[CheckedJson 
 
 
 def cells(array: pa.Array, kind: t.DataType, name: str) -> list[Any]:
-    """Return the values of a column: a struct as an object of which msgspec makes JSON, a variant as its JSON.
+    """Return the values of a column: a struct as an object that msgspec encodes as JSON, a variant as its JSON.
 
     Args:
         name: of the column, or the path to what is within it.
@@ -160,12 +160,12 @@ def _times(array: pa.TimestampArray, _kind: t.DataType, name: str) -> list[Any]:
 
 def _out_of_range(name: str, micros: int) -> str:
     seconds = micros // 1_000_000
-    told = f"{name} is {seconds} seconds after 1970, which is not between the years 1 and 9999"
+    text = f"{name} is {seconds} seconds after 1970, which is not between the years 1 and 9999"
     if seconds // 1000 not in _USUAL:
-        return told
+        return text
     meant = dt.datetime.fromtimestamp(seconds // 1000, dt.UTC)
     return (
-        f"{told}: it looks like milliseconds that were taken for seconds, of {meant:%Y-%m-%dT%H:%M:%SZ}; divide by "
+        f"{text}: it looks like milliseconds that were taken for seconds, of {meant:%Y-%m-%dT%H:%M:%SZ}; divide by "
         "1000, or use timestamp_millis"
     )
 

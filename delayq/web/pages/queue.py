@@ -51,7 +51,7 @@ async def pause(request: Request) -> Response:
     """Hold a queue, for the time that the form holds, or until it is resumed."""
     found, length = await path_params.queue_of(request), visit(request).form.get("for", "").strip()
     seconds = _seconds(length) if length else None
-    async with audit.audited(request, "pause", queue=found.name):
+    async with audit.audited(request, "pause", queue=found.name, length=length or None):
         await found.pause(seconds)
     until = f" for {length}" if length else ""
     return audit.back(
