@@ -71,7 +71,10 @@ def exporter(
         urls = [each.url for each in places] or (None,)
         servers = [stack.enter_context(ServerOptions(url, prefix, makes_store=False)) for url in urls]
         labels = [each.name or address(each.url) for each in places] if len(places) > 1 else [""]
-        found = [library.DiscoveredQueues(each, label, max_queues) for each, label in zip(servers, labels, strict=True)]
+        found = [
+            stack.enter_context(library.DiscoveredQueues(each, label, max_queues))
+            for each, label in zip(servers, labels, strict=True)
+        ]
         metrics = library.Metrics(topics=[LazyTopic(servers[0], name) for name in topics], servers=found)
         if once:
             _note_away(servers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from delayq.errors import DelayqError
 from delayq.log import log
@@ -13,6 +13,9 @@ from delayq.metrics.scrape import ReadQueue
 
 SEARCH_SECONDS = 60.0
 """Between two searches: each goes over all keys of the server."""
+
+CLOSE_SECONDS = 5.0
+"""The longest wait for a search that is running at the end."""
 
 MOST_QUEUES = 1000
 
@@ -57,11 +60,21 @@ class DiscoveredQueues:
         self._search_at = clock()
         self._search: threading.Thread | None = None
         self._is_found = threading.Event()
+        self._is_closed = False
 
     @property
     def known(self) -> Sequence[ReadQueue]:
         """Those of the last search."""
         return list(self._queues.values())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Wait for the search that is running, so that it does not meet a server that is closed."""
+        self._is_closed = True
+        if self._search is not None:
+            self._search.join(CLOSE_SECONDS)
 
     def __call__(self) -> Sequence[ReadQueue]:
         """Return the queues; the first search is waited for.
@@ -96,6 +109,8 @@ class DiscoveredQueues:
     def _sample(self) -> None:
         """Keep the counts of each queue for `Queue.samples`, in place of consumers that it may not have."""
         for queue in self._queues.values():
+            if self._is_closed:
+                return
             try:
                 queue.sample()
             except DelayqError as error:  # such as a user who may only read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -270,6 +271,36 @@ def test_queues_are_found_by_name_and_new_ones_a_minute_later(redis_server: Redi
         assert scraped(metrics).value("delayq_server_up") == 1
         assert eventually(no_search_is_running)
         assert len(more.samples()) == 1  # whoever looks keeps the minute's counts
+
+
+class Sampling:
+    """A server of two queues; taking a sample of the first waits until it may end."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.sampled: list[str] = []
+
+    def queue_names(self) -> list[str]:
+        return ["a", "b"]
+
+    def queue(self, name: str) -> Any:
+        return SimpleNamespace(name=name, sample=lambda: self._sample(name))
+
+    def _sample(self, name: str) -> bool:
+        self.begun.set()
+        self.may_end.wait()
+        self.sampled.append(name)
+        return True
+
+
+def test_closing_waits_for_the_sample_that_is_being_taken_and_takes_no_other():
+    server = Sampling()
+    with DiscoveredQueues(server) as found:
+        assert len(found()) == 2
+        assert server.begun.wait(30)
+        threading.Timer(0.1, server.may_end.set).start()
+    assert server.sampled == ["a"]
+    assert no_search_is_running()
 
 
 def test_more_queues_than_the_bound_are_left_out_and_counted(redis_server: RedisServer, redis_client: redis.Redis):
