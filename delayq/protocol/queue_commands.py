@@ -271,7 +271,7 @@ class QueueCommands:
 
     def delete_payloads(self, ids: Sequence[str]) -> Command[int]:
         k = self.keys
-        keys = [k.garbage, k.stats, *map(self._message_key, ids)]
+        keys = [k.garbage, k.stats, k.pending, k.ready, k.unack, k.retry, k.dead, *map(self._message_key, ids)]
         return self._call("delete_payloads", keys, list(map(encode_id, ids)), int, repeats=False)
 
     def pause(self, for_ms: int | None = None) -> Command[int]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.harness.lua.raw import NOW
 
 
@@ -19,6 +21,13 @@ def test_id_that_was_sent_anew_is_left_alone(queue):
     assert after["messages"] == {"a": before["messages"]["a"]}
     assert "garbage" not in after
     assert after["stats"] == {"sent": 1, "collected": 1}
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
+def test_message_that_a_failure_has_left_in_garbage_too_leaves_garbage_and_keeps_its_payload(queue, state):
+    queue.given(**{state: {"a": NOW}}, garbage={"a": NOW, "b": NOW}, messages={"a": "A", "b": "B"})
+    assert queue.delete_payloads(["a", "b"]) == 1
+    assert queue.state() == {state: {"a": NOW}, "messages": {"a": "A"}, "stats": {"collected": 1}}
 
 
 def test_nothing_to_collect_changes_nothing(queue):
