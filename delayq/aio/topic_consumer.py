@@ -32,7 +32,7 @@ class TopicConsumer(Lifecycle):
 
     It outlives the handler's exceptions and the server's restarts. What a member of the group held that died is taken
     over, at the beginning and every half `ack_timeout`. A record that has failed waits for its backoff while others are
-    handled; but while 1,000 wait, nothing new is taken.
+    handled; but while 1,000 wait, nothing new is taken, except by `drain`.
 
     Args:
         group: what `Topic.group` returns. Its topic is to be closed after the consumer has ended.

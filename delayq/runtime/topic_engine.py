@@ -27,7 +27,7 @@ from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.record_leases import RecordLeases
 
 DROP_SECONDS = 600.0  # between two looks for consumers of the group that are gone
-MOST_WAITING = 1000  # records that wait to be tried again; with more, nothing new is taken
+MOST_WAITING = 1000  # records that wait to be tried again; with more, nothing new is taken, but by a burst
 
 
 class TopicEngine:
@@ -107,7 +107,7 @@ class TopicEngine:
             taken += yield from self._reclaim(room - taken)
         if self._dropping.due():
             yield from settle.drop_idle_consumers(self._context, self._member.group)
-        limit = room - taken if self._leases.waiting < MOST_WAITING and not self._unlisted else 0
+        limit = room - taken if self._takes_more and not self._unlisted else 0
         handed = yield from self._exchange(limit)
         is_busy = taken or self.unsettled or self._looks_back or (room and self._places)
         if self._most is not None and self.handled >= self._most:
@@ -127,8 +127,13 @@ class TopicEngine:
     # -- taking ------------------------------------------------------------------------------------------------------
 
     @property
+    def _takes_more(self) -> bool:
+        """Whether more may come to wait: a burst leaves those behind that wait for their backoff."""
+        return self._leases.waiting < MOST_WAITING or (self._burst and self._leases.left() != 0)
+
+    @property
     def _looks_back(self) -> bool:
-        return bool(self._unlisted) and self._leases.waiting < MOST_WAITING
+        return bool(self._unlisted) and self._takes_more
 
     def _look_back(self) -> Effects[None]:
         """Take a page of what is this consumer's and not known: of an earlier run, or of a reply that never came."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayq import NewRecord, Topic, TopicConsumer
+from delayq import NewRecord, Record, Topic, TopicConsumer, backoff
 from delayq.operations.topics import publish
 from delayq.protocol.operation import round_trip, run_one
 from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
@@ -74,6 +74,23 @@ def test_consumer_that_comes_back_lists_what_it_holds_a_page_a_turn(redis_server
     assert seen == [(each.id, 2) for each in held] + [(each.id, 1) for each in records[len(held) :]]
     assert calls.total() == 3
     assert set(calls.values()) == {1}
+
+
+def test_drain_handles_what_it_held_and_what_is_new_behind_a_thousand_that_wait_for_their_backoff(
+    redis_server: RedisServer,
+):
+    with Topic("orders", url=redis_server.url) as topic:
+        group = topic.group("billing")
+        ids = [each.id for each in topic.publish_many([NewRecord(number) for number in range(1110)])]
+        group.poll("me", 1105)
+        seen = list[str]()
+
+        def fail(record: Record) -> bool:
+            seen.append(record.id)
+            return False
+
+        TopicConsumer(group, fail, name="me", concurrency=100, backoff=backoff.fixed(3600)).drain()
+    assert sorted(seen) == sorted(ids)
 
 
 def test_consumer_appends_a_page_a_turn_of_records_without_envelopes_and_ends_behind_them(
