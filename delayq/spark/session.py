@@ -30,7 +30,7 @@ VERBOSE = QUIET | {_OPTIONS: f"{_LOG} -Ddelayq.log=info -Ddelayq.log.told=info -
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",  # off by default: each filter would read the whole queue
+    "spark.sql.python.filterPushdown.enabled": "true",  # else Spark refuses the option pushFilters
 }
 _OWN_SETTINGS = _SETTINGS | {
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -210,8 +210,11 @@ FILTERS: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
 ]
 
 
-def test_filter_that_is_pushed_down_reads_what_it_holds_for(queue: Queue, options: dict[str, str]):
+def test_filter_that_is_pushed_down_reads_what_it_holds_for(
+    queue: Queue, options: dict[str, str], redis_client: redis.Redis
+):
     fill(queue)
+    redis_client.zadd(queue._context.shard("raw").keys.pending, {"raw": "+inf"})  # as only another program does
     queue.send_many([Outgoing(n, id=f"at-{n}", at=DUE + dt.timedelta(milliseconds=n)) for n in (-1, 0, 1)])
     everything = reads.read(options)
     for pushed, holds in FILTERS:
@@ -245,31 +248,33 @@ def test_filters_that_are_pushed_down_narrow_each_other_and_the_options(queue: Q
     ],
 )
 def test_other_filters_are_left_to_spark(options: dict[str, str], condition: Filter):
-    reader = reading.reader(options, reads.schema(options))
+    reader = reading.reader(options | {"pushFilters": "true"}, reads.schema(options))
     assert list(reader.pushFilters([condition])) == [condition]
 
 
-def test_filter_reads_the_same_in_sessions_that_push_it_down_and_in_others(
+def test_option_push_filters_lets_the_reader_apply_a_filter_and_the_rows_are_the_same(
     spark: SparkSession, queue: Queue, options: dict[str, str], capsys: pytest.CaptureFixture[str]
 ):
     fill(queue)
     dead = reads.ids(reads.read(options | {"states": "dead"}))
+    for pushed in (True, False):
+        frame = spark.read.format("delayq").options(**options, pushFilters=pushed).load()
+        frame = frame.where("State = 'dead' and died_at > '2020-01-01'")
+        assert reads.ids(row.asDict() for row in frame.collect()) == dead
+        frame.explain("formatted")
+        plan = capsys.readouterr().out
+        assert ("Filter" in plan.replace("Filters", ""), "EqualTo(state,dead)" in plan) == (not pushed, pushed), plan
+
+
+def test_option_push_filters_is_refused_where_spark_pushes_none_down(spark: SparkSession, options: dict[str, str]):
     setting = "spark.sql.python.filterPushdown.enabled"
     assert spark.conf.get(setting) == "true"
-    for pushed in ("true", "false"):
-        spark.conf.set(setting, pushed)
-        try:
-            frame = spark.read.format("delayq").options(**options).load()
-            frame = frame.where("State = 'dead' and died_at > '2020-01-01'")
-            assert reads.ids(row.asDict() for row in frame.collect()) == dead
-            frame.explain("formatted")
-        finally:
-            spark.conf.set(setting, "true")
-        plan = capsys.readouterr().out
-        assert ("Filter" in plan.replace("Filters", ""), "EqualTo(state,dead)" in plan) == (
-            pushed == "false",
-            pushed == "true",
-        ), plan
+    spark.conf.set(setting, "false")
+    try:
+        with pytest.raises(Exception, match=setting):
+            spark.read.format("delayq").options(**options, pushFilters="true").load().where("state = 'dead'").collect()
+    finally:
+        spark.conf.set(setting, "true")
 
 
 def test_columns_that_are_not_wanted_are_not_fetched(queue: Queue, options: dict[str, str], redis_client: redis.Redis):

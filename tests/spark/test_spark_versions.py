@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
 from delayq.spark import DelayqSource
 from tests.harness.servers import RedisServer
@@ -32,6 +33,18 @@ def test_table_that_was_written_is_read_and_filtered(spark: SparkSession, redis_
     found = frame.where("state = 'pending' and id in ('m1', 'm7', 'x') and due_at > '2020-01-01'").collect()
     assert sorted((row["id"], row["payload"]) for row in found) == [("m1", '{"id":1}'), ("m7", '{"id":7}')]
     assert frame.where("state = 'dead'").collect() == []
+
+
+def test_queries_on_one_dataframe_do_not_narrow_each_other(spark: SparkSession, redis_server: RedisServer):
+    with Queue("mail", url=redis_server.url) as queue:
+        queue.send_many([Outgoing("x", id="now"), Outgoing("x", id="later", delay=60)])
+        queue.receive()[0].reject("unwanted")
+    frame = spark.read.format("delayq").option("url", redis_server.url).load("mail")
+    dead, pending = frame.where("state = 'dead'"), frame.where("state = 'pending'")
+    assert [row["id"] for row in dead.collect()] == ["now"]
+    assert sorted(row["id"] for row in frame.collect()) == ["later", "now"]
+    assert sorted(row["id"] for row in dead.union(pending).collect()) == ["later", "now"]
+    assert dead.join(frame.select("id"), "id").count() == 1
 
 
 def test_format_needs_nothing_that_spark_40_lacks():

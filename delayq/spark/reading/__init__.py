@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from delayq.errors import InvalidInput
 from delayq.spark.reading import ledger_rows, pages, records, single_partition
 from delayq.spark.reading.batch_reader import EntriesReader
-from delayq.spark.reading.messages import MessagesReader
+from delayq.spark.reading.messages import messages_reader
 from delayq.spark.reading.options import SourceOptions, check_known, chosen
 from delayq.spark.reading.schema import arrow_schema, ddl
 
@@ -36,13 +36,13 @@ class SourceTable(NamedTuple):
 
 
 _ALL = ("url", "prefix", "columns", "failOnMissing")
-_SCORED = ("after", "before", "partitions")
+_SCORED = ("after", "before", "partitions", "pushFilters")
 _BATCH = ("start", "end", "partitions")
 _STREAM = ("start", "partitions", "maxEntriesPerTrigger", "failOnDataLoss")
 
 QUEUE = {
-    "messages": SourceTable(pages.COLUMNS, MessagesReader, ("states", *_SCORED)),
-    "dead": SourceTable(pages.COLUMNS, partial(MessagesReader, states=["dead"]), _SCORED),
+    "messages": SourceTable(pages.COLUMNS, messages_reader, ("states", *_SCORED)),
+    "dead": SourceTable(pages.COLUMNS, partial(messages_reader, states=["dead"]), _SCORED),
     "stats": SourceTable(single_partition.STATS, single_partition.StatsReader),
     "schedules": SourceTable(single_partition.SCHEDULES, single_partition.SchedulesReader),
 }

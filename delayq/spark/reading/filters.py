@@ -1,4 +1,4 @@
-"""Filters of a query as bounds of what is fetched, in sessions in which Spark pushes them down to Python.
+"""Filters of a query as bounds of what is fetched, where the option `pushFilters` lets Spark push them down.
 
 The classes of filters came with Spark 4.1. Before, none are pushed down, and nothing here is called.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pyspark.sql import datasource as spark
@@ -33,22 +32,6 @@ class Wanted(NamedTuple):
     after: float = -math.inf
     before: float = math.inf
     ids: frozenset[str] | None = None
-
-
-class PushFilters:
-    """The `pushFilters` of a reader that also works where Spark calls none.
-
-    Spark refuses a reader with a `pushFilters` of its own in a session where filters are not pushed down, which is its
-    default. It compares `__func__` with the inherited method, so this one shows that.
-    """
-
-    def __init__(self, push: Callable[[Iterable[spark.Filter]], Iterable[spark.Filter]]) -> None:
-        self.__func__ = spark.DataSourceReader.pushFilters
-        self._push = push
-
-    def __call__(self, filters: Iterable[spark.Filter]) -> Iterable[spark.Filter]:
-        """Take over what the reader can apply; return the filters that are left to Spark."""
-        return self._push(filters)
 
 
 def narrowed(wanted: Wanted, condition: spark.Filter) -> Wanted | None:

@@ -15,7 +15,7 @@ from delayq.operations.walk import Row
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.queue import Queue
 from delayq.spark.reading import pages, queue_partitions
-from delayq.spark.reading.filters import PushFilters, Wanted, narrowed
+from delayq.spark.reading.filters import Wanted, narrowed
 from delayq.spark.reading.options import bound_ms, chosen, report_missing, switch, whole
 from delayq.spark.reading.queue_partitions import ScoreRange
 from delayq.spark.reading.schema import column_names, gathered
@@ -47,8 +47,6 @@ class MessagesReader(DataSourceReader):
     The bounds `after` and `before` are of the score: the due time of what waits, the end of the lease of what runs, the
     time of death of what is dead; from the first on, until before the second.
 
-    Where Spark pushes filters down, those by `state` and `id`, and by the times of the score, bound what is read, too.
-
     Args:
         schema: the columns that are wanted; only what these need is fetched.
         states: which are read when the option `states` does not say.
@@ -67,11 +65,6 @@ class MessagesReader(DataSourceReader):
         self._partitions = whole(options, "partitions", MOST_PARTITIONS)
         self._must_exist = switch(options, "failOnMissing", False)
 
-    @property
-    def pushFilters(self) -> PushFilters:  # noqa: N802  # Spark's name
-        """What Spark calls with the filters of a query."""
-        return PushFilters(self._push)
-
     def partitions(self) -> Sequence[InputPartition]:
         """Divide what is there now among tasks, about evenly; what is read by its ids takes one."""
         states, after, before, ids = self._wanted
@@ -89,14 +82,6 @@ class MessagesReader(DataSourceReader):
         with self._server.queue(self._queue) as queue:
             yield from gathered(self._batches(queue, partition.value))
 
-    def _push(self, conditions: Iterable[Filter]) -> Iterator[Filter]:
-        for condition in conditions:
-            wanted = narrowed(self._wanted, condition)
-            if wanted is None:
-                yield condition
-            else:
-                self._wanted = wanted
-
     def _batches(self, queue: Queue, parts: Sequence[ScoreRange]) -> Iterator[pa.RecordBatch]:
         states, after, before, ids = self._wanted
         if ids is not None:
@@ -112,3 +97,28 @@ class MessagesReader(DataSourceReader):
         for each in queue.execute(pages.cut, scripts, rows, column_names(self._schema)):
             page = queue.execute(pages.look_up, scripts, state, each, column_names(self._schema))
             yield page.batch(self._schema)
+
+
+class FilteredMessagesReader(MessagesReader):
+    """The same, for the rows that pass the query's filters by `state` and `id`, and by the times of the score.
+
+    Spark 4.1 to 4.3 keep one plan of a read for all queries on a DataFrame: one that filters would leave other rows
+    out of the others. So the user has to ask for this reader.
+    """
+
+    def pushFilters(self, filters: Iterable[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
+        """Take over the filters that bound what is read; yield those that are left to Spark."""
+        for condition in filters:
+            wanted = narrowed(self._wanted, condition)
+            if wanted is None:
+                yield condition
+            else:
+                self._wanted = wanted
+
+
+def messages_reader(
+    options: Mapping[str, str], schema: pa.Schema, states: Sequence[State] = INSIDE
+) -> DataSourceReader:
+    """Return the reader that the option `pushFilters` chooses."""
+    kind = FilteredMessagesReader if switch(options, "pushFilters", False) else MessagesReader
+    return kind(options, schema, states)

@@ -138,7 +138,7 @@ def find(
                 scores = dict(zip(words, unwrap(reply), strict=True))
                 page = [(each, score) for each, score in scores.items() if score is not None and each in left]
                 left.difference_update(each for each, _ in page)
-                inside = [row for row in page if after_ms <= float(row[1]) < before_ms]
+                inside = [row for row in page if _is_between(float(row[1]), after_ms, before_ms)]
                 if inside:
                     pages.append((scripts, state, inside))
     return pages
@@ -146,6 +146,10 @@ def find(
 
 def _count(key: str, up_to: str) -> Command[int]:
     return Command(key, ("ZCOUNT", key, "-inf", up_to), int)
+
+
+def _is_between(score: float, after_ms: float, before_ms: float) -> bool:
+    return after_ms <= score and (score < before_ms or before_ms == math.inf)
 
 
 def _until(before_ms: float) -> str:

@@ -23,6 +23,7 @@ def schema(options: Mapping[str, str]) -> StructType:
 
 def parts(options: Mapping[str, str], *pushed: Filter) -> tuple[DataSourceReader, list[InputPartition]]:
     """Return a reader that applies these filters, and what its tasks are to read."""
+    options = {**options, "pushFilters": "true"} if pushed else options
     reader = reading.reader(options, schema(options))
     if pushed:
         assert list(reader.pushFilters(list(pushed))) == []
