@@ -95,6 +95,7 @@ class TopWatch:
         self._named = list(dict.fromkeys(names))
         self._window, self._bucket = window, bucket
         self._queues: dict[str, Queue] = {}
+        self._firsts: dict[str, Snapshot] = {}
         self._looks: dict[str, Snapshot] = {}
         self._search_at = 0.0
         self.troubles: list[str] = []
@@ -113,7 +114,8 @@ class TopWatch:
             except DelayqError as error:
                 self.troubles.append(f"{name}: {error}")
                 continue
-            pulses.append(pulse(self._looks.get(name), now))
+            pulses.append(pulse(self._looks.get(name), now, self._firsts.get(name)))
+            self._firsts.setdefault(name, now)
             self._looks[name] = now
         return pulses
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from delayq.model.consumer_info import ConsumerInfo
-from delayq.model.health import Trouble, troubles
+from delayq.model.health import WINDOW, Trouble, lately, troubles
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.rates import Rates, between
+from delayq.model.sample import Sample
 from delayq.queue import Queue
 
 
@@ -19,6 +20,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     stats: QueueStats
     upcoming: Sequence[Upcoming]
     consumers: Sequence[ConsumerInfo] = ()
+    samples: Sequence[Sample] = ()
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,16 +56,18 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(queue: Queue, window: float, bucket: float) -> Snapshot:
     """Look at a queue."""
-    return Snapshot(queue.stats(), queue.upcoming(window, bucket), queue.consumers())
+    stats = queue.stats()
+    return Snapshot(stats, queue.upcoming(window, bucket), queue.consumers(), queue.samples(stats.at - WINDOW))
 
 
-def pulse(before: Snapshot | None, now: Snapshot) -> QueueRow:
-    """Return what two looks tell."""
+def pulse(before: Snapshot | None, now: Snapshot, first: Snapshot | None) -> QueueRow:
+    """Return what the looks tell: rates since the one before, troubles of the last minutes."""
     rates = None if before is None else between(before.stats, now.stats)
+    earlier = [*(each.stats for each in now.samples), *([first.stats] if first else [])]
     return QueueRow(
         stats=now.stats,
         upcoming=now.upcoming,
         consumers=now.consumers,
         rates=rates,
-        troubles=troubles(now.stats, rates, now.consumers),
+        troubles=troubles(now.stats, lately(now.stats, earlier), now.consumers),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -9,11 +10,12 @@ import msgspec
 
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.queue_stats import QueueStats
-from delayq.model.rates import Rates
+from delayq.model.rates import Rates, between
 from delayq.model.text import printable_id
 from delayq.model.units import show_duration, show_moment
 
 LATE_SECONDS = 1.024  # the end of a bucket of lateness
+WINDOW = dt.timedelta(minutes=5)  # what happened before is not in trouble now
 OVERDUE_SECONDS = 5.0  # a consumer takes what is due within a second, even when its bell was lost
 
 
@@ -39,11 +41,27 @@ def troubles(stats: QueueStats, rates: Rates | None, consumers: Iterable[Consume
     return list(_troubles(stats, rates, list(consumers)))
 
 
+def lately(now: QueueStats, earlier: Iterable[QueueStats]) -> Rates | None:
+    """Return what happened since the first count of the last five minutes.
+
+    Args:
+        earlier: counts of the same queue, in any order; without one of the last five minutes, the latest is taken.
+
+    Returns:
+        What `troubles` takes; None without an earlier count.
+    """
+    before = sorted((each for each in earlier if each.at < now.at), key=lambda each: each.at)
+    base = next((each for each in before if each.at >= now.at - WINDOW), before[-1] if before else None)
+    return None if base is None else between(base, now)
+
+
 def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[ConsumerInfo]) -> Iterator[Trouble]:
-    due = (stats.at - stats.oldest_due_at).total_seconds() if stats.oldest_due_at else None
+    due = None  # what a paused queue holds back is not in trouble
+    if stats.oldest_due_at is not None and stats.paused_since is None:
+        due = (stats.at - stats.oldest_due_at).total_seconds()
     if due is not None and not any(each.is_alive for each in consumers):
         yield Trouble("no-consumer", f"A message has been due for {show_duration(due)}, and {_absent(consumers)}.")
-    if due is not None and due > OVERDUE_SECONDS and stats.paused_since is None:
+    if due is not None and due > OVERDUE_SECONDS:
         yield Trouble("late", f"A message has been due for {show_duration(due)}, and nobody has taken it.")
     elif rates and (late := rates.lateness_p99) and late > LATE_SECONDS:
         span, least = show_duration(rates.seconds), show_duration(late / 2)

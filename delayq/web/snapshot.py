@@ -12,14 +12,13 @@ import msgspec
 from delayq.aio import Queue
 from delayq.errors import DelayqError
 from delayq.model.consumer_info import ConsumerInfo
-from delayq.model.health import Trouble, troubles
+from delayq.model.health import WINDOW, Trouble, lately, troubles
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
 from delayq.model.sample import Sample
 from delayq.web.charts import HOUR, Sparkline, sparkline
 
 OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old: rates are those of one or two
-FOR_TROUBLES = dt.timedelta(minutes=5)
 HISTORY_SECONDS = 60.0
 CREW_SECONDS = 5.0
 
@@ -82,22 +81,21 @@ class QueueWatcher:
         stats = await self._queue.stats()
         await asyncio.gather(self._read_history(stats.at), self._read_consumers())
         self._first = self._first or stats
-        found = troubles(stats, self._since(stats, FOR_TROUBLES, oldest=True), self._consumers)
+        earlier = (self._first, *(each.stats for each in self._history))
+        found = troubles(stats, lately(stats, earlier), self._consumers)
         return QueueSnapshot(
             name=self._queue.name,
             stats=stats,
-            rates=self._since(stats, OF_LATE),
+            rates=self._just_now(stats),
             consumers=self._consumers,
             troubles=tuple(found),
             spark=self._spark,
         )
 
-    def _since(self, now: QueueStats, span: dt.timedelta, oldest: bool = False) -> Rates | None:
-        """Return what happened since the last count before a span of time, or the oldest one within it."""
-        counts = [each.stats for each in self._history if each.stats.at < now.at]
-        within = [each for each in counts if each.at >= now.at - span]
-        before = [each for each in counts if each.at < now.at - span]
-        base = within[0] if oldest and within else before[-1] if before and not oldest else self._first
+    def _just_now(self, now: QueueStats) -> Rates | None:
+        """Return what happened since the last sample that is not from just now."""
+        before = [each.stats for each in self._history if each.stats.at < now.at - OF_LATE]
+        base = before[-1] if before else self._first
         return between(base, now) if base else None
 
     async def _read_history(self, now: dt.datetime) -> None:
@@ -119,8 +117,8 @@ async def glance(queue: Queue) -> QueueSnapshot:
     """Look at a queue once, for its troubles: without what is drawn, and without remembering its history."""
     await _keep(queue)
     stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
-    lately = [each.stats for each in await queue.samples(stats.at - FOR_TROUBLES) if each.stats.at < stats.at]
-    found = troubles(stats, between(lately[0], stats) if lately else None, consumers)
+    earlier = [each.stats for each in await queue.samples(stats.at - WINDOW)]
+    found = troubles(stats, lately(stats, earlier), consumers)
     return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers), troubles=tuple(found))
 
 

@@ -16,6 +16,7 @@ from delayq.cli.upcoming import sparkline
 from rich.console import Console
 
 from delayq.model.consumer_info import ConsumerInfo, Held
+from delayq.model.sample import Sample
 from delayq.model.units import from_ms
 from delayq.types import QueueStats, Upcoming
 
@@ -33,24 +34,33 @@ def seen(at: float, **stats: Any) -> Snapshot:
 
 def test_rates_are_what_came_between_two_looks():
     before = seen(10, sent=100, delivered=50, acked=40, nacked=5, died=1, lease_lost=1)
-    rates = pulse(before, seen(12, sent=120, delivered=60, acked=48, nacked=7, died=2, lease_lost=4)).rates
+    now = seen(12, sent=120, delivered=60, acked=48, nacked=7, died=2, lease_lost=4)
+    rates = pulse(before, now, before).rates
     assert rates is not None
     assert (rates.sent, rates.delivered, rates.acked, rates.failed) == (10, 5, 4, 3)
 
 
 def test_first_look_tells_no_rates():
-    assert pulse(None, seen(1, sent=5)).rates is None
+    assert pulse(None, seen(1, sent=5), None).rates is None
 
 
 def test_lateness_is_that_of_the_hand_outs_since():
     before, now = seen(1, lateness={1: 1000, 4096: 5}), seen(2, lateness={1: 1000, 8: 60, 64: 40, 4096: 5})
-    rates = pulse(before, now).rates
+    rates = pulse(before, now, before).rates
     assert rates is not None
     assert (rates.lateness_p50, rates.lateness_p99) == (0.008, 0.064)
 
 
+def test_troubles_are_those_of_the_last_minutes_not_of_the_last_look():
+    first, before, now = (seen(at, sent=2, died=died, dead=died) for at, died in ((1, 0), (98, 2), (100, 2)))
+    assert [each.code for each in pulse(before, now, first).troubles] == ["dead-growing"]
+    sampled = Snapshot(now.stats, [], samples=[Sample(from_ms(60_000), seen(70, died=1).stats)])
+    (told,) = pulse(before, sampled, before).troubles
+    assert told.text == "1 message died within the last 30s; 2 are dead now."
+
+
 def test_columns_that_matter_least_give_way():
-    pulses = [pulse(seen(1), seen(2))]
+    pulses = [shows("q")]
     shown = {width: [str(column.header) for column in table(pulses, width).columns] for width in (200, 80, 45, 5)}
     assert shown[200] == list(COLUMNS)
     assert shown[80] == [*("queue", "scheduled", "due", "running", "retrying", "dead", "acked/s", "cons", "trouble")]
@@ -73,7 +83,7 @@ def test_page_of_a_queue_tells_who_consumes_and_what_each_holds():
     gone = consumer("there-2", seen_at=from_ms(10_000))
     counts = {"sent": 2, "unack": 2, "lateness": {1: 8, 4: 4, 16: 1}, "handler_time": {1024: 5}}
     taker = consumer("mine-3", seen_at=from_ms(100_000), concurrency=0)
-    told = shown_of(pulse(seen(1), seen(2, **counts, consumers=[alive, gone, taker])), "enter")
+    told = shown_of(shows("q", **counts, consumers=[alive, gone, taker]), "enter")
     assert re.search(r"mine-3 on host, pid 7, delayq 1.2: receives; seen ", told)
     assert re.search(r"here-1 on host, pid 7, delayq 1.2: 70 handled, 3 failed, holds 2, since .* order-1; seen ", told)
     assert re.search(r"there-2 on host.* holds 0; seen ", told)
@@ -106,7 +116,8 @@ def view() -> TopView:
 
 
 def shows(queue: str, **stats: Any) -> QueueRow:
-    return pulse(seen(1, queue=queue), seen(2, queue=queue, **stats))
+    first = seen(1, queue=queue)
+    return pulse(first, seen(2, queue=queue, **stats), first)
 
 
 def names(view: TopView) -> str:

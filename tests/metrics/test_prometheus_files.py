@@ -19,7 +19,8 @@ from delayq.cli import main
 from delayq import Queue, Topic
 from delayq.metrics import DiscoveredQueues, Metrics
 from delayq.metrics.discovery import SampledQueue
-from delayq.model.units import parse_duration
+from delayq.model import health
+from delayq.model.units import parse_duration, show_duration
 from tests.harness.scrapes import Scrape
 from tests.harness.tree import ROOT
 
@@ -102,6 +103,19 @@ def test_each_trouble_has_an_alert():
         *("DelayqPausedLong", "DelayqUnaccounted", "DelayqGroupBehind", "DelayqGroupFarBehind"),
     ]
     assert all({"summary", "description"} <= set(rule["annotations"]) for rule in rules() if "alert" in rule)
+
+
+def test_alerts_and_panels_call_that_a_trouble_which_delayq_does():
+    alerts = {rule["alert"]: rule["expr"] for rule in rules() if "alert" in rule}
+    assert alerts["DelayqLate"].endswith(f" > {health.LATE_SECONDS:g}")
+    assert f"delayq_oldest_due_age_seconds) > {health.OVERDUE_SECONDS:g}" in alerts["DelayqNotTaken"]
+    assert f"[{show_duration(health.WINDOW.total_seconds())}]" in alerts["DelayqDeadGrowing"]
+    told = [alerts["DelayqNoConsumer"], *(each for each in expressions() if re.search(r"consumers\{.*== 0", each))]
+    assert len(told) == 2
+    for each in [*told, alerts["DelayqNotTaken"]]:
+        assert "unless max by (server, queue) (delayq_paused) == 1" in each
+    for each in told:
+        assert re.search(r"delayq_oldest_due_age_seconds(\{.*?\})?\) > 0 ?", each)
 
 
 def test_panels_of_the_dashboard_do_not_overlap():

@@ -8,6 +8,7 @@ import pytest
 
 from delayq import troubles
 from delayq.model import rates
+from delayq.model.health import lately
 from delayq.model.units import from_ms, show_moment
 from delayq.types import ConsumerInfo, QueueStats
 
@@ -57,13 +58,17 @@ def test_what_is_due_and_no_consumer_there_is_told():
     assert told(counted(**due(2)), None, [consumer(120_000, "one"), consumer(90_000, "two")]) == {"no-consumer": text}
 
 
-def test_what_is_due_and_not_taken_is_told_of_a_queue_that_is_not_paused():
+def test_message_that_is_due_and_not_taken_is_reported():
     assert told(counted(**due(12)), None, [consumer()]) == {
         "late": "A message has been due for 12s, and nobody has taken it."
     }
+
+
+def test_paused_queue_is_only_paused():
     paused = counted(**due(12), paused_since=from_ms(AT - 60_000))
     since = show_moment(from_ms(AT - 60_000))
-    assert told(paused, None, [consumer()]) == {"paused": f"The queue is paused since {since} (1m ago)."}
+    for consumers in ([consumer()], []):
+        assert told(paused, None, consumers) == {"paused": f"The queue is paused since {since} (1m ago)."}
 
 
 def test_late_hand_outs_are_told():
@@ -91,4 +96,13 @@ def test_books_that_do_not_balance_are_told(stats: dict[str, int], text: str):
 
 def test_troubles_come_with_the_worst_first():
     stats = counted(**due(60), died=2, dead=1, paused_since=from_ms(AT))
-    assert list(told(stats, counted(AT - 1000))) == ["no-consumer", "dead-growing", "paused", "unaccounted"]
+    assert list(told(stats, counted(AT - 1000))) == ["dead-growing", "paused", "unaccounted"]
+    going = counted(**due(60), died=2, dead=1)
+    assert list(told(going, counted(AT - 1000))) == ["no-consumer", "late", "dead-growing", "unaccounted"]
+
+
+def test_what_happened_lately_is_counted_from_the_first_count_of_the_last_five_minutes():
+    minutes = [counted(AT - minute * 60_000, sent=100 - minute) for minute in (1, 9, 4, 5)]
+    assert lately(counted(sent=100), minutes) == rates.between(minutes[3], counted(sent=100))
+    assert lately(counted(sent=100), minutes[1:2]) == rates.between(minutes[1], counted(sent=100))
+    assert lately(counted(sent=100), [counted(sent=100)]) is None

@@ -47,12 +47,19 @@ def test_overview_counts_what_is_in_each_structure(enter: Enter, queue: Queue):
 
 def test_trouble_is_told_in_words(enter: Enter, queue: Queue):
     queue.send("hello", at=dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+    client = enter()
+    assert "1 of 1 queue in trouble: emails (no consumer, late)" in text_of(client.get("/").text)
+    assert "and there is no consumer" in text_of(client.get("/main/queues/emails").text)
+
+
+def test_paused_queue_is_not_blamed_for_its_consumers(enter: Enter, queue: Queue):
+    queue.send("hello", at=dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
     queue.pause()
     client = enter()
-    assert "1 of 1 queue in trouble: emails (no consumer, paused)" in text_of(client.get("/").text)
+    assert "1 of 1 queue in trouble: emails (paused)" in text_of(client.get("/").text)
     told = text_of(client.get("/main/queues/emails").text)
-    assert "and there is no consumer" in told
     assert "The queue is paused since" in told
+    assert "there is no consumer" not in told
 
 
 @pytest.mark.parametrize("name", [SCRIPT, "a/b", "..", ".", "50%2F", "ä ö", "?x=1&y", 'a"b', "'"])
