@@ -50,14 +50,15 @@ class Group:
         Args:
             consumer: who takes them, 1 to 256 bytes; made when it is new. What it does not `ack` stays with it, for
                 `own_unacked` and `fetch_not_acked`.
-            wait: seconds (0 or more) or a timedelta to wait for the first one.
+            wait: seconds (0 or more) or a timedelta to wait for the first one. When it is over, a poll ends behind 500
+                records of a shard that came back for other groups, and the next one goes on.
         """
         check_group_name(consumer, "consumer name")
         deadline = time.monotonic() + milliseconds(wait, "wait") / 1000
         while True:
             handed = self._do(group_read.poll(self._context, self.name, consumer, count))
             left = deadline - time.monotonic()
-            if handed.records or (left <= 0 and not handed.more):
+            if handed.records or (left <= 0 and not handed.came_due):
                 return handed.records
             if not handed.more:
                 self._wait(handed.lasts, left)

@@ -135,7 +135,24 @@ def test_poll_looks_at_so_many_records_for_other_groups_and_goes_on_behind_them(
         client.config_resetstat()
         assert topic.execute(run_one, scripts.poll("billing", "me", 10)).entries == []
         assert client.info("commandstats")["cmdstat_xack"]["calls"] <= MAX_RECORDS + 8
-        assert [record.payload for record in group.poll("me")] == ["mine"]
+        assert [record.payload for record in group.poll("me", wait=30)] == ["mine"]
+
+
+def test_poll_whose_wait_is_over_ends_behind_a_page_of_records_for_other_groups(
+    redis_server: RedisServer, pages: Pages
+):
+    with redis_server.client() as client, Topic("orders", url=redis_server.url) as topic:
+        group = topic.group("billing")
+        with client.pipeline() as pipe:
+            for number in range(5 * MAX_RECORDS // 2):  # as `requeue_dead` appends them
+                pipe.xadd(topic._context.shards[0].keys.stream, {"n": number, "delayq:group": "mail"})
+            pipe.execute()
+        topic.publish("mine")
+        calls, polled = pages("poll"), list[list[str]]()
+        while not polled or not polled[-1]:
+            polled.append([record.payload for record in group.poll("me")])
+    assert polled == [[], [], ["mine"]]
+    assert calls.total() == len(polled)
 
 
 def test_drain_goes_on_behind_large_records_for_other_groups(redis_server: RedisServer):

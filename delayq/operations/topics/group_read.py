@@ -26,11 +26,13 @@ class PolledRecords(NamedTuple):
 
     Attributes:
         lasts: of each shard, the id behind which the next record comes.
-        more: whether the next poll may bring some: they have come due, or are behind others that are not for the group.
+        came_due: whether the next poll may bring some that have come due just now.
+        more: whether it may bring any: these, or some behind a page of others that are not for the group.
     """
 
     records: list[Record]
     lasts: list[str]
+    came_due: bool
     more: bool
 
 
@@ -45,7 +47,7 @@ def poll(context: TopicContext, group: str, consumer: str, count: int) -> Operat
 
 def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Operation[PolledRecords]:
     found: list[Record] = []
-    more = False
+    came_due = more = False
     shards = yield from context.opened()
     lasts = ["$"] * len(shards)
     context.next_shard += 1  # begin with another shard each time, so that none is served last for ever
@@ -60,14 +62,15 @@ def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Opera
                     page = yield from execute(shards[place].due())
                     if page.ids:  # else somebody else was quicker
                         yield from append(context, shards[place], page.ids)
-                more = more or next_ms == 0 or not (entries or lasts[place])
+                came_due = came_due or next_ms == 0
+                more = more or came_due or not (entries or lasts[place])
                 if len(entries) < limit:  # of large ones, a call brings a part
                     break
         except DelayqError:  # of another shard, or without memory: what was handed out must not be forgotten
             if not found:
                 raise
             break
-    return PolledRecords(found, lasts, more)
+    return PolledRecords(found, lasts, came_due, more)
 
 
 def own_unacked(context: TopicContext, group: str, consumer: str, count: int) -> Operation[list[Record]]:
