@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from delayq.errors import LoginRefused, ServerError, StoreError
+from delayq.errors import ServerError, ServerNotReady, ServerUnreachable, StoreError
 from delayq.log import log
 from delayq.model.interval import Interval
 from delayq.runtime.effects import CloseListeners, Effects, Sleep
@@ -15,10 +15,10 @@ TELL_SECONDS = 60.0
 
 
 class OutageBackoff:
-    """Says for how long to wait when the server is away, longer each time.
+    """Says for how long to wait when the server is away, or refuses a step, longer each time.
 
-    The log has a line when the outage begins, one every minute while it lasts, and one when it ends. A missing right is
-    waited for in the same way, as somebody may yet grant it, but the log does not call it an outage.
+    The log has a line when an outage begins, one every minute while it lasts, and one when it ends. A server that
+    answers is not away: a refusal is told as what it is, at most once a minute, as other steps may succeed in between.
 
     Args:
         clock: a monotonic one, in seconds.
@@ -27,9 +27,10 @@ class OutageBackoff:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, **labels: str) -> None:
         self._labels = labels
-        self._tell = Interval(TELL_SECONDS, clock)
+        self._tell_outage = Interval(TELL_SECONDS, clock)
+        self._tell_refusal = Interval(TELL_SECONDS, clock)
         self._pause = FIRST_PAUSE
-        self._is_refused = False
+        self._is_away = self._is_told = False
 
     @property
     def is_tried(self) -> bool:
@@ -38,26 +39,31 @@ class OutageBackoff:
 
     def lost(self, error: Exception) -> float:
         """Note that a step failed; return the seconds until the next try."""
-        was_refused, self._is_refused = self._is_refused, isinstance(error, LoginRefused)
-        if not self.is_tried or self._is_refused != was_refused:
-            self._tell.now()
-        if self._tell.due():
-            if self._is_refused:
-                log.error("refused by the server: trying again until it allows this", **self._labels, error=str(error))
-            else:
+        was_away = self._is_away
+        self._is_away = isinstance(error, ServerUnreachable | StoreError) or (
+            was_away and isinstance(error, ServerNotReady)  # it has started again, and loads what it had
+        )
+        if self._is_away and not was_away:
+            self._tell_outage.now()
+        if (self._tell_outage if self._is_away else self._tell_refusal).due():
+            self._is_told = True
+            if self._is_away:
                 log.warning("server away: trying again until it is back", **self._labels, error=str(error))
+            else:
+                log.error("refused by the server: trying again until it allows this", **self._labels, error=str(error))
         pause = self._pause
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return pause
 
     def served(self) -> None:
         """Note that a step succeeded."""
-        if self.is_tried:
-            log.info("server allows it now" if self._is_refused else "server is back", **self._labels)
+        if self._is_told:
+            log.info("server is back" if self._is_away else "server allows it now", **self._labels)
+        self._is_away = self._is_told = False
         self._pause = FIRST_PAUSE
 
     def ride_out(self, step: Effects[None], on_outage: Callable[[], None]) -> Effects[None]:
-        """Take a step; when the server is away, wait for a while instead of raising.
+        """Take a step; when the server is away or refuses it, wait for a while instead of raising.
 
         Args:
             on_outage: is called when the step has failed and the wait is over.

@@ -1,0 +1,101 @@
+"""What a consumer's log says of a server that is away, and of one that answers with an error."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from delayq import Consumer, Queue
+from delayq.errors import (
+    DelayqError,
+    KeyOverwritten,
+    LoginRefused,
+    NoEmbeddedServer,
+    ServerError,
+    ServerNotReady,
+    ServerOutOfMemory,
+    ServerUnreachable,
+)
+from delayq.runtime.outage_backoff import FIRST_PAUSE, LONGEST_PAUSE, OutageBackoff
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
+
+AWAY, BACK = "server away: trying again until it is back", "server is back"
+REFUSED, ALLOWED = "refused by the server: trying again until it allows this", "server allows it now"
+ANSWERS = [KeyOverwritten, LoginRefused, ServerOutOfMemory, ServerNotReady, ServerError]
+
+
+class Told:
+    """An outage, on a clock of its own: ``told(error, None, …)`` is what the log says of steps, one a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.outage = OutageBackoff(lambda: self.now, queue="jobs")
+
+    def __call__(self, *steps: type[DelayqError] | None) -> list[str]:
+        with capture_logs() as lines:
+            for error in steps:
+                if error is None:
+                    self.outage.served()
+                else:
+                    self.outage.lost(error("why"))
+                self.now += 1
+        return [line["event"] for line in lines]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.mark.parametrize("error", [ServerUnreachable, NoEmbeddedServer])
+def test_server_that_does_not_answer_is_away_until_it_is_back(told: Told, error: type[DelayqError]) -> None:
+    assert told(error, error, None, None) == [AWAY, BACK]
+    assert told(error, None) == [AWAY, BACK]
+
+
+@pytest.mark.parametrize("error", ANSWERS)
+def test_server_that_answers_with_an_error_is_not_away(told: Told, error: type[DelayqError]) -> None:
+    assert told(error, error, None, None) == [REFUSED, ALLOWED]
+
+
+def test_server_that_loads_after_an_outage_is_still_away(told: Told) -> None:
+    assert told(ServerUnreachable, ServerNotReady, None, ServerNotReady) == [AWAY, BACK, REFUSED]
+
+
+def test_outage_that_begins_while_the_server_refuses_is_told_at_once(told: Told) -> None:
+    assert told(KeyOverwritten, ServerUnreachable, None) == [REFUSED, AWAY, BACK]
+
+
+@pytest.mark.parametrize("error", ANSWERS)
+def test_refusals_between_which_the_server_serves_are_told_once_a_minute(told: Told, error: type[DelayqError]) -> None:
+    assert told(*[error, None] * 90) == [REFUSED, ALLOWED] * 3
+
+
+@pytest.mark.parametrize("error", [ServerUnreachable, KeyOverwritten])
+def test_what_lasts_is_told_once_a_minute(told: Told, error: type[DelayqError]) -> None:
+    assert len(told(*[error] * 180)) == 3
+
+
+def test_pauses_grow_up_to_the_longest_and_begin_again_once_the_server_has_served() -> None:
+    outage = OutageBackoff()
+    pauses = [outage.lost(KeyOverwritten("why")) for _ in range(6)]
+    assert (pauses[0], pauses[-1]) == (FIRST_PAUSE, LONGEST_PAUSE)
+    assert pauses == sorted(pauses)
+    outage.served()
+    assert outage.lost(KeyOverwritten("why")) == FIRST_PAUSE
+
+
+def test_consumer_says_which_key_another_program_has_overwritten(redis_server: RedisServer) -> None:
+    with redis_server.client() as client, Queue("jobs", url=redis_server.url) as queue, capture_logs() as lines:
+        queue.send("x")
+        client.set("delayq:{jobs}:unack", "another program's")
+        consumer = Consumer(queue, lambda _: None)
+        consumer.start()
+        assert eventually(lambda: any(line["event"] == REFUSED for line in lines))
+        client.delete("delayq:{jobs}:unack")
+        assert eventually(lambda: consumer.handled == 1)
+        consumer.stop()
+    (refusal,) = (line for line in lines if line["event"] == REFUSED)
+    assert "another program" in refusal["error"]
+    assert AWAY not in [line["event"] for line in lines]
