@@ -26,7 +26,7 @@ def test_healthy_queues_are_called_healthy(invoke: Invoke, queue: Queue, server:
     queue.send("payload", delay=3600)
     with Queue("orders", url=server.url, shards=3) as orders:
         for number in range(10):
-            orders.send(number)
+            orders.send(number, delay=3600)
     result = invoke("doctor")
     assert result.exit_code == 0
     assert result.stdout == "emails: healthy, 1 message examined\norders: healthy, 10 messages examined\n"
@@ -80,7 +80,7 @@ def test_settings_of_the_server_are_a_warning_and_told_once(invoke: Invoke, star
 
 
 def test_file_that_was_sent_leaves_the_queue_healthy(invoke: Invoke, tmp_path: Any):
-    (tmp_path / "emails.jsonl").write_text('{"payload": 1}\n' * 3)
+    (tmp_path / "emails.jsonl").write_text('{"payload": 1, "delay": "1h"}\n' * 3)
     invoke("send", "emails", "--file", "emails.jsonl")
     assert invoke("doctor").stdout == "emails: healthy, 3 messages examined\n"
 

@@ -206,7 +206,8 @@ def test_limit_may_be_set_and_lifted_while_messages_wait(queue: Queue, limit: Li
     assert second.id in {"b", "d"}  # "b" when a second had passed, as the upkeep of that call has let it go
     limit(None)
     now.later(60)
-    assert set(ids(queue.receive(10))) >= {"b", "c", "d"} - {second.id}
+    freed = [*queue.receive(10), *queue.receive(10)]  # what an upkeep lets go comes with the next call
+    assert set(ids(freed)) >= {"b", "c", "d"} - {second.id}
 
 
 @pytest.mark.parametrize(("count", "going"), [(None, ["b", "c", "d", "e"]), (3, ["b", "c"])], ids=["lifted", "raised"])

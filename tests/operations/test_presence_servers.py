@@ -183,7 +183,7 @@ def test_error_of_a_round_trip_reaches_what_it_was_made_for(
     monkeypatch.setattr(queue._executor, "run", lose)
     with pytest.raises(LookupError):
         queue.receive()
-    assert trips[-1][-2:] == ["heartbeat", "sample"]
+    assert {"heartbeat", "sample"} <= set(trips[-1])  # and those of the upkeep, when a second has passed
 
 
 def test_who_is_refused_is_no_consumer(queue: Queue, any_client: redis.Redis) -> None:
