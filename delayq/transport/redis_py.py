@@ -21,6 +21,15 @@ def give_back(node: Any, connection: Any) -> None:
 
 
 async def close_idle(node: Any) -> None:
-    """Close the unused connections of an async cluster's node; redis-py 5 and 6 have no method for it."""
-    for connection in tuple(node._free):  # noqa: SLF001
-        await connection.disconnect()
+    """Close the unused connections of an async cluster's node, none of which is lent while it is being closed.
+
+    redis-py 5 and 6 have no method for it, and that of later ones would close a connection that was lent meanwhile.
+    """
+    idle = node._free  # noqa: SLF001
+    for _ in range(len(idle)):
+        if idle:
+            connection = idle.popleft()
+            try:
+                await connection.disconnect()
+            finally:
+                give_back(node, connection)

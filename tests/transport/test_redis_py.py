@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
+from redis.asyncio.cluster import ClusterNode
 
 from delayq.transport import redis_py
 
@@ -28,6 +29,38 @@ def test_node_gets_its_connection_back_with_and_without_a_method_for_it() -> Non
 
 
 def test_idle_connections_of_a_node_are_closed() -> None:
-    idle: Any = Mock(disconnect=AsyncMock())
-    asyncio.run(redis_py.close_idle(Mock(spec=["_free"], _free=deque([idle]))))
-    idle.disconnect.assert_awaited_once_with()
+    idle: Any = [Mock(disconnect=AsyncMock()) for _ in range(2)]
+    node: Any = Mock(spec=["_free"], _free=deque(idle))
+    asyncio.run(redis_py.close_idle(node))
+    for each in idle:
+        each.disconnect.assert_awaited_once_with()
+    assert list(node._free) == idle
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_connection_that_is_lent_while_the_idle_ones_are_closed_stays_open(turns: int) -> None:
+    class Connection:
+        is_connected = True
+
+        async def disconnect(self) -> None:
+            await asyncio.sleep(0)
+            self.is_connected = False
+
+        def should_reconnect(self) -> bool:
+            return False
+
+    async def lent() -> tuple[Any, bool]:
+        closing = asyncio.create_task(redis_py.close_idle(node))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connection = node.acquire_connection()
+        was_connected = connection.is_connected
+        await closing
+        return connection, was_connected
+
+    node: Any = ClusterNode("localhost", 1)
+    node._free.extend(Connection() for _ in range(3))
+    connection, was_connected = asyncio.run(lent())
+    assert connection.is_connected == was_connected
+    assert not any(idle.is_connected for idle in node._free)
+    assert len(node._free) == 2
