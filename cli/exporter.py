@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from delayq.errors import DelayqError
-from delayq.model.record import GroupInfo
 from delayq.model.validation import check_queue_name
 from delayq.transport.url import redact
 
@@ -31,7 +30,7 @@ SECONDS = 5.0  # that --once waits for a server
     delayq send emails hello --delay 1h
     delayq exporter --once
     """,
-    "Serve metrics of all queues, for Prometheus.",
+    "Serve metrics of all queues and topics, for Prometheus.",
 )
 @click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535), help="0 is any free port.")
 @click.option(
@@ -40,14 +39,20 @@ SECONDS = 5.0  # that --once waits for a server
     show_default=True,
     help="Listen on this address; 0.0.0.0 is all of them, as a container needs.",
 )
-@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Tell of this topic's groups, too; repeatable.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="Report this topic as down while it does not exist; repeatable.",
+)
 @click.option(
     "--max-queues",
     type=click.IntRange(1, 100_000),
     metavar="N",
     default=1000,
     show_default=True,
-    help="Of each server, tell of so many, in the order of their names.",
+    help="Read at most this many queues, and topics, of each server: the first by name.",
 )
 @click.option("--once", is_flag=True, help="Print what a scrape would get, and end.")
 @servers_option
@@ -55,7 +60,7 @@ SECONDS = 5.0  # that --once waits for a server
 def exporter(
     places: Sequence[NamedServer], prefix: str, port: int, host: str, topics: Sequence[str], max_queues: int, once: bool
 ) -> int:
-    """Serve /metrics of all queues of each --url, found by name every minute, until SIGTERM or Ctrl-C.
+    """Serve /metrics of all queues and topics of each --url, looked for every minute, until SIGTERM or Ctrl-C.
 
     One exporter is enough for a server. Of several, each sample has the label server: the name, or else the address. A
     server that does not answer has delayq_server_up 0. /healthz says that the exporter runs, /readyz that all servers
@@ -66,34 +71,23 @@ def exporter(
     """
     if topics and len(places) > 1:
         raise click.UsageError("--topic goes with one --url: give each server an exporter of its own")
+    named = [check_queue_name(each, "topic name") for each in topics]
     library = metrics_library("delayq exporter")
     with ExitStack() as stack:
         urls = [each.url for each in places] or (None,)
         servers = [stack.enter_context(ServerOptions(url, prefix, makes_store=False)) for url in urls]
         labels = [each.name or address(each.url) for each in places] if len(places) > 1 else [""]
         found = [
-            stack.enter_context(library.DiscoveredQueues(each, label, max_queues))
+            stack.enter_context(library.DiscoveredQueues(each, label, max_queues, named))
             for each, label in zip(servers, labels, strict=True)
         ]
-        metrics = library.Metrics(topics=[LazyTopic(servers[0], name) for name in topics], servers=found)
+        metrics = library.Metrics(servers=found)
         if once:
             _note_away(servers)
             return _print(metrics)
         with stopping() as stop, metrics_server(library, host, port, routes(metrics, lambda _: "")):
             stop.wait()
     return 0
-
-
-class LazyTopic:
-    """A topic of a server that may be away as yet."""
-
-    def __init__(self, server: ServerOptions, name: str) -> None:
-        self.name = check_queue_name(name, "topic name")
-        self._server = server
-
-    def groups(self) -> Sequence[GroupInfo]:
-        """List the topic's groups."""
-        return self._server.topic(self.name).groups()
 
 
 def address(url: str) -> str:

@@ -53,7 +53,7 @@ def print_topic(counts: dict[str, Any]) -> None:
 
 def print_topics(counts: Sequence[dict[str, Any]]) -> None:
     """Print what there is of topics, a line each."""
-    columns = ("topic", "#records", "#waiting", "#groups", "#unacked", "#lag")
+    columns = ("topic", "#records", "#waiting", "#groups", "#unacked", "#lag", "#dead")
     rows = [
         (
             each["topic"],
@@ -62,6 +62,7 @@ def print_topics(counts: Sequence[dict[str, Any]]) -> None:
             len(each["groups"]),
             f"{sum(group.unacked for group in each['groups']):,}",
             lag_text(each["groups"]),
+            f"{sum(group.dead for group in each['groups']):,}",
         )
         for each in counts
     ]
@@ -69,7 +70,7 @@ def print_topics(counts: Sequence[dict[str, Any]]) -> None:
 
 
 def _of_group(group: GroupInfo) -> str:
-    return f"{lag_text([group])} to come, {group.unacked:,} unacked, {group.consumers:,} consumers"
+    return f"{lag_text([group])} to come, {group.unacked:,} unacked, {group.dead:,} dead, {group.consumers:,} consumers"
 
 
 @click.command(

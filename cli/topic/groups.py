@@ -42,8 +42,8 @@ def groups(topic: Topic, group_name: str | None, as_json: bool) -> None:
     elif not found:
         note(f"topic {topic.name} has no group")
     else:
-        rows = [(*each[:3], lag_text([each]), each.position) for each in found]
-        print_table(("name", "#consumers", "#unacked", "#lag", "position"), rows)
+        rows = [(*each[:3], lag_text([each]), each.dead, each.position) for each in found]
+        print_table(("name", "#consumers", "#unacked", "#lag", "#dead", "position"), rows)
 
 
 def _consumers(topic: Topic, group_name: str, as_json: bool) -> None:

@@ -61,7 +61,7 @@ class Metrics(Collector):
         single: list[Subject] = [*queues, *topics]
         self._sources = [_Source("", ScrapeThread(_always(each)), _always(each)) for each in single]
         self._found = [_Source(each.label, ScrapeThread(each), lambda each=each: each.known) for each in servers]  # type: ignore[misc]
-        self._names = ["server", "queue"] if any(each.label for each in servers) else ["queue"]
+        self._labels = ["server"] if any(each.label for each in servers) else []
 
     def describe(self) -> list[Metric]:
         """Return nothing: what is to be registered beside it is not asked of servers."""
@@ -79,7 +79,7 @@ class Metrics(Collector):
     def silent(self, seconds: float) -> list[str]:
         """Read, and return what has not answered within `seconds`; of a server, one of its queues is answer enough."""
         told = self._read(seconds)
-        return _down((*(told.servers if self._servers else told.queues_up), *told.topics_up))
+        return _down(told.servers if self._servers else (*told.queues_up, *told.topics_up))
 
     def exposition(self, accept: str = "", beside: Collector | None = None) -> Exposition:
         """Return what a scrape is answered with.
@@ -106,14 +106,16 @@ class Metrics(Collector):
         return told
 
     def _families(self, told: _Scraped) -> Iterator[Metric]:
-        yield families.up(self._names, told.queues_up, "queue")
-        yield from families.of_queues(told.queues, self._names)
+        queue, topic = [*self._labels, "queue"], [*self._labels, "topic"]
+        yield families.up(queue, told.queues_up, "queue")
+        yield from families.of_queues(told.queues, queue)
         if told.topics_up:
-            yield families.up(["topic"], told.topics_up, "topic")
-            yield from families.of_topics(told.topics)
+            yield families.up(topic, told.topics_up, "topic")
+            yield from families.of_topics(told.topics, topic)
         if self._servers:
             yield families.up(["server"], told.servers, "server")
-            yield families.left_out({server.label: server.left_out for server in self._servers})
+            for kind in ("queue", "topic"):
+                yield families.left_out(kind, {server.label: server.left_out[kind] for server in self._servers})
 
 
 class _Source(NamedTuple):
@@ -141,7 +143,7 @@ class _Scraped:
             if isinstance(reading, QueueReading):
                 self.queues.append(({"server": source.label, "queue": subject.name}, reading))
             elif isinstance(reading, TopicReading):
-                self.topics.append(({"topic": subject.name}, reading))
+                self.topics.append(({"server": source.label, "topic": subject.name}, reading))
             ups = self.topics_up if hasattr(subject, "groups") else self.queues_up
             named = "topic" if hasattr(subject, "groups") else "queue"
             ups.append(({"server": source.label, named: subject.name}, reading is not None))

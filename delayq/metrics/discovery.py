@@ -1,15 +1,17 @@
-"""All queues of a server, found by their names."""
+"""All queues and topics of a server, found by their names."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, Self
 
-from delayq.errors import DelayqError
+from delayq.errors import DelayqError, InvalidInput
 from delayq.log import log
-from delayq.metrics.scrape import ReadQueue
+from delayq.metrics.scrape import ReadQueue, ReadTopic, Subject
+from delayq.model.record import GroupInfo
+from delayq.protocol.discovery import Kind
 
 SEARCH_SECONDS = 60.0
 """Between two searches: each goes over all keys of the server."""
@@ -27,19 +29,32 @@ class SampledQueue(ReadQueue, Protocol):
 
 
 class QueueServer(Protocol):
-    """What lists the names of a server's queues, and makes queues of them."""
+    """What lists the names of a server's queues and topics, and opens them."""
 
-    def queue_names(self) -> Sequence[str]: ...
+    def names(self) -> Mapping[Kind, Sequence[str]]: ...
     def queue(self, name: str) -> SampledQueue: ...
+    def topic(self, name: str) -> ReadTopic: ...
+
+
+class MissingTopic:
+    """A topic that is asked for by name, and is not on the server."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def groups(self) -> Sequence[GroupInfo]:
+        """Raise InvalidInput: there is nothing to read."""
+        raise InvalidInput(f"there is no topic {self.name!r}: nothing was ever published to it")
 
 
 class DiscoveredQueues:
-    """The queues of a server, looked for again every minute, on a thread of its own: a large server takes its time.
+    """The queues and topics of a server. A thread looks for new ones every minute: a large server takes its time.
 
     Args:
-        server: that lists them.
+        server: lists and opens them.
         label: what the samples call the server, when there are several.
-        most: queues that are read; of more, those whose names come first.
+        most: the number of queues, and of topics, that are read; of more, those whose names come first.
+        topics: names of topics that are to be there; one that is missing is reported as down.
         clock: monotonic, in seconds.
     """
 
@@ -48,14 +63,17 @@ class DiscoveredQueues:
         server: QueueServer,
         label: str = "",
         most: int = MOST_QUEUES,
+        topics: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.label = label
-        self.left_out = 0
+        self.left_out: dict[Kind, int] = {"queue": 0, "topic": 0}
         self._server = server
         self._most = most
+        self._wanted = topics
         self._clock = clock
         self._queues: dict[str, SampledQueue] = {}
+        self._topics: dict[str, ReadTopic] = {}
         self._error: DelayqError | None = None
         self._search_at = clock()
         self._search: threading.Thread | None = None
@@ -63,9 +81,9 @@ class DiscoveredQueues:
         self._is_closed = False
 
     @property
-    def known(self) -> Sequence[ReadQueue]:
-        """Those of the last search."""
-        return list(self._queues.values())
+    def known(self) -> Sequence[Subject]:
+        """The queues and topics of the last search."""
+        return [*self._queues.values(), *self._topics.values()]
 
     def __enter__(self) -> Self:
         return self
@@ -76,8 +94,8 @@ class DiscoveredQueues:
         if self._search is not None:
             self._search.join(CLOSE_SECONDS)
 
-    def __call__(self) -> Sequence[ReadQueue]:
-        """Return the queues; the first search is waited for.
+    def __call__(self) -> Sequence[Subject]:
+        """Return the queues and topics; the first search is waited for.
 
         Raises:
             DelayqError: what the last search has met, when no earlier one has found any.
@@ -87,15 +105,19 @@ class DiscoveredQueues:
             self._search = threading.Thread(target=self._find, name="delayq-metrics-search", daemon=True)
             self._search.start()
         self._is_found.wait()
-        if self._error is not None and not self._queues:
+        if self._error is not None and not self.known:
             raise self._error
         return self.known
 
     def _find(self) -> None:
         try:
-            names = self._server.queue_names()
-            self._queues = {name: self._queue(name) for name in names[: self._most]}
-            self._tell(len(names))
+            names = self._server.names()
+            found = names["topic"]
+            wanted = dict.fromkeys([*self._wanted, *found[: self._most]])
+            self._queues = {name: self._queue(name) for name in names["queue"][: self._most]}
+            self._topics = {name: self._topic(name) if name in found else MissingTopic(name) for name in wanted}
+            for kind, each in names.items():
+                self._note_left_out(kind, max(0, len(each) - self._most))
             self._error = None
             self._is_found.set()
             self._sample()
@@ -119,8 +141,11 @@ class DiscoveredQueues:
     def _queue(self, name: str) -> SampledQueue:
         return self._queues.get(name) or self._server.queue(name)
 
-    def _tell(self, count: int) -> None:
-        left_out = max(0, count - self._most)
-        if left_out and not self.left_out:
-            log.warning("more queues than metrics tell of", most=self._most, left_out=left_out)
-        self.left_out = left_out
+    def _topic(self, name: str) -> ReadTopic:
+        known = self._topics.get(name)
+        return self._server.topic(name) if known is None or isinstance(known, MissingTopic) else known
+
+    def _note_left_out(self, kind: Kind, count: int) -> None:
+        if count and not self.left_out[kind]:
+            log.warning(f"too many {kind}s for metrics", most=self._most, left_out=count)
+        self.left_out[kind] = count

@@ -61,15 +61,19 @@ def of_queues(samples: Samples, names: Sequence[str]) -> Iterator[Metric]:
         yield family
 
 
-def of_topics(samples: TopicSamples) -> Iterator[Metric]:
-    """Yield all families of topics' groups."""
+def of_topics(samples: TopicSamples, names: Sequence[str]) -> Iterator[Metric]:
+    """Yield all families of topics' groups.
+
+    Args:
+        names: of the labels that each topic has.
+    """
     for name, (told, field) in GROUPS.items():
         rows = [
             ({**labels, "group": group.name}, float(getattr(group, field)))
             for labels, each in samples
             for group in each.groups
         ]
-        yield _gauge(f"delayq_topic_{name}", told, ["topic", "group"], rows)
+        yield _gauge(f"delayq_topic_{name}", told, [*names, "group"], rows)
 
 
 def up(names: Sequence[str], rows: Iterable[tuple[Labels, bool]], subject: str) -> Metric:
@@ -78,12 +82,11 @@ def up(names: Sequence[str], rows: Iterable[tuple[Labels, bool]], subject: str) 
     return _gauge(f"delayq_{'' if subject == 'queue' else subject + '_'}up", told, names, rows)
 
 
-def left_out(counts: Mapping[str, int]) -> Metric:
-    """Return the family that tells how many queues of each server are not told of."""
-    told = "Queues that are not told of: there are too many."
-    return _gauge(
-        "delayq_queues_left_out", told, ["server"], [({"server": name}, each) for name, each in counts.items()]
-    )
+def left_out(kind: str, counts: Mapping[str, int]) -> Metric:
+    """Return the family of how many queues, or topics, of each server are left out."""
+    told = f"{kind.capitalize()}s without metrics, because there are too many."
+    rows = [({"server": name}, float(each)) for name, each in counts.items()]
+    return _gauge(f"delayq_{kind}s_left_out", told, ["server"], rows)
 
 
 def histogram(counts: Mapping[int, int]) -> tuple[list[tuple[str, float]], float]:
@@ -144,6 +147,7 @@ GROUPS = {
     ),
     "lag_at_least": ("1 where there may be more records than the lag says.", "at_least"),
     "unacked": ("Records that the group was handed, and has not acked.", "unacked"),
+    "dead": ("Dead letters of the group.", "dead"),
     "consumers": ("Consumers of the group.", "consumers"),
 }
 

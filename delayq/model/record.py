@@ -139,6 +139,7 @@ class GroupInfo(NamedTuple):
         position: the last record that it was handed; of several shards, the lowest.
         at_least: the lag may be larger. After `set_position`, and always on Redis 6.2, the server does not know it, and
             delayq counts up to 10,000 records itself, fewer large ones.
+        dead: its dead letters.
     """
 
     name: str
@@ -147,6 +148,7 @@ class GroupInfo(NamedTuple):
     lag: int
     position: str
     at_least: bool = False
+    dead: int = 0
 
 
 def lag_text(groups: Sequence[GroupInfo]) -> str:

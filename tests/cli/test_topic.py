@@ -216,8 +216,8 @@ def test_groups_and_their_consumers_are_listed(invoke: Invoke, topic: Topic):
     topic.group("mail").poll("m-1", 2)
     topic.group("audit", start="0")
     assert told(invoke, "groups", "orders") == [
-        {"name": "audit", "consumers": 0, "unacked": 0, "lag": 3, "position": "0-0", "at_least": False},
-        {"name": "mail", "consumers": 1, "unacked": 2, "lag": 1, "position": "1001-0", "at_least": False},
+        {"name": "audit", "consumers": 0, "unacked": 0, "lag": 3, "position": "0-0", "at_least": False, "dead": 0},
+        {"name": "mail", "consumers": 1, "unacked": 2, "lag": 1, "position": "1001-0", "at_least": False, "dead": 0},
     ]
     ((consumer),) = told(invoke, "groups", "orders", "mail")
     assert (consumer["name"], consumer["unacked"]) == ("m-1", 2)
@@ -242,13 +242,14 @@ def test_topics_are_listed_and_counted_beside_queues(invoke: Invoke, topic: Topi
     topic.group("mail").poll("m-1", 2)
     topic.publish("later", delay=3600)
     lines = [line.split() for line in invoke("topic", "list").stdout.splitlines()]
-    assert lines == [["topic", "records", "waiting", "groups", "unacked", "lag"], ["orders", "3", "1", "1", "2", "1"]]
+    head = ["topic", "records", "waiting", "groups", "unacked", "lag", "dead"]
+    assert lines == [head, ["orders", "3", "1", "1", "2", "1", "0"]]
     (document,) = told(invoke, "list")
     assert (document["topic"], document["records"], document["groups"][0]["name"]) == ("orders", 3, "mail")
     assert [line.split() for line in invoke("stats").stdout.splitlines()] == lines
     shown = invoke("stats", "orders")
     assert shown.stderr == ""
-    assert "group mail  1 to come, 2 unacked, 1 consumers" in shown.stdout
+    assert "group mail  1 to come, 2 unacked, 0 dead, 1 consumers" in shown.stdout
     assert json.loads(invoke("stats", "orders", "--json").stdout) == document
     with Queue("emails", url=server.url) as emails:
         emails.send("payload")

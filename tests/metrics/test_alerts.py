@@ -26,6 +26,7 @@ WELL = {
     'delayq_lateness_seconds_bucket{queue="emails",le="+Inf"}': "0+600x480",
     'delayq_topic_lag{topic="orders",group="billing"}': "10x480",
     'delayq_topic_lag_at_least{topic="orders",group="billing"}': "0x480",
+    'delayq_topic_dead{topic="orders",group="billing"}': "3x480",
 }
 """What a scrape a minute tells of a queue and a topic that are well."""
 
@@ -45,6 +46,7 @@ TROUBLES: dict[str, tuple[dict[str, str], str]] = {
     "DelayqUnaccounted": ({f"delayq_messages_unaccounted{EMAILS}": "-2x480"}, "10m"),
     "DelayqGroupBehind": ({'delayq_topic_lag{topic="orders",group="billing"}': "2000+50x480"}, "40m"),
     "DelayqGroupFarBehind": ({'delayq_topic_lag_at_least{topic="orders",group="billing"}': "1x480"}, "90m"),
+    "DelayqGroupDeadGrowing": ({'delayq_topic_dead{topic="orders",group="billing"}': "3x5 4x480"}, "10m"),
 }
 WITH_IT = {"DelayqNoConsumer": {"DelayqNotTaken"}}
 """Alerts that another one brings with it."""

@@ -22,6 +22,8 @@ from delayq.metrics import DiscoveredQueues, Metrics
 from delayq.metrics.families import BUCKETS_MS, COUNTERS, histogram
 from delayq.metrics.scrape import ScrapePass
 from delayq.model.placement import STATES
+from delayq.operations.topics import dead_letters
+from delayq.protocol.discovery import Kind
 from delayq.types import QueueStats
 from tests.harness.scrapes import OPENMETRICS, Scrape
 from tests.harness.servers import RedisServer
@@ -224,11 +226,11 @@ def test_groups_of_a_topic_are_told(redis_client: redis.Redis):
         group = topic.group("billing", start="0")
         for number in range(3):
             topic.publish(number)
-        group.poll("me", 2)
+        topic.execute(dead_letters.dead_letter, "billing", "me", group.poll("me", 2)[0], "tried", None)
         scrape = scraped(Metrics(topics=[topic]))
     labels = {"topic": "orders", "group": "billing"}
-    told = [scrape.value(f"delayq_topic_{name}", **labels) for name in ("lag", "unacked", "consumers")]
-    assert told == [1, 2, 1]
+    told = [scrape.value(f"delayq_topic_{name}", **labels) for name in ("lag", "unacked", "dead", "consumers")]
+    assert told == [1, 1, 1, 1]
     assert scrape.value("delayq_topic_up", topic="orders") == 1
 
 
@@ -273,6 +275,21 @@ def test_queues_are_found_by_name_and_new_ones_a_minute_later(redis_server: Redi
         assert len(more.samples()) == 1  # whoever looks keeps the minute's counts
 
 
+def test_topics_are_found_by_name_and_one_that_is_wanted_and_missing_is_down(
+    redis_server: RedisServer, redis_client: redis.Redis
+):
+    with Topic("orders", redis=redis_client) as topic:
+        topic.group("billing")
+        topic.publish("x")
+    with serving(redis_server) as server:
+        metrics = Metrics(servers=[DiscoveredQueues(server, topics=["nosuch", "orders"])])
+        scrape = scraped(metrics)
+        assert metrics.silent(30) == []
+        assert metrics.unread(30) == ["nosuch"]
+    assert scrape.value("delayq_topic_lag", topic="orders", group="billing") == 1
+    assert [scrape.value("delayq_topic_up", topic=name) for name in ("orders", "nosuch")] == [1, 0]
+
+
 class Sampling:
     """A server of two queues; taking a sample of the first waits until it may end."""
 
@@ -280,11 +297,14 @@ class Sampling:
         self.begun, self.may_end = threading.Event(), threading.Event()
         self.sampled: list[str] = []
 
-    def queue_names(self) -> list[str]:
-        return ["a", "b"]
+    def names(self) -> dict[Kind, list[str]]:
+        return {"queue": ["a", "b"], "topic": []}
 
     def queue(self, name: str) -> Any:
         return SimpleNamespace(name=name, sample=lambda: self._sample(name))
+
+    def topic(self, name: str) -> Any:
+        raise AssertionError(name)
 
     def _sample(self, name: str) -> bool:
         self.begun.set()
@@ -316,10 +336,13 @@ def test_more_queues_than_the_bound_are_left_out_and_counted(redis_server: Redis
 class Away:
     """A server that cannot be asked for its queues."""
 
-    def queue_names(self) -> list[str]:
+    def names(self) -> dict[Kind, list[str]]:
         raise ServerUnreachable("away")
 
     def queue(self, name: str) -> Any:
+        raise AssertionError(name)
+
+    def topic(self, name: str) -> Any:
         raise AssertionError(name)
 
 
@@ -360,11 +383,14 @@ class Slow:
     def __init__(self, quick: Queue, still: Still) -> None:
         self._queues: dict[str, Any] = {"a": quick, "b": still}
 
-    def queue_names(self) -> list[str]:
-        return list(self._queues)
+    def names(self) -> dict[Kind, list[str]]:
+        return {"queue": list(self._queues), "topic": []}
 
     def queue(self, name: str) -> Any:
         return self._queues[name]
+
+    def topic(self, name: str) -> Any:
+        raise AssertionError(name)
 
 
 def test_server_that_takes_longer_for_all_its_queues_than_a_scrape_waits_is_up(queue: Queue, still: Still):

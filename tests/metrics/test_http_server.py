@@ -297,11 +297,14 @@ def test_exporter_prints_once_what_a_scrape_would_get(invoke: Invoke, queue: Que
     with Topic("orders", url=server.url) as topic:
         topic.publish("x")
         topic.group("billing", start="0").lag()
-    result = invoke("exporter", "--once", "--topic", "orders")
+    result = invoke("exporter", "--once")
     assert result.exit_code == 0
     scrape = Scrape(result.stdout)
     assert scrape.value("delayq_messages_sent_total", queue="emails") == 1
     assert scrape.value("delayq_topic_lag", topic="orders", group="billing") == 1
+    missing = invoke("exporter", "--once", "--topic", "nosuch")
+    assert missing.exit_code == 1
+    assert [Scrape(missing.stdout).value("delayq_topic_up", topic=name) for name in ("orders", "nosuch")] == [1, 0]
 
 
 def test_exporter_refuses_what_makes_no_sense(invoke: Invoke):  # noqa: F811

@@ -19,8 +19,10 @@ from delayq.cli import main
 from delayq import Queue, Topic
 from delayq.metrics import DiscoveredQueues, Metrics
 from delayq.metrics.discovery import SampledQueue
+from delayq.metrics.scrape import ReadTopic
 from delayq.model import health
 from delayq.model.units import parse_duration, show_duration
+from delayq.protocol.discovery import Kind
 from tests.harness.scrapes import Scrape
 from tests.harness.tree import ROOT
 
@@ -37,11 +39,14 @@ class One:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
-    def queue_names(self) -> list[str]:
-        return [self._queue.name]
+    def names(self) -> dict[Kind, list[str]]:
+        return {"queue": [self._queue.name], "topic": []}
 
     def queue(self, _: str) -> SampledQueue:
         return self._queue
+
+    def topic(self, name: str) -> ReadTopic:
+        raise AssertionError(name)
 
 
 @pytest.fixture
@@ -101,6 +106,7 @@ def test_each_trouble_has_an_alert():
     assert alerts == [
         *("DelayqUnreachable", "DelayqUntold", "DelayqLate", "DelayqNotTaken", "DelayqNoConsumer", "DelayqDeadGrowing"),
         *("DelayqPausedLong", "DelayqUnaccounted", "DelayqGroupBehind", "DelayqGroupFarBehind"),
+        "DelayqGroupDeadGrowing",
     ]
     assert all({"summary", "description"} <= set(rule["annotations"]) for rule in rules() if "alert" in rule)
 

@@ -419,9 +419,9 @@ def test_lag_that_is_not_counted_to_its_end_says_so(make: Make):
     publish(topic, 10_200)
     records = topic.range(count=300)
     group.set_position(records[10].id)
-    assert group.info()[3:] == (10_000, records[10].id, True)
+    assert group.info()[3:] == (10_000, records[10].id, True, 0)
     group.set_position(records[-1].id)
-    assert group.info()[3:] == (9_900, records[-1].id, False)
+    assert group.info()[3:] == (9_900, records[-1].id, False, 0)
 
 
 def test_unknown_group_is_named_and_nothing_is_made(make: Make):

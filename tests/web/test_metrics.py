@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq import Outgoing, Queue
+from delayq import Outgoing, Queue, Topic
 from delayq.web import Token
 from tests.harness.scrapes import OPENMETRICS, Scrape
 from tests.harness.servers import RedisServer
@@ -28,6 +28,16 @@ def test_scrape_has_the_counts_of_each_queue(enter: Enter, queue: Queue):
     assert scrape.value("delayq_messages_acked_total", queue="emails") == stats.acked == 2
     assert scrape.value("delayq_messages", queue="emails", state="pending") == stats.pending == 2
     assert (scrape.value("delayq_up", queue="emails"), scrape.value("delayq_server_up")) == (1, 1)
+
+
+def test_scrape_has_the_groups_of_each_topic(enter: Enter, redis_server: RedisServer):
+    with Topic("orders", url=redis_server.url) as topic:
+        topic.group("billing")
+        topic.publish("x")
+    scrape = Scrape(enter().get("/metrics").text)
+    assert scrape.value("delayq_topic_lag", topic="orders", group="billing") == 1
+    assert scrape.value("delayq_topic_up", topic="orders") == 1
+    assert scrape.value("delayq_topics_left_out") == 0
 
 
 def test_scrape_of_several_servers_names_each_and_tells_which_is_away(

@@ -161,13 +161,13 @@ def test_topics_lead_to_their_groups_and_these_to_what_is_unacked(enter: Enter, 
     records = group.poll("one", count=3)
     client = enter()
     page = client.get("/main/topics").text
-    assert "orders/of 100% 5 1 2 3" in words(page)
+    assert "orders/of 100% 5 1 2 3 0" in words(page)
     assert unescape(re.findall(r'href="(/main/topics/[^"]*)"', page)[0]) == TOPIC
     page = client.get(TOPIC).text
-    assert "billing/<b> 2 3 1" in words(page)
+    assert "billing/<b> 2 3 0 1" in words(page)
     assert '{"n":4}' in words(page)
     told = words(client.get(unescape(re.findall(r'href="([^"]*/groups/[^"]*)"', page)[0])).text)
-    assert "lag 2 unacked 3 consumers 1" in told
+    assert "lag 2 unacked 3 dead 0 consumers 1" in told
     assert all(record.id in told for record in records)
 
 

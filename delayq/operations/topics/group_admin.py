@@ -79,8 +79,9 @@ def groups(context: TopicContext) -> Operation[list[GroupInfo]]:
     found: dict[str, GroupInfo] = {}
     for scripts in (yield from context.opened()):
         rows, extent = map(unwrap, (yield [scripts.groups(), scripts.extent()]))
-        for row in rows:
-            told = table(row)
+        tables = [table(row) for row in rows]
+        dead = (yield [scripts.dead_length(text_of(told["name"])) for told in tables]) if tables else []
+        for told, buried in zip(tables, map(unwrap, dead), strict=True):
             name, position = text_of(told["name"]), text_of(told["last-delivered-id"])
             lag = told.get("lag")
             if lag is None and told.get("entries-read") is not None:  # it has lost count by deletions: a bit too many
@@ -89,7 +90,7 @@ def groups(context: TopicContext) -> Operation[list[GroupInfo]]:
             if lag is None:
                 lag, at_least = yield from _behind(scripts, position)
             lag = min(lag, extent.length)  # Redis 7.0 counts what was trimmed before the group was handed it
-            info = GroupInfo(name, told["consumers"], told["pending"], lag, position, at_least)
+            info = GroupInfo(name, told["consumers"], told["pending"], lag, position, at_least, buried)
             before = found.get(name)
             found[name] = info if before is None else _merged(before, info)
     return [found[name] for name in sorted(found)]
@@ -103,6 +104,7 @@ def _merged(first: GroupInfo, second: GroupInfo) -> GroupInfo:
         first.lag + second.lag,
         min(first.position, second.position, key=order),
         first.at_least or second.at_least,
+        first.dead + second.dead,
     )
 
 

@@ -1,4 +1,4 @@
-"""Metrics: what Prometheus is told of all queues of all servers."""
+"""Metrics of all queues and topics of all servers, for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.errors import DelayqError
+from delayq.model.record import GroupInfo
+from delayq.operations.topics import group_admin
 from delayq.web.health_sweep import in_turns
 from delayq.web.poller import ServerPoller
+from delayq.web.servers import DashboardServer
 from delayq.web.snapshot import QueueSnapshot, count
 
-MOST_QUEUES = 1000
-"""Of a server, those whose names come first, as `delayq exporter` has it."""
+MOST = 1000
+"""The queues, and topics, that are read of a server: the first by name, as `delayq exporter` has it."""
 
 
 SECONDS = 5.0
@@ -41,10 +44,17 @@ async def metrics(request: Request) -> Response:
 
 
 class ServerMetrics(NamedTuple):
-    """What a server tells: of its first queues, how many are left out, and why nothing could be read, or nothing."""
+    """What was read of a server.
+
+    Attributes:
+        topics: the groups of each, by its name; None for a topic that could not be read.
+        left_out: how many queues, and topics, were not read.
+        error: why nothing could be read, or empty.
+    """
 
     queues: Sequence[QueueSnapshot] = ()
-    left_out: int = 0
+    topics: Mapping[str, Sequence[GroupInfo] | None] = {}
+    left_out: tuple[int, int] = (0, 0)
     error: str = ""
 
 
@@ -52,13 +62,22 @@ async def _told(watch: ServerPoller) -> ServerMetrics:
     """Ask a server; one that does not answer keeps no other from the scrape."""
     try:
         async with asyncio.timeout(SECONDS):
-            names = await watch.server.queue_names()
-            seen = await in_turns(names[:MOST_QUEUES], lambda name: watch.safely(name, count))
-            return ServerMetrics(seen, max(0, len(names) - MOST_QUEUES))
+            queues, topics = await watch.server.queue_names(), await watch.server.topic_names()
+            seen = await in_turns(queues[:MOST], lambda name: watch.safely(name, count))
+            groups = await in_turns(topics[:MOST], lambda name: _groups(watch.server, name))
+            left_out = max(0, len(queues) - MOST), max(0, len(topics) - MOST)
+            return ServerMetrics(seen, dict(zip(topics, groups, strict=False)), left_out)
     except TimeoutError:
         return ServerMetrics(error=f"no answer within {SECONDS:g} s")
     except DelayqError as error:
         return ServerMetrics(error=str(error))
+
+
+async def _groups(server: DashboardServer, name: str) -> Sequence[GroupInfo] | None:
+    try:
+        return await (await server.topic(name)).execute(group_admin.groups)
+    except DelayqError:
+        return None
 
 
 class ServersCollector:
@@ -76,19 +95,34 @@ class ServersCollector:
         from delayq.metrics import families  # noqa: PLC0415  # an extra
         from delayq.metrics.scrape import QueueReading  # noqa: PLC0415
 
-        names = ["server", "queue"] if len(self._told) > 1 else ["queue"]
+        labels_of = ["server"] if len(self._told) > 1 else []
         rows = [
             ({"server": server, "queue": seen.name}, seen)
             for server, told in self._told.items()
             for seen in told.queues
         ]
-        yield families.up(names, [(labels, not seen.error) for labels, seen in rows], "queue")
+        yield families.up([*labels_of, "queue"], [(labels, not seen.error) for labels, seen in rows], "queue")
         readings = [(labels, QueueReading(seen.stats, seen.alive)) for labels, seen in rows if not seen.error]
-        yield from families.of_queues(readings, names)
+        yield from families.of_queues(readings, [*labels_of, "queue"])
+        yield from self._topics([*labels_of, "topic"])
         ups = [({"server": server}, not told.error) for server, told in self._told.items()]
         yield families.up(["server"], ups, "server")
-        left = {server: told.left_out for server, told in self._told.items()}
-        yield families.left_out(left)
+        for place, kind in enumerate(("queue", "topic")):
+            yield families.left_out(kind, {server: told.left_out[place] for server, told in self._told.items()})
+
+    def _topics(self, names: Sequence[str]) -> Iterator[Any]:
+        from delayq.metrics import families  # noqa: PLC0415  # an extra
+        from delayq.metrics.scrape import TopicReading  # noqa: PLC0415
+
+        rows = [
+            ({"server": server, "topic": name}, groups)
+            for server, told in self._told.items()
+            for name, groups in told.topics.items()
+        ]
+        if rows:
+            yield families.up(names, [(labels, groups is not None) for labels, groups in rows], "topic")
+            readings = [(labels, TopicReading(groups)) for labels, groups in rows if groups is not None]
+            yield from families.of_topics(readings, names)
 
 
 ROUTES = [Route("/metrics", metrics, name="metrics")]
