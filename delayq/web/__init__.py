@@ -24,6 +24,9 @@ How to add to it:
 - **A live part** is a template of its own, whose name begins with an underscore. Its page includes it in an element
   with ``hx-sse:connect`` and ``hx-swap="innerMorph"``, and ``sse.stream`` sends it again when it has changed.
   `poller.ServerPoller` reads each server once for all browsers.
+- **A form that is refused comes back.** Its endpoint has `@error_pages.back_on(page)`, with the function that shows the
+  page of the form; ``with forms.field("when"):`` says which field an InvalidInput is about. The template takes its
+  fields from ``forms.html``, which fills in what was typed and tells what is wrong.
 - Raise errors, do not render them: `error_pages` turns a `DelayqError` into a page with its remedy, of status 400, 409
   or 503.
 """

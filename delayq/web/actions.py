@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.placement import State
-from delayq.model.units import parse_age, parse_duration, timestamp_ms
+from delayq.model.units import delay_ms, parse_age, parse_duration, timestamp_ms
 from delayq.operations.bulk.actions import Act, burying, cancelling, requeueing, rescheduling
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.sweep import Sweep
@@ -22,6 +22,7 @@ from delayq.operations.manage import PURGEABLE
 from delayq.web import jobs
 from delayq.web.background_tasks import Work
 from delayq.web.filters import MessageFilter, quoted, unquoted
+from delayq.web.forms import InvalidField, field
 
 COUNT_SECONDS = 0.06  # that a confirmation may take to count what is meant
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
@@ -110,9 +111,9 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"action {act!r} is none of {', '.join(KINDS)}")
         ids = tuple(dict.fromkeys(map(unquoted, form.getlist("ids"))))
         if len(ids) > MOST_IDS:
-            raise InvalidInput(f"{len(ids)} messages were ticked: at most {MOST_IDS} at a time")
+            raise InvalidField("ids", f"{len(ids)} messages are ticked: at most {MOST_IDS} at a time")
         if not ids and form.get("all") != "1":
-            raise InvalidInput("no message was ticked: go back, and tick some")
+            raise InvalidField("ids", "no message is ticked: tick at least one")
         texts = {name: form.get(name, "").strip() for name in ("when", "delay", "rate", "most", "up_to")}
         wanted = MessageFilter.of(form)
         if not ids and wanted.state not in KINDS[act].states:
@@ -152,8 +153,9 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             return jobs.purged(queue, self.filter.state, _whole(self.most), _whole(self.up_to))
         choice = self.filter.choice()
         if self.act == "requeue" and not self.ids:
-            delay = parse_duration(self.delay) if self.delay else 0
-            redrive = Redrive(choice, delay, _rate(self.rate), self.dry)
+            delay = self._delay()
+            with field("rate"):
+                redrive = Redrive(choice, delay, _rate(self.rate), self.dry)
             return jobs.redriven(queue, redrive, self.dry)
         act, due_ms = self._act(now)
         if self.ids:
@@ -168,13 +170,21 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.act == "bury":
             return burying, None
         if self.act == "requeue":
-            return requeueing(due_word(parse_duration(self.delay) if self.delay else 0, None)), None
-        due = timestamp_ms(now)
-        if self.act == "reschedule":
+            return requeueing(due_word(self._delay(), None)), None
+        due = self._due(now) if self.act == "reschedule" else timestamp_ms(now)
+        return rescheduling(due), due
+
+    def _delay(self) -> float:
+        with field("delay"):
+            delay = parse_duration(self.delay) if self.delay else 0
+            delay_ms(delay)  # which checks it
+        return delay
+
+    def _due(self, now: dt.datetime) -> int:
+        with field("when"):
             given = parse_age(self.when)
             at = given if isinstance(given, dt.datetime) else now + dt.timedelta(seconds=given)
-            due = timestamp_ms(at, "when")
-        return rescheduling(due), due
+            return timestamp_ms(at, "when")
 
 
 async def counted(queue: Queue, deed: ActionRequest) -> MessageCount:

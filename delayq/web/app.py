@@ -89,7 +89,7 @@ def app(
         middleware=[Middleware(SecurityMiddleware, rules=rules, sessions=sessions)],
         exception_handlers={
             HTTPException: error_pages.refused,
-            DelayqError: error_pages.failed,
+            DelayqError: error_pages.refused,
             Exception: error_pages.broken,
         },
         lifespan=_lifespan,

@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import wraps
 from http import HTTPStatus
+from typing import TypeAlias
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from delayq.errors import DelayqError, InvalidInput, ServerError, StoreError
 from delayq.log import log
 from delayq.web import audit, render
+from delayq.web.forms import InvalidField, Refusal
+from delayq.web.request_context import visit
 
 RETRY_SECONDS = 5
+PASSING = {HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE}
+"""Of a form that may succeed when it is sent again."""
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
+    """Let an endpoint that refuses its form answer with the page where the form stands, and with what was typed.
+
+    Args:
+        page: what shows the page; where it cannot, the answer tells the reason alone.
+    """
+
+    def around(endpoint: Endpoint) -> Endpoint:
+        @wraps(endpoint)
+        async def answer(request: Request) -> Response:
+            try:
+                return await endpoint(request)
+            except (DelayqError, HTTPException) as error:
+                known, refusal = visit(request), _refusal(error)
+                _note(request, refusal)
+                known.refusal = known.refusal or refusal
+                try:
+                    return await page(request)
+                except (DelayqError, HTTPException):
+                    known.refusal = None
+                    raise error from None
+
+        return answer
+
+    return around
 
 
 def page(request: Request, status: int, text: str) -> HTMLResponse:
     """Return a page that tells what is wrong; of an action, an audit line tells it, too."""
-    audit.note_refusal(request, text, "refused" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "failed")
-    answer = render.page(request, "failing.html", status, title=HTTPStatus(status).phrase, text=text)
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        answer.headers["retry-after"] = str(RETRY_SECONDS)
-    return answer
+    return _page(request, Refusal(status, text, headers=_headers(status)))
 
 
 def refused(request: Request, error: Exception) -> HTMLResponse:
-    """Tell of an HTTPException."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    told = error.detail if isinstance(error, HTTPException) else ""
-    text = _MEANT.get(status, told) if told == HTTPStatus(status).phrase else told
-    return page(request, status, text)
-
-
-def failed(request: Request, error: Exception) -> HTMLResponse:
-    """Tell of a DelayqError; its text names what to do, and has no secrets."""
-    return page(request, status_of(error), str(error))
+    """Tell of an HTTPException, or of a DelayqError; their texts name what to do, and have no secrets."""
+    return _page(request, _refusal(error))
 
 
 def broken(request: Request, error: Exception) -> HTMLResponse:
@@ -48,6 +72,36 @@ def status_of(error: Exception) -> int:
     if isinstance(error, InvalidInput):
         return 400
     return 503 if isinstance(error, ServerError | StoreError) else 409 if isinstance(error, DelayqError) else 500
+
+
+def _page(request: Request, refusal: Refusal) -> HTMLResponse:
+    _note(request, refusal)
+    status, form = refusal.status, visit(request).form
+    can_be_sent_again = status in PASSING and visit(request).user is not None
+    fields = [(name, value) for name, value in form.multi_items() if name != "csrf"] if can_be_sent_again else []
+    answer = render.page(
+        request, "failing.html", status, title=HTTPStatus(status).phrase, text=refusal.text, fields=fields
+    )
+    answer.headers.update(refusal.headers)
+    return answer
+
+
+def _refusal(error: Exception) -> Refusal:
+    if isinstance(error, HTTPException):
+        status, told = error.status_code, error.detail
+        text = _MEANT.get(status, told) if told == HTTPStatus(status).phrase else told
+        return Refusal(status, text, headers=error.headers or _headers(status))
+    status = status_of(error)
+    return Refusal(status, str(error), error.field if isinstance(error, InvalidField) else "", _headers(status))
+
+
+def _headers(status: int) -> dict[str, str]:
+    return {"retry-after": str(RETRY_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+
+
+def _note(request: Request, refusal: Refusal) -> None:
+    verdict = "refused" if refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR else "failed"
+    audit.note_refusal(request, refusal.text, verdict)
 
 
 _MEANT = {404: "There is no such page.", 405: "This page is not asked for so."}

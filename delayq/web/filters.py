@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
@@ -12,6 +13,7 @@ from delayq.model.placement import STATES, State
 from delayq.model.units import parse_age
 from delayq.operations.bulk.causes import like
 from delayq.operations.bulk.selection import Choice
+from delayq.web.forms import InvalidField, field
 
 WHERE = ("payload", "header", "error")
 
@@ -62,10 +64,10 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         """Return what tells which messages are meant; raises InvalidInput."""
         name, equals, value = self.header.partition("=")
         if self.header and not (name and equals):
-            raise InvalidInput(f"header {self.header!r} is not a name and a value, as in tenant=acme")
+            raise InvalidField("header", f"header {self.header!r} is not a name and a value, as in tenant=acme")
         return Choice(
-            older_than=parse_age(self.older) if self.older else None,
-            newer_than=parse_age(self.newer) if self.newer else None,
+            older_than=_age("older", self.older),
+            newer_than=_age("newer", self.newer),
             error=like(None, self.kind).error if self.kind else self.error or None,
             reason=self.reason or None,
             headers={name: value} if self.header else None,
@@ -86,6 +88,11 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             f"that died within the last {self.newer}" if self.newer else "",
         ]
         return " ".join(["in", self.state, *filter(None, told)])
+
+
+def _age(name: str, text: str) -> float | dt.datetime | None:
+    with field(name):
+        return parse_age(text) if text else None
 
 
 def quoted(message_id: str) -> str:

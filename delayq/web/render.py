@@ -21,7 +21,7 @@ from delayq.model.record import lag_text
 from delayq.model.text import printable_id
 from delayq.model.units import show_duration
 from delayq.web.actions import KINDS
-from delayq.web.filters import quoted
+from delayq.web.filters import quoted, unquoted
 from delayq.web.payloads import preview, size, value_of
 from delayq.web.request_context import visit
 
@@ -39,10 +39,11 @@ class NavLink(NamedTuple):
 
 
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
-    """Return a page; what an action had to tell is told on it."""
-    session = visit(request).session
+    """Return a page; what an action had to tell is told on it, and why a form was refused."""
+    session, refusal = visit(request).session, visit(request).refusal
     told, session.told = session.told, ""
-    return HTMLResponse(render(request, template, told=told, **context), status)
+    text = render(request, template, told=told, **context)
+    return HTMLResponse(text, refusal.status, refusal.headers) if refusal else HTMLResponse(text, status)
 
 
 def render(request: Request, template: str, **context: Any) -> str:
@@ -64,9 +65,20 @@ def render(request: Request, template: str, **context: Any) -> str:
         "queue": request.path_params.get("queue"),
         "told": "",
         "error": None,
+        "refusal": seen.refusal,
+        "typed": lambda name, default="": typed(request, name, default),
+        "ticked": seen.form.getlist("ids") if seen.refusal else [],
     }
     text = _environment().get_template(template).render(known | context)
     return text.encode(errors="backslashreplace").decode()  # a name that was asked for may be no UTF-8
+
+
+def typed(request: Request, name: str, default: str) -> str:
+    """Return what a form that was refused had in a field; the default where there was no such form, or field."""
+    if visit(request).refusal is None:
+        return default
+    fields = request.query_params if request.method == "GET" else visit(request).form
+    return fields.get(name, default)
 
 
 def url(request: Request, name: str, **parameters: Any) -> str:
@@ -140,7 +152,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {"number": number, "rate": rate, "span": span, "lag": lag_text}
     environment.filters |= {"moment": moment, "away": away_from, "clock": clock}
-    environment.filters |= {"shown": printable_id, "quoted": quoted, "size": size}
+    environment.filters |= {"shown": printable_id, "quoted": quoted, "unquoted": unquoted, "size": size}
     environment.globals |= {"cause": cause, "kinds": KINDS, "preview": preview, "value_of": value_of}
     environment.globals |= {"query": query, "version": delayq.__version__}
     return environment

@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from delayq.web.auth import User
+from delayq.web.forms import Refusal
 from delayq.web.sessions import Session
 
 _KEY = "delayq.visit"
@@ -24,6 +25,7 @@ class RequestContext:
         token: what a form of this session carries.
         may_act: whether the user may change anything.
         form: the fields of a POST.
+        refusal: why the form was refused; None while it was not.
         ended: whether the cookie is to be taken away.
         noted: whether an audit line tells of the request.
     """
@@ -33,6 +35,7 @@ class RequestContext:
     token: str
     may_act: bool = False
     form: QueryParams = field(default_factory=QueryParams)
+    refusal: Refusal | None = None
     ended: bool = False
     noted: bool = False
 

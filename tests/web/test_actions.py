@@ -235,7 +235,7 @@ def test_purge_takes_no_more_than_were_counted(enter: Enter, stocked: Queue):
     ("asked", "refusal"),
     [
         ({"act": "explode", "ids": "m1"}, "action 'explode' is none of now, reschedule"),
-        ({"act": "cancel"}, "no message was ticked"),
+        ({"act": "cancel"}, "no message is ticked"),
         ({"act": "requeue", "all": "1", "state": "pending"}, "what is in pending cannot be asked to requeue"),
         ({"act": "cancel", "ids": [f"m{n}" for n in range(501)]}, "at most 500 at a time"),
         ({"act": "cancel", "all": "1", "state": "pending", "header": "x"}, "is not a name and a value"),

@@ -37,7 +37,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
         {"act": "explode", "ids": "m"},
         {"action": "explode", "outcome": "refused: action 'explode' is none of now, reschedule,"},
     ),
-    "no message": ("/run", {"act": "cancel"}, {"action": "cancel", "outcome": "refused: no message was ticked"}),
+    "no message": ("/run", {"act": "cancel"}, {"action": "cancel", "outcome": "refused: no message is ticked"}),
     "a time that is none": (
         "/run",
         {"act": "reschedule", "ids": "m", "when": "soon", "once": "o"},
@@ -56,7 +56,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "a payload that is no JSON": (
         "/messages/m/edit",
         {"died": "1", "payload": "{"},
-        {"action": "edit", "id": "m", "outcome": "refused: the payload are no JSON"},
+        {"action": "edit", "id": "m", "outcome": "refused: the field payload is not JSON"},
     ),
 }
 

@@ -32,7 +32,7 @@ def test_payload_that_is_no_json_is_refused(enter: Enter, queue: Queue):
     client = enter()
     died = re.findall('name="died" value="([^"]*)"', client.get(f"{QUEUE}/messages/a/edit").text)[0]
     answer = send(client, f"{QUEUE}/messages/a/edit", died=died, kind="json", payload="{", headers="{}")
-    assert (answer.status_code, "the payload are no JSON" in words(answer.text)) == (400, True)
+    assert (answer.status_code, "the field payload is not JSON" in words(answer.text)) == (400, True)
     assert ids(queue, "dead") == {"a"}
 
 

@@ -13,11 +13,19 @@ from delayq.model.text import printable_id
 from delayq.web import audit, jobs, path_params, render
 from delayq.web.actions import ActionRequest, counted
 from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
+from delayq.web.error_pages import back_on
+from delayq.web.pages import dead_letters, messages
 from delayq.web.request_context import visit, who
 
 MOST_LISTED = 10
 
 
+async def _origin(request: Request) -> Response:
+    """Show the page that asks for a confirmation: what its query says is that of the form's path."""
+    return await (dead_letters.dead if visit(request).form.get("page") == "dead" else messages.messages)(request)
+
+
+@back_on(_origin)
 async def confirm(request: Request) -> Response:
     """Tell what a form would do, with how many messages, and ask for the rest."""
     queue = await path_params.queue_of(request)
@@ -34,6 +42,7 @@ async def confirm(request: Request) -> Response:
     )
 
 
+@back_on(confirm)
 async def run(request: Request) -> Response:
     """Let a task do it; a form that is sent twice leads to the task of the first time."""
     queue, form = await path_params.queue_of(request), visit(request).form

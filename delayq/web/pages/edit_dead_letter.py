@@ -10,11 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.envelope import JSON
 from delayq.model.message_info import MessageInfo
-from delayq.model.units import from_ms, parse_duration, timestamp_ms
+from delayq.model.units import delay_ms, from_ms, lease_ms, parse_duration, timestamp_ms
 from delayq.web import audit, path_params, render
+from delayq.web.error_pages import back_on
+from delayq.web.forms import InvalidField, field
 from delayq.web.payloads import MOST_SHOWN, pretty
 from delayq.web.request_context import visit
 
@@ -25,6 +28,7 @@ async def editor(request: Request) -> Response:
     return render.page(request, "editing.html", info=info, **_known(info))
 
 
+@back_on(editor)
 async def edit(request: Request) -> Response:
     """Bring the dead letter back with what the form holds, if it is still the one that was looked at."""
     queue, form = await path_params.queue_of(request), visit(request).form
@@ -35,15 +39,21 @@ async def edit(request: Request) -> Response:
     if "payload" in form:
         text = form["payload"].replace("\r\n", "\n")
         payload = text.encode() if form.get("kind") == "text" else msgspec.Raw(_checked(text))
-    delay = parse_duration(form.get("delay") or "0")
+    with field("delay"):
+        delay = parse_duration(form.get("delay") or "0")
+        delay_ms(delay)  # which checks it
     timeout: Any = msgspec.UNSET
     if "timeout" in form:
-        timeout = parse_duration(form["timeout"]) if form["timeout"].strip() else None
+        with field("timeout"):
+            timeout = parse_duration(form["timeout"]) if form["timeout"].strip() else None
+            lease_ms(timeout or 1, "timeout")  # which checks it
     async with audit.audited(request, "edit", queue=queue.name, id=message_id) as line:
         if await queue.dead.edit(message_id, payload, headers, delay, died_at, timeout):
             told = f"{message_id} is back in pending, with what you have written."
+        elif await _is_dead(queue, message_id):
+            raise HTTPException(409, f"{message_id} has died again: nothing was changed. Look, and send it again.")
         else:
-            line["outcome"] = told = f"{message_id} is not dead any more, or has died again: nothing was changed."
+            line["outcome"] = told = f"{message_id} is not dead any more: nothing was changed."
     return audit.back(request, told, "message")
 
 
@@ -53,6 +63,11 @@ async def _dead(request: Request) -> MessageInfo:
     if info is None or info.state != "dead":
         raise HTTPException(404, f"{message_id} is no dead letter of {queue.name}.")
     return info
+
+
+async def _is_dead(queue: Queue, message_id: str) -> bool:
+    info = await queue.get(message_id)
+    return info is not None and info.state == "dead"
 
 
 def _known(info: MessageInfo) -> dict[str, Any]:
@@ -90,7 +105,7 @@ def _json(text: str, what: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise InvalidInput(f"the {what} are no JSON: {error}: go back and mend them") from error
+        raise InvalidField(what, f"the field {what} is not JSON: {error}") from error
 
 
 def _died_at(text: str) -> Any:

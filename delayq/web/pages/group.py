@@ -16,6 +16,8 @@ from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin, group_read, reclaim
 from delayq.web import audit, path_params, render
 from delayq.web.background_tasks import BackgroundTasks, word_of
+from delayq.web.error_pages import back_on
+from delayq.web.forms import field
 from delayq.web.request_context import visit
 
 MOST_LISTED = 100
@@ -48,11 +50,14 @@ async def group(request: Request) -> Response:
     )
 
 
+@back_on(group)
 async def claim(request: Request) -> Response:
     """Let a consumer take over what others have not acked for long; a form that is sent twice does so once."""
     topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
-    consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
-    idle = parse_duration(form.get("idle", ""))
+    with field("consumer"):
+        consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
+    with field("idle"):
+        idle = parse_duration(form.get("idle", ""))
     tasks: BackgroundTasks = request.app.state.tasks
     told = "That was done already."
     with tasks.once(word_of(form)) as is_new:

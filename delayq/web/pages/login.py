@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from delayq.web import audit, render
 from delayq.web.auth import KNOWN_SECONDS, Login, User
+from delayq.web.error_pages import back_on
 from delayq.web.passwords import MOST_SECRET, TooManyLogins
 from delayq.web.request_context import client_address, cookie_name, visit
 
@@ -18,9 +20,12 @@ async def show(request: Request) -> Response:
     """Ask for what one logs in with."""
     if not request.app.state.has_logout or visit(request).user is not None:
         return RedirectResponse(_wanted(request), 303)
-    return _asked(request)
+    login: Login = request.app.state.login
+    wanted = request.query_params.get("next", "")
+    return render.page(request, "entering.html", asks_name=login.asks_name, wanted=wanted)
 
 
+@back_on(show)
 async def enter(request: Request) -> Response:
     """Log in; a wrong secret costs one of a few attempts."""
     if not request.app.state.has_logout:
@@ -35,19 +40,18 @@ async def enter(request: Request) -> Response:
     wait = attempts.begin(place)
     if wait:
         audit.note(request, {"who": name, "action": "login", "from": address, "outcome": "refused: too many attempts"})
-        answer = _asked(request, f"There were too many attempts: wait {math.ceil(wait)} seconds.", 429)
-        answer.headers["retry-after"] = str(math.ceil(wait))
-        return answer
+        seconds = str(math.ceil(wait))
+        raise HTTPException(429, f"There were too many attempts: wait {seconds} seconds.", {"retry-after": seconds})
     line = {"who": name, "action": "login", "from": address}
     try:
         user = await login.check(name, form.get("secret", "")[: MOST_SECRET + 1], is_known)
-    except TooManyLogins:
+    except TooManyLogins as error:
         attempts.forgive(place)  # nobody has looked at it
         audit.note(request, line | {"outcome": "refused: too many logins at once"})
-        return _asked(request, "Too many log in at once: try again in a few seconds.", 503)
+        raise HTTPException(503, "Too many log in at once: try again in a few seconds.") from error
     if user is None:
         audit.note(request, line | {"outcome": "refused"})
-        return _asked(request, "That is not right." if login.asks_name else "That is not the token.", 403)
+        raise HTTPException(403, "That is not right." if login.asks_name else "That is not the token.")
     attempts.forgive(place)
     audit.note(request, line | {"outcome": "done"})
     visit(request).session = request.app.state.sessions.new(user.name)  # one that nobody can have planted
@@ -75,12 +79,6 @@ def _known(request: Request, user: User, answer: Response) -> Response:
 
 def _device_cookie(request: Request) -> str:
     return f"{cookie_name(request)}-device"
-
-
-def _asked(request: Request, error: str = "", status: int = 200) -> Response:
-    login: Login = request.app.state.login
-    wanted = request.query_params.get("next", "")
-    return render.page(request, "entering.html", status, asks_name=login.asks_name, wrong=error, wanted=wanted)
 
 
 def _wanted(request: Request) -> str:

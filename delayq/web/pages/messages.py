@@ -10,6 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from delayq.aio import Queue
+from delayq.errors import InvalidInput
 from delayq.model.placement import STATES
 from delayq.operations import paging
 from delayq.operations.bulk.search import Search
@@ -17,7 +18,9 @@ from delayq.operations.bulk.sweep import count
 from delayq.operations.walk import Row
 from delayq.web import path_params, render
 from delayq.web.filters import WHERE, MessageFilter, quoted, unquoted
+from delayq.web.forms import Refusal
 from delayq.web.render import NavLink
+from delayq.web.request_context import visit
 
 PAGE = 50
 LARGEST = 16 * 1024  # bytes of a payload that a list reads for its preview
@@ -33,6 +36,12 @@ async def messages(request: Request) -> Response:
     wanted = MessageFilter.of(asked)
     known: dict[str, Any] = {"states": STATES, "wheres": WHERE, "filter": wanted, "where": asked.get("where", "")}
     known["stats"] = await queue.stats()
+    try:
+        wanted.choice()
+    except InvalidInput as error:
+        visit(request).refusal = Refusal(400, str(error), "text")
+        known["filter"] = MessageFilter(state=wanted.state)
+        return render.page(request, "messages.html", **known, page=None, rows=None)
     if not wanted.is_empty:
         found = await search(request, queue, wanted)
         return render.page(request, "messages.html", **known, **found, page=None)

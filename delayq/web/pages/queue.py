@@ -18,6 +18,8 @@ from delayq.model.units import milliseconds, parse_duration
 from delayq.operations.manage import MAX_PAUSE_MS
 from delayq.web import audit, path_params, render, sse
 from delayq.web import charts as drawing
+from delayq.web.error_pages import back_on
+from delayq.web.forms import field
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import SingleQueue
 from delayq.web.render import NavLink
@@ -47,10 +49,12 @@ async def follow(request: Request) -> Response | sse.EventStream:
     return sse.stream(request, _rendered(request, found.name))
 
 
+@back_on(queue)
 async def pause(request: Request) -> Response:
     """Hold a queue, for the time that the form holds, or until it is resumed."""
     found, length = await path_params.queue_of(request), visit(request).form.get("for", "").strip()
-    seconds = _seconds(length) if length else None
+    with field("for"):
+        seconds = _seconds(length) if length else None
     async with audit.audited(request, "pause", queue=found.name, length=length or None):
         await found.pause(seconds)
     until = f" for {length}" if length else ""
@@ -62,10 +66,11 @@ async def pause(request: Request) -> Response:
 def _seconds(length: str) -> float:
     seconds = parse_duration(length)
     if not 1 <= milliseconds(seconds) <= MAX_PAUSE_MS:
-        raise InvalidInput(f"{length!r} is not between 1ms and 366d: go back, and leave it out to pause until Resume")
+        raise InvalidInput(f"{length!r} is not between 1ms and 366d: leave it out to pause until Resume")
     return seconds
 
 
+@back_on(queue)
 async def resume(request: Request) -> Response:
     """Let a queue go on."""
     found = await path_params.queue_of(request)

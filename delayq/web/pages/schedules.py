@@ -19,6 +19,7 @@ from delayq.model.schedule import Schedule
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.web import audit, path_params, render
 from delayq.web.background_tasks import BackgroundTasks, word_of
+from delayq.web.error_pages import back_on
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 
@@ -59,6 +60,7 @@ async def schedules(request: Request) -> Response:
     )
 
 
+@back_on(schedules)
 async def act(request: Request) -> Response:
     """Pause or resume a schedule, or run it out of turn; a form that is sent twice runs it once."""
     queue, name = await path_params.queue_of(request), request.path_params["schedule"]

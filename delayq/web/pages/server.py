@@ -12,6 +12,7 @@ from delayq.operations.doctor.server import ask, dangers
 from delayq.operations.queue_context import QueueContext
 from delayq.web import jobs, path_params, render
 from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, word_of
+from delayq.web.error_pages import back_on
 from delayq.web.pages.actions import QUICK_SECONDS, begin
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit, who
@@ -38,6 +39,7 @@ async def server(request: Request) -> Response:
     )
 
 
+@back_on(server)
 async def examine(request: Request) -> Response:
     """Let the doctor look at a queue, as a task."""
     queue, form = await path_params.queue_of(request), visit(request).form
