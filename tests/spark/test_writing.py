@@ -271,6 +271,36 @@ def test_payload_that_is_no_json_is_put_aside_and_the_rows_around_it_are_sent(
     assert reject == {"id": "b", "partition": 0, "row": 1, "delay": 60}
 
 
+UTC_TIME = pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"delay": pa.array([float("nan")])}, "delay nan is not 0 or more seconds"),
+        ({"delay": pa.array([float("inf")])}, "delay inf leads past the year 9999"),
+        ({"delay": pa.array([60]), "timeout": pa.array([float("nan")])}, "timeout nan is not "),
+        (
+            {"delay": pa.array([60]), "due_at": pa.array([DUE], UTC_TIME)},
+            "due_at is 2030-01-02 09:00:00.250000+00:00 and",
+        ),
+        ({"due_at": pa.array([-1], UTC_TIME)}, "due_at is 1969-12-31 23:59:59.999999+00:00, which is before 1970"),
+        (
+            {"delay": pa.array([1]), "expires_at": pa.array([0], UTC_TIME)},
+            "expires_at is 1970-01-01 00:00:00+00:00, which",
+        ),
+    ],
+)
+def test_reason_of_a_row_that_is_put_aside_names_its_column(
+    redis_server: RedisServer, tmp_path: Path, columns: dict[str, pa.Array], told: str
+) -> None:
+    rows = pa.record_batch({"payload": ["x"]} | columns)
+    options = {"url": redis_server.url, "queue": "jobs", "mode": "PERMISSIVE", "rejects": str(tmp_path)}
+    Sink(options, from_arrow_schema(rows.schema)).write(iter([rows]))
+    (reject,) = pq.read_table(tmp_path).to_pylist()
+    assert reject["reason"].startswith(told)
+
+
 def test_case_of_columns_does_not_matter(redis_server: RedisServer) -> None:
     kinds = StructType().add("ID", "string").add("Payload", "string").add("DELAY", "integer")
     sink = Sink({"url": redis_server.url, "queue": "jobs"}, kinds)
@@ -321,6 +351,11 @@ def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
             "payload array<map<struct<a: int>, int>>, delay int",
             {},
             r"payload\[\] is a map whose keys are struct<a:int>",
+        ),
+        (
+            "payload struct<n: array<struct<a: int, a: int>>>, delay int",
+            {},
+            r"payload.n\[\] has more than one field 'a'",
         ),
         ("payload string, delay int, timeout string", {}, "column 'timeout' is string: make it a number of seconds"),
         ("payload string, delay int", {"mode": "LENIENT"}, "'LENIENT': give FAILFAST or PERMISSIVE"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ COLUMNS: dict[str, tuple[tuple[type[t.DataType], ...], str]] = {
 """The columns of a table of messages, the types that each may have, and these in words."""
 
 TIMES = ("due_at", "expires_at")
+_NUMBERS = ("delay", "max_retries", "timeout")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 FORMATS = ("text", "json")
 
 _NO_KEYS = (*NESTED, t.BooleanType, t.NullType)
@@ -96,6 +99,8 @@ class Rows:
             yield TableRow(batch, position, first + position, row.get("id"), row.get("expires_at"), message)
 
     def _column(self, name: str, array: pa.Array) -> Column:
+        if name in _NUMBERS:  # which are no JSON: the message says what NaN may not be
+            return Column(array, pa.Array.to_pylist)
         read = documents if name in self._documents else cells
         return Column(
             array.cast(UTC_TIMES) if name in TIMES else array, partial(read, kind=self._kinds[name], name=name)
@@ -107,7 +112,16 @@ class Rows:
             raise InvalidInput("payload is null")
         if due_at is None and delay is None:
             raise InvalidInput(f"{' and '.join(name for name in ('due_at', 'delay') if name in row)} is null")
+        if due_at is not None and delay is not None:
+            raise InvalidInput(f"due_at is {due_at} and delay is {delay}: let one of them be null")
+        if due_at is not None and due_at < _EPOCH:
+            raise InvalidInput(f"due_at is {due_at}, which is before 1970: give the time when the message is due")
         expires_at, timeout = row.get("expires_at"), row.get("timeout")
+        expires_in = None if expires_at is None else (expires_at - now).total_seconds()
+        if expires_in is not None and expires_in <= (delay or 0):
+            raise InvalidInput(
+                f"expires_at is {expires_at}, which is over before the message is due: give a later time"
+            )
         return Outgoing(
             _json(payload) if self._is_json else payload,
             at=due_at,
@@ -115,7 +129,7 @@ class Rows:
             id=row.get("id"),
             headers=row.get("headers"),
             max_retries=row.get("max_retries"),
-            expires_in=None if expires_at is None else max(0.0, (expires_at - now).total_seconds()),
+            expires_in=expires_in,
             timeout=None if timeout is None else float(timeout),
         )
 
@@ -145,6 +159,8 @@ def _check_within(kind: t.DataType, path: str) -> None:
     if isinstance(kind, t.YearMonthIntervalType):
         raise InvalidInput(f"{path} is {kind.simpleString()}, for which JSON has no form: cast it to a string")
     if isinstance(kind, t.StructType):
+        if twice := [name for name, count in Counter(kind.names).items() if count > 1]:
+            raise InvalidInput(f"{path} has more than one field {twice[0]!r}: rename them, or drop all but one")
         for field in kind.fields:
             _check_within(field.dataType, f"{path}.{field.name}")
     elif isinstance(kind, t.ArrayType):
