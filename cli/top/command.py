@@ -14,6 +14,7 @@ import msgspec
 
 from delayq.errors import DelayqError, InvalidInput
 from delayq.operations.counts import check_buckets
+from delayq.operations.topics import read
 from delayq.queue import Queue
 
 from ..connection import ServerOptions
@@ -23,7 +24,7 @@ from ..output import WIDE, note, plural, print_json
 from ..stats import stats_record
 from ..upcoming import bucket_option, window_option
 from .render import frame, table
-from .snapshot import QueueRow, Snapshot, look, pulse
+from .snapshot import QueueRow, Snapshot, TopicRow, look, pulse
 from .state import TopView
 from .terminal import screen
 
@@ -69,8 +70,8 @@ def top(
     bars are what falls due within --window, from now on, a bar each --bucket. A queue in dim letters is paused.
 
     Keys: < and > choose the column to sort by, r reverses, / filters by name, the arrows select a queue, Enter shows
-    all of it, p pauses the display, ? tells the others. With NO_COLOR set there are no colours. Where there is no
-    terminal, and with --json, one frame is printed, as with --once.
+    all of it, P pauses or resumes it, t shows the topics, ? lists all keys. With NO_COLOR set there are no colours.
+    Where there is no terminal, and with --json, one frame is printed, as with --once.
     """
     if not LEAST_SECONDS <= interval <= MOST_SECONDS:
         raise InvalidInput(f"--interval {show_duration(interval)} is not between 100ms and 1h")
@@ -97,12 +98,14 @@ class TopWatch:
         self._queues: dict[str, Queue] = {}
         self._firsts: dict[str, Snapshot] = {}
         self._looks: dict[str, Snapshot] = {}
-        self._search_at = 0.0
+        self._search_at = self._topic_search_at = 0.0
+        self._topic_names: list[str] = []
+        self._refused: list[str] = []
         self.troubles: list[str] = []
 
     def look(self) -> list[QueueRow]:
         """Look at each queue, and return what has come of it; `troubles` are of those that cannot be read."""
-        self.troubles = []
+        self.troubles, self._refused = self._refused, []
         pulses: list[QueueRow] = []
         try:
             self.search()
@@ -118,6 +121,37 @@ class TopWatch:
             self._firsts.setdefault(name, now)
             self._looks[name] = now
         return pulses
+
+    def topics(self) -> list[TopicRow]:
+        """Look at each topic, as `look` does at queues."""
+        rows: list[TopicRow] = []
+        try:
+            self._search_topics()
+        except DelayqError as error:
+            self.troubles.append(str(error))
+        for name in self._topic_names:
+            try:
+                with self._server.topic(name) as topic:
+                    rows.append(TopicRow(name, topic.execute(read.length), topic.groups()))
+            except DelayqError as error:
+                self.troubles.append(f"{name}: {error}")
+        return rows
+
+    def _search_topics(self) -> None:
+        if time.monotonic() >= self._topic_search_at:
+            self._topic_names = sorted(set(self._server.each_topic_name()))
+            self._topic_search_at = time.monotonic() + SEARCH_SECONDS
+
+    def pause_or_resume(self, row: QueueRow) -> None:
+        """Pause a queue that is not paused, and resume one that is."""
+        queue = self._queues[row.queue]
+        try:
+            if row.stats.paused_since is None:
+                queue.pause()
+            else:
+                queue.resume()
+        except DelayqError as error:
+            self._refused.append(f"{row.queue}: {error}")
 
     def search(self) -> None:
         """Find the queues, when it is time; raises DelayqError when the server does not serve, or for a bad name."""
@@ -178,10 +212,15 @@ def _show(watch: TopWatch, interval: float) -> None:
                 left = interval if view.is_paused else max(0.0, looked + interval - time.monotonic())
                 for key in wait(left):
                     view.press(key)
+                if view.to_pause is not None:
+                    watch.pause_or_resume(view.to_pause)
+                    view.to_pause, view.wants_look = None, True
                 is_time = time.monotonic() >= looked + interval and not view.is_paused
                 if is_time or view.wants_look:
                     view.wants_look = False
                     view.take(watch.look())
+                    if view.page == "topics":
+                        view.topics = watch.topics()
                     looked, at = time.monotonic(), datetime.now().astimezone()
     except KeyboardInterrupt:
         return

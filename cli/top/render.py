@@ -8,17 +8,19 @@ from typing import Any
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats, quantile
+from delayq.model.record import lag_text
 from delayq.model.text import printable_id
 from delayq.model.units import show_moment
 
 from ..formats import show_duration
-from ..output import printable
+from ..output import plural, printable
 from ..upcoming import sparkline
 from .columns import COLUMNS, GAP, LEFT, STYLES, cell, next_due, rate, show_bound, that_fit
-from .snapshot import QueueRow
+from .snapshot import QueueRow, TopicRow
 from .state import HELP_LINE, KEYS, TopView
 
-AROUND = 6  # lines above and below the queues, their header included
+AROUND = 7  # lines above and below the queues, their header included
+TOTALS = ("sent", "acked", "failed")
 HISTOGRAM = " ▁▂▃▄▅▆▇█"
 
 
@@ -36,9 +38,28 @@ def frame(view: TopView, above: str, errors: str, width: int, height: int) -> An
         return Group(
             *lines, *(_line(f"{key:>8}  {told}") for key, told in KEYS.items()), _line("any key goes back", "dim")
         )
-    if view.page == "queue" and view.pulse is not None:
-        return Group(*lines, *_of_one(view.pulse, height - 3), _line(printable(errors), "dim"), _line(HELP_LINE, "dim"))
-    return Group(*lines, *_of_all(view, width, max(1, height - AROUND)), _line(printable(errors), "dim"), _below(view))
+    if view.page == "topics":
+        lines += _of_topics(view.topics, max(1, height - AROUND))
+    elif view.page == "queue" and view.pulse is not None:
+        lines += _of_one(view.pulse, height - 3)
+    else:
+        lines += [_line(totals(view.shown)), *_of_all(view, width, max(1, height - AROUND))]
+    return Group(*lines, _line(printable(errors), "dim"), _below(view))
+
+
+def totals(rows: Sequence[QueueRow]) -> str:
+    """Return what queues do and hold together."""
+    per_second = [(sum(getattr(each.rates, name, None) or 0 for each in rows), name) for name in TOTALS]
+    overdue = max((each.oldest_due or 0 for each in rows), default=0)
+    return "  ".join(
+        [
+            *(f"{rate(each)} {name}/s" for each, name in per_second),
+            f"overdue {show_duration(overdue) if overdue else '-'}",
+            f"{sum(each.stats.dead for each in rows):,} dead",
+            plural(sum(each.alive for each in rows), "consumer"),
+            f"{sum(bool(each.troubles) for each in rows):,} in trouble",
+        ]
+    )
 
 
 def table(pulses: Sequence[QueueRow], width: int, view: TopView | None = None) -> Any:
@@ -81,7 +102,29 @@ def _of_all(view: TopView, width: int, room: int) -> list[Any]:
     ]
 
 
+def _of_topics(rows: Sequence[TopicRow], room: int) -> list[Any]:
+    """Return the lines of the topics, those with the most left to do first."""
+    from rich.table import Table  # noqa: PLC0415
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("topic", "records", "groups", "consumers", "unacked", "lag", "dead"):
+        drawn.add_column(name, justify="left" if name == "topic" else "right", no_wrap=True)
+    for each in sorted(rows, key=lambda row: (-row.left, row.name))[:room]:
+        numbers = [sum(getattr(group, name) for group in each.groups) for name in ("consumers", "unacked")]
+        dead = sum(group.dead for group in each.groups)
+        cells = [f"{each.records:,}", str(len(each.groups)), *(f"{number:,}" for number in numbers)]
+        drawn.add_row(printable(each.name), *cells, lag_text(each.groups), f"{dead:,}")
+    left_out = len(rows) - room
+    return [
+        drawn,
+        _line(f"{left_out} more with less to do" if left_out > 0 else "" if rows else "no topic here", "dim"),
+    ]
+
+
 def _below(view: TopView) -> Any:
+    if view.to_confirm is not None:
+        verb = "resume" if view.to_confirm.stats.paused_since else "pause"
+        return _line(f"{verb} {printable(view.to_confirm.queue)}? y does it, any other key does not", "bold")
     if view.is_typing:
         return _line(f"/{printable(view.filter)}█")
     return _line(f"/{printable(view.filter)}  Esc shows all  {HELP_LINE}" if view.filter else HELP_LINE, "dim")

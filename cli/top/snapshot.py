@@ -10,6 +10,7 @@ from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.health import WINDOW, Trouble, lately, troubles
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.rates import Rates, between
+from delayq.model.record import GroupInfo
 from delayq.model.sample import Sample
 from delayq.queue import Queue
 
@@ -52,6 +53,19 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
         """For how many seconds the earliest message that is due has been so; None without any."""
         oldest = self.stats.oldest_due_at
         return None if oldest is None else max(0.0, (self.stats.at - oldest).total_seconds())
+
+
+class TopicRow(msgspec.Struct, frozen=True):
+    """A topic now."""
+
+    name: str
+    records: int
+    groups: Sequence[GroupInfo]
+
+    @property
+    def left(self) -> int:
+        """How many deliveries its groups have left to do, dead letters included."""
+        return sum(each.lag + each.unacked + each.dead for each in self.groups)
 
 
 def look(queue: Queue, window: float, bucket: float) -> Snapshot:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from .columns import COLUMNS, ordered
-from .snapshot import QueueRow
+from .snapshot import QueueRow, TopicRow
 
-Page = Literal["queues", "queue", "help"]
+Page = Literal["queues", "queue", "topics", "help"]
 
 KEYS = {
     "< >": "sort by the column to the left, to the right",
@@ -16,12 +16,14 @@ KEYS = {
     "/": "show only queues whose name holds a text; Enter ends it, Esc takes it back",
     "↑ ↓": "select a queue; also k and j, PgUp and PgDn, Home and End",
     "Enter": "all of the selected queue; Esc goes back",
-    "p": "pause the display, and go on",
+    "P": "pause the selected queue, or resume it; y confirms",
+    "t": "show the topics; Esc goes back",
+    "p": "freeze the display, and let it go on",
     "Space": "look again at once",
     "?": "this help; also h",
     "q": "quit; also Ctrl-C",
 }
-HELP_LINE = "<> sort  r reverse  / filter  ↑↓ select  Enter details  p pause  ? help  q quits"
+HELP_LINE = "<> sort  r reverse  / filter  ↑↓ select  Enter details  t topics  P pause  ? help  q quits"
 PAGE = 10  # queues that PgUp and PgDn go by
 
 
@@ -35,6 +37,9 @@ class TopView:
         filter: a text that names hold.
         is_typing: keys go into the filter.
         is_paused: what is shown stays.
+        to_confirm: the queue that is paused or resumed if the next key is y; None without.
+        to_pause: the queue that is to be paused or resumed now; None without.
+        topics: what the page of topics shows.
         has_ended: q was pressed.
     """
 
@@ -45,6 +50,9 @@ class TopView:
         self.filter = ""
         self.is_typing = self.is_paused = self.has_ended = False
         self.wants_look = False
+        self.to_confirm: QueueRow | None = None
+        self.to_pause: QueueRow | None = None
+        self.topics: Sequence[TopicRow] = ()
         self._selected: str | None = None
         self._pulses: Sequence[QueueRow] = ()
         self._shown: list[QueueRow] = []
@@ -76,6 +84,8 @@ class TopView:
         """Do what a key asks for: a character, or the name of a key, such as "up"."""
         if self.is_typing:
             self._type(key)
+        elif self.to_confirm is not None:
+            self.to_pause, self.to_confirm = (self.to_confirm if key == "y" else None), None
         elif key in ("q", "Q"):
             self.has_ended = True
         elif key == "escape":
@@ -84,6 +94,8 @@ class TopView:
             self.page = "queues"
         elif key in ("?", "h"):
             self.page = "help"
+        elif key == "t":
+            self.page, self.wants_look = ("queues" if self.page == "topics" else "topics"), True
         else:
             self._change(key)
         self.take(self._pulses)
@@ -105,11 +117,13 @@ class TopView:
             self.is_reversed = not self.is_reversed
         elif key == "/":
             self.is_typing, self.page = True, "queues"
+        elif key == "P" and self.page != "topics":
+            self.to_confirm = self.pulse
         elif key == "p":
             self.is_paused = not self.is_paused
         elif key == " ":
             self.wants_look = True
-        elif key == "enter" and self.pulse is not None:
+        elif key == "enter" and self.page == "queues" and self.pulse is not None:
             self.page, self._selected = "queue", self.pulse.queue
         elif key in STEPS:
             self._select(self.selected + STEPS[key])

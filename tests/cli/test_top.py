@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 from delayq.cli.top.state import KEYS
 
-from delayq import Outgoing, Queue
+from delayq import Outgoing, Queue, Topic
 from tests.cli.conftest import SECONDS, Invoke, Start
 from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"  # the screen that a program has for itself
 
@@ -155,7 +156,7 @@ def test_queues_that_have_no_room_are_counted(terminal: Open, server: RedisServe
     for number in range(12):
         with Queue(f"queue-{number:02}", url=server.url) as each:
             each.send("x")
-    view = terminal(lines=10)
+    view = terminal(lines=11)
     told = view.until("8 more: ↑ ↓ go to them")
     assert ("queue-03" in told, "queue-04" in told) == (True, False)
     view.press("\x1b[F")  # End
@@ -174,6 +175,28 @@ def test_columns_are_those_that_a_resized_terminal_has_room_for(terminal: Open, 
     view.until("failed/s")
     view.resize(40, 24)
     view.until(r"scheduled(?: due)? dead(?: trouble)? *\r?\n")
+    view.press("q")
+    assert view.gone() == 0
+
+
+def test_queue_is_paused_by_a_key_and_topics_have_a_page(terminal: Open, queue: Queue, server: RedisServer):
+    queue.send("x", delay=60)
+    with Topic("orders", url=server.url) as topic:
+        topic.group("mail", start="0")
+        topic.publish("x")
+    view = terminal()
+    view.until(r"0 sent/s(?s:.)*emails")
+    view.press("P")
+    view.until("pause emails\\? y does it")
+    view.press("y")
+    view.until("paused")
+    assert queue.stats().paused_since is not None
+    view.press("P")
+    view.until("resume emails\\? y does it")
+    view.press("y")
+    assert eventually(lambda: queue.stats().paused_since is None)
+    view.press("t")
+    view.until(r"orders +1 +1 +0 +0 +1 +0")
     view.press("q")
     assert view.gone() == 0
 

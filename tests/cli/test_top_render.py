@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 from delayq.cli.top.columns import COLUMNS, ordered
-from delayq.cli.top.render import frame, table
-from delayq.cli.top.snapshot import QueueRow, Snapshot, pulse
+from delayq.cli.top.render import frame, table, totals
+from delayq.cli.top.snapshot import QueueRow, Snapshot, TopicRow, pulse
 from delayq.cli.top.state import HELP_LINE, KEYS, TopView
 from delayq.cli.top.terminal import keys
 from delayq.cli.upcoming import sparkline
 from rich.console import Console
 
 from delayq.model.consumer_info import ConsumerInfo, Held
+from delayq.model.record import GroupInfo
 from delayq.model.sample import Sample
 from delayq.model.units import from_ms
 from delayq.types import QueueStats, Upcoming
@@ -173,6 +174,45 @@ def test_escape_goes_back_and_ends_only_from_the_whole_list(view: TopView):
     press(view, "enter", "escape")
     assert (view.page, view.has_ended) == ("queues", False)
     assert press(view, "escape").has_ended
+
+
+def test_queue_is_paused_only_when_y_follows(view: TopView):
+    press(view, "P")
+    assert view.to_confirm is not None
+    assert press(view, "n").to_pause is None
+    assert view.to_confirm is None
+    paused = press(view, "P", "y").to_pause
+    assert paused is not None
+    assert paused.queue == "C"
+
+
+def test_totals_are_those_of_the_queues_that_are_shown():
+    consumers = [consumer("here", seen_at=from_ms(100_000))]
+    due = {"oldest_due_at": from_ms(1000), "ready": 1, "unack": 1}
+    rows = [
+        shows("a", sent=30, acked=10, dead=7, died=7, consumers=consumers),
+        shows("b", sent=2, **due),
+    ]
+    assert totals(rows) == ("32 sent/s  10 acked/s  7.0 failed/s  overdue 1s  7 dead  1 consumer  2 in trouble")
+    assert totals([]) == "0 sent/s  0 acked/s  0 failed/s  overdue -  0 dead  0 consumers  0 in trouble"
+
+
+def test_page_of_topics_begins_with_those_that_have_the_most_left_to_do():
+    view = press(TopView(), "t")
+    assert (view.page, view.wants_look) == ("topics", True)
+    groups = [GroupInfo("billing", 2, 3, 40, "1-0", True, 5), GroupInfo("mail", 1, 0, 2, "9-0")]
+    view.topics = [TopicRow("quiet", 7, ()), TopicRow("orders", 1200, groups), TopicRow("third", 1, ())]
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(frame(view, "above", "an error", 80, 9))
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert lines[1:4] == [
+        ["topic", "records", "groups", "consumers", "unacked", "lag", "dead"],
+        ["orders", "1,200", "2", "3", "3", "at", "least", "40", "5"],
+        ["quiet", "7", "0", "0", "0", "0", "0"],
+    ]
+    assert "1 more with less to do" in " ".join(lines[4])
+    assert press(view, "t").page == "queues"
+    assert press(view, "t", "escape").page == "queues"
 
 
 def test_keys_of_a_terminal_are_read_by_their_names():
