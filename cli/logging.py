@@ -13,8 +13,9 @@ import structlog
 from structlog.typing import EventDict, ExcInfo, Processor
 
 from delayq.log import quoted
+from delayq.model.text import printable
 
-from .output import printable, printable_json
+from .output import printable_json
 
 LogFormat = Literal["console", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -13,7 +13,7 @@ import msgspec
 
 from delayq.model.envelope import JSON
 from delayq.model.message_info import MessageInfo
-from delayq.model.text import printable_id
+from delayq.model.text import printable, printable_id
 
 WIDE = 1000  # columns, where no terminal sets a width: a pipe gets whole ids
 PREVIEW = 60  # characters of a payload in a list
@@ -71,11 +71,6 @@ def payload_text(info: MessageInfo, most: int | None = None) -> str:
     except UnicodeDecodeError:
         text = body.decode("latin-1").encode("unicode_escape").decode()
     return shortened(printable(text), most)
-
-
-def printable(text: str) -> str:
-    """Escape what a terminal would obey rather than show."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def shortened(text: str, most: int | None) -> str:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
+from delayq.model.text import printable
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation
-
-from .output import printable
 
 PATIENCE = 1.0  # seconds that pass without a bar
 

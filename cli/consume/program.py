@@ -17,10 +17,9 @@ import structlog
 
 from delayq.errors import Reject, Verdict
 from delayq.model.message import Message
+from delayq.model.text import printable
 from delayq.model.units import lease_ms
 from delayq.runtime.supervisor import SUPERVISOR_ENV
-
-from ..output import printable
 
 EX_DATAERR = 65  # of sysexits.h: the input was wrong, and would be wrong again
 TAIL_BYTES = 1500  # of stderr, kept as the error

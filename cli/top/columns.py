@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from delayq.model.text import printable
 from delayq.model.units import show_away
 
 from ..formats import show_duration
-from ..output import printable, shortened
+from ..output import shortened
 from ..upcoming import sparkline
 from .snapshot import QueueRow
 

@@ -9,11 +9,11 @@ from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats, quantile
 from delayq.model.record import lag_text
-from delayq.model.text import printable_id
+from delayq.model.text import printable, printable_id
 from delayq.model.units import show_moment
 
 from ..formats import show_duration
-from ..output import plural, printable
+from ..output import plural
 from ..upcoming import sparkline
 from .columns import COLUMNS, GAP, LEFT, STYLES, cell, next_due, rate, show_bound, that_fit
 from .snapshot import QueueRow, TopicRow

@@ -13,13 +13,14 @@ import msgspec
 from delayq.errors import UnreadableEnvelope
 from delayq.model.event import read as read_event
 from delayq.model.record import Record
+from delayq.model.text import printable
 
 from .. import candidates
 from ..connection import ServerOptions
 from ..formats import show_moment
 from ..history import event_text
 from ..options import Function, server_options
-from ..output import PREVIEW, note, print_json, print_table, printable, shortened
+from ..output import PREVIEW, note, print_json, print_table, shortened
 
 
 def topic_argument(function: Function) -> Function:

@@ -57,3 +57,33 @@ def encode_id(message_id: str) -> str | bytes:
 def printable_id(message_id: str) -> str:
     r"""Return an id as it can be printed: a byte that is no UTF-8 as in ``\xff``."""
     return message_id.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Return a text as people can read it: what nobody sees, or what changes how its neighbours look, as ``\u202e``.
+
+    Letters of all scripts stay, and so do emoji with the joiners and selectors that make one picture of several signs:
+    without them, another picture would be shown. Elsewhere these are escaped, for two ids must not look the same.
+
+    Args:
+        keep: characters that stay, such as the ends of lines.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    joining = {match.start() for match in _JOINING.finditer(text)}
+    return "".join(
+        char if place in joining or char in keep or (char.isprintable() and not _UNSEEN.match(char)) else _escaped(char)
+        for place, char in enumerate(text)
+    )
+
+
+def _escaped(char: str) -> str:
+    is_foreign_byte = "\udc80" <= char <= "\udcff"
+    return printable_id(char) if is_foreign_byte else char.encode("unicode_escape").decode()
+
+
+_EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
+_JOINING = re.compile(rf"(?<=[{_EMOJI}])\ufe0f|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])")
+_UNSEEN = re.compile(  # Unicode counts these as letters, marks or signs, and they have no shape: fillers and selectors
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ def payload_of(info: MessageInfo) -> dict[str, Any]:
         text = body[:MOST_SHOWN].decode()
     except UnicodeDecodeError:
         text = ""
-    if text and all(char.isprintable() or char in "\n\r\t" for char in text):
+    if text and not any(unicodedata.category(char) == "Cc" and char not in "\n\r\t" for char in text):
         return {"text": text, "kind": "text in bytes", "size": len(body), "cut": len(part) < len(body)}
     return {"text": _hex(body[:MOST_HEX]), "kind": "bytes", "size": len(body), "cut": len(body) > MOST_HEX}
 

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 import delayq
 from delayq.model.outcome import cause
 from delayq.model.record import lag_text
-from delayq.model.text import printable_id
+from delayq.model.text import printable
 from delayq.model.units import show_duration
 from delayq.web.actions import KINDS
 from delayq.web.filters import quoted, unquoted
@@ -141,6 +141,16 @@ def clock(at: dt.datetime, seconds: bool = False) -> str:
     return at.astimezone(dt.UTC).strftime("%H:%M:%S" if seconds else "%H:%M")
 
 
+def lines(text: str) -> Markup:
+    """Return a text of several lines, as people can read it."""
+    return escape(printable(text, keep="\n\t"))
+
+
+def _shown(value: Any) -> Any:
+    """Let people read all that a template writes; what a form sends back is passed through ``exact`` before."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -149,10 +159,11 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
     )
     environment.filters |= {"number": number, "rate": rate, "span": span, "lag": lag_text}
     environment.filters |= {"moment": moment, "away": away_from, "clock": clock}
-    environment.filters |= {"shown": printable_id, "quoted": quoted, "unquoted": unquoted, "size": size}
+    environment.filters |= {"quoted": quoted, "unquoted": unquoted, "size": size, "exact": escape, "lines": lines}
     environment.globals |= {"cause": cause, "kinds": KINDS, "preview": preview, "value_of": value_of}
     environment.globals |= {"query": query, "version": delayq.__version__}
     return environment

@@ -310,3 +310,12 @@ def test_time_in_json_is_one_that_programs_read(invoke: Invoke, queue: Queue):
 def test_reject_is_the_error_of_a_dead_letter_only_once(invoke: Invoke, queue: Queue):
     fail(queue, "order-1", reason="bad address", error=f"{Reject.__name__}: bad address")
     assert invoke("dead", "list", "emails").stdout.splitlines()[1].count("bad address") == 1
+
+
+def test_ids_that_would_look_the_same_are_listed_apart_and_json_is_exact(invoke: Invoke, queue: Queue):
+    wanted = {"a\u202eb": r"a\u202eb", "a\u3164b": r"a\u3164b", "\u200b": r"\u200b", "\U0001f469\u200d\U0001f4bb": None}
+    queue.send_many([Outgoing("x", id=each, delay=3600) for each in wanted])
+    listed = {line.split()[0] for line in invoke("peek", "emails").stdout.splitlines()[1:]}
+    assert listed == {shown or each for each, shown in wanted.items()}
+    documents = [json.loads(line) for line in invoke("peek", "emails", "--json").stdout.splitlines()]
+    assert {each["id"] for each in documents} == set(wanted)

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.event import Event
-from delayq.model.text import is_foreign_id, printable_id
+from delayq.model.text import is_foreign_id
 from delayq.model.units import from_ms
 from delayq.operations import explain
 from delayq.web import path_params, render
@@ -30,7 +30,7 @@ async def message(request: Request) -> Response:
     """Show a message, also one that is gone, as far as the ledger tells."""
     queue, message_id = await path_params.queue_of(request), request.path_params["id"]
     if is_foreign_id(message_id):
-        raise HTTPException(404, f"{printable_id(message_id)} is an id of another program: delayq tells nothing of it.")
+        raise HTTPException(404, f"{message_id} is an id of another program: delayq tells nothing of it.")
     info = await queue.get(message_id)
     life = await _life(request, queue)
     events, link = life["events"], life["link"]

@@ -1,0 +1,53 @@
+"""What people read of ids and other texts: nothing that is unseen, and nothing that changes how its neighbours look."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+
+import pytest
+
+from delayq.model.text import printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("gnp.\u202efdp", r"gnp.\u202efdp"),
+        ("\u200b", r"\u200b"),
+        ("a\u00a0b\u3000c", r"a\xa0b\u3000c"),
+        ("tab\tline\n\x1b[2J", r"tab\tline\n\x1b[2J"),
+        ("\ue000\U000e0041\u0378", r"\ue000\U000e0041\u0378"),
+        ("\ud800 \udcff", r"\ud800 \xff"),
+        ("\u3164 \u2800 \ufe01", r"\u3164 \u2800 \ufe01"),
+    ],
+)
+def test_what_nobody_sees_is_shown_escaped(text: str, shown: str):
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize("text", ["order-42 (a)", "grün 注文 заказ हिन्दी عربي 한글 e\u0301", "→ ½ € ©"])
+def test_letters_and_signs_stay(text: str):
+    assert printable(text) == text
+
+
+@pytest.mark.parametrize(
+    "emoji",
+    ["\U0001f469\U0001f3fd\u200d\U0001f4bb", "\u2764\ufe0f\u200d\U0001f525", "1\ufe0f\u20e3", "\U0001f1e9\U0001f1ea"],
+)
+def test_emoji_of_several_signs_stay_one(emoji: str):
+    assert printable(f"a{emoji}b") == f"a{emoji}b"
+
+
+def test_joiners_and_selectors_outside_of_emoji_are_escaped():
+    assert printable("a\u200db\ufe0f \u200d\U0001f525") == "a\\u200db\\ufe0f \\u200d\U0001f525"
+
+
+def test_ends_of_lines_stay_where_they_are_asked_for():
+    assert printable("a\n\tb\r\u200b", keep="\n\t") == "a\n\tb\\r\\u200b"
+
+
+def test_no_control_format_private_unassigned_or_other_space_is_left():
+    hidden = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+    text = "".join(chr(code) for code in range(sys.maxunicode + 1) if chr(code) != " ")
+    assert {char for char in printable(text) if unicodedata.category(char) in hidden} <= {"\u200d"}
