@@ -110,6 +110,11 @@ def oldest_due_age(stats: QueueStats) -> float:
     return 0.0 if stats.oldest_due_at is None else max(0.0, (stats.at - stats.oldest_due_at).total_seconds())
 
 
+def next_due(stats: QueueStats) -> float:
+    """Return when the next message falls due, as seconds since 1970; 0 without one."""
+    return 0.0 if stats.next_due_at is None else stats.next_due_at.timestamp()
+
+
 def pause_end(stats: QueueStats) -> float:
     """Return when a pause ends by itself, as seconds since 1970; 0 without such an end."""
     return 0.0 if stats.paused_until is None else stats.paused_until.timestamp()
@@ -120,6 +125,7 @@ GAUGES = {
     "messages_due": "Messages that are due and wait for a consumer, wherever they are.",
     "consumers": "Consumers that were seen within the last 30 seconds.",
     "oldest_due_age_seconds": "For how long the earliest message that is due has waited to be handled; 0 when none is.",
+    "next_due_timestamp_seconds": "When the next message falls due, as Unix time; 0 without one.",
     "paused": "1 while the queue hands out nothing.",
     "pause_ends_timestamp_seconds": "When the queue's pause ends by itself, as Unix time; 0 when `resume` ends it.",
     "messages_unaccounted": "Messages that the books do not account for: 0, or something is wrong.",
@@ -130,6 +136,7 @@ VALUES = {
     "messages_due": lambda each: float(each.stats.due),
     "consumers": lambda each: float(each.consumers),
     "oldest_due_age_seconds": lambda each: oldest_due_age(each.stats),
+    "next_due_timestamp_seconds": lambda each: next_due(each.stats),
     "paused": lambda each: float(each.stats.paused_since is not None),
     "pause_ends_timestamp_seconds": lambda each: pause_end(each.stats),
     "messages_unaccounted": lambda each: float(each.stats.missing),

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -126,8 +127,8 @@ Run = Callable[[Service], Running]
 @pytest.fixture
 def text() -> Callable[[str], str]:
     """What a file of the folder holds, with ports that nobody else has."""
-    ports = {name: str(free_port()) for name in ("8701", "8702")}
-    return lambda name: re.sub("870[12]", lambda found: ports[found[0]], (DEPLOY / name).read_text())
+    ports = {name: str(free_port()) for name in ("8700", "8701", "8702")}
+    return lambda name: re.sub("870[012]", lambda found: ports[found[0]], (DEPLOY / name).read_text())
 
 
 @pytest.fixture
@@ -184,7 +185,9 @@ def of_docker(text: Callable[[str], str], name: str) -> Service:
 def of_kubernetes(text: Callable[[str], str], name: str) -> Service:
     """The container of a deployment."""
     documents = [
-        each for file in ("consumer", "exporter") for each in yaml.safe_load_all(text(f"kubernetes/{file}.yml"))
+        each
+        for file in ("consumer", "dashboard", "exporter")
+        for each in yaml.safe_load_all(text(f"kubernetes/{file}.yml"))
     ]
     secrets = {each["metadata"]["name"]: each["stringData"] for each in documents if each["kind"] == "Secret"}
     (pod,) = (
@@ -281,6 +284,22 @@ def test_exporter_is_probed_scraped_and_stopped(text: Callable[[str], str], run:
     assert all(eventually(lambda each=each: running.says(each) == 200) for each in service.probes)  # type: ignore[misc]
     page = next(iter(service.probes.values())).rpartition("/")[0] + "/metrics"
     assert Scrape(get(page)[1]).value("delayq_messages", queue="emails", state="pending") == 1
+    running.process.send_signal(service.stop)
+    assert running.end() == 0
+
+
+@pytest.mark.parametrize("where", ["compose", "kubernetes"])
+def test_dashboard_asks_for_its_token_and_is_stopped(text: Callable[[str], str], run: Run, queue: Queue, where: str):
+    queue.send("x", delay=600)
+    service = of_docker(text, "dashboard") if where == "compose" else of_kubernetes(text, "delayq-dashboard")
+    running = run(service)
+    page = f"http://127.0.0.1:{service.command[service.command.index('--port') + 1]}"
+    running.service.probes["page"] = f"{page}/login"
+    assert all(eventually(lambda each=each: running.says(each) == 200) for each in (*service.probes, "page"))  # type: ignore[misc]
+    token = service.environment["DELAYQ_DASHBOARD_TOKEN"]
+    request = urllib.request.Request(f"{page}/metrics", headers={"authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert Scrape(answer.read().decode()).value("delayq_messages", queue="emails", state="pending") == 1
     running.process.send_signal(service.stop)
     assert running.end() == 0
 

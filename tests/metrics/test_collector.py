@@ -117,6 +117,14 @@ def test_gauges_tell_of_consumers_age_pause_and_books(queue: Queue, redis_client
     assert "delayq_messages_adjusted" in after.names(queue="emails")
 
 
+def test_next_due_time_is_that_of_the_earliest_scheduled_message(queue: Queue):
+    metrics = Metrics([queue])
+    queue.receive()  # which makes the queue
+    assert scraped(metrics).value("delayq_next_due_timestamp_seconds") == 0
+    sent = [queue.send("later", delay=delay) for delay in (7200, 3600)]
+    assert scraped(metrics).value("delayq_next_due_timestamp_seconds") == sent[1].due_at.timestamp()
+
+
 def test_lateness_and_handler_time_are_histograms_of_all_deliveries(queue: Queue):
     queue.send_many([Outgoing("x")] * 5)
     Consumer(queue, lambda _: None).drain()

@@ -188,8 +188,8 @@ def option(words: list[str], name: str) -> str | None:
 
 def test_commands_and_their_options_exist():
     lines = command_lines()
-    assert len(lines) == 6
-    assert {words[0] for words in lines} == {"consume", "exporter"}
+    assert len(lines) == 8
+    assert {words[0] for words in lines} == {"consume", "dashboard", "exporter"}
     for words in lines:
         assert read(words)
 
@@ -197,6 +197,8 @@ def test_commands_and_their_options_exist():
 def test_container_listens_where_it_is_asked():
     for container in containers():
         words = container["args"]
+        if words[0] == "dashboard":
+            continue
         port = read(words).get("metrics_port") or read(words)["port"]
         (declared,) = container["ports"]
         assert (declared["containerPort"], declared["name"]) == (port, "metrics")
@@ -212,8 +214,20 @@ def test_targets_of_prometheus_are_services_of_the_compose_file_on_their_ports()
         name, port = target.split(":")
         words = services[name]["command"]
         assert port in (option(words, "--metrics-port"), option(words, "--port"))
-    for volume in services["prometheus"]["volumes"]:
+    for volume in services["prometheus"]["volumes"] + services["grafana"]["volumes"]:
         assert (DEPLOY / volume.split(":")[0]).is_file()
+
+
+def test_grafana_is_given_the_dashboard_and_where_prometheus_is():
+    services = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
+    places = {
+        Path(source).name: place for source, place, _ in (each.split(":") for each in services["grafana"]["volumes"])
+    }
+    (provider,) = yaml.safe_load((MONITORING / "grafana" / "dashboards.yml").read_text())["providers"]
+    assert Path(places["grafana-dashboard.json"]).parent == Path(provider["options"]["path"])
+    (source,) = yaml.safe_load((MONITORING / "grafana" / "datasource.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert "prometheus" in services
 
 
 def test_who_stops_a_consumer_waits_longer_than_it_does():
