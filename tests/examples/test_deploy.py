@@ -292,10 +292,10 @@ def test_exporter_is_probed_scraped_and_stopped(text: Callable[[str], str], run:
 def test_dashboard_asks_for_its_token_and_is_stopped(text: Callable[[str], str], run: Run, queue: Queue, where: str):
     queue.send("x", delay=600)
     service = of_docker(text, "dashboard") if where == "compose" else of_kubernetes(text, "delayq-dashboard")
-    running = run(service)
     page = f"http://127.0.0.1:{service.command[service.command.index('--port') + 1]}"
-    running.service.probes["page"] = f"{page}/login"
-    assert all(eventually(lambda each=each: running.says(each) == 200) for each in (*service.probes, "page"))  # type: ignore[misc]
+    service = service._replace(probes={**service.probes, "page": f"{page}/login"})
+    running = run(service)
+    assert all(eventually(lambda each=each: running.says(each) == 200) for each in service.probes)  # type: ignore[misc]
     token = service.environment["DELAYQ_DASHBOARD_TOKEN"]
     request = urllib.request.Request(f"{page}/metrics", headers={"authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=60) as answer:
