@@ -1,14 +1,20 @@
 """``python -m benchmarks.pages``: how long the dashboard takes for a page where a state holds a million messages.
 
-With ``--queues``, instead: how long it takes for the overview of so many queues, each with a day of samples.
+With ``--queues``, instead: how long it takes for the overview of so many queues, each with a day of samples. With
+``--busy``: how many bytes the overview of so many queues is, and sends a second while all of their rows change.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
+import re
 import statistics
+import threading
 import time
+import zlib
 from html import unescape
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -26,6 +32,7 @@ BATCH = 10_000
 SAME_INSTANT_MS = 4_000_000_000_000
 PAYLOAD = {"to": "someone@example.org", "subject": "Your order has shipped", "order": 4711}
 MINUTES = 1440
+BUSY_SECONDS = 60.0
 FOLLOWED = ("Next", "Last", "Back")
 
 
@@ -137,12 +144,103 @@ async def measure_many(url: str, queues: int, times: int) -> list[tuple[str, str
     return rows
 
 
+class Busy(threading.Thread):
+    """Lets queues change, each of them several times between two looks."""
+
+    def __init__(self, url: str, queues: int) -> None:
+        super().__init__()
+        self._now_ms = 0.0
+        names = [f"queue-{number:05}" for number in range(queues)]
+        self._queues = [Queue(name, url=url) for name in names]
+        self._past = [Queue(name, url=url, clock=lambda: f"{self._now_ms:.0f}") for name in names]
+        self._is_over = threading.Event()
+        self._chance = random.Random(1)  # the same each time, and no secret
+
+    def run(self) -> None:
+        """Send and ack, until told to end."""
+        while not self._is_over.wait(0.2):
+            self._turn(self._queues)
+
+    def live_an_hour(self) -> None:
+        """Let there be an hour of samples, so that each row has its line."""
+        began_ms = time.time() * 1000 - 61 * 60_000
+        for minute in range(60):
+            self._now_ms = began_ms + minute * 60_000
+            self._turn(self._past)
+            for queue in self._past:
+                queue.sample()
+        self._turn(self._queues)
+
+    def _turn(self, queues: list[Queue]) -> None:
+        for queue in queues:
+            queue.send_many([Outgoing(PAYLOAD) for _ in range(self._chance.randint(1, 9))])
+            queue.ack(queue.receive(self._chance.randint(1, 8)))
+
+    def end(self) -> None:
+        """Let it end."""
+        self._is_over.set()
+        self.join()
+
+
+async def measure_bytes(url: str, queues: int, seconds: float) -> list[tuple[str, str, str]]:
+    """Return how many bytes a browser is sent, compressed and not."""
+    dashboard, busy = app({"main": url}), Busy(url, queues)
+    await asyncio.to_thread(busy.live_an_hour)
+    busy.start()
+    rows: list[tuple[str, str, str]] = []
+    try:
+        page, plain_page = await sent(dashboard, "/")
+        files = set(re.findall(r'(?:href|src)="(/static/[^"#]+)', plain_page.decode()))
+        told = [await sent(dashboard, each) for each in sorted(files)]
+        stream = unescape(re.findall(r'data-stream="([^"]+)"', plain_page.decode())[0])
+        live, plain_live = await sent(dashboard, stream, seconds)
+    finally:
+        await asyncio.to_thread(busy.end)
+        await dashboard.close()
+    rows.append(("the page", f"{len(page):,}", f"{len(plain_page):,}"))
+    wire, read = (sum(map(len, each)) for each in zip(*told, strict=True))
+    rows.append(("its files, the first time", f"{wire:,}", f"{read:,}"))
+    rows.append(("the stream, a second", f"{len(live) / seconds:,.0f}", f"{len(plain_live) / seconds:,.0f}"))
+    return rows
+
+
+async def sent(dashboard: Dashboard, path: str, seconds: float = 60) -> tuple[bytes, bytes]:
+    """Return what a browser is sent, as it is on the wire and as it is read; of a stream, for so long."""
+    asked, body = False, b""
+
+    async def receive() -> Any:
+        nonlocal asked
+        if asked:
+            await asyncio.sleep(seconds)
+            return {"type": "http.disconnect"}
+        asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        nonlocal body
+        body += message.get("body", b"")
+
+    name, _, query = path.partition("?")
+    scope = {"type": "http", "method": "GET", "path": name, "query_string": query.encode(), "root_path": ""}
+    scope |= {"headers": [(b"host", b"127.0.0.1"), (b"accept-encoding", b"gzip")], "scheme": "http"}
+    await dashboard(scope, receive, send)
+    is_packed = body.startswith(b"\x1f\x8b")  # a file of a few bytes is not
+    return body, zlib.decompressobj(31).decompress(body) if is_packed else body
+
+
 @click.command()
 @click.option("--messages", default=1_000_000, show_default=True, help="In pending, and as many dead letters.")
 @click.option("--times", default=20, show_default=True, help="How often each page is asked for.")
 @click.option("--queues", default=0, help="Measure the overview of so many queues instead.")
-def main(messages: int, times: int, queues: int) -> None:
+@click.option("--busy", default=0, help="Measure the bytes of the overview of so many queues instead.")
+def main(messages: int, times: int, queues: int, busy: int) -> None:
     """Measure the pages of the dashboard, each asked for in the process that makes it: milliseconds."""
+    if busy:
+        with BenchServer() as server:
+            click.echo(f"{busy:,} queues that change")
+            head = ("what a browser is sent", "#bytes, compressed", "#as they are read")
+            print_table(head, asyncio.run(measure_bytes(server.url, busy, BUSY_SECONDS)))
+        return
     if queues:
         with BenchServer() as server:
             multiply(server, queues)

@@ -21,9 +21,13 @@ How to add to it:
 - **Long work** is a `background_tasks.BackgroundTask` that runs a job of `jobs`. ``app.state.tasks.start`` starts it;
   it outlives its request, has a page of its own, and can be stopped between two steps. Its form carries ``once``, so
   that a form sent twice starts one task.
-- **A live part** is a template of its own, whose name begins with an underscore. Its page includes it in an element
-  with ``hx-sse:connect`` and ``hx-swap="innerMorph"``, and ``sse.stream`` sends it again when it has changed.
-  `poller.ServerPoller` reads each server once for all browsers.
+- **A live part** is a template of its own, whose name begins with an underscore. Its outer element has an id. Its page
+  includes it, puts ``{{ parts.seen("that id") }}`` above it, and sets ``stream`` to the path of a route that answers
+  with ``sse.stream``: a page has one stream, for all its parts. The route yields `live_part.LivePart`;
+  ``static/live.js`` morphs what it receives into the element of the same id. `poller.ServerPoller` reads each server
+  once for all browsers.
+- **A part that asks for its successor**, such as the charts or a search, has an id, ``data-next`` (a path) and
+  ``data-after`` (seconds). A link within it with ``data-swap`` does so when it is clicked.
 - **A form that is refused comes back.** Its endpoint has `@error_pages.back_on(page)`, with the function that shows the
   page of the form; ``with forms.field("when"):`` says which field an InvalidInput is about. The template takes its
   fields from ``forms.html``, which fills in what was typed and tells what is wrong.

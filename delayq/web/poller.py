@@ -6,19 +6,19 @@ import asyncio
 import heapq
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias
 
 import msgspec
 
 from delayq.aio import Queue
 from delayq.errors import DelayqError
 from delayq.log import log
-from delayq.model.queue_stats import QueueStats
 from delayq.web.health_sweep import LEAST_REST, HealthSweep, end, in_earnest
+from delayq.web.live_part import LivePart
 from delayq.web.queue_list import NamePage, QueueListView, SingleQueue
 from delayq.web.servers import DashboardServer
-from delayq.web.snapshot import QueueSnapshot, QueueWatcher, glance
+from delayq.web.snapshot import QueueSnapshot, QueueWatcher, glance, unreadable
 
 FAILED = "The dashboard has failed here: its log tells more."
 
@@ -27,6 +27,9 @@ MOST_EYES = 500
 
 MOST_TOLD = 5
 """Queues in trouble that are called by their names."""
+
+MOST_REST = 3.0
+"""Seconds between two looks, where one takes long: pages say after five that nothing answers."""
 
 ROUND_WAIT = 0.06
 """Seconds that a page of queues in trouble may wait until all were looked at."""
@@ -46,7 +49,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         troubled: how many of them are.
         first: the names of the first of these, with the codes of their troubles.
         error: why it could not be read, or empty.
-        texts: what was made of it, by the prefix under which it is seen.
+        parts: what was made of it, by the prefix under which it is seen.
     """
 
     at: float
@@ -57,7 +60,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     troubled: int = 0
     first: dict[str, tuple[str, ...]] = {}
     error: str = ""
-    texts: dict[str, str] = {}
+    parts: dict[str, LivePart] = {}
 
 
 class ServerPoller:
@@ -81,6 +84,9 @@ class ServerPoller:
 
     async def now(self, wanted: Wanted) -> ServerSnapshot:
         """Return what was seen last, if that was just now; else look."""
+        return await self._bounded(self._now(wanted))
+
+    async def _now(self, wanted: Wanted) -> ServerSnapshot:
         if wanted.troubled:  # before the lock, for which a round steps aside
             self._round.ask()
             await self._round.whole(ROUND_WAIT)
@@ -138,10 +144,10 @@ class ServerPoller:
         try:
             return await look(await self.server.queue(name))
         except DelayqError as error:
-            return QueueSnapshot(name=name, stats=QueueStats(queue=name), error=str(error))
+            return unreadable(name, str(error))
         except Exception as error:  # noqa: BLE001  # such as a count that is none
             log.error("queue not seen", server=self.server.name, queue=name, exc_info=error)
-            return QueueSnapshot(name=name, stats=QueueStats(queue=name), error=FAILED)
+            return unreadable(name, FAILED)
 
     async def _glance(self, name: str) -> QueueSnapshot:
         async with self._looking:  # what somebody waits for goes first
@@ -159,20 +165,20 @@ class ServerPoller:
             self._sights = {each: sight for each, sight in self._sights.items() if each in self._followed}
             for each in list(self._followed):
                 async with self._looking:  # for each anew: who opens a page waits for one of them only
-                    self._sights[each] = await self._look(each, began)
+                    self._sights[each] = await self._bounded(self._look(each, began))
             news, self._news = self._news, asyncio.Event()
             news.set()
             is_away = all(sight.error for sight in self._sights.values())
-            rest = 0 if is_away else LEAST_REST * (time.monotonic() - began)
+            rest = 0 if is_away else min(LEAST_REST * (time.monotonic() - began), MOST_REST)
             await asyncio.sleep(max(self._seconds, rest))
 
-    async def _look(self, wanted: Wanted, since: float) -> ServerSnapshot:
+    async def _bounded(self, looking: Coroutine[Any, Any, ServerSnapshot]) -> ServerSnapshot:
         try:
-            return await self._see(wanted, since)
+            return await self.server.while_it_answers(looking)
         except DelayqError as error:
             return ServerSnapshot(at=time.monotonic(), error=str(error))
 
-    async def _see(self, wanted: Wanted, since: float) -> ServerSnapshot:
+    async def _look(self, wanted: Wanted, since: float) -> ServerSnapshot:
         names = await self.server.queue_names()
         self._round.ask()
         page = wanted.listed(names, self._round.troubled)

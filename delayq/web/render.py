@@ -63,6 +63,7 @@ def render(request: Request, template: str, **context: Any) -> str:
         "tabs": state.tabs,
         "server": request.path_params.get("server"),
         "queue": request.path_params.get("queue"),
+        "patience": state.patience,
         "told": "",
         "error": None,
         "refusal": seen.refusal,
@@ -94,11 +95,12 @@ def query(**parameters: Any) -> str:
 
 def asset(request: Request, file: str) -> str:
     """Return the path of a static file, which changes when its content does."""
-    return f"{url(request, 'static', path=file)}?{_digest(file)}"
+    return f"{url(request, 'static', path=file)}?{digest(file)}"
 
 
 @cache
-def _digest(file: str) -> str:
+def digest(file: str) -> str:
+    """Return the digest of a static file's content."""
     return hashlib.sha256(files("delayq.web").joinpath("static", file).read_bytes()).hexdigest()[:12]
 
 

@@ -69,10 +69,11 @@ class SecurityMiddleware:
                 request, {"who": "token", "action": "login", "from": client_address(request), "outcome": "refused"}
             )
         before = self._sessions.written(session)
+        is_static = _path(request).startswith("/static/")  # the router changes the path once it has found the file
         answer = await self._refusal(request, visit) or self._app
 
         async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start" and not _path(request).startswith("/static/"):
+            if message["type"] == "http.response.start" and not is_static:
                 after = self._sessions.written(visit.session)
                 if visit.ended:
                     _set_cookie(message, request, cookie, "", 0)
@@ -137,7 +138,7 @@ class SecurityMiddleware:
     def _ask_for_login(self, request: Request) -> Response:
         if self._rules.login is None or callable(self._rules.login):
             return error_pages.page(request, 403, "Whoever guards this dashboard does not know you.")
-        if request.method != "GET" or "hx-request" in request.headers:  # a piece of a page, which then asks as a whole
+        if request.method != "GET" or "x-requested-with" in request.headers:  # live.js: the page reloads
             return error_pages.page(request, 401, "Log in first.")
         wanted = _path(request) + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(render.url(request, "login") + f"?{render.query(next=wanted)}", 303)

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from delayq.aio import Queue, Topic
-from delayq.errors import InvalidInput
+from delayq.errors import InvalidInput, ServerUnreachable
 from delayq.model.validation import check_prefix, check_queue_name
 from delayq.protocol.discovery import Kind, name_in, pattern, record_key
 from delayq.transport import url
@@ -22,11 +22,23 @@ from delayq.transport.server_check import translate
 SEARCH_SECONDS = 60.0
 """How long a list of names holds: a search goes over all keys of the server."""
 
+SILENCE_SECONDS = 5.0
+"""A server that has answered nothing for so long is told to be silent."""
+
+LEAVE_SECONDS = 1.0
+"""That a call may take to end when its server is silent."""
+
 RESERVED = {"login", "logout", "metrics", "static"}
 """What stands in a path where the name of a server does."""
 
+T = TypeVar("T")
 Place: TypeAlias = "str | Client"
 Places: TypeAlias = "Place | Sequence[Place] | Mapping[str, Place] | None"
+
+
+def patience(interval: float) -> float:
+    """Return after how many seconds a page says that nothing answers, where a server is looked at every `interval`."""
+    return max(SILENCE_SECONDS, 2.5 * interval)
 
 
 class DashboardServer:
@@ -72,6 +84,29 @@ class DashboardServer:
         client: Any = await self.client()
         with _translated(), contextlib.suppress(NoPermissionError):  # which is an answer
             await client.ping()
+
+    async def while_it_answers(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the server is asked for, however long that takes, as long as it answers a ping beside it.
+
+        Raises:
+            ServerUnreachable: it has answered nothing for five seconds.
+        """
+        working = asyncio.create_task(work)
+        try:
+            while not (await asyncio.wait({working}, timeout=SILENCE_SECONDS / 2))[0]:
+                await self._check_silence()
+            return working.result()
+        finally:
+            working.cancel()
+            await asyncio.wait({working}, timeout=LEAVE_SECONDS)
+
+    async def _check_silence(self) -> None:
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS / 2):
+                await self.answer()
+        except TimeoutError as error:
+            told = f"{self.name} has not answered for {SILENCE_SECONDS:g} s: check that the server runs"
+            raise ServerUnreachable(told) from error
 
     async def queue(self, name: str) -> Queue:
         """Return a queue, with the number of shards that is recorded."""

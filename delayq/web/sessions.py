@@ -15,6 +15,10 @@ SECONDS = 12 * 3600
 """From a login to the next one."""
 
 
+MASK = 32
+"""Bytes by which a form's token is masked, as many as it has."""
+
+
 class Session(msgspec.Struct, kw_only=True):
     """What the cookie holds.
 
@@ -69,9 +73,24 @@ class Sessions:
         self._ended = {each: until for each, until in self._ended.items() if until > now} | {session.id: session.until}
 
     def token(self, session: Session) -> str:
-        """Return what a form of this session carries: who forges one cannot know it."""
-        return hmac.digest(self._secret.encode(), f"delayq form {session.id}".encode(), "sha256").hex()
+        """Return what a form of this session carries: who forges one cannot know it.
+
+        It is masked anew each time, as Django's is: the length of a compressed page tells nothing of it.
+        """
+        mask = secrets.token_bytes(MASK)
+        return (mask + _masked(self._digest(session), mask)).hex()
 
     def is_token(self, session: Session, token: str) -> bool:
         """Whether a form was made for this session."""
-        return hmac.compare_digest(self.token(session).encode(), token.encode())
+        try:
+            given = bytes.fromhex(token)
+        except ValueError:
+            return False
+        return hmac.compare_digest(_masked(given[MASK:], given[:MASK]), self._digest(session))
+
+    def _digest(self, session: Session) -> bytes:
+        return hmac.digest(self._secret.encode(), f"delayq form {session.id}".encode(), "sha256")
+
+
+def _masked(text: bytes, mask: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(text, mask, strict=False))

@@ -128,6 +128,11 @@ async def count(queue: Queue) -> QueueSnapshot:
     return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers))
 
 
+def unreadable(name: str, error: str) -> QueueSnapshot:
+    """Return what is seen of a queue that could not be read: why."""
+    return QueueSnapshot(name=name, stats=QueueStats(queue=name), error=error)
+
+
 async def _keep(queue: Queue) -> None:
     with contextlib.suppress(DelayqError):  # a replica, or a user who may only read
         await queue.sample()

@@ -1,17 +1,18 @@
-"""Server-sent events: what has changed goes to the browsers that watch."""
+"""Server-sent events: what has changed goes to the browsers that watch, in one stream for a page."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from delayq.web import error_pages
+from delayq.web.live_part import LivePart
 
 MOST = 200
 """Browsers that may watch at once."""
@@ -25,26 +26,23 @@ PATIENCE = 20.0
 TURN = 1.0
 """Between two looks at whether the server ends."""
 
-_START: Message = {
-    "type": "http.response.start",
-    "status": 200,
-    "headers": [
-        (b"content-type", b"text/event-stream; charset=utf-8"),
-        (b"x-accel-buffering", b"no"),  # nginx would hold events back until it has some kilobytes of them
-    ],
-}
+_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold events back until it has some kilobytes of them
+)
 
 
-def stream(request: Request, texts: AsyncGenerator[str, None]) -> Response | EventStream:
-    """Return an answer that sends each text of an endless iterator to the browser, if it differs from the one before.
+def stream(request: Request, *feeds: AsyncGenerator[LivePart, None]) -> Response | EventStream:
+    """Return an answer that sends the parts of a page to the browser: first as they are, then what has changed of them.
 
-    The texts are HTML: the inside of the element that has ``hx-sse:connect``.
+    Args:
+        feeds: endless iterators, each of which yields one part, as often as it was looked at.
     """
     if request.method == "HEAD":
         return Response(media_type="text/event-stream")
     if len(request.app.state.streams) >= MOST:
         return error_pages.page(request, 503, f"There are {MOST} browsers that watch: close some, or reload later.")
-    return EventStream(texts, request.app.state.streams)
+    return EventStream(feeds, request.app.state.streams)
 
 
 class EventStream:
@@ -54,9 +52,10 @@ class EventStream:
         streams: where it is kept while it goes on.
     """
 
-    def __init__(self, texts: AsyncGenerator[str, None], streams: set[EventStream]) -> None:
-        self._texts = texts
+    def __init__(self, feeds: Sequence[AsyncGenerator[LivePart, None]], streams: set[EventStream]) -> None:
+        self._feeds = feeds
         self._streams = streams
+        self._sending = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI's signature
         self._streams.add(self)
@@ -66,34 +65,34 @@ class EventStream:
             self._streams.discard(self)
 
     async def _go_on(self, receive: Receive, send: Send) -> None:
-        await send(_START)
-        telling = asyncio.create_task(self._tell(send))
-        leaving = asyncio.create_task(_left(receive))
-        ending = asyncio.create_task(_ending())
+        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+        tasks = [asyncio.create_task(self._tell(send, feed)) for feed in self._feeds]
+        tasks += [asyncio.create_task(_left(receive)), asyncio.create_task(_ending())]
         try:
-            await asyncio.wait({telling, leaving, ending}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (telling, leaving, ending):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(telling, leaving, ending, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(OSError):  # a timeout, too: without its end, the server breaks the connection off
             async with asyncio.timeout(PATIENCE):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _tell(self, send: Send) -> None:
+    async def _tell(self, send: Send, feed: AsyncGenerator[LivePart, None]) -> None:
         last = None
-        async with contextlib.aclosing(self._texts) as texts:
-            async for text in texts:
-                if text != last:
-                    async with asyncio.timeout(PATIENCE):
-                        await send({"type": "http.response.body", "body": event(text), "more_body": True})
-                    last = text
+        async with contextlib.aclosing(feed) as parts:
+            async for part in parts:
+                if body := events(part, last):
+                    async with asyncio.timeout(PATIENCE), self._sending:
+                        await send({"type": "http.response.body", "body": body, "more_body": True})
+                last = part
 
 
-def event(text: str) -> bytes:
-    """Return a text as an event."""
-    lines = "".join(f"data: {line}\n" for line in text.splitlines())
-    return f"{lines}\n".encode()
+def events(part: LivePart, before: LivePart | None) -> bytes:
+    """Return what has changed of a part as events, one for each element; and one that says that it was seen."""
+    changed = ["".join(f"data: {line}\n" for line in html.splitlines()) for html in part.since(before)]
+    seen = [f"event: seen\ndata: {part.id}\n"] if part.is_fresh else []
+    return "".join(f"{each}\n" for each in changed + seen).encode()
 
 
 async def _left(receive: Receive) -> None:

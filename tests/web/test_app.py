@@ -19,7 +19,7 @@ TOKEN = "a token that is long enough"
 
 def links(page: str) -> set[str]:
     """All that a page leads to or loads."""
-    found = re.findall(r'(?:href|src|action|hx-get|hx-sse:connect)="([^"#?]*)', page)
+    found = re.findall(r'(?:href|src|action|data-next|data-stream)="([^"#?]*)', page)
     return {each for each in found if each}
 
 

@@ -64,7 +64,7 @@ def test_dashboard_ends_at_a_signal_while_a_browser_follows(start: Start, queue:
     queue.send("hello", delay=60)
     process, url = start()
     page = httpx.get(url, timeout=120).text
-    live = re.findall(r'hx-sse:connect="([^"]+)"', page)[0]
+    live = re.findall(r'data-stream="([^"]+)"', page)[0]
     with httpx.stream("GET", url.rstrip("/") + live, timeout=120) as stream:
         lines = stream.iter_lines()
         assert any('data-label="Pending">1<' in line for line in lines)

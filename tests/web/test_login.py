@@ -56,7 +56,7 @@ def test_nothing_but_the_login_and_static_files_is_open_to_all(enter: Enter, que
     client = enter(login=Token(TOKEN))
     paths = ["/", "/main/live", "/main/queues/emails", "/main/queues/emails/charts", "/nowhere"]
     assert {client.get(path).status_code for path in paths} == {303}
-    assert {client.get(path, headers={"hx-request": "true"}).status_code for path in paths} == {401}
+    assert {client.get(path, headers={"x-requested-with": "fetch"}).status_code for path in paths} == {401}
     assert client.get("/static/style.css").status_code == 200
     assert client.get("/static/../application.py").status_code != 200
 

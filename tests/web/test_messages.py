@@ -128,7 +128,7 @@ def test_life_in_a_long_ledger_is_looked_up_bit_by_bit(enter: Enter, queue: Queu
     client = enter()
     page = client.get(f"{MESSAGES}/m").text
     assert "sent" not in re.findall("<strong>(.*?)</strong>", page)
-    (further,) = re.findall('hx-get="([^"]*)"', page)
+    (further,) = re.findall('data-next="([^"]*)"', page)
     assert re.findall("<strong>(.*?)</strong>", client.get(unescape(further)).text) == ["sent"]
     assert client.get(f"{MESSAGES}/m/life?from=x").status_code == 400
 
@@ -159,7 +159,7 @@ def test_search_that_takes_long_stops_and_goes_on(enter: Enter, queue: Queue, mo
     asked = {"state": "pending", "where": "payload", "text": "00"}
     page = client.get(MESSAGES, params=asked).text
     found, looked = rows(page), []
-    while further := re.findall('<tbody class="further" hx-get="([^"]*)"', page):
+    while further := re.findall('<tbody class="further" id="further" data-next="([^"]*)"', page):
         looked += re.findall(r"found among (\d+) of 600", page)
         stopped = client.get(unescape(further[0]) + "&halt=1").text
         assert (rows(stopped), "Go on" in stopped) == ([], True)

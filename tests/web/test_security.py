@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,8 +20,11 @@ PAGES = sorted(
     if isinstance(route, Route) and "GET" in (route.methods or set()) and not route.path.endswith("/live")
 )
 
+FOLDER = files("delayq.web").joinpath("static")
+STATIC = ("/static/style.css", "/static/live.js")
 
-@pytest.mark.parametrize("path", [*PAGES, "/static/style.css", "/nowhere", "/main/queues/none"])
+
+@pytest.mark.parametrize("path", [*PAGES, *STATIC, "/nowhere", "/main/queues/none"])
 def test_every_answer_lets_the_browser_run_and_frame_nothing_foreign(enter: Enter, queue: Queue, path: str):
     queue.send("hello")
     headers = enter().get(path).headers
@@ -28,7 +33,39 @@ def test_every_answer_lets_the_browser_run_and_frame_nothing_foreign(enter: Ente
     assert {policy[name] for name in ("script-src", "style-src", "connect-src", "form-action")} == {"'self'"}
     assert (policy["frame-ancestors"], policy["base-uri"], headers["x-frame-options"]) == ("'none'", "'none'", "DENY")
     assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
-    assert headers["cache-control"] == "no-store"
+    assert headers["cache-control"] == ("no-cache" if path in STATIC else "no-store")
+
+
+def test_static_file_that_is_asked_for_by_its_digest_is_kept_for_good_and_sets_no_cookie(enter: Enter, queue: Queue):
+    queue.send("hello")
+    client = enter()
+    linked = set(re.findall(r'(?:href|src)="(/static/[^"#]+)', client.get("/").text))
+    assert {each.partition("?")[0] for each in linked} == {f"/static/{each.name}" for each in FOLDER.iterdir()}
+    client.cookies.clear()
+    for file in linked:
+        answer = client.get(file)
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert "set-cookie" not in answer.headers
+    stale = client.get("/static/style.css?0123456789ab")  # of another version, as a page that was loaded before
+    assert (stale.headers["cache-control"], "set-cookie" in stale.headers) == ("no-cache", False)
+
+
+def test_pages_files_and_streams_are_compressed(enter: Enter, queue: Queue):
+    queue.send("hello")
+    client = enter()
+    for path in ("/", "/static/style.css", "/static/live.js"):
+        headers = client.get(path).headers
+        assert (headers["content-encoding"], headers["vary"]) == ("gzip", "Accept-Encoding"), path
+        assert "content-encoding" not in client.get(path, headers={"accept-encoding": "identity"}).headers
+
+
+def test_token_of_a_form_is_another_on_each_page_so_that_compression_tells_nothing_of_it(enter: Enter, queue: Queue):
+    queue.send("hello")
+    client = enter()
+    tokens = {token_on(client.get("/main/queues/emails").text) for _ in range(3)}
+    assert len(tokens) == 3
+    for token in tokens:
+        assert client.post("/main/queues/emails/pause", data={"csrf": token}, headers=OWN).status_code == 303
 
 
 def test_failure_within_has_the_headers_and_tells_no_details(enter: Enter, monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.web import path_params, render, sse
+from delayq.web.live_part import LivePart
 from delayq.web.poller import ServerPoller, ServerSnapshot
 from delayq.web.queue_list import LEAST_PAGE, PAGE, QueueListView
 
@@ -30,9 +31,13 @@ async def queues(request: Request) -> Response:
 
 
 async def follow(request: Request) -> Response | sse.EventStream:
-    """Send a page of a server's queues, whenever they have changed."""
-    server, view = path_params.server_of(request), QueueListView.of(request.query_params)
-    return sse.stream(request, _rendered(request, request.app.state.watches[server.name], view))
+    """Send the first queues of each server, or a page of one's, whenever they have changed."""
+    watches: dict[str, ServerPoller] = request.app.state.watches
+    if "server" in request.path_params:
+        name = path_params.server_of(request).name
+        watches = {name: watches[name]}
+    view = QueueListView.of(request.query_params)
+    return sse.stream(request, *(_parts(request, watch, view) for watch in watches.values()))
 
 
 async def _page(request: Request, watches: Mapping[str, ServerPoller], rows: int) -> Response:
@@ -40,25 +45,35 @@ async def _page(request: Request, watches: Mapping[str, ServerPoller], rows: int
     sights = await asyncio.gather(*(watch.now(view) for watch in watches.values()))
     status = 503 if all(sight.error for sight in sights) else 200
     has_filter = not view.is_of_all or any(sight.total > MOST_UNFILTERED for sight in sights)
-    known = {"sights": dict(zip(watches, sights, strict=True)), "view": view, "has_filter": has_filter}
+    of_one = {name: request.path_params[name] for name in ("server",) if name in request.path_params}
+    stream = render.url(request, "queues-live" if of_one else "live", **of_one)
+    asked = render.query(start=view.start, rows=view.rows, **view.fields())
+    known = {
+        "sights": dict(zip(watches, sights, strict=True)),
+        "view": view,
+        "has_filter": has_filter,
+        "stream": f"{stream}?{asked}",
+    }
     return render.page(request, "overview.html", status, **known)
 
 
-async def _rendered(request: Request, watch: ServerPoller, view: QueueListView) -> AsyncGenerator[str, None]:
+async def _parts(request: Request, watch: ServerPoller, view: QueueListView) -> AsyncGenerator[LivePart, None]:
     async for sight in watch.following(view):
-        yield _queues(request, sight, view)
+        yield _part(request, watch.server.name, sight, view)
 
 
-def _queues(request: Request, sight: ServerSnapshot, view: QueueListView) -> str:
+def _part(request: Request, server: str, sight: ServerSnapshot, view: QueueListView) -> LivePart:
     """Return what is the same for all browsers that see it under the same prefix: it is made once for all of them."""
     root = request.scope.get("root_path", "")
-    if root not in sight.texts:
-        sight.texts[root] = render.render(request, "_queues.html", sight=sight, view=view)
-    return sight.texts[root]
+    if root not in sight.parts:
+        html = render.render(request, "_queues.html", server=server, sight=sight, view=view)
+        sight.parts[root] = LivePart.of(f"queues#{server}", html, not sight.error)
+    return sight.parts[root]
 
 
 ROUTES = [
     Route("/", overview, name="overview"),
     Route("/{server:name}/queues", queues, name="queues"),
-    Route("/{server:name}/live", follow, name="live"),
+    Route("/live", follow, name="live"),
+    Route("/{server:name}/live", follow, name="queues-live"),
 ]

@@ -20,10 +20,12 @@ from delayq.web import audit, path_params, render, sse
 from delayq.web import charts as drawing
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
+from delayq.web.live_part import LivePart
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import SingleQueue
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
+from delayq.web.snapshot import unreadable
 
 SPANS = ("hour", "day")
 HOUR = dt.timedelta(hours=1)
@@ -46,7 +48,7 @@ async def charts(request: Request) -> Response:
 async def follow(request: Request) -> Response | sse.EventStream:
     """Send what the queue holds, whenever that has changed."""
     found = await path_params.queue_of(request)
-    return sse.stream(request, _rendered(request, found.name))
+    return sse.stream(request, _parts(request, found.name))
 
 
 @back_on(queue)
@@ -84,10 +86,10 @@ def _watch(request: Request) -> ServerPoller:
     return watch
 
 
-async def _rendered(request: Request, name: str) -> AsyncGenerator[str, None]:
+async def _parts(request: Request, name: str) -> AsyncGenerator[LivePart, None]:
     async for sight in _watch(request).following(SingleQueue(name)):
-        for seen in sight.queues:
-            yield render.render(request, "_queue.html", seen=seen)
+        for seen in sight.queues or [unreadable(name, sight.error)]:
+            yield LivePart.of("now", render.render(request, "_queue.html", seen=seen), not seen.error)
 
 
 async def _drawn(request: Request, found: Queue) -> dict[str, Any]:

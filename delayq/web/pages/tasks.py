@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from delayq.web import audit, path_params, render, sse
 from delayq.web.background_tasks import BackgroundTask
+from delayq.web.live_part import LivePart
 from delayq.web.render import NavLink
 
 NEWS_SECONDS = 1.0  # at the longest between two looks at how long a task runs
@@ -30,7 +31,7 @@ async def task(request: Request) -> Response:
 
 async def follow(request: Request) -> Response | sse.EventStream:
     """Send how far a task is, until it is over."""
-    return sse.stream(request, _rendered(request, _found(request)))
+    return sse.stream(request, _parts(request, _found(request)))
 
 
 async def stop(request: Request) -> Response:
@@ -42,9 +43,9 @@ async def stop(request: Request) -> Response:
     return audit.back(request, "It was told to stop.", "task")
 
 
-async def _rendered(request: Request, found: BackgroundTask) -> AsyncGenerator[str, None]:
+async def _parts(request: Request, found: BackgroundTask) -> AsyncGenerator[LivePart, None]:
     while True:
-        yield render.render(request, "_task.html", task=found)
+        yield LivePart.of("task", render.render(request, "_task.html", task=found))
         await found.news(NEWS_SECONDS)
         await found.over(LEAST_SECONDS)
 

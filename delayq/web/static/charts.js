@@ -1,20 +1,8 @@
-// What the pages need beyond htmx: to tell that what is live has stopped, to ask for a login that has run out, and to
-// read a chart at a point.
+// Reads a chart at a point. A chart is a figure with an svg and, for those who cannot see it, a table of the same. The row
+// that is nearest to the pointer, or that the arrow keys have reached, is shown in words below.
 (() => {
   "use strict";
 
-  const lost = (is) => { document.getElementById("lost").hidden = !is; };
-  const failed = (status) => {
-    if (status === 401) location.reload(); // which asks for a login
-    lost(true);
-  };
-  document.addEventListener("htmx:sse:error", (event) => failed(event.detail.status));
-  document.addEventListener("htmx:response:error", (event) => failed(event.detail.ctx.response.status));
-  document.addEventListener("htmx:error", () => lost(true));
-  document.addEventListener("htmx:sse:after:connection", (event) => lost(event.detail.connection.status >= 400));
-
-  // A chart is a figure with an svg and, for those who cannot see it, a table of the same. The row that is nearest to
-  // the pointer, or that the arrow keys have reached, is shown in words below.
   const rowsOf = (figure) => [...figure.querySelectorAll("tbody tr")];
 
   const show = (figure, row) => {
@@ -25,14 +13,16 @@
     const names = [...figure.querySelectorAll("thead th")].slice(1);
     const cells = [...row.querySelectorAll("td")].map((cell, i) => `${names[i].textContent} ${cell.textContent}`);
     figure.querySelector("output").textContent = [row.querySelector("th").textContent, ...cells].join(" · ");
-    figure.dataset.row = String(rowsOf(figure).indexOf(row));
+    figure.read = row.querySelector("th").textContent;
   };
 
   const hide = (figure) => {
     figure.querySelector(".cross").setAttribute("visibility", "hidden");
     figure.querySelector("output").textContent = "";
-    delete figure.dataset.row;
+    figure.read = undefined;
   };
+
+  const rowRead = (figure) => rowsOf(figure).find((row) => row.querySelector("th").textContent === figure.read);
 
   const figureOf = (event) => event.target.closest?.("figure.chart svg")?.closest("figure");
 
@@ -60,7 +50,16 @@
     const rows = figure ? rowsOf(figure) : [];
     if (!rows.length) return;
     event.preventDefault();
-    const at = figure.dataset.row === undefined ? rows.length : Number(figure.dataset.row);
+    const read = rowRead(figure);
+    const at = read ? rows.indexOf(read) : rows.length;
     show(figure, rows[Math.min(rows.length - 1, Math.max(0, at + step))]);
+  });
+
+  // A chart that was drawn anew is read at the same time as before, as long as it has that.
+  document.addEventListener("morphed", () => {
+    for (const figure of document.querySelectorAll("figure.chart")) {
+      const row = rowRead(figure);
+      if (row) show(figure, row);
+    }
   });
 })();

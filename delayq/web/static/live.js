@@ -1,0 +1,150 @@
+// What changes by itself. The server sends HTML whose outer elements have ids; each is morphed into the element that has
+// its id, so that focus, scrolling, open <details> and what somebody types stay.
+//
+//   <main data-stream="…" data-patience="5">  the page's one stream, and after how many seconds without news it is silent
+//   <p class="seen" data-part="…">            says when the part with that id was seen last, and that nothing answers
+//   <div id="…" data-next="…" data-after="30">  asks for what follows it after so many seconds, as long as it has data-next
+//   <a data-swap="…">                         asks for the element around it that has an id, instead of leaving the page
+(() => {
+  "use strict";
+
+  const byId = (id) => document.getElementById(id);
+  const sleep = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
+  const shown = () =>
+    new Promise((done) => (document.hidden ? document.addEventListener("visibilitychange", done, { once: true }) : done()));
+  const lost = (is) => { byId("lost").hidden = !is; };
+  const failed = (error) => lost(error instanceof TypeError); // as fetch has it when nobody answers
+
+  const get = async (url, signal) => {
+    const answer = await fetch(url, { signal, headers: { "x-requested-with": "fetch" } });
+    if (answer.status === 401) location.reload(); // which asks for a login
+    if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
+    lost(false);
+    return answer;
+  };
+
+  const key = (node) => `${node.nodeName}#${node.id ?? ""}`;
+
+  const morph = (old, fresh) => {
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.data !== fresh.data) old.data = fresh.data;
+      return;
+    }
+    for (const { name } of [...old.attributes]) {
+      if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name); // who has opened <details> closes them
+    }
+    for (const { name, value } of fresh.attributes) {
+      if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+    const left = Object.groupBy(old.childNodes, key);
+    const pairs = [...fresh.childNodes].map((child) => [left[key(child)]?.shift(), child]);
+    Object.values(left).flat().forEach((gone) => gone.remove());
+    let at = old.firstChild;
+    for (const [kept, child] of pairs) {
+      if (kept && kept === at) at = at.nextSibling;
+      else old.insertBefore(kept ?? child, at); // what is moved loses the focus: only what has changed its place is
+      if (kept) morph(kept, child);
+    }
+  };
+
+  // Without an element of its id, it goes before `place`, which goes itself when nothing replaces it.
+  const apply = (html, place) => {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    const fresh = [...template.content.children];
+    for (const each of fresh) {
+      const old = byId(each.id);
+      if (old) morph(old, each);
+      else place?.before(each);
+    }
+    if (place && !fresh.some((each) => each.id === place.id)) place.remove();
+    document.dispatchEvent(new Event("morphed"));
+  };
+
+  const main = document.querySelector("main");
+  const seen = new Map();
+  let since = Date.now(); // before that, nobody has listened
+  document.addEventListener("visibilitychange", () => { since = Date.now(); });
+
+  const write = (element, text) => {
+    if (element.textContent !== text) element.textContent = text; // a status that is written again is read out again
+  };
+
+  const tell = () => {
+    for (const line of document.querySelectorAll(".seen")) {
+      const at = seen.get(line.dataset.part);
+      const [ago, silent] = line.children;
+      const isSilent = Date.now() - Math.max(at ?? 0, since) > main.dataset.patience * 1000;
+      write(ago, at ? `Seen ${Math.round((Date.now() - at) / 1000)} s ago` : "");
+      write(silent, isSilent ? "No answer: what you see may be old." : "");
+    }
+  };
+
+  const take = (event) => {
+    const data = event.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
+    if (event.startsWith("event: seen\n")) seen.set(data, Date.now());
+    else apply(data);
+  };
+
+  // The page's stream, asked for again when it ends: at once if it has lasted, else after pauses of up to a minute. A tab
+  // that is hidden has none, for a browser has six connections to a host.
+  const follow = async (url) => {
+    for (let pause = 1; ; pause = Math.min(2 * pause, 30)) {
+      await shown();
+      const began = Date.now();
+      const leaving = new AbortController();
+      const leave = () => leaving.abort();
+      document.addEventListener("visibilitychange", leave);
+      try {
+        const answer = await get(url, leaving.signal);
+        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+        let text = "";
+        for (let part; !(part = await reader.read()).done; pause = 0.5) {
+          const events = (text + part.value).split("\n\n");
+          text = events.pop();
+          events.forEach(take);
+          tell();
+        }
+      } catch (error) {
+        failed(error);
+      }
+      document.removeEventListener("visibilitychange", leave);
+      if (!document.hidden) await sleep(pause * (1 + Math.random()) - (Date.now() - began) / 1000);
+    }
+  };
+
+  const asking = new Map();
+
+  // Asks for what replaces an element: the given URL at once, then for what each answer names as its next one.
+  const renew = async (id, url) => {
+    asking.get(id)?.abort();
+    const { signal } = asking.set(id, new AbortController()).get(id);
+    for (let place; (place = byId(id)) && (url || place.dataset.next); url = null) {
+      try {
+        if (!url) await sleep(place.dataset.after);
+        await shown();
+        const html = await (await get(url ?? place.dataset.next, signal)).text();
+        if (!signal.aborted) apply(html, place);
+      } catch (error) {
+        if (!signal.aborted) failed(error);
+        await sleep(5);
+      }
+      if (signal.aborted) return;
+    }
+  };
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-swap]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    renew(link.closest("[id]").id, link.dataset.swap);
+  });
+
+  for (const each of document.querySelectorAll("[data-next]")) renew(each.id);
+  if (main.dataset.stream) {
+    for (const each of document.querySelectorAll(".seen[data-fresh]")) seen.set(each.dataset.part, since);
+    tell();
+    setInterval(tell, 1000);
+    follow(main.dataset.stream);
+  }
+})();

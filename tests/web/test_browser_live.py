@@ -1,0 +1,237 @@
+"""What is live, in a real browser: one stream a page, none for a hidden tab, and all that somebody does on it stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, Route, expect
+
+from delayq import Outgoing, Queue
+from delayq.web import Dashboard, Token, app
+from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
+from tests.harness.web.scene import Scene
+from tests.harness.web.serving import served
+from tests.web.conftest import Screen, Serve
+
+pytestmark = pytest.mark.full
+
+SERVERS = [f"server-{number}" for number in range(7)]
+"""One more than the connections that a browser makes to a host."""
+
+SECRET = "a token that is long enough"
+PAUSES = """window.pauses = []; {
+  const wait = window.setTimeout;
+  window.setTimeout = (done, ms) => { pauses.push(ms); return wait(done, 1); };
+}"""
+"""Notes each pause of the page's script, and makes it a short one."""
+
+PART = (
+    '<div id="queues#main">{1}<p>Count {0}</p><details><summary>More</summary>Within {0}</details>'
+    '<label>Box <input type="checkbox"></label><label>Text <input value="{0}"></label></div>'
+)
+
+ANSWER = "No answer: what you see may be old."
+CELLS = "td[data-label=Pending]"
+
+SHOW = """(is) => {
+  Object.defineProperty(document, 'hidden', { value: !is, configurable: true });
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+"""A driven browser takes every tab for visible: this is what a page sees of being hidden, and nothing more of it."""
+
+
+@pytest.fixture
+def seven(redis_server: RedisServer, queue: Queue) -> Iterator[tuple[str, Dashboard]]:
+    """The address of a dashboard of seven servers, and the dashboard."""
+    queue.send("hello", delay=60)
+    dashboard = app(dict.fromkeys(SERVERS, redis_server.url), interval=0.05)
+    with served(dashboard) as url:
+        yield url, dashboard
+
+
+def sees(page: Page, is_visible: bool) -> None:
+    page.evaluate(SHOW, is_visible)
+
+
+def test_page_of_seven_servers_has_one_stream_and_no_click_waits_behind_it(
+    seven: tuple[str, Dashboard], queue: Queue, screen: Screen
+):
+    url, dashboard = seven
+    page = screen.page
+    page.goto(url)
+    expect(page.locator(CELLS)).to_have_text(["1"] * 7)
+    queue.send("hello", delay=60)
+    expect(page.locator(CELLS)).to_have_text(["2"] * 7)  # each of them is live
+    assert len(dashboard.state.streams) == 1
+    page.get_by_role("link", name="emails").last.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("emails")
+    assert screen.complaints == []
+
+
+def test_hidden_tab_gives_its_stream_back_and_takes_it_again(
+    seven: tuple[str, Dashboard], queue: Queue, screen: Screen
+):
+    url, dashboard = seven
+    context: BrowserContext = screen.page.context
+    tabs = [screen.page]
+    for _ in SERVERS:
+        tabs[-1].goto(url)
+        assert eventually(lambda: len(dashboard.state.streams) == 1)
+        sees(tabs[-1], False)
+        assert eventually(lambda: not dashboard.state.streams)
+        tabs.append(context.new_page())
+    tabs[-1].goto(url)
+    tabs[-1].get_by_role("link", name="emails").first.click()
+    expect(tabs[-1].get_by_role("heading", level=1)).to_have_text("emails")
+    assert eventually(lambda: len(dashboard.state.streams) == 1)
+    queue.send("hello", delay=60)
+    expect(tabs[0].locator(CELLS).first).to_have_text("1")
+    sees(tabs[0], True)
+    expect(tabs[0].locator(CELLS).first).to_have_text("2")
+    assert screen.complaints == []
+
+
+def test_server_that_falls_silent_is_told_beside_those_that_answer(
+    redis_server: RedisServer, own_server: RedisServer, screen: Screen, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.servers.SILENCE_SECONDS", 2.0)
+    for server in (redis_server, own_server):
+        with Queue("emails", url=server.url) as queue:
+            queue.send("hello", delay=60)
+    page = screen.page
+    with ExitStack() as stack:
+        page.goto(stack.enter_context(served(app({"east": redis_server.url, "west": own_server.url}, interval=0.1))))
+        east, west = (page.locator(f"section#{each}") for each in ("east", "west"))
+        for each in (east, west):
+            expect(each.locator(".seen")).to_have_text(re.compile(r"^Seen [0-2] s ago\s*$"))
+        stack.callback(os.kill, own_server.pid, signal.SIGCONT)
+        os.kill(own_server.pid, signal.SIGSTOP)
+        expect(west.get_by_role("status").filter(has_text=ANSWER)).to_be_visible()
+        expect(west).to_contain_text("west has not answered for 2 s: check that the server runs")
+        expect(east.locator(".seen")).to_have_text(re.compile(r"^Seen [0-2] s ago\s*$"))
+        answer = page.goto(page.url)  # opened meanwhile
+        assert answer is not None
+        assert answer.status == 200
+        expect(west).to_contain_text("west has not answered for 2 s: check that the server runs")
+        expect(west.locator(".seen")).not_to_contain_text("Seen")
+        expect(east.get_by_role("link", name="emails")).to_be_visible()
+        os.kill(own_server.pid, signal.SIGCONT)
+        expect(west.get_by_role("link", name="emails")).to_be_visible()
+        expect(west.locator(".seen")).to_have_text(re.compile(r"^Seen [0-2] s ago\s*$"))
+        page.goto("about:blank")  # else its stream holds up the end of the dashboard
+    assert screen.complaints == []
+
+
+def test_what_somebody_does_on_a_live_part_stays_while_it_changes(serve: Serve, queue: Queue, screen: Screen):
+    queue.send("hello", delay=60)
+    page, parts = screen.page, iter([PART.format(1, ""), PART.format(2, "<p>A new line</p>")])
+
+    def answer(route: Route) -> None:
+        html = next(parts, "")
+        route.fulfill(content_type="text/event-stream", body=f"data: {html}\n\n" if html else "")
+
+    page.route("**/live?*", answer)
+    page.clock.install()
+    page.goto(serve())
+    expect(page.get_by_text("Count 1")).to_be_visible()
+    page.get_by_text("More").click()
+    page.get_by_label("Box").check()
+    page.get_by_label("Text").fill("")
+    page.get_by_label("Text").press_sequentially("abc")
+    page.clock.fast_forward(10_000)
+    expect(page.get_by_text("Count 2")).to_be_visible()
+    expect(page.get_by_text("A new line")).to_be_visible()
+    expect(page.get_by_text("Within")).to_be_visible()
+    expect(page.get_by_label("Box")).to_be_checked()
+    expect(page.get_by_label("Text")).to_be_focused()
+    page.keyboard.type("d")
+    expect(page.get_by_label("Text")).to_have_value("abcd")
+    assert screen.complaints == []
+
+
+def test_chart_that_is_drawn_anew_keeps_its_table_open_and_what_is_read_of_it(
+    serve: Serve, redis_server: RedisServer, screen: Screen
+):
+    Scene(redis_server.url).play()
+    page = screen.page
+    page.clock.install()
+    page.goto(f"{serve()}/main/queues/emails")
+    chart = page.locator("figure.chart").first
+    chart.get_by_text("As a table").click()
+    chart.locator("svg[tabindex]").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    reading, cross = chart.locator("output").inner_text(), chart.locator(".cross")
+    assert reading
+    page.evaluate("document.querySelector('.chart .title').textContent = 'An old one'")
+    for _ in range(2):
+        with page.expect_response("**/charts?span=hour"):
+            page.clock.fast_forward(31_000)
+    expect(chart.locator(".title")).to_have_text("Throughput")  # it was drawn anew
+    expect(chart.locator("output")).to_have_text(reading)
+    expect(cross).to_have_attribute("visibility", "visible")
+    expect(chart.locator("svg[tabindex]")).to_be_focused()
+    expect(chart.locator("details")).to_have_attribute("open", "")
+    assert screen.complaints == []
+
+
+def test_search_is_stopped_and_goes_on_where_it_was_and_the_focus_stays(
+    serve: Serve, queue: Queue, screen: Screen, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)  # a step a request
+    queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(600)])
+    page = screen.page
+    page.clock.install(time=0)
+    page.clock.pause_at(1000)  # so that nothing goes on by itself
+    page.goto(f"{serve()}/main/queues/emails/messages?state=pending&where=payload&text=00")
+    page.get_by_role("link", name="Stop").click()
+    on = page.get_by_role("link", name="Go on")
+    expect(on).to_be_focused()
+    page.clock.run_for(60_000)
+    expect(on).to_be_visible()
+    on.click()
+    expect(page.get_by_role("link", name="Stop")).to_be_focused()
+    page.clock.resume()
+    expect(page.get_by_text("5 found among 600 of 600: that is all.")).to_be_visible()
+    expect(page.get_by_role("rowheader")).to_have_text([f"m{n}00" for n in range(1, 6)])
+    assert screen.complaints == []
+
+
+def test_login_that_has_run_out_is_asked_for_by_the_page_itself(serve: Serve, queue: Queue, screen: Screen):
+    queue.send("hello", delay=60)
+    page = screen.page
+    page.goto(serve(login=Token(SECRET)))
+    page.get_by_label("Token").fill(SECRET)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("link", name="emails")).to_be_visible()
+    page.context.clear_cookies()
+    sees(page, False)
+    sees(page, True)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
+
+
+def test_dashboard_that_is_away_is_asked_again_after_ever_longer_pauses(serve: Serve, queue: Queue, screen: Screen):
+    queue.send("hello", delay=60)
+    page, asked = screen.page, list[str]()
+
+    def refuse(route: Route) -> None:
+        asked.append(route.request.url)
+        route.abort()
+
+    page.route("**/live?*", refuse)
+    page.add_init_script(PAUSES)
+    page.goto(serve())
+    expect(page.get_by_text("The connection to the dashboard is lost")).to_be_visible()
+    assert eventually(lambda: page.evaluate("pauses.length") >= 7)
+    pauses: list[float] = page.evaluate("pauses.slice(0, 7)")
+    assert max(pauses) <= 60_000
+    assert min(pauses[5:]) > max(pauses[:2])  # what an attempt itself took is a part of the pause
+    assert len(asked) <= page.evaluate("pauses.length") + 1
+    page.unroute("**/live?*")
+    expect(page.get_by_text("The connection to the dashboard is lost")).to_be_hidden()
