@@ -49,9 +49,11 @@ class _RisingIds:
         if self._process != os.getpid():  # a server such as uWSGI forks without a word to Python
             self.begin()
         tick = self._tick = max(self._tick, int(time.time() * _TICKS_PER_SECOND))  # the clock may be set back
-        numbers = self._numbers.get(tick) or self._numbers.setdefault(tick, count(self._start))
-        while len(self._numbers) > _KNOWN_TICKS:
-            self._numbers.pop(min(self._numbers), None)
+        numbers = self._numbers.get(tick)
+        if numbers is None:
+            numbers = self._numbers.setdefault(tick, count(self._start))
+            while len(self._numbers) > _KNOWN_TICKS:
+                self._numbers.pop(min(self._numbers), None)
         ids, known, lead = [], *self._lead
         for number in islice(numbers, amount):
             high, low = divmod(number, 62**2)
