@@ -169,13 +169,13 @@ def remove(context: QueueContext, name: str) -> Operation[bool]:
 
 
 def run_now(context: QueueContext, name: str) -> Operation[SentMessage]:
-    """Send an occurrence out of turn, due at once; the slots stay as they are. Raises InvalidInput."""
+    """Send an occurrence out of turn, due at once, as ``name@run-…``; the slots stay. Raises InvalidInput."""
     check_schedule_name(name)
     yield from context.opened()
     envelope = opened((yield from _read(context, name)).record)
     if envelope is None:
         raise InvalidInput(f"schedule {name!r} is not in queue {context.name}: add it first")
-    encoded = EncodedMessage(new_id(), "+0", with_slot(envelope, None), "ignore", False)
+    encoded = EncodedMessage(f"{name}@run-{new_id()}", "+0", with_slot(envelope, None), "ignore", False)
     (sent,) = yield from send_encoded(context, [encoded])
     return sent
 

@@ -39,7 +39,8 @@ class BackgroundTask:
         title: what it does, as in "cancel 12 messages".
         who: who has asked for it.
         alone: whether only one of these runs on a queue at a time.
-        done, total: how far it is; a total of None is not known.
+        looked_at, total: how far it is; a total of None is not known.
+        done: how many messages it has changed; None where it changes none.
         told: what has come of it so far, a sentence each.
         error: what it has failed of, or empty.
         again: of a dry run, the fields by which the same is asked for in earnest.
@@ -53,7 +54,8 @@ class BackgroundTask:
         self.who = who
         self.alone = alone
         self.status: Status = "running"
-        self.done = 0
+        self.looked_at = 0
+        self.done: int | None = None
         self.total: int | None = None
         self.told: list[str] = []
         self.error = ""
@@ -79,9 +81,10 @@ class BackgroundTask:
         """How long it has run."""
         return ((self.ended_at or dt.datetime.now(dt.UTC)) - self.started_at).total_seconds()
 
-    def tell(self, done: int, total: int | None, *told: str) -> None:
+    def tell(self, looked_at: int, total: int | None, *told: str, done: int | None = None) -> None:
         """Tell how far it is, and what has come of it."""
-        self.done, self.total, self.told = done, total, [each for each in told if each]
+        self.looked_at, self.total, self.done = looked_at, total, done
+        self.told = [each for each in told if each]
         self._announce()
 
     def stop(self) -> None:

@@ -45,7 +45,8 @@ def selected(queue: Queue, act: Act, ids: Sequence[str]) -> Work:
 
     async def work(task: BackgroundTask) -> None:
         told = await queue.execute(actions.each, act, ids)
-        task.tell(len(told), len(told), outcome(act, Counter(told.values()), len(told)))
+        became = Counter(told.values())
+        task.tell(len(told), len(told), outcome(act, became, len(told)), done=_done(became))
 
     return work
 
@@ -57,7 +58,8 @@ def swept(queue: Queue, sweep: Sweep, act: Act | None) -> Work:
         while not sweep.done and task.goes_on:
             told = await queue.execute(sweep.step)
             became = outcome(act, told.outcomes, told.matched) if told.outcomes else f"{told.matched:,} match."
-            task.tell(min(told.looked_at, told.total), told.total, became)
+            done = None if act is None else _done(told.outcomes)
+            task.tell(min(told.looked_at, told.total), told.total, became, done=done)
             await task.rest(0)
         if act is actions.cancelling:
             await _collect(queue, task)
@@ -73,7 +75,8 @@ def redriven(queue: Queue, redrive: Redrive, dry_run: bool) -> Work:
             told = await queue.execute(redrive.step)
             moved = "" if dry_run else f"{told.moved:,} are back in pending."
             left = 0 if dry_run else told.matched - told.moved
-            task.tell(told.looked_at - left, told.total, f"{told.matched:,} match.", moved)
+            done = None if dry_run else told.moved
+            task.tell(told.looked_at - left, told.total, f"{told.matched:,} match.", moved, done=done)
             await task.rest(redrive.pause)
 
     return work
@@ -102,9 +105,10 @@ def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
                 purge = scripts.purge(state, up_to, min(most - done, MAX_IDS))
                 gone = unwrap((await queue.execute(round_trip, [purge]))[0])
                 done += gone
-                task.tell(done, most, f"{done:,} purged.")
+                task.tell(done, most, f"{done:,} purged.", done=done)
                 await task.rest(0)
-        task.tell(done, most, f"{done:,} of {most:,} purged." if done < most else f"{done:,} purged.")
+        purged = f"{done:,} of {most:,} purged." if done < most else f"{done:,} purged."
+        task.tell(done, most, purged, done=done)
         await _collect(queue, task)
 
     return work
@@ -142,6 +146,10 @@ def outcome(act: Act | None, became: Mapping[str, int], of: int) -> str:
     if parts:
         parts[0] = f"{words[0][1]:,} of {of:,} {meant[words[0][0]]}"
     return "; ".join(parts) + "." if parts else "Nothing was there to be done."
+
+
+def _done(became: Mapping[str, int]) -> int:
+    return sum(count for word, count in became.items() if word in _DONE)
 
 
 async def _collect(queue: Queue, task: BackgroundTask) -> None:

@@ -210,6 +210,36 @@ def test_task_goes_on_when_its_browser_has_gone(enter: Enter, queue: Queue, monk
     assert "3 are back in pending." in finished(client, path)
 
 
+def test_task_tells_what_it_has_done_apart_from_what_it_has_looked_at(enter: Enter, stocked: Queue):
+    client = enter()
+    some = {"act": "now", "all": "1", "state": "pending", "header": "tenant=1"}
+    assert "6 of 6 looked at" in (dry := run(client, some, dry="1"))
+    assert "done 6 of 6" in dry
+    assert "done 3 messages done, 6 of 6 looked at" in run(client, some)
+    assert "done 1 message done, 2 of 2 looked at" in run(client, {"act": "cancel", "ids": ["m0", "gone"]})
+    left = stocked.stats().pending
+    assert f"done {left} messages done, {left} of {left} looked at" in run(
+        client, {"act": "purge", "all": "1", "state": "pending"}
+    )
+
+
+def test_redrive_tells_what_is_back_apart_from_what_it_has_looked_at(enter: Enter, queue: Queue):
+    bury(queue, "a", "b", "c")
+    told = run(enter(), {"act": "requeue", "all": "1", "state": "dead", "error": "503: b"})
+    assert "done 1 message done, 3 of 3 looked at" in told
+
+
+def test_dry_run_waits_for_no_task_of_its_queue(enter: Enter, queue: Queue):
+    bury(queue, "a", "b", "c")
+    client = enter()
+    confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="requeue", all="1", state="dead").text)
+    path = client.post(f"{QUEUE}/run", data=confirmed | {"rate": "1/h"}, headers=OWN).headers["location"]
+    assert eventually(lambda: ">running<" in client.get(path).text and queue.stats().dead == 2)
+    assert "2 match." in run(client, {"act": "requeue", "all": "1", "state": "dead"}, dry="1")
+    assert "2 match." in run(client, {"act": "cancel", "all": "1", "state": "dead"}, dry="1")
+    send(client, f"{path}/stop")
+
+
 def test_purge_spares_what_has_died_since_it_was_counted(enter: Enter, queue: Queue):
     bury(queue, "a", "b", "c")
     client = enter()

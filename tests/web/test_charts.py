@@ -9,7 +9,7 @@ import pytest
 
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.sample import Sample
-from delayq.web import charts
+from delayq.web import charts, render
 
 NOON = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)
 
@@ -71,3 +71,13 @@ def test_rate_has_as_many_digits_as_mean_something(rate: float, shown: str):
 @pytest.mark.parametrize(("top", "end"), [(0, 1), (0.3, 0.5), (1, 1), (1.1, 2), (4.2, 5), (70, 100), (1e6, 1e6)])
 def test_scale_ends_at_a_round_number_not_below(top: float, end: float):
     assert charts.nice(top) == pytest.approx(end)
+
+
+def test_chart_of_one_count_tells_it_in_figures():
+    rates = charts.rates_of([sample(0, 0), sample(1, 90)])
+    page: Any = render._environment().get_template("parts.html").module
+    drawn = page.chart(charts.throughput(rates))
+    assert "<dt>acked</dt><dd>1.5/s</dd>" in drawn
+    assert "As of 12:01 UTC." in drawn
+    assert 'class="line' not in drawn
+    assert 'class="line' in page.chart(charts.throughput([*rates, *rates]))

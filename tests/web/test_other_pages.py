@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from html import unescape
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
 
@@ -110,6 +111,19 @@ def test_schedule_is_paused_resumed_and_run_once_a_form(enter: Enter, queue: Que
     assert [message.payload for message in queue.receive(10)] == [{"a": 1}]
 
 
+def test_last_time_of_a_schedule_is_that_of_run_now_too(enter: Enter, queue: Queue):
+    queue.configure(events=True)
+    queue.schedules.add("every/hour", "every 1h")
+    client = enter()
+    send(client, f"{QUEUE}/schedules/every%252Fhour", act="run", once="1")
+    (message,) = queue.receive(1)
+    message.ack()
+    page = client.get(f"{QUEUE}/schedules").text
+    assert unescape(re.findall(r'<a href="([^"]*)">acked</a>', page)[0]).endswith(
+        quote(message.id.replace("/", "%2F"), safe="@")
+    )
+
+
 def test_schedule_that_is_gone_is_told(enter: Enter, queue: Queue):
     queue.pause()
     client = enter()
@@ -186,7 +200,8 @@ def test_consumer_takes_over_what_another_left_unacked(enter: Enter, queue: Queu
     topic.publish("x")
     group.poll("one")
     client, path = enter(), f"{TOPIC}/groups/billing"
-    told = client.get(send(client, f"{path}/claim", consumer="two", idle="0s", once="1").headers["location"]).text
+    new = {"consumer": "two", "new": "1"}
+    told = client.get(send(client, f"{path}/claim", **new, idle="0s", once="1").headers["location"]).text
     assert "1 record is two’s now" in words(told)
     assert [(each.consumer, each.deliveries) for each in group.unacked()] == [("two", 2)]
     again = client.get(send(client, f"{path}/claim", consumer="two", idle="0s", once="1").headers["location"]).text
@@ -194,6 +209,23 @@ def test_consumer_takes_over_what_another_left_unacked(enter: Enter, queue: Queu
     later = client.get(send(client, f"{path}/claim", consumer="two", idle="1h", once="2").headers["location"]).text
     assert "Nothing was unacked for so long." in words(later)
     assert send(client, f"{path}/claim", consumer="", idle="1h", once="3").status_code == 400
+
+
+def test_claim_for_a_consumer_that_is_not_known_is_asked_for_again(enter: Enter, queue: Queue, topic: Topic):
+    queue.pause()
+    group = topic.group("billing", start="0")
+    topic.publish("x")
+    group.poll("one")
+    client, path = enter(), f"{TOPIC}/groups/billing/claim"
+    answer = send(client, path, consumer="tow", idle="0s", once="1")
+    assert (answer.status_code, "group billing has no consumer tow: choose a known one" in words(answer.text)) == (
+        400,
+        True,
+    )
+    assert 'name="consumer" aria-invalid="true"' in answer.text
+    assert [each.name for each in group.consumers()] == ["one"]
+    assert send(client, path, consumer="tow", idle="0s", once="1", new="1").status_code == 303
+    assert [each.consumer for each in group.unacked()] == ["tow"]
 
 
 @pytest.mark.parametrize("path", ["/main/topics/none", f"{TOPIC}/groups/none", "/main/tasks/none", "/none/server"])

@@ -52,7 +52,7 @@ async def run(request: Request) -> Response:
     task = tasks.asked(once)
     if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
         task = BackgroundTask(
-            request.path_params["server"], queue.name, deed.title(), who(request), alone=deed.is_sweep
+            request.path_params["server"], queue.name, deed.title(), who(request), alone=deed.is_sweep and not deed.dry
         )
         if deed.dry:
             task.again = dict(deed.fields()) | {"delay": deed.delay, "rate": deed.rate}

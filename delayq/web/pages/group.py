@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from delayq.aio import Topic
-from delayq.errors import UnknownGroup
+from delayq.errors import InvalidInput, UnknownGroup
 from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin, group_read, reclaim
@@ -56,6 +56,8 @@ async def claim(request: Request) -> Response:
     topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
     with field("consumer"):
         consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
+        if form.get("new") != "1":
+            await _check_known(topic, name, consumer)
     with field("idle"):
         idle = parse_duration(form.get("idle", ""))
     tasks: BackgroundTasks = request.app.state.tasks
@@ -65,6 +67,12 @@ async def claim(request: Request) -> Response:
             async with audit.audited(request, "claim", topic=topic.name, group=name, consumer=consumer) as line:
                 told = line["told"] = await _claimed(topic, name, consumer, idle)
     return audit.back(request, told, "group")
+
+
+async def _check_known(topic: Topic, group: str, consumer: str) -> None:
+    known = [each.name for each in await topic.execute(group_admin.consumers, group)]
+    if consumer not in known:
+        raise InvalidInput(f"group {group} has no consumer {consumer}: choose a known one, or tick that it is new")
 
 
 async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:

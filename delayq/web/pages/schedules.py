@@ -28,7 +28,7 @@ MOST_LISTED = 200
 MOST_LOOKED_AT = 2000
 """Entries of the ledger, the latest ones, in which the last outcomes are looked for."""
 
-_OCCURRENCE = re.compile(r"(?P<name>.*)@\d+(~\d+)?", re.DOTALL)
+_OCCURRENCE = re.compile(r"(?P<name>.*)@(\d+(~\d+)?|run-\w+)", re.DOTALL)
 
 
 class ScheduleRow(NamedTuple):
