@@ -18,6 +18,7 @@ from tests.harness.waiting import eventually
 from tests.harness.web.scene import Scene
 from tests.harness.web.serving import served
 from tests.web.conftest import Screen, Serve
+from tests.web.test_actions import bury
 
 pytestmark = pytest.mark.full
 
@@ -66,9 +67,11 @@ def test_page_of_seven_servers_has_one_stream_and_no_click_waits_behind_it(
     page = screen.page
     page.goto(url)
     expect(page.locator(CELLS)).to_have_text(["1"] * 7)
+    page.get_by_role("link", name="emails").last.focus()
     queue.send("hello", delay=60)
     expect(page.locator(CELLS)).to_have_text(["2"] * 7)  # each of them is live
     assert len(dashboard.state.streams) == 1
+    expect(page.get_by_role("link", name="emails").last).to_be_focused()
     page.get_by_role("link", name="emails").last.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("emails")
     assert screen.complaints == []
@@ -155,7 +158,7 @@ def test_what_somebody_does_on_a_live_part_stays_while_it_changes(serve: Serve, 
     assert screen.complaints == []
 
 
-def test_chart_that_is_drawn_anew_keeps_its_table_open_and_what_is_read_of_it(
+def test_chart_that_is_drawn_anew_keeps_its_table_open_and_what_the_arrow_keys_have_read_of_it(
     serve: Serve, redis_server: RedisServer, screen: Screen
 ):
     Scene(redis_server.url).play()
@@ -168,7 +171,7 @@ def test_chart_that_is_drawn_anew_keeps_its_table_open_and_what_is_read_of_it(
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     reading, cross = chart.locator("output").inner_text(), chart.locator(".cross")
-    assert reading
+    assert re.search(r"^\d\d:\d\d.* · sent [\d.]+/s · acked [\d.]+/s · failed", reading)
     page.evaluate("document.querySelector('.chart .title').textContent = 'An old one'")
     for _ in range(2):
         with page.expect_response("**/charts?span=hour"):
@@ -235,3 +238,20 @@ def test_dashboard_that_is_away_is_asked_again_after_ever_longer_pauses(serve: S
     assert len(asked) <= page.evaluate("pauses.length") + 1
     page.unroute("**/live?*")
     expect(page.get_by_text("The connection to the dashboard is lost")).to_be_hidden()
+
+
+def test_redrive_is_followed_live_and_stopped(serve: Serve, queue: Queue, screen: Screen):
+    bury(queue, *(f"m{n}" for n in range(200)))
+    page = screen.page
+    page.goto(f"{serve()}/main/queues/emails/dead")
+    page.get_by_role("button", name="Requeue…").first.click()
+    page.get_by_label("Rate").fill("2/s")
+    page.get_by_role("button", name="Requeue 200 messages").click()
+    moved = page.locator(".outcome li").nth(1)
+    expect(moved).to_have_text(re.compile(r"^([3-9]|\d\d+) are back"))  # it changes by itself
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("It was stopped")).to_be_visible()
+    stats = queue.stats()
+    assert stats.dead > 0
+    assert stats.dead + stats.pending == 200
+    assert screen.complaints == []

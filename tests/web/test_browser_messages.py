@@ -221,6 +221,7 @@ def hold_a_schedule_let_it_go_on_and_run_it(page: Page, queue: Queue) -> None:
 def claim_what_another_holds(page: Page, queue: Queue) -> None:
     visit(page, "topics/orders/groups/billing")
     page.get_by_label("For the consumer").fill("second")
+    page.get_by_label("It is a new consumer").check()
     page.get_by_label("What was handed out").fill("0s")
     press(page, "Claim up to 100")
     told(page, "1 record is second’s now")
@@ -233,7 +234,7 @@ def let_the_doctor_look(page: Page, queue: Queue) -> None:
     before = queue.stats().inside
     visit(page, "server")
     press(page, "Examine emails")
-    told(page, "8 of 8 messages")
+    told(page, "8 of 8 looked at")
     told(page, "the server keeps nothing on disk")
     assert queue.stats().inside == before
 

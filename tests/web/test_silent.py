@@ -13,7 +13,7 @@ import redis
 
 from delayq import Queue
 from delayq.errors import ServerError
-from delayq.web import health_sweep
+from delayq.web import health_sweep, servers
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import QueueListView
 from delayq.web.servers import DashboardServer
@@ -188,3 +188,56 @@ def test_queue_in_trouble_that_is_told_by_its_name_is_looked_at_with_the_page(
     assert f"1 of 60 queues in trouble: {NAMES[57]} (no consumer, late)" in text_of(client.get("/").text)
     troubled.cancel("late")
     assert "60 queues, none in trouble" in text_of(client.get("/").text)
+
+
+@pytest.mark.full
+def test_pages_opened_while_a_server_is_silent_say_so_and_show_the_others(
+    enter: Enter,
+    queue: Queue,
+    redis_server: RedisServer,
+    own_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(servers, "SILENCE_SECONDS", 1.0)
+    queue.send("hello", delay=60)
+    with Queue("orders", url=own_server.url) as orders:
+        orders.send("hello", delay=60)
+    patient = f"{own_server.url}?socket_timeout=900"  # nothing but the dashboard's own bound ends what it asks
+    client = enter(servers={"east": redis_server.url, "west": patient})
+    os.kill(own_server.pid, signal.SIGSTOP)
+    try:
+        overview = client.get("/")
+        page = client.get("/west/queues/orders")
+    finally:
+        os.kill(own_server.pid, signal.SIGCONT)
+    told = "west has not answered for 1 s: check that the server runs"
+    assert (overview.status_code, told in overview.text, "/east/queues/emails" in overview.text) == (200, True, True)
+    assert (page.status_code, told in page.text) == (503, True)
+    while (page := client.get("/west/queues/orders")).status_code != 200:
+        assert told in page.text  # a machine that stands still for a moment is silent, too
+
+
+def test_page_that_takes_long_is_waited_for_as_long_as_the_server_answers(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(servers, "SILENCE_SECONDS", 0.01)
+    answers = list[None]()
+
+    async def run() -> str:
+        server = DashboardServer("main", redis_server.url, "delayq")
+        is_over = asyncio.Event()
+
+        async def answer() -> None:
+            answers.append(None)
+            if len(answers) == 5:
+                is_over.set()
+
+        async def work() -> str:
+            await is_over.wait()
+            return "a page"
+
+        monkeypatch.setattr(server, "answer", answer)
+        return await server.while_it_answers(work())
+
+    assert asyncio.run(run()) == "a page"
+    assert len(answers) >= 5
