@@ -23,6 +23,7 @@ from delayq.web import jobs
 from delayq.web.background_tasks import Work
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import InvalidField, field
+from delayq.web.states import WORDS
 
 COUNT_SECONDS = 0.06  # that a confirmation may take to count what is meant
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
@@ -47,7 +48,7 @@ KINDS = {
     "now": ActionKind("Run now", WAITING, "They are due at once; their attempts stay counted."),
     "reschedule": ActionKind("Reschedule", WAITING, "Their attempts stay counted."),
     "bury": ActionKind("Bury", WAITING, "They become dead letters at once, which you can look at, requeue or cancel."),
-    "requeue": ActionKind("Requeue", ("dead",), "They come back to pending, and their retries begin anew."),
+    "requeue": ActionKind("Requeue", ("dead",), "They are scheduled again, and their retries begin anew."),
     "cancel": ActionKind(
         "Cancel", (*PURGEABLE, "unack"), "Withdrawn for good. What runs is not stopped, but will not be retried."
     ),
@@ -117,7 +118,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         texts = {name: form.get(name, "").strip() for name in ("when", "delay", "rate", "most", "up_to")}
         wanted = MessageFilter.of(form)
         if not ids and wanted.state not in KINDS[act].states:
-            raise InvalidInput(f"what is in {wanted.state} cannot be asked to {KINDS[act].verb.lower()}")
+            raise InvalidInput(f"{KINDS[act].verb} is not for messages that are {WORDS[wanted.state]}")
         return cls(act=act, filter=wanted, ids=ids, dry=form.get("dry") == "1", **texts)
 
     @property

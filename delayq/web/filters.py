@@ -14,6 +14,7 @@ from delayq.model.units import parse_age
 from delayq.operations.bulk.causes import like
 from delayq.operations.bulk.selection import Choice
 from delayq.web.forms import InvalidField, field
+from delayq.web.states import WORDS
 
 WHERE = ("payload", "header", "error")
 
@@ -87,7 +88,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             f"that died {self.older} ago or earlier" if self.older else "",
             f"that died within the last {self.newer}" if self.newer else "",
         ]
-        return " ".join(["in", self.state, *filter(None, told)])
+        return " ".join([WORDS[self.state], *filter(None, told)])
 
 
 def _age(name: str, text: str) -> float | dt.datetime | None:

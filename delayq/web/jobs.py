@@ -28,7 +28,7 @@ _BECAME = {
     "cancelled": "cancelled",
     "buried": "buried",
     "rescheduled": "rescheduled",
-    "requeued": "back in pending",
+    "requeued": "scheduled again",
     "in_flight": "delivered meanwhile",
     "dead": "dead meanwhile",
     "unknown": "gone meanwhile",
@@ -73,7 +73,7 @@ def redriven(queue: Queue, redrive: Redrive, dry_run: bool) -> Work:
     async def work(task: BackgroundTask) -> None:
         while not redrive.done and task.goes_on:
             told = await queue.execute(redrive.step)
-            moved = "" if dry_run else f"{told.moved:,} are back in pending."
+            moved = "" if dry_run else f"{told.moved:,} are scheduled again."
             left = 0 if dry_run else told.matched - told.moved
             done = None if dry_run else told.moved
             task.tell(told.looked_at - left, told.total, f"{told.matched:,} match.", moved, done=done)

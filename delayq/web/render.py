@@ -20,6 +20,7 @@ from delayq.model.outcome import cause
 from delayq.model.record import lag_text
 from delayq.model.text import printable
 from delayq.model.units import show_duration
+from delayq.web import states
 from delayq.web.actions import KINDS
 from delayq.web.filters import quoted, unquoted
 from delayq.web.payloads import preview, size, value_of
@@ -166,6 +167,13 @@ def _environment() -> Environment:
     environment.filters |= {"number": number, "rate": rate, "span": span, "lag": lag_text}
     environment.filters |= {"moment": moment, "away": away_from, "clock": clock}
     environment.filters |= {"quoted": quoted, "unquoted": unquoted, "size": size, "exact": escape, "lines": lines}
-    environment.globals |= {"cause": cause, "kinds": KINDS, "preview": preview, "value_of": value_of}
+    environment.filters |= {"state": states.state}
+    environment.globals |= {
+        "cause": cause,
+        "kinds": KINDS,
+        "preview": preview,
+        "value_of": value_of,
+        "state_words": states.WORDS,
+    }
     environment.globals |= {"query": query, "version": delayq.__version__}
     return environment

@@ -88,7 +88,7 @@ def test_confirmation_tells_the_count_and_changes_nothing(enter: Enter, stocked:
     chosen = words(send(client, f"{QUEUE}/confirm", act="cancel", ids=["m1", "m2"], state="pending").text)
     assert "Cancel 2 messages 2 messages were chosen." in chosen
     matching = words(send(client, f"{QUEUE}/confirm", act="cancel", all="1", state="pending", header="tenant=1").text)
-    assert "Cancel all in pending with the header tenant=1 3 messages are meant" in matching
+    assert "Cancel all scheduled with the header tenant=1 3 messages are meant" in matching
     assert stocked.stats().pending == 6
 
 
@@ -122,7 +122,7 @@ def test_all_that_match_run_now(enter: Enter, stocked: Queue):
 
 def test_requeue_brings_dead_letters_back(enter: Enter, queue: Queue):
     bury(queue, "a", "b", "c")
-    assert "2 of 2 back in pending." in run(enter(), {"act": "requeue", "ids": ["a", "b"], "state": "dead"})
+    assert "2 of 2 scheduled again." in run(enter(), {"act": "requeue", "ids": ["a", "b"], "state": "dead"})
     assert (ids(queue, "dead"), ids(queue, "pending")) == ({"c"}, {"a", "b"})
 
 
@@ -132,7 +132,7 @@ def test_redrive_brings_back_those_that_match_and_a_dry_run_none(enter: Enter, q
     asked = {"act": "requeue", "all": "1", "state": "dead", "error": "503: a"}
     assert "1 match." in run(client, asked, dry="1")
     assert ids(queue, "dead") == {"a", "b", "c"}
-    assert "1 are back in pending." in run(client, asked, delay="10m", rate="1000/s")
+    assert "1 are scheduled again." in run(client, asked, delay="10m", rate="1000/s")
     assert (ids(queue, "dead"), ids(queue, "pending")) == ({"b", "c"}, {"a"})
 
 
@@ -144,7 +144,7 @@ def test_cause_without_an_error_brings_back_none_that_has_one(enter: Enter, queu
     form = client.get(f"{QUEUE}/dead").text.partition("no luck</a>")[2].partition("</form>")[0]
     fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form)
     asked = {name: unescape(value) for name, value in fields if name != "csrf"} | {"act": "requeue"}
-    assert "1 are back in pending." in run(client, asked)
+    assert "1 are scheduled again." in run(client, asked)
     assert ids(queue, "dead") == {"told", "told too"}
 
 
@@ -188,8 +188,8 @@ def test_task_is_stopped_and_leaves_the_rest_as_it_was(enter: Enter, queue: Queu
     assert eventually(lambda: ">running<" in client.get(path).text and queue.stats().dead == 2)
     busy = send(client, f"{QUEUE}/run", act="cancel", all="1", state="dead", once="other")
     assert (busy.status_code, "Stop it, or wait" in words(busy.text)) == (409, True)
-    assert (lines[-1]["action"], lines[-1]["all"]) == ("cancel", "in dead")
-    assert lines[-1]["outcome"].startswith("refused: Queue emails is busy: Requeue all in dead.")
+    assert (lines[-1]["action"], lines[-1]["all"]) == ("cancel", "dead")
+    assert lines[-1]["outcome"].startswith("refused: Queue emails is busy: Requeue all dead.")
     send(client, "/main/queues/emails/examine", once="third")
     assert (lines[-1]["action"], lines[-1]["outcome"][:7]) == ("examine", "refused")
     assert "1 of 1 cancelled." in run(client, {"act": "cancel", "ids": ["b"], "state": "dead"})
@@ -207,7 +207,7 @@ def test_task_goes_on_when_its_browser_has_gone(enter: Enter, queue: Queue, monk
     confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="requeue", all="1", state="dead").text)
     path = client.post(f"{QUEUE}/run", data=confirmed | {"rate": "50/s"}, headers=OWN).headers["location"]
     client.cookies.clear()
-    assert "3 are back in pending." in finished(client, path)
+    assert "3 are scheduled again." in finished(client, path)
 
 
 def test_task_tells_what_it_has_done_apart_from_what_it_has_looked_at(enter: Enter, stocked: Queue):
@@ -266,7 +266,7 @@ def test_purge_takes_no_more_than_were_counted(enter: Enter, stocked: Queue):
     [
         ({"act": "explode", "ids": "m1"}, "action 'explode' is none of now, reschedule"),
         ({"act": "cancel"}, "no message is ticked"),
-        ({"act": "requeue", "all": "1", "state": "pending"}, "what is in pending cannot be asked to requeue"),
+        ({"act": "requeue", "all": "1", "state": "pending"}, "Requeue is not for messages that are scheduled"),
         ({"act": "cancel", "ids": [f"m{n}" for n in range(501)]}, "at most 500 at a time"),
         ({"act": "cancel", "all": "1", "state": "pending", "header": "x"}, "is not a name and a value"),
     ],
@@ -303,7 +303,7 @@ def test_each_action_leaves_an_audit_line(enter: Enter, stocked: Queue):
     told = [(line["who"], line["action"], line["queue"], line["outcome"]) for line in lines]
     assert told == [("local", "cancel", "emails", outcome) for outcome in ("done", "began", "done")]
     assert lines[0]["ids"] == ["m1"]
-    assert lines[1]["all"] == "in pending"
+    assert lines[1]["all"] == "scheduled"
     assert lines[2]["told"] == "5 of 5 cancelled."
     assert stocked.stats().cancelled == 6
 

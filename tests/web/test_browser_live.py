@@ -38,7 +38,7 @@ PART = (
 )
 
 ANSWER = "No answer: what you see may be old."
-CELLS = "td[data-label=Pending]"
+CELLS = "td[data-label=Scheduled]"
 
 SHOW = """(is) => {
   Object.defineProperty(document, 'hidden', { value: !is, configurable: true });

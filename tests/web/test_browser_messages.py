@@ -137,7 +137,7 @@ def requeue_some(page: Page, queue: Queue) -> None:
     press(page, "Requeue…", -1)
     page.get_by_label("Delay").fill("1h")
     press(page, "Requeue 2 messages")
-    told(page, "2 of 2 back in pending.")
+    told(page, "2 of 2 scheduled again.")
     assert ids(queue, "dead") == {"d1"}
     assert ids(queue, "pending") == {"m0", "m1", "m2", "m3", "d0", "d2"}
 
@@ -154,7 +154,7 @@ def redrive_by_a_filter_after_a_dry_run_at_a_rate(page: Page, queue: Queue) -> N
     press(page, "Requeue…")
     page.get_by_label("Rate").fill("100/s")
     press(page, "Requeue 1 message")
-    told(page, "1 are back in pending.")
+    told(page, "1 are scheduled again.")
     assert ids(queue, "dead") == {"d0", "d2"}
 
 
@@ -186,7 +186,7 @@ def stop_a_long_one(page: Page, queue: Queue) -> None:
     press(page, "Requeue…")
     page.get_by_label("Rate").fill("1/min")
     press(page, "Requeue 3 messages")
-    told(page, "1 are back in pending.")
+    told(page, "1 are scheduled again.")
     press(page, "Stop")
     told(page, "It was stopped: what it had not reached is as before.")
     assert queue.stats().dead == 2

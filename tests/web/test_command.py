@@ -67,7 +67,7 @@ def test_dashboard_ends_at_a_signal_while_a_browser_follows(start: Start, queue:
     live = re.findall(r'data-stream="([^"]+)"', page)[0]
     with httpx.stream("GET", url.rstrip("/") + live, timeout=120) as stream:
         lines = stream.iter_lines()
-        assert any('data-label="Pending">1<' in line for line in lines)
+        assert any('data-label="Scheduled">1<' in line for line in lines)
         process.send_signal(number)
         assert not [line for line in lines if "Traceback" in line]
     assert process.wait(120) == 0

@@ -19,7 +19,7 @@ def test_dead_letter_goes_back_with_what_was_written(enter: Enter, queue: Queue)
     assert '"id": "a/b"' in unescape(page)
     died = re.findall('name="died" value="([^"]*)"', page)[0]
     fields = {"died": died, "kind": "json", "payload": '{"id":\r\n "new"}', "headers": '{"tenant": 7}'}
-    assert "is back in pending" in words(client.get(send(client, path, **fields).headers["location"]).text)
+    assert "is scheduled again" in words(client.get(send(client, path, **fields).headers["location"]).text)
     info = queue.get("a/b")
     assert info is not None
     assert (info.state, info.payload, info.headers) == ("pending", {"id": "new"}, {"tenant": 7})

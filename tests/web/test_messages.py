@@ -50,10 +50,29 @@ def test_pages_lead_through_all_messages_forwards_and_back(enter: Enter, queue: 
     assert rows(client.get(MESSAGES + link(third, "First")).text) == rows(first)
 
 
-@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
-def test_state_without_messages_says_so(enter: Enter, queue: Queue, state: str):
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [("pending", "scheduled"), ("ready", "due"), ("unack", "running"), ("retry", "retrying"), ("dead", "dead")],
+)
+def test_state_without_messages_says_so_in_a_user_s_words(enter: Enter, queue: Queue, state: str, word: str):
     queue.pause()
-    assert f"Nothing is in {state}" in words(enter().get(f"{MESSAGES}?state={state}").text)
+    page = enter().get(f"{MESSAGES}?state={state}").text
+    assert f"No message is {word} ." in words(page) or f"No message is {word}." in words(page)
+    assert f"<title>{word.capitalize()} · emails" in page
+    assert word == state or f'<abbr title="{state}">{word}</abbr>' in page
+
+
+def test_no_page_names_a_structure_but_in_a_title_or_an_address(enter: Enter, queue: Queue):
+    queue.send_many([Outgoing(n, delay=60 * (n % 2), id=f"m{n}") for n in range(8)])
+    taken = queue.receive(3)
+    taken[0].nack(delay=60)
+    taken[1].reject("no luck")
+    client = enter()
+    for state in ("pending", "ready", "unack", "retry", "dead"):
+        message_id = queue.peek(state)[0].id
+        for path in ("/", "/main/queues/emails", f"{MESSAGES}?state={state}", f"{MESSAGES}/{message_id}"):
+            told = words(client.get(path).text)
+            assert re.findall(r"\b([Pp]ending|[Rr]eady|[Uu]nack|[Rr]etry)\b", told) == [], path
 
 
 def test_state_that_is_none_is_refused(enter: Enter, queue: Queue):

@@ -48,7 +48,7 @@ def test_group_of_dead_letters_is_brought_back(enter: Enter, queue: Queue):
     bury(queue, "a", "b")
     client = enter()
     asked = {"act": "requeue", "all": "1", "state": "dead", "reason": "no luck", "kind": "HTTP #: a"}
-    assert "1 are back in pending." in run(client, asked)
+    assert "1 are scheduled again." in run(client, asked)
     assert {info.id for info in queue.peek("pending")} == {"a"}
 
 

@@ -42,7 +42,7 @@ def test_overview_counts_what_is_in_each_structure(enter: Enter, queue: Queue):
         queue.send("now", id=f"now-{number}")
     queue.receive(1)[0].reject("no")
     cells = re.findall(r'data-label="(\w+)">([^<]+)<', enter().get("/").text)
-    assert dict(cells[:5]) == {"Pending": "3", "Ready": "1", "Unack": "0", "Retry": "0", "Dead": "1"}
+    assert dict(cells[:5]) == {"Scheduled": "3", "Due": "1", "Running": "0", "Retrying": "0", "Dead": "1"}
 
 
 def test_trouble_is_told_in_words(enter: Enter, queue: Queue):

@@ -129,7 +129,7 @@ def test_queues_of_the_page_that_is_open_are_live(
     assert page.has_seen(NAMES[119])
     assert NAMES[99] not in page.text
     Queue(NAMES[119], redis=redis_client).send("hello", delay=86_400)
-    assert page.has_seen('data-label="Pending">2<')
+    assert page.has_seen('data-label="Scheduled">2<')
     trouble(redis_client, NAMES[3])
     assert page.has_seen(f"/main/queues/{NAMES[3]}")  # which is in trouble, on another page
 

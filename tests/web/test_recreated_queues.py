@@ -20,8 +20,8 @@ def test_queue_made_anew_with_other_shards_is_counted_whole(
     with Queue("emails", url=redis_server.url, shards=before) as queue:
         queue.send_many([Outgoing(n, delay=60, id=f"old-{n}") for n in range(40)])
     client = enter(interval=0)
-    assert 'data-label="Pending">40<' in client.get("/").text
+    assert 'data-label="Scheduled">40<' in client.get("/").text
     redis_client.flushall()
     with Queue("emails", url=redis_server.url, shards=after) as queue:
         queue.send_many([Outgoing(n, delay=60, id=f"new-{n}") for n in range(30)])
-    assert 'data-label="Pending">30<' in client.get("/").text
+    assert 'data-label="Scheduled">30<' in client.get("/").text

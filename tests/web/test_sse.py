@@ -21,7 +21,7 @@ from tests.harness.waiting import eventually
 from tests.harness.web.following import Follower, holds
 from tests.web.conftest import Follow, Serve
 
-ONE, TWO = 'data-label="Pending">1<', 'data-label="Pending">2<'
+ONE, TWO = 'data-label="Scheduled">1<', 'data-label="Scheduled">2<'
 
 
 def test_message_that_was_sent_reaches_whoever_follows(serve: Serve, follow: Follow, queue: Queue):

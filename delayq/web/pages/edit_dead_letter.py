@@ -49,7 +49,7 @@ async def edit(request: Request) -> Response:
             lease_ms(timeout or 1, "timeout")  # which checks it
     async with audit.audited(request, "edit", queue=queue.name, id=message_id) as line:
         if await queue.dead.edit(message_id, payload, headers, delay, died_at, timeout):
-            told = f"{message_id} is back in pending, with what you have written."
+            told = f"{message_id} is scheduled again, with what you have written."
         elif await _is_dead(queue, message_id):
             raise HTTPException(409, f"{message_id} has died again: nothing was changed. Look, and send it again.")
         else:
