@@ -90,3 +90,17 @@ def test_messages_are_rescheduled_by_keyboard_alone(serve: Serve, queue: Queue, 
     late = [info.id for info in queue.peek("pending") if info.due_at and info.due_at.year == 2090]
     assert sorted(late) == ["m0", "m1"]
     assert screen.complaints == []
+
+
+def test_field_that_is_wrong_has_the_focus_and_what_was_typed(serve: Serve, queue: Queue, screen: Screen):
+    queue.send("x", delay=60)
+    page = screen.page
+    page.goto(f"{serve()}/main/queues/emails")
+    page.get_by_label("for").fill("soon")
+    page.get_by_role("button", name="Pause").click()
+    field = page.get_by_label("for")
+    expect(field).to_be_focused()
+    expect(field).to_have_value("soon")
+    expect(field).to_have_accessible_description(
+        "'soon' is not a length of time, 0 or more: write it as in 500ms, 10s, 1h30m or 2d"
+    )

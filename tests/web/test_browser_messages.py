@@ -223,6 +223,7 @@ def claim_what_another_holds(page: Page, queue: Queue) -> None:
     page.get_by_label("For the consumer").fill("second")
     page.get_by_label("It is a new consumer").check()
     page.get_by_label("What was handed out").fill("0s")
+    page.get_by_label("It is a new consumer").check()
     press(page, "Claim up to 100")
     told(page, "1 record is second’s now")
     with Topic("orders", redis=queue._executor.client) as topic:

@@ -31,7 +31,8 @@ def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
     (message,) = queue.receive(1)
     message.reject(BAD, error=f"{BAD}\n{BAD}")
     queue.schedules.add(BAD, "every 1h", {BAD: BAD})
-    Queue(BAD, url=redis_server.url).send(BAD)
+    with Queue(BAD, url=redis_server.url) as other:
+        other.send(BAD)
     with Topic(BAD, url=redis_server.url) as topic:
         group = topic.group(BAD, start="0")
         topic.publish({BAD: BAD}, headers={BAD: BAD})
