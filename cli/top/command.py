@@ -143,10 +143,12 @@ class TopWatch:
             self._topic_search_at = time.monotonic() + SEARCH_SECONDS
 
     def pause_or_resume(self, row: QueueRow) -> None:
-        """Pause a queue that is not paused, and resume one that is."""
-        queue = self._queues[row.queue]
+        """Pause a queue that is shown as going, resume one that is shown as paused; not if that has changed meanwhile."""
+        queue = self._queues.get(row.queue)
         try:
-            if row.stats.paused_since is None:
+            if queue is None or (queue.stats().paused_since is None) is not (row.stats.paused_since is None):
+                self._refused.append(f"{row.queue} has changed meanwhile: press P again")
+            elif row.stats.paused_since is None:
                 queue.pause()
             else:
                 queue.resume()
@@ -228,5 +230,5 @@ def _show(watch: TopWatch, interval: float) -> None:
 
 def _above(view: TopView, at: datetime, interval: float) -> str:
     """Return the first line."""
-    how = "paused: p goes on" if view.is_paused else f"every {show_duration(interval)}"
+    how = "frozen: p lets it go on" if view.is_paused else f"every {show_duration(interval)}"
     return f"delayq top · {at:%H:%M:%S} · {plural(len(view.shown), 'queue')} · {how} · q quits"

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from delayq.errors import InvalidInput
 from delayq.metrics import families
-from delayq.metrics.discovery import DiscoveredQueues
+from delayq.metrics.discovery import DiscoveredQueues, MissingTopic
 from delayq.metrics.scrape import QueueReading, Reading, ReadQueue, ReadTopic, ScrapeThread, Subject, TopicReading, left
 
 SECONDS = 5.0
@@ -156,7 +156,8 @@ def _down(ups: Iterable[tuple[families.Labels, bool]]) -> list[str]:
 
 def _answers(found: Mapping[Subject, Reading | None], is_all: bool) -> bool:
     """Tell whether a server answers; one of many queues may take longer for all of them than a scrape waits."""
-    return any(reading is not None for reading in found.values()) or (is_all and not found)
+    there = [reading for subject, reading in found.items() if not isinstance(subject, MissingTopic)]
+    return any(reading is not None for reading in there) or (is_all and not there)
 
 
 def _always(subject: Subject) -> Callable[[], Sequence[Subject]]:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from delayq.cli.connection import ServerOptions
+from delayq.cli.top.command import TopWatch
 from delayq.cli.top.state import KEYS
 
 from delayq import Outgoing, Queue, Topic
@@ -201,6 +203,20 @@ def test_queue_is_paused_by_a_key_and_topics_have_a_page(terminal: Open, queue: 
     assert view.gone() == 0
 
 
+def test_key_that_pauses_does_nothing_to_a_queue_that_has_changed_meanwhile(queue: Queue, server: RedisServer):
+    queue.send("x", delay=60)
+    with ServerOptions(server.url, "delayq") as options:
+        watch = TopWatch(options, [], 300, 15)
+        (row,) = watch.look()
+        queue.pause(600)
+        watch.pause_or_resume(row)
+        assert queue.stats().paused_until is not None
+        (row,) = watch.look()
+        assert watch.troubles == ["emails has changed meanwhile: press P again"]
+        watch.pause_or_resume(row)
+        assert queue.stats().paused_since is None
+
+
 def test_keys_sort_filter_and_open_a_queue(terminal: Open, queue: Queue, server: RedisServer):
     queue.send_many([Outgoing("x", delay=60)] * 3)
     with Queue("orders", url=server.url) as orders:
@@ -235,7 +251,7 @@ def test_paused_display_stays_until_it_goes_on(terminal: Open, queue: Queue):
     view = terminal()
     view.until(r"emails +1 ")
     view.press("p")
-    view.until("paused: p goes on")
+    view.until("frozen: p lets it go on")
     queue.send("x", delay=60)
     view.press(">")  # it draws again, and has not looked
     told = view.until(r"scheduled▼(?s:.)*emails +\d ")

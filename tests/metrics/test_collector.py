@@ -298,6 +298,15 @@ def test_topics_are_found_by_name_and_one_that_is_wanted_and_missing_is_down(
     assert [scrape.value("delayq_topic_up", topic=name) for name in ("orders", "nosuch")] == [1, 0]
 
 
+def test_server_without_anything_is_up_also_when_a_topic_is_wanted(redis_server: RedisServer):
+    with serving(redis_server) as server:
+        metrics = Metrics(servers=[DiscoveredQueues(server, topics=["orders"])])
+        scrape = scraped(metrics)
+        assert metrics.silent(30) == []
+    assert scrape.value("delayq_server_up") == 1
+    assert scrape.value("delayq_topic_up", topic="orders") == 0
+
+
 class Sampling:
     """A server of two queues; taking a sample of the first waits until it may end."""
 

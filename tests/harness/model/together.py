@@ -119,7 +119,8 @@ class Together:
 
     def change_schedule(self, how: Literal["pause", "resume", "remove", "run_now"]) -> None:
         if how == "run_now":
-            with mock.patch.object(schedules, "new_id", self.new_id):
+            before = f"{SCHEDULE}@run-"
+            with mock.patch.object(schedules, "new_id", lambda: self.new_id(before).removeprefix(before)):
                 self.both(
                     "run schedule",
                     lambda: self.queue.schedules.run_now(SCHEDULE).id,
@@ -134,9 +135,9 @@ class Together:
 
         self.both(f"{how} schedule", lambda: getattr(self.queue.schedules, how)(SCHEDULE), model)
 
-    def new_id(self) -> str:
+    def new_id(self, before: str = "") -> str:
         """An id for a message that is given none."""
-        self.ids.append(f"r{len(self.ids)}")
+        self.ids.append(f"{before}r{len(self.ids)}")
         return self.ids[-1]
 
     def fill(self, ids: list[str], delay: int, retries: int, expires: int | None) -> None:
