@@ -64,7 +64,9 @@ STOP_SECONDS = 5
     metavar="NAME",
     help="A name by which browsers may ask; repeatable. Default: on a loopback address its own names, else any.",
 )
-@click.option("--behind", metavar="ADDRESS", help="Of the proxy in front, whose X-Forwarded-… headers are believed.")
+@click.option(
+    "--behind", metavar="ADDRESS", help="Address or network of the proxy in front: believe its X-Forwarded-… headers."
+)
 @click.option("--root-path", default="", metavar="PATH", help="The path below which the proxy serves the dashboard.")
 @log_options
 def dashboard(

@@ -143,7 +143,7 @@ class TopWatch:
             self._topic_search_at = time.monotonic() + SEARCH_SECONDS
 
     def pause_or_resume(self, row: QueueRow) -> None:
-        """Pause a queue that is shown as going, resume one that is shown as paused; not if that has changed meanwhile."""
+        """Pause or resume a queue, unless that is no longer what was shown."""
         queue = self._queues.get(row.queue)
         try:
             if queue is None or (queue.stats().paused_since is None) is not (row.stats.paused_since is None):

@@ -120,7 +120,7 @@ class Together:
     def change_schedule(self, how: Literal["pause", "resume", "remove", "run_now"]) -> None:
         if how == "run_now":
             before = f"{SCHEDULE}@run-"
-            with mock.patch.object(schedules, "new_id", lambda: self.new_id(before).removeprefix(before)):
+            with mock.patch.object(schedules, "new_id", return_value=self.new_id(before).removeprefix(before)):
                 self.both(
                     "run schedule",
                     lambda: self.queue.schedules.run_now(SCHEDULE).id,
