@@ -18,7 +18,8 @@ class OutageBackoff:
     """Says for how long to wait when the server is away, or refuses a step, longer each time.
 
     The log has a line when an outage begins, one every minute while it lasts, and one when it ends. A server that
-    answers is not away: a refusal is told as what it is, at most once a minute, as other steps may succeed in between.
+    answers is not away: a refusal is told as what it is. Each is told at most once a minute, as other steps may succeed
+    in between; the end of what was not told is not told either.
 
     Args:
         clock: a monotonic one, in seconds.
@@ -39,12 +40,9 @@ class OutageBackoff:
 
     def lost(self, error: Exception) -> float:
         """Note that a step failed; return the seconds until the next try."""
-        was_away = self._is_away
         self._is_away = isinstance(error, ServerUnreachable | StoreError) or (
-            was_away and isinstance(error, ServerNotReady)  # it has started again, and loads what it had
+            self._is_away and isinstance(error, ServerNotReady)  # it has started again, and loads what it had
         )
-        if self._is_away and not was_away:
-            self._tell_outage.now()
         if (self._tell_outage if self._is_away else self._tell_refusal).due():
             self._is_told = True
             if self._is_away:
