@@ -76,12 +76,16 @@ class RecordLeases:
     # -- those that wait ---------------------------------------------------------------------------------------------
 
     def wait(self, record: Record, seconds: float, begun: bool) -> None:
-        """Let a record that is held wait.
+        """Let a record that is held wait, without its fields: they come with it when it is its turn.
 
         Args:
             begun: whether its last delivery was begun: then the next one counts.
         """
-        heapq.heappush(self._waiting, (self._clock() + seconds, next(self._count), begun, record))
+        if not self.has(record):
+            return
+        bare = Record(record.topic, record.id, (), record.deliveries, record.shard)  # many may wait, large ones
+        self._held[record.shard, record.id].record = bare
+        heapq.heappush(self._waiting, (self._clock() + seconds, next(self._count), begun, bare))
 
     @property
     def waiting(self) -> int:

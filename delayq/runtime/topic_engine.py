@@ -140,7 +140,7 @@ class TopicEngine:
         since = lease_now()
         own, unlisted = yield from group_read.own_page(*self._me, self._unlisted)
         for record in self._leases.take(own, since):
-            self._leases.wait(record, 0, begun=self._is_new)  # its fields come with it when it is its turn
+            self._leases.wait(record, 0, begun=self._is_new)
         yield from self.renew()
         self._unlisted, self._is_new = unlisted, self._is_new and bool(unlisted)
 

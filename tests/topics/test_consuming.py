@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -107,6 +108,37 @@ def test_record_that_failed_waits_while_others_are_handled(make: Make, consume: 
     assert sorted(seen) == [(0, 1), (0, 2), (1, 1), (2, 1), (3, 1), (4, 1)]
     assert seen.index((0, 2)) > 1
     assert (consumer.failed, group.unacked()) == (1, [])
+
+
+def test_payloads_of_records_that_wait_to_be_handled_again_are_not_kept(topic: Topic, consume: Consume):
+    group = topic.group("billing")
+    topic.publish_many([NewRecord(bytes(100_000)) for _ in range(300)])
+    held: list[int] = []
+
+    def fail(_: Record) -> bool:
+        held.append(tracemalloc.get_traced_memory()[0])
+        return False
+
+    tracemalloc.start()
+    try:
+        consume(group, fail, concurrency=1, backoff=backoff.fixed(3600)).drain()
+    finally:
+        tracemalloc.stop()
+    assert len(held) == 300
+    assert max(held) - held[0] < 15_000_000  # of 30 million
+
+
+def test_failed_record_keeps_its_payload_for_the_handler_that_keeps_it(topic: Topic, consume: Consume):
+    group = topic.group("billing")
+    publish(topic, 1)
+    seen: list[Record] = []
+
+    def handle(record: Record) -> bool:
+        seen.append(record)
+        return len(seen) > 1
+
+    consume(group, handle).run(max_records=2)
+    assert [(each.payload, each.deliveries) for each in seen] == [(0, 1), (0, 2)]
 
 
 @pytest.mark.parametrize("verdict", [False, ValueError("boom"), RetryAfter(0.01), SystemExit(3)], ids=repr)
