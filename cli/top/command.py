@@ -14,7 +14,7 @@ import msgspec
 
 from delayq.errors import DelayqError, InvalidInput
 from delayq.operations.counts import check_buckets
-from delayq.operations.topics import read
+from delayq.operations.topics import group_admin, read
 from delayq.queue import Queue
 
 from ..connection import ServerOptions
@@ -132,7 +132,7 @@ class TopWatch:
         for name in self._topic_names:
             try:
                 with self._server.topic(name) as topic:
-                    rows.append(TopicRow(name, topic.execute(read.length), topic.groups()))
+                    rows.append(TopicRow(name, topic.execute(read.length), topic.execute(group_admin.groups, 1)))
             except DelayqError as error:
                 self.troubles.append(f"{name}: {error}")
         return rows

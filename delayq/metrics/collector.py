@@ -144,8 +144,8 @@ class _Scraped:
                 self.queues.append(({"server": source.label, "queue": subject.name}, reading))
             elif isinstance(reading, TopicReading):
                 self.topics.append(({"server": source.label, "topic": subject.name}, reading))
-            ups = self.topics_up if hasattr(subject, "groups") else self.queues_up
-            named = "topic" if hasattr(subject, "groups") else "queue"
+            is_queue = isinstance(subject, ReadQueue)
+            ups, named = (self.queues_up, "queue") if is_queue else (self.topics_up, "topic")
             ups.append(({"server": source.label, named: subject.name}, reading is not None))
 
 

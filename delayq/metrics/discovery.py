@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 from delayq.errors import DelayqError, InvalidInput
 from delayq.log import log
 from delayq.metrics.scrape import ReadQueue, ReadTopic, Subject
-from delayq.model.record import GroupInfo
 from delayq.protocol.discovery import Kind
 
 SEARCH_SECONDS = 60.0
@@ -42,7 +41,7 @@ class MissingTopic:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def groups(self) -> Sequence[GroupInfo]:
+    def execute(self, *_: object) -> NoReturn:
         """Raise InvalidInput: there is nothing to read."""
         raise InvalidInput(f"there is no topic {self.name!r}: nothing was ever published to it")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from delayq.errors import DelayqError
 from delayq.log import log
 from delayq.model.queue_stats import QueueStats
 from delayq.model.record import GroupInfo
+from delayq.operations.topics import group_admin
+from delayq.operations.topics.topic_context import TopicContext
+from delayq.protocol.operation import Operation
 
 
 class QueueReading(NamedTuple):
@@ -33,6 +36,7 @@ class SeenConsumer(Protocol):
     def is_alive(self) -> bool: ...
 
 
+@runtime_checkable
 class ReadQueue(Protocol):
     """What is read of a queue: `delayq.Queue` has it."""
 
@@ -47,7 +51,9 @@ class ReadTopic(Protocol):
 
     @property
     def name(self) -> str: ...
-    def groups(self) -> Sequence[GroupInfo]: ...
+    def execute(
+        self, operation: Callable[[TopicContext, int], Operation[list[GroupInfo]]], most_calls: int, /
+    ) -> Sequence[GroupInfo]: ...
 
 
 Subject: TypeAlias = ReadQueue | ReadTopic
@@ -56,9 +62,9 @@ Reading: TypeAlias = QueueReading | TopicReading
 
 def read(subject: Subject) -> Reading:
     """Read a queue, or a topic."""
-    if hasattr(subject, "groups"):
-        return TopicReading(subject.groups())
-    return QueueReading(subject.stats(), sum(each.is_alive for each in subject.consumers()))
+    if isinstance(subject, ReadQueue):
+        return QueueReading(subject.stats(), sum(each.is_alive for each in subject.consumers()))
+    return TopicReading(subject.execute(group_admin.groups, 1))
 
 
 class ScrapePass:

@@ -22,7 +22,7 @@ from delayq.cli.connection import ServerOptions
 from delayq.cli.top.command import TopWatch
 from delayq.cli.top.state import KEYS
 
-from delayq import Outgoing, Queue, Topic
+from delayq import NewRecord, Outgoing, Queue, Topic
 from tests.cli.conftest import SECONDS, Invoke, Start
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -215,6 +215,18 @@ def test_key_that_pauses_does_nothing_to_a_queue_that_has_changed_meanwhile(queu
         assert watch.troubles == ["emails has changed meanwhile: press P again"]
         watch.pause_or_resume(row)
         assert queue.stats().paused_since is None
+
+
+def test_lag_that_the_server_does_not_know_is_counted_in_one_call_a_look(terminal: Open, server: RedisServer):
+    with Topic("orders", url=server.url) as topic:
+        second = topic.publish_many([NewRecord(number) for number in range(1_202)])[1]
+        topic.group("mail").set_position(second.id)
+    view = terminal()
+    view.until("sent/s")
+    view.press("t")
+    view.until(r"orders +1,202 +1 +0 +0 +at least 1,000 +0")
+    view.press("q")
+    assert view.gone() == 0
 
 
 def test_keys_sort_filter_and_open_a_queue(terminal: Open, queue: Queue, server: RedisServer):

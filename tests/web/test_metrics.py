@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq import Outgoing, Queue, Topic
+from delayq import NewRecord, Outgoing, Queue, Topic
 from delayq.web import Token
 from tests.harness.scrapes import OPENMETRICS, Scrape
 from tests.harness.servers import RedisServer
@@ -38,6 +38,15 @@ def test_scrape_has_the_groups_of_each_topic(enter: Enter, redis_server: RedisSe
     assert scrape.value("delayq_topic_lag", topic="orders", group="billing") == 1
     assert scrape.value("delayq_topic_up", topic="orders") == 1
     assert scrape.value("delayq_topics_left_out") == 0
+
+
+def test_scrape_counts_a_lag_that_the_server_does_not_know_in_one_call(enter: Enter, redis_server: RedisServer):
+    with Topic("orders", url=redis_server.url) as topic:
+        second = topic.publish_many([NewRecord(number) for number in range(1_202)])[1]
+        topic.group("billing").set_position(second.id)
+    scrape, group = Scrape(enter().get("/metrics").text), {"topic": "orders", "group": "billing"}
+    assert scrape.value("delayq_topic_lag", **group) == 1000
+    assert scrape.value("delayq_topic_lag_at_least", **group) == 1
 
 
 def test_scrape_of_several_servers_names_each_and_tells_which_is_away(

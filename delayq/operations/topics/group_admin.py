@@ -74,8 +74,12 @@ def clear_ghosts(context: TopicContext, group: str) -> Operation[int]:
 MAX_LAG_CALLS = 10  # of a thousand records each, or of a few large ones
 
 
-def groups(context: TopicContext) -> Operation[list[GroupInfo]]:
-    """List a topic's groups, by name."""
+def groups(context: TopicContext, most_calls: int = MAX_LAG_CALLS) -> Operation[list[GroupInfo]]:
+    """List a topic's groups, by name.
+
+    Args:
+        most_calls: that count a lag which the server does not know, of each group and shard; 1 for what is read often.
+    """
     found: dict[str, GroupInfo] = {}
     for scripts in (yield from context.opened()):
         rows, extent = map(unwrap, (yield [scripts.groups(), scripts.extent()]))
@@ -88,7 +92,7 @@ def groups(context: TopicContext) -> Operation[list[GroupInfo]]:
                 lag = extent.added - told["entries-read"] if extent.added is not None else None
             at_least = False
             if lag is None:
-                lag, at_least = yield from _behind(scripts, position)
+                lag, at_least = yield from _behind(scripts, position, most_calls)
             lag = min(lag, extent.length)  # Redis 7.0 counts what was trimmed before the group was handed it
             info = GroupInfo(name, told["consumers"], told["pending"], lag, position, at_least, buried)
             before = found.get(name)
@@ -108,10 +112,10 @@ def _merged(first: GroupInfo, second: GroupInfo) -> GroupInfo:
     )
 
 
-def _behind(scripts: TopicCommands, after: str) -> Operation[tuple[int, bool]]:
+def _behind(scripts: TopicCommands, after: str, most_calls: int) -> Operation[tuple[int, bool]]:
     """Count the records behind an id, up to a bound; return the number, and whether there may be more."""
     total, last = 0, after
-    for _ in range(MAX_LAG_CALLS):
+    for _ in range(most_calls):
         count, found, more = yield from execute(scripts.lag(last))
         total += count
         last = text_of(found)

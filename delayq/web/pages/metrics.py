@@ -75,7 +75,7 @@ async def _told(watch: ServerPoller) -> ServerMetrics:
 
 async def _groups(server: DashboardServer, name: str) -> Sequence[GroupInfo] | None:
     try:
-        return await (await server.topic(name)).execute(group_admin.groups)
+        return await (await server.topic(name)).execute(group_admin.groups, 1)
     except DelayqError:
         return None
 
