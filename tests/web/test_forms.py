@@ -155,14 +155,17 @@ def test_edit_that_cannot_be_comes_back_with_all_of_it(enter: Enter, queue: Queu
     assert ids(queue, "dead") == {"a"}
 
 
-def test_edit_of_a_letter_that_has_died_again_comes_back_and_can_be_sent(enter: Enter, queue: Queue):
+def test_edit_of_a_letter_that_has_died_again_stays_refused_until_its_page_is_opened_again(enter: Enter, queue: Queue):
     bury(queue, "a")
     client = enter()
-    answer = edited(client, died="1000", payload='{"n": 4}')
-    assert (answer.status_code, typed(answer.text, "payload")) == (409, '{"n": 4}')
-    assert "a has died again: nothing was changed." in alert(answer.text)
-    died = re.findall('name="died" value="([^"]*)"', answer.text)[0]
-    assert edited(client, died=died, payload='{"n": 4}').status_code == 303
+    answer = edited(client, died="1000", payload='{"n": 4')
+    assert (answer.status_code, fields_of(answer.text)["died"]) == (400, ["1000"])
+    for _ in range(2):
+        answer = edited(client, died=fields_of(answer.text)["died"][0], payload='{"n": 4}')
+        assert (answer.status_code, typed(answer.text, "payload")) == (409, '{"n": 4}')
+        assert "a has died again: nothing was changed. Open this page again" in alert(answer.text)
+    assert ids(queue, "dead") == {"a"}
+    assert edited(client, payload='{"n": 4}').status_code == 303
     assert ids(queue, "pending") == {"a"}
 
 

@@ -51,7 +51,8 @@ async def edit(request: Request) -> Response:
         if await queue.dead.edit(message_id, payload, headers, delay, died_at, timeout):
             told = f"{message_id} is scheduled again, with what you have written."
         elif await _is_dead(queue, message_id):
-            raise HTTPException(409, f"{message_id} has died again: nothing was changed. Look, and send it again.")
+            told = "Open this page again to see what it holds now; what you have written here is not sent."
+            raise HTTPException(409, f"{message_id} has died again: nothing was changed. {told}")
         else:
             line["outcome"] = told = f"{message_id} is not dead any more: nothing was changed."
     return audit.back(request, told, "message")
