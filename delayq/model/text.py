@@ -63,7 +63,7 @@ def printable(text: str, keep: str = "") -> str:
     r"""Return a text as people can read it: what nobody sees, or what changes how its neighbours look, as ``\u202e``.
 
     Letters of all scripts stay, and so do emoji with the joiners and selectors that make one picture of several signs:
-    without them, another picture would be shown. Elsewhere these are escaped, for two ids must not look the same.
+    without them, another picture would be shown. Elsewhere these are escaped. Letters that look alike stay.
 
     Args:
         keep: characters that stay, such as the ends of lines.
@@ -85,5 +85,5 @@ def _escaped(char: str) -> str:
 _EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
 _JOINING = re.compile(rf"(?<=[{_EMOJI}])\ufe0f|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])")
 _UNSEEN = re.compile(  # Unicode counts these as letters, marks or signs, and they have no shape: fillers and selectors
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )

@@ -131,14 +131,21 @@ class Assets(StaticFiles):
 
 
 def _bounded(route: Route) -> Route:
-    """Let a page of a server end with an error when that falls silent."""
-    if "server" not in route.param_convertors or "GET" not in (route.methods or ()):
+    """Let a page of a server end with an error when that falls silent; a form is sent only to one that answers.
+
+    What a form has begun goes on, for nobody would know how far it came; a task is stopped whatever its server does.
+    """
+    if "server" not in route.param_convertors or route.name == "stop":
         return route
 
     async def endpoint(request: Request) -> Any:
-        return await path_params.server_of(request).while_it_answers(route.endpoint(request))
+        server = path_params.server_of(request)
+        if request.method != "POST":
+            return await server.while_it_answers(route.endpoint(request))
+        await server.check_answers()
+        return await route.endpoint(request)
 
-    return Route(route.path, endpoint, name=route.name)
+    return Route(route.path, endpoint, name=route.name, methods=route.methods)
 
 
 @contextlib.asynccontextmanager

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import wraps
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from delayq.errors import DelayqError, InvalidInput, ServerError, StoreError
 from delayq.log import log
-from delayq.web import audit, render
+from delayq.web import audit, path_params, render
 from delayq.web.forms import InvalidField, Refusal
 from delayq.web.request_context import visit
 
@@ -21,7 +21,7 @@ RETRY_SECONDS = 5
 PASSING = {HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE}
 """Of a form that may succeed when it is sent again."""
 
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+Endpoint: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
@@ -41,7 +41,7 @@ def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
                 _note(request, refusal)
                 known.refusal = known.refusal or refusal
                 try:
-                    return await page(request)
+                    return await _while_it_answers(request, page)
                 except (DelayqError, HTTPException):
                     known.refusal = None
                     raise error from None
@@ -72,6 +72,12 @@ def status_of(error: Exception) -> int:
     if isinstance(error, InvalidInput):
         return 400
     return 503 if isinstance(error, ServerError | StoreError) else 409 if isinstance(error, DelayqError) else 500
+
+
+async def _while_it_answers(request: Request, page: Endpoint) -> Response:
+    if "server" not in request.path_params:
+        return await page(request)
+    return await path_params.server_of(request).while_it_answers(page(request))
 
 
 def _page(request: Request, refusal: Refusal) -> HTMLResponse:

@@ -94,15 +94,16 @@ class DashboardServer:
         working = asyncio.create_task(work)
         try:
             while not (await asyncio.wait({working}, timeout=SILENCE_SECONDS / 2))[0]:
-                await self._check_silence()
+                await self.check_answers(SILENCE_SECONDS / 2)
             return working.result()
         finally:
             working.cancel()
             await asyncio.wait({working}, timeout=LEAVE_SECONDS)
 
-    async def _check_silence(self) -> None:
+    async def check_answers(self, seconds: float | None = None) -> None:
+        """Raise ServerUnreachable, unless the server answers a ping within so long, or within five seconds."""
         try:
-            async with asyncio.timeout(SILENCE_SECONDS / 2):
+            async with asyncio.timeout(seconds or SILENCE_SECONDS):
                 await self.answer()
         except TimeoutError as error:
             told = f"{self.name} has not answered for {SILENCE_SECONDS:g} s: check that the server runs"

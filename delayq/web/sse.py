@@ -90,9 +90,14 @@ class EventStream:
 
 def events(part: LivePart, before: LivePart | None) -> bytes:
     """Return what has changed of a part as events, one for each element; and one that says that it was seen."""
-    changed = ["".join(f"data: {line}\n" for line in html.splitlines()) for html in part.since(before)]
+    changed = ["".join(f"data: {line}\n" for line in _lines(html)) for html in part.since(before)]
     seen = [f"event: seen\ndata: {part.id}\n"] if part.is_fresh else []
     return "".join(f"{each}\n" for each in changed + seen).encode()
+
+
+def _lines(html: str) -> list[str]:
+    r"""Split at what ends a line of an event, and nothing else; browsers would take a bare ``\r`` for an end, too."""
+    return html.replace("\r", "&#13;").split("\n")
 
 
 async def _left(receive: Receive) -> None:

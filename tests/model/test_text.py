@@ -20,6 +20,7 @@ from delayq.model.text import printable
         ("\ue000\U000e0041\u0378", r"\ue000\U000e0041\u0378"),
         ("\ud800 \udcff", r"\ud800 \xff"),
         ("\u3164 \u2800 \ufe01", r"\u3164 \u2800 \ufe01"),
+        ("\U0001d159 \U00016fe4", r"\U0001d159 \U00016fe4"),
     ],
 )
 def test_what_nobody_sees_is_shown_escaped(text: str, shown: str):

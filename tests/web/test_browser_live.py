@@ -110,7 +110,7 @@ def test_server_that_falls_silent_is_told_beside_those_that_answer(
     page = screen.page
     with ExitStack() as stack:
         page.goto(stack.enter_context(served(app({"east": redis_server.url, "west": own_server.url}, interval=0.1))))
-        east, west = (page.locator(f"section#{each}") for each in ("east", "west"))
+        east, west = (page.locator(f"section[id='server#{each}']") for each in ("east", "west"))
         for each in (east, west):
             expect(each.locator(".seen")).to_have_text(re.compile(r"^Seen [0-2] s ago\s*$"))
         stack.callback(os.kill, own_server.pid, signal.SIGCONT)

@@ -9,7 +9,7 @@ SEEN = "event: seen\ndata: queues#main\n\n"
 
 
 def row(name: str, pending: int) -> str:
-    return f'<tr role="row" id="main#{name}"><td>{pending}</td></tr>'
+    return f'<tr role="row" id="queue#main#{name}"><td>{pending}</td></tr>'
 
 
 def table(*rows: str, told: str = "none in trouble", is_fresh: bool = True) -> LivePart:
@@ -41,6 +41,15 @@ def test_row_that_comes_goes_or_moves_changes_the_whole_part():
     a, b = row("a", 1), row("b", 1)
     for now, before in ((table(a, b), table(a)), (table(a), table(a, b)), (table(b, a), table(a, b))):
         assert sent(now, before) == f"data: {now.html}\n\n{SEEN}"
+
+
+def test_ends_of_lines_that_a_browser_would_change_and_other_separators_arrive_as_they_are():
+    value = "a\u2028b\u0085c\x0bd\re"
+    part = LivePart.of("task", f'<div id="task">\n<input value="{value}">\n</div>')
+    escaped = value.replace("\r", "&#13;")
+    assert sent(part, part.of("task", "")).startswith(
+        f'data: <div id="task">\ndata: <input value="{escaped}">\ndata: </div>\n\n'
+    )
 
 
 def test_part_that_tells_why_nothing_was_seen_is_not_told_to_have_been():

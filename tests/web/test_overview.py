@@ -30,9 +30,20 @@ def test_overview_shows_the_queues_of_all_servers_found_by_name(enter: Enter, re
         with Queue(name, url=url) as queue:
             queue.send("hello", delay=60)
     shown = enter(servers={"east": redis_server.url, "west": west.url}).get("/").text
-    sections = dict(re.findall(r'<section id="(\w+)".*?(<tbody.*?</tbody>)', shown, re.DOTALL))
+    sections = dict(re.findall(r'<section id="server#(\w+)".*?(<tbody.*?</tbody>)', shown, re.DOTALL))
     assert re.findall(r'href="([^"]+)"', sections["east"]) == ["/east/queues/emails", "/east/queues/orders"]
     assert re.findall(r'href="([^"]+)"', sections["west"]) == ["/west/queues/invoices"]
+
+
+def test_no_names_of_servers_and_queues_give_two_elements_of_a_page_one_id(enter: Enter, redis_server: RedisServer):
+    names = ["sum", "queues", "server", "queue", "lost", "main"]
+    for name in names:
+        with Queue(name, url=redis_server.url) as queue:
+            queue.send("hello", delay=60)
+    shown = enter(servers=dict.fromkeys(names, redis_server.url)).get("/").text
+    ids = re.findall(r'\bid="([^"]*)"', shown)
+    assert len(ids) > len(names) ** 2
+    assert {each for each in ids if ids.count(each) > 1} == set()
 
 
 def test_overview_counts_what_is_in_each_structure(enter: Enter, queue: Queue):

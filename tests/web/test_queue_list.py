@@ -39,7 +39,7 @@ def trouble(client: redis.Redis, name: str) -> None:
 
 
 def rows(page: str) -> list[str]:
-    return re.findall(r'<tr role="row" id="main#([^"]+)"', page)
+    return re.findall(r'<tr role="row" id="queue#main#([^"]+)"', page)
 
 
 def link(page: str, title: str) -> str:

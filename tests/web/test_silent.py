@@ -12,15 +12,15 @@ import pytest
 import redis
 
 from delayq import Queue
-from delayq.errors import ServerError
-from delayq.web import health_sweep, servers
+from delayq.errors import InvalidInput, ServerError
+from delayq.web import health_sweep, path_params, servers
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import QueueListView
 from delayq.web.servers import DashboardServer
 from delayq.web.snapshot import QueueSnapshot, glance
 from tests.harness.servers import RedisServer
 from tests.harness.web.following import holds
-from tests.web.conftest import Enter
+from tests.web.conftest import OWN, Enter, act, token_on
 from tests.web.test_overview import text_of
 from tests.web.test_queue_list import LONG_AGO
 
@@ -215,6 +215,55 @@ def test_pages_opened_while_a_server_is_silent_say_so_and_show_the_others(
     assert (page.status_code, told in page.text) == (503, True)
     while (page := client.get("/west/queues/orders")).status_code != 200:
         assert told in page.text  # a machine that stands still for a moment is silent, too
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", ["queues/orders/pause", "queues/orders/confirm", "queues/orders/examine"])
+def test_form_sent_to_a_server_that_is_silent_is_refused_and_can_be_sent_again(
+    enter: Enter,
+    queue: Queue,
+    redis_server: RedisServer,
+    own_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+):
+    monkeypatch.setattr(servers, "SILENCE_SECONDS", 1.0)
+    queue.send("hello", delay=60)
+    with Queue("orders", url=own_server.url) as orders:
+        orders.send("hello", delay=60)
+    patient = f"{own_server.url}?socket_timeout=900"  # nothing but the dashboard's own bound ends what it asks
+    client = enter(servers={"main": redis_server.url, "west": patient})
+    os.kill(own_server.pid, signal.SIGSTOP)
+    try:
+        answer = act(client, f"/west/{path}", act="purge", all="1", state="pending", once="1")
+    finally:
+        os.kill(own_server.pid, signal.SIGCONT)
+    assert (answer.status_code, "west has not answered for 1 s" in answer.text) == (503, True)
+    assert "Send the form again" in answer.text
+
+
+@pytest.mark.full
+def test_form_that_is_refused_while_its_server_falls_silent_is_answered(
+    enter: Enter, redis_server: RedisServer, own_server: RedisServer, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(servers, "SILENCE_SECONDS", 1.0)
+    queue.send("hello", delay=60)
+    with Queue("orders", url=own_server.url) as orders:
+        orders.send("hello", delay=60)
+
+    async def silenced(*_: object) -> None:
+        os.kill(own_server.pid, signal.SIGSTOP)
+        raise InvalidInput("this is refused")
+
+    patient = f"{own_server.url}?socket_timeout=900"
+    client = enter(servers={"main": redis_server.url, "west": patient})
+    token = token_on(client.get("/main/queues/emails").text)
+    monkeypatch.setattr(path_params, "queue_of", silenced)
+    try:
+        answer = client.post("/west/queues/orders/examine", data={"csrf": token}, headers=OWN)
+    finally:
+        os.kill(own_server.pid, signal.SIGCONT)
+    assert (answer.status_code, "this is refused" in answer.text) == (400, True)
 
 
 def test_page_that_takes_long_is_waited_for_as_long_as_the_server_answers(
