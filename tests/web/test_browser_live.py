@@ -206,6 +206,66 @@ def test_search_is_stopped_and_goes_on_where_it_was_and_the_focus_stays(
     assert screen.complaints == []
 
 
+def test_stop_of_a_search_that_fails_is_asked_again_and_the_search_does_not_go_on(
+    serve: Serve, queue: Queue, screen: Screen, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)
+    queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(600)])
+    page, asked = screen.page, list[str]()
+    page.clock.install(time=0)
+    page.clock.pause_at(1000)
+    page.goto(f"{serve()}/main/queues/emails/messages?state=pending&where=payload&text=00")
+    page.on("request", lambda request: asked.append(request.url) if "/found?" in request.url else None)
+    page.route("**/found?*halt=1*", lambda route: route.abort(), times=1)
+    with page.expect_event("requestfailed"):
+        page.get_by_role("link", name="Stop").click()
+    for _ in range(20):
+        page.clock.run_for(1000)
+    expect(page.get_by_role("link", name="Go on")).to_be_visible()
+    assert [url for url in asked if "halt=1" not in url] == []
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_page_is_live_in_a_browser_without_group_by_and_an_error_of_its_script_is_no_lost_connection(
+    serve: Serve, queue: Queue, screen: Screen, is_old: bool
+):
+    queue.send("hello", delay=60)
+    page = screen.page
+    bug = "document.createElement = () => { throw new TypeError('a bug'); };"
+    page.add_init_script("delete Object.groupBy" if is_old else bug)
+    page.goto(serve())
+    if is_old:
+        queue.send("hello", delay=60)
+        expect(page.locator(CELLS)).to_have_text("2")
+    else:
+        assert eventually(lambda: page.evaluate("1") == 1 and any("a bug" in each for each in screen.complaints), 60)
+    expect(page.locator("#lost")).to_be_hidden()
+
+
+def test_reading_of_a_chart_is_not_written_again_when_other_parts_of_the_page_change(
+    serve: Serve, queue: Queue, redis_server: RedisServer, screen: Screen
+):
+    Scene(redis_server.url).play()
+    page = screen.page
+    page.clock.install()
+    page.goto(f"{serve()}/main/queues/emails")
+    chart = page.locator("figure.chart").first
+    chart.locator("svg[tabindex]").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(chart.locator("output")).to_have_text(re.compile("sent"))
+    page.evaluate("""() => {
+      window.written = 0;
+      const output = document.querySelector("figure.chart output");
+      new MutationObserver((all) => { written += all.length; }).observe(output, { childList: true });
+      window.morphs = 0;
+      document.addEventListener("morphed", () => { morphs += 1; });
+    }""")
+    page.clock.pause_at(page.evaluate("Date.now() + 1000"))
+    queue.send("hello", delay=3000)
+    assert eventually(lambda: page.evaluate("morphs") > 0)
+    assert page.evaluate("written") == 0
+
+
 def test_login_that_has_run_out_is_asked_for_by_the_page_itself(serve: Serve, queue: Queue, screen: Screen):
     queue.send("hello", delay=60)
     page = screen.page

@@ -12,7 +12,9 @@
     line.setAttribute("visibility", "visible");
     const names = [...figure.querySelectorAll("thead th")].slice(1);
     const cells = [...row.querySelectorAll("td")].map((cell, i) => `${names[i].textContent} ${cell.textContent}`);
-    figure.querySelector("output").textContent = [row.querySelector("th").textContent, ...cells].join(" · ");
+    const output = figure.querySelector("output");
+    const text = [row.querySelector("th").textContent, ...cells].join(" · ");
+    if (output.textContent !== text) output.textContent = text; // what is written again is read out again
     figure.read = row.querySelector("th").textContent;
   };
 

@@ -13,13 +13,25 @@
   const shown = () =>
     new Promise((done) => (document.hidden ? document.addEventListener("visibilitychange", done, { once: true }) : done()));
   const lost = (is) => { byId("lost").hidden = !is; };
-  const failed = (error) => lost(error instanceof TypeError); // as fetch has it when nobody answers
+
+  // What the dashboard is asked for: only that says whether it is lost, and no error of this script does.
+  class NoAnswer extends Error {}
+  const reached = async (asked) => {
+    try {
+      const answer = await asked;
+      lost(false);
+      return answer;
+    } catch (error) {
+      if (error.name !== "AbortError") lost(true);
+      throw new NoAnswer();
+    }
+  };
+  const complain = (error) => { if (!(error instanceof NoAnswer)) console.error(error); };
 
   const get = async (url, signal) => {
-    const answer = await fetch(url, { signal, headers: { "x-requested-with": "fetch" } });
+    const answer = await reached(fetch(url, { signal, headers: { "x-requested-with": "fetch" } }));
     if (answer.status === 401) location.reload(); // which asks for a login
-    if (!answer.ok) throw new Error(`${url}: ${answer.status}`);
-    lost(false);
+    if (!answer.ok) throw new NoAnswer();
     return answer;
   };
 
@@ -36,7 +48,8 @@
     for (const { name, value } of fresh.attributes) {
       if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
-    const left = Object.groupBy(old.childNodes, key);
+    const left = {};
+    for (const child of old.childNodes) (left[key(child)] ??= []).push(child);
     const pairs = [...fresh.childNodes].map((child) => [left[key(child)]?.shift(), child]);
     Object.values(left).flat().forEach((gone) => gone.remove());
     let at = old.firstChild;
@@ -99,14 +112,14 @@
         const answer = await get(url, leaving.signal);
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
         let text = "";
-        for (let part; !(part = await reader.read()).done; pause = 0.5) {
+        for (let part; !(part = await reached(reader.read())).done; pause = 0.5) {
           const events = (text + part.value).split("\n\n");
           text = events.pop();
           events.forEach(take);
           tell();
         }
       } catch (error) {
-        failed(error);
+        complain(error);
       }
       document.removeEventListener("visibilitychange", leave);
       if (!document.hidden) await sleep(pause * (1 + Math.random()) - (Date.now() - began) / 1000);
@@ -119,14 +132,15 @@
   const renew = async (id, url) => {
     asking.get(id)?.abort();
     const { signal } = asking.set(id, new AbortController()).get(id);
-    for (let place; (place = byId(id)) && (url || place.dataset.next); url = null) {
+    for (let place; (place = byId(id)) && (url || place.dataset.next);) {
       try {
         if (!url) await sleep(place.dataset.after);
         await shown();
-        const html = await (await get(url ?? place.dataset.next, signal)).text();
+        const html = await reached((await get(url ?? place.dataset.next, signal)).text());
         if (!signal.aborted) apply(html, place);
+        url = null;
       } catch (error) {
-        if (!signal.aborted) failed(error);
+        complain(error);
         await sleep(5);
       }
       if (signal.aborted) return;
