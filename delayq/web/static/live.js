@@ -48,6 +48,7 @@
     for (const { name, value } of fresh.attributes) {
       if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
+    if (old.nodeName === "OUTPUT") return; // what the pages write themselves, such as the reading of a chart
     const left = {};
     for (const child of old.childNodes) (left[key(child)] ??= []).push(child);
     const pairs = [...fresh.childNodes].map((child) => [left[key(child)]?.shift(), child]);
