@@ -551,7 +551,7 @@ class Model:
 
     def leave_out(self, id: str) -> None:
         name, _, slot = id.partition("~")[0].partition("@")
-        if self.heard and slot and name in self.schedules:  # its slot alone is left out
+        if self.heard and slot.isdecimal() and name in self.schedules:  # its slot alone is left out; run_now has none
             plan = self.schedules[name].plan
             self.arm(name, int(slot), plan.following(int(slot), self.now.ms), self.schedules[name])
 
