@@ -1,7 +1,7 @@
 """``python -m benchmarks.pages``: how long the dashboard takes for a page where a state holds a million messages.
 
-With ``--queues``, instead: how long it takes for the overview of so many queues, each with a day of samples. With
-``--busy``: how many bytes the overview of so many queues is, and sends a second while all of their rows change.
+With ``--queues``, instead: how long it takes for the overview of that many queues, each with a day of samples. With
+``--busy``: the size of the overview of that many queues, and the bytes a second that it sends while all rows change.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ async def sent(dashboard: Dashboard, path: str, seconds: float = 60) -> tuple[by
 @click.option("--messages", default=1_000_000, show_default=True, help="In pending, and as many dead letters.")
 @click.option("--times", default=20, show_default=True, help="How often each page is asked for.")
 @click.option("--queues", default=0, help="Measure the overview of so many queues instead.")
-@click.option("--busy", default=0, help="Measure the bytes of the overview of so many queues instead.")
+@click.option("--busy", default=0, help="Measure the bytes of the overview of this many queues instead.")
 def main(messages: int, times: int, queues: int, busy: int) -> None:
     """Measure the pages of the dashboard, each asked for in the process that makes it: milliseconds."""
     if busy:

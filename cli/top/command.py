@@ -37,6 +37,7 @@ QUANTILES = {
     "ran_half": "handler_time_p50",
     "ran_most": "handler_time_p99",
 }
+MOST_TOPICS = 1000  # as many as metrics read
 SEARCH_SECONDS = 60.0  # the search for new queues goes over all keys of the server
 
 
@@ -100,6 +101,7 @@ class TopWatch:
         self._looks: dict[str, Snapshot] = {}
         self._search_at = self._topic_search_at = 0.0
         self._topic_names: list[str] = []
+        self._topics_left_out = 0
         self._refused: list[str] = []
         self.troubles: list[str] = []
 
@@ -129,6 +131,8 @@ class TopWatch:
             self._search_topics()
         except DelayqError as error:
             self.troubles.append(str(error))
+        if self._topics_left_out:
+            self.troubles.append(f"{plural(self._topics_left_out, 'topic')} after the first {MOST_TOPICS:,} not read")
         for name in self._topic_names:
             try:
                 with self._server.topic(name) as topic:
@@ -139,7 +143,8 @@ class TopWatch:
 
     def _search_topics(self) -> None:
         if time.monotonic() >= self._topic_search_at:
-            self._topic_names = sorted(set(self._server.each_topic_name()))
+            names = sorted(set(self._server.each_topic_name()))
+            self._topic_names, self._topics_left_out = names[:MOST_TOPICS], len(names[MOST_TOPICS:])
             self._topic_search_at = time.monotonic() + SEARCH_SECONDS
 
     def pause_or_resume(self, row: QueueRow) -> None:
@@ -230,5 +235,5 @@ def _show(watch: TopWatch, interval: float) -> None:
 
 def _above(view: TopView, at: datetime, interval: float) -> str:
     """Return the first line."""
-    how = "frozen: p lets it go on" if view.is_paused else f"every {show_duration(interval)}"
+    how = "frozen: p resumes" if view.is_paused else f"every {show_duration(interval)}"
     return f"delayq top · {at:%H:%M:%S} · {plural(len(view.shown), 'queue')} · {how} · q quits"

@@ -18,7 +18,7 @@ KEYS = {
     "Enter": "all of the selected queue; Esc goes back",
     "P": "pause the selected queue, or resume it; y confirms",
     "t": "show the topics; Esc goes back",
-    "p": "freeze the display, and let it go on",
+    "p": "freeze the display, or resume it",
     "Space": "look again at once",
     "?": "this help; also h",
     "q": "quit; also Ctrl-C",

@@ -50,7 +50,7 @@ class Group:
             consumer: who takes them, 1 to 256 bytes; made when it is new. What it does not `ack` stays with it, for
                 `own_unacked` and `fetch_not_acked`.
             wait: seconds (0 or more) or a timedelta to wait for the first one. When it is over, a poll ends behind 500
-                records of a shard that came back for other groups, and the next one goes on.
+                records of a shard that came back for other groups, and the next one continues.
         """
         check_group_name(consumer, "consumer name")
         deadline = time.monotonic() + milliseconds(wait, "wait") / 1000

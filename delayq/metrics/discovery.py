@@ -111,10 +111,10 @@ class DiscoveredQueues:
     def _find(self) -> None:
         try:
             names = self._server.names()
-            found = names["topic"]
-            wanted = dict.fromkeys([*self._wanted, *found[: self._most]])
+            missing = set(self._wanted).difference(names["topic"])
+            topics = dict.fromkeys([*self._wanted, *names["topic"][: self._most]])
             self._queues = {name: self._queue(name) for name in names["queue"][: self._most]}
-            self._topics = {name: self._topic(name) if name in found else MissingTopic(name) for name in wanted}
+            self._topics = {name: MissingTopic(name) if name in missing else self._topic(name) for name in topics}
             for kind, each in names.items():
                 self._note_left_out(kind, max(0, len(each) - self._most))
             self._error = None

@@ -18,8 +18,8 @@ class OutageBackoff:
     """Says for how long to wait when the server is away, or refuses a step, longer each time.
 
     The log has a line when an outage begins, one every minute while it lasts, and one when it ends. A server that
-    answers is not away: a refusal is told as what it is. Each is told at most once a minute, as other steps may succeed
-    in between; the end of what was not told is not told either.
+    answers is not away: a refusal is logged as what it is. Each is logged at most once a minute, as other steps may
+    succeed in between; the end of what was not logged is not logged either.
 
     Args:
         clock: a monotonic one, in seconds.

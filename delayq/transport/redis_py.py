@@ -21,7 +21,7 @@ def give_back(node: Any, connection: Any) -> None:
 
 
 async def close_idle(node: Any) -> None:
-    """Close the unused connections of an async cluster's node, none of which is lent while it is being closed.
+    """Close the unused connections of an async cluster's node; a connection that is being closed is not lent.
 
     redis-py 5 and 6 have no method for it, and that of later ones would close a connection that was lent meanwhile.
     """

@@ -48,7 +48,7 @@ KINDS = {
     "now": ActionKind("Run now", WAITING, "They are due at once; their attempts stay counted."),
     "reschedule": ActionKind("Reschedule", WAITING, "Their attempts stay counted."),
     "bury": ActionKind("Bury", WAITING, "They become dead letters at once, which you can look at, requeue or cancel."),
-    "requeue": ActionKind("Requeue", ("dead",), "They are scheduled again, and their retries begin anew."),
+    "requeue": ActionKind("Requeue", ("dead",), "They are scheduled again, and all their retries are available again."),
     "cancel": ActionKind(
         "Cancel", (*PURGEABLE, "unack"), "Withdrawn for good. What runs is not stopped, but will not be retried."
     ),

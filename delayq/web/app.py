@@ -133,7 +133,7 @@ class Assets(StaticFiles):
 def _bounded(route: Route) -> Route:
     """Let a page of a server end with an error when that falls silent; a form is sent only to one that answers.
 
-    What a form has begun goes on, for nobody would know how far it came; a task is stopped whatever its server does.
+    What a form has begun is not cancelled: nobody would know how far it came. A task can always be stopped.
     """
     if "server" not in route.param_convertors or route.name == "stop":
         return route

@@ -25,7 +25,7 @@ Endpoint: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
-    """Let an endpoint that refuses its form answer with the page where the form stands, and with what was typed.
+    """Let an endpoint that refuses its form answer with the page of that form, and with what was typed.
 
     Args:
         page: what shows the page; where it cannot, the answer tells the reason alone.
@@ -57,7 +57,7 @@ def page(request: Request, status: int, text: str) -> HTMLResponse:
 
 
 def refused(request: Request, error: Exception) -> HTMLResponse:
-    """Tell of an HTTPException, or of a DelayqError; their texts name what to do, and have no secrets."""
+    """Show an HTTPException, or a DelayqError; their texts say what to do, and have no secrets."""
     return _page(request, _refusal(error))
 
 

@@ -23,7 +23,7 @@ class InvalidField(InvalidInput):
 
 @contextlib.contextmanager
 def field(name: str) -> Iterator[None]:
-    """Say of which field an InvalidInput tells that the block raises."""
+    """Name the field whose value makes the block raise InvalidInput."""
     try:
         yield
     except InvalidField:

@@ -1,4 +1,4 @@
-"""A part of a page that changes by itself: HTML, of which only what has changed is sent."""
+"""A part of a page that changes by itself: only the HTML that has changed is sent."""
 
 from __future__ import annotations
 

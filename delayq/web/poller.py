@@ -17,7 +17,7 @@ from delayq.log import log
 from delayq.web.health_sweep import LEAST_REST, HealthSweep, end, in_earnest
 from delayq.web.live_part import LivePart
 from delayq.web.queue_list import NamePage, QueueListView, SingleQueue
-from delayq.web.servers import DashboardServer
+from delayq.web.servers import DashboardServer, patience
 from delayq.web.snapshot import QueueSnapshot, QueueWatcher, glance, unreadable
 
 FAILED = "The dashboard has failed here: its log tells more."
@@ -28,8 +28,8 @@ MOST_EYES = 500
 MOST_TOLD = 5
 """Queues in trouble that are called by their names."""
 
-MOST_REST = 3.0
-"""Seconds between two looks, where one takes long: pages say after five that nothing answers."""
+SHARE_OF_PATIENCE = 0.8
+"""What looks and the rest before them may take of the time after which a page says that nothing answers."""
 
 ROUND_WAIT = 0.06
 """Seconds that a page of queues in trouble may wait until all were looked at."""
@@ -169,8 +169,8 @@ class ServerPoller:
             news, self._news = self._news, asyncio.Event()
             news.set()
             is_away = all(sight.error for sight in self._sights.values())
-            rest = 0 if is_away else min(LEAST_REST * (time.monotonic() - began), MOST_REST)
-            await asyncio.sleep(max(self._seconds, rest))
+            took = 0.0 if is_away else time.monotonic() - began
+            await asyncio.sleep(rest(took, self._seconds))
 
     async def _bounded(self, looking: Coroutine[Any, Any, ServerSnapshot]) -> ServerSnapshot:
         try:
@@ -199,3 +199,13 @@ class ServerPoller:
     def _first(self) -> dict[str, tuple[str, ...]]:
         """Return the queues in trouble that are called by their names, with the codes of their troubles."""
         return dict(heapq.nsmallest(MOST_TOLD, self._round.troubled.items()))
+
+
+def rest(took: float, interval: float) -> float:
+    """Return the seconds to wait after looks that took this long.
+
+    It is four times as much rest as work, yet the next looks are over before a page loses its patience, if they take as
+    long as these.
+    """
+    wanted = max(interval, LEAST_REST * took)
+    return min(wanted, max(0.0, SHARE_OF_PATIENCE * patience(interval) - took))

@@ -40,7 +40,7 @@ class NavLink(NamedTuple):
 
 
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
-    """Return a page; what an action had to tell is told on it, and why a form was refused."""
+    """Return a page, with the notice of the last action and the reason why a form was refused."""
     session, refusal = visit(request).session, visit(request).refusal
     told, session.told = session.told, ""
     text = render(request, template, told=told, **context)

@@ -23,7 +23,7 @@ SEARCH_SECONDS = 60.0
 """How long a list of names holds: a search goes over all keys of the server."""
 
 SILENCE_SECONDS = 5.0
-"""A server that has answered nothing for so long is told to be silent."""
+"""A server that has not answered for this long is shown as silent."""
 
 LEAVE_SECONDS = 1.0
 """That a call may take to end when its server is silent."""

@@ -75,7 +75,7 @@ class Sessions:
     def token(self, session: Session) -> str:
         """Return what a form of this session carries: who forges one cannot know it.
 
-        It is masked anew each time, as Django's is: the length of a compressed page tells nothing of it.
+        It has a new mask each time, as Django's has: the length of a compressed page does not give it away.
         """
         mask = secrets.token_bytes(MASK)
         return (mask + _masked(self._digest(session), mask)).hex()

@@ -36,7 +36,7 @@ def stream(request: Request, *feeds: AsyncGenerator[LivePart, None]) -> Response
     """Return an answer that sends the parts of a page to the browser: first as they are, then what has changed of them.
 
     Args:
-        feeds: endless iterators, each of which yields one part, as often as it was looked at.
+        feeds: each yields one part, every time it was looked at; the stream ends with the first that ends.
     """
     if request.method == "HEAD":
         return Response(media_type="text/event-stream")

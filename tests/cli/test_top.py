@@ -203,6 +203,17 @@ def test_queue_is_paused_by_a_key_and_topics_have_a_page(terminal: Open, queue: 
     assert view.gone() == 0
 
 
+def test_topics_beyond_the_bound_are_counted(server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.cli.top.command.MOST_TOPICS", 1)
+    for name in ("a", "b", "c"):
+        with Topic(name, url=server.url) as topic:
+            topic.publish("x")
+    with ServerOptions(server.url, "delayq") as options:
+        watch = TopWatch(options, [], 300, 15)
+        assert [row.name for row in watch.topics()] == ["a"]
+    assert watch.troubles == ["2 topics after the first 1 not read"]
+
+
 def test_key_that_pauses_does_nothing_to_a_queue_that_has_changed_meanwhile(queue: Queue, server: RedisServer):
     queue.send("x", delay=60)
     with ServerOptions(server.url, "delayq") as options:
@@ -263,7 +274,7 @@ def test_paused_display_stays_until_it_goes_on(terminal: Open, queue: Queue):
     view = terminal()
     view.until(r"emails +1 ")
     view.press("p")
-    view.until("frozen: p lets it go on")
+    view.until("frozen: p resumes")
     queue.send("x", delay=60)
     view.press(">")  # it draws again, and has not looked
     told = view.until(r"scheduled▼(?s:.)*emails +\d ")

@@ -22,7 +22,7 @@ LONGEST_STEP = 0.05  # seconds
 
 @pytest.fixture
 def running_seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The seconds for which this process has run. Leases go by them: none ends while it stands still."""
+    """The seconds for which this process has run. Leases go by them: none ends while the process is stopped."""
     seconds, over = [0.0], threading.Event()
 
     def count() -> None:

@@ -208,6 +208,7 @@ def test_task_goes_on_when_its_browser_has_gone(enter: Enter, queue: Queue, monk
     path = client.post(f"{QUEUE}/run", data=confirmed | {"rate": "50/s"}, headers=OWN).headers["location"]
     client.cookies.clear()
     assert "3 are scheduled again." in finished(client, path)
+    assert client.get(f"{path}/live").status_code == 204  # which ends the stream of each page that shows it
 
 
 def test_task_tells_what_it_has_done_apart_from_what_it_has_looked_at(enter: Enter, stocked: Queue):

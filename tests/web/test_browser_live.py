@@ -176,7 +176,7 @@ def test_chart_that_is_drawn_anew_keeps_its_table_open_and_what_the_arrow_keys_h
     for _ in range(2):
         with page.expect_response("**/charts?span=hour"):
             page.clock.fast_forward(31_000)
-    expect(chart.locator(".title")).to_have_text("Throughput")  # it was drawn anew
+    expect(chart.locator(".title")).to_have_text("Throughput")  # it was redrawn
     expect(chart.locator("output")).to_have_text(reading)
     expect(cross).to_have_attribute("visibility", "visible")
     expect(chart.locator("svg[tabindex]")).to_be_focused()
@@ -191,7 +191,7 @@ def test_search_is_stopped_and_goes_on_where_it_was_and_the_focus_stays(
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(600)])
     page = screen.page
     page.clock.install(time=0)
-    page.clock.pause_at(1000)  # so that nothing goes on by itself
+    page.clock.pause_at(1000)  # so that nothing continues by itself
     page.goto(f"{serve()}/main/queues/emails/messages?state=pending&where=payload&text=00")
     page.get_by_role("link", name="Stop").click()
     on = page.get_by_role("link", name="Go on")
@@ -314,4 +314,17 @@ def test_redrive_is_followed_live_and_stopped(serve: Serve, queue: Queue, screen
     stats = queue.stats()
     assert stats.dead > 0
     assert stats.dead + stats.pending == 200
+    assert screen.complaints == []
+
+
+def test_page_of_a_task_no_longer_asks_once_the_task_is_over(serve: Serve, queue: Queue, screen: Screen):
+    bury(queue, *(f"m{n}" for n in range(8)))
+    page = screen.page
+    page.goto(f"{serve()}/main/queues/emails/dead")
+    page.get_by_role("button", name="Requeue…").first.click()
+    page.get_by_label("Rate").fill("4/s")
+    page.get_by_role("button", name="Requeue 8 messages").click()
+    expect(page.locator(".seen")).to_have_count(1)
+    expect(page.get_by_text("8 are scheduled again")).to_be_visible()
+    expect(page.locator(".seen")).to_have_count(0)
     assert screen.complaints == []

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 import pytest
 import redis
@@ -20,7 +21,7 @@ from delayq.web.servers import DashboardServer
 from delayq.web.snapshot import QueueSnapshot, glance
 from tests.harness.servers import RedisServer
 from tests.harness.web.following import holds
-from tests.web.conftest import OWN, Enter, act, token_on
+from tests.web.conftest import OWN, Client, Enter, act, token_on
 from tests.web.test_overview import text_of
 from tests.web.test_queue_list import LONG_AGO
 
@@ -190,79 +191,71 @@ def test_queue_in_trouble_that_is_told_by_its_name_is_looked_at_with_the_page(
     assert "60 queues, none in trouble" in text_of(client.get("/").text)
 
 
-@pytest.mark.full
-def test_pages_opened_while_a_server_is_silent_say_so_and_show_the_others(
-    enter: Enter,
-    queue: Queue,
-    redis_server: RedisServer,
-    own_server: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
-):
+Halt = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def halt(own_server: RedisServer) -> Halt:
+    """Stop the process of the server west for the length of a block."""
+
+    @contextmanager
+    def halted() -> Iterator[None]:
+        os.kill(own_server.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(own_server.pid, signal.SIGCONT)
+
+    return halted
+
+
+@pytest.fixture
+def client(
+    enter: Enter, queue: Queue, redis_server: RedisServer, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> Client:
+    """A browser at the dashboard of the servers main, with a queue emails, and west, with a queue orders."""
     monkeypatch.setattr(servers, "SILENCE_SECONDS", 1.0)
     queue.send("hello", delay=60)
     with Queue("orders", url=own_server.url) as orders:
         orders.send("hello", delay=60)
     patient = f"{own_server.url}?socket_timeout=900"  # nothing but the dashboard's own bound ends what it asks
-    client = enter(servers={"east": redis_server.url, "west": patient})
-    os.kill(own_server.pid, signal.SIGSTOP)
-    try:
+    return enter(servers={"main": redis_server.url, "west": patient})
+
+
+@pytest.mark.full
+def test_pages_opened_while_a_server_is_silent_say_so_and_show_the_others(client: Client, halt: Halt):
+    with halt():
         overview = client.get("/")
         page = client.get("/west/queues/orders")
-    finally:
-        os.kill(own_server.pid, signal.SIGCONT)
     told = "west has not answered for 1 s: check that the server runs"
-    assert (overview.status_code, told in overview.text, "/east/queues/emails" in overview.text) == (200, True, True)
+    assert (overview.status_code, told in overview.text, "/main/queues/emails" in overview.text) == (200, True, True)
     assert (page.status_code, told in page.text) == (503, True)
     while (page := client.get("/west/queues/orders")).status_code != 200:
-        assert told in page.text  # a machine that stands still for a moment is silent, too
+        assert told in page.text  # a machine that is stopped for a moment is silent, too
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("path", ["queues/orders/pause", "queues/orders/confirm", "queues/orders/examine"])
-def test_form_sent_to_a_server_that_is_silent_is_refused_and_can_be_sent_again(
-    enter: Enter,
-    queue: Queue,
-    redis_server: RedisServer,
-    own_server: RedisServer,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-):
-    monkeypatch.setattr(servers, "SILENCE_SECONDS", 1.0)
-    queue.send("hello", delay=60)
-    with Queue("orders", url=own_server.url) as orders:
-        orders.send("hello", delay=60)
-    patient = f"{own_server.url}?socket_timeout=900"  # nothing but the dashboard's own bound ends what it asks
-    client = enter(servers={"main": redis_server.url, "west": patient})
-    os.kill(own_server.pid, signal.SIGSTOP)
-    try:
+def test_form_sent_to_a_server_that_is_silent_is_refused_and_can_be_sent_again(client: Client, halt: Halt, path: str):
+    with halt():
         answer = act(client, f"/west/{path}", act="purge", all="1", state="pending", once="1")
-    finally:
-        os.kill(own_server.pid, signal.SIGCONT)
     assert (answer.status_code, "west has not answered for 1 s" in answer.text) == (503, True)
     assert "Send the form again" in answer.text
 
 
 @pytest.mark.full
 def test_form_that_is_refused_while_its_server_falls_silent_is_answered(
-    enter: Enter, redis_server: RedisServer, own_server: RedisServer, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    client: Client, halt: Halt, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(servers, "SILENCE_SECONDS", 1.0)
-    queue.send("hello", delay=60)
-    with Queue("orders", url=own_server.url) as orders:
-        orders.send("hello", delay=60)
+    with ExitStack() as stack:
 
-    async def silenced(*_: object) -> None:
-        os.kill(own_server.pid, signal.SIGSTOP)
-        raise InvalidInput("this is refused")
+        async def silenced(*_: object) -> None:
+            stack.enter_context(halt())
+            raise InvalidInput("this is refused")
 
-    patient = f"{own_server.url}?socket_timeout=900"
-    client = enter(servers={"main": redis_server.url, "west": patient})
-    token = token_on(client.get("/main/queues/emails").text)
-    monkeypatch.setattr(path_params, "queue_of", silenced)
-    try:
+        token = token_on(client.get("/main/queues/emails").text)
+        monkeypatch.setattr(path_params, "queue_of", silenced)
         answer = client.post("/west/queues/orders/examine", data={"csrf": token}, headers=OWN)
-    finally:
-        os.kill(own_server.pid, signal.SIGCONT)
     assert (answer.status_code, "this is refused" in answer.text) == (400, True)
 
 

@@ -30,8 +30,9 @@ async def task(request: Request) -> Response:
 
 
 async def follow(request: Request) -> Response | sse.EventStream:
-    """Send how far a task is, until it is over."""
-    return sse.stream(request, _parts(request, _found(request)))
+    """Send how far a task is, until it is over; with the status 204 when it is."""
+    found = _found(request)
+    return sse.stream(request, _parts(request, found)) if found.runs else Response(status_code=204)
 
 
 async def stop(request: Request) -> Response:
@@ -44,10 +45,13 @@ async def stop(request: Request) -> Response:
 
 
 async def _parts(request: Request, found: BackgroundTask) -> AsyncGenerator[LivePart, None]:
-    while True:
+    goes_on = True
+    while goes_on:
+        goes_on = found.runs
         yield LivePart.of("task", render.render(request, "_task.html", task=found))
-        await found.news(NEWS_SECONDS)
-        await found.over(LEAST_SECONDS)
+        if goes_on:
+            await found.news(NEWS_SECONDS)
+            await found.over(LEAST_SECONDS)
 
 
 def _found(request: Request) -> BackgroundTask:

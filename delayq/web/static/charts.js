@@ -57,7 +57,7 @@
     show(figure, rows[Math.min(rows.length - 1, Math.max(0, at + step))]);
   });
 
-  // A chart that was drawn anew is read at the same time as before, as long as it has that.
+  // A chart that was redrawn is read at the same time as before, as long as it has that.
   document.addEventListener("morphed", () => {
     for (const figure of document.querySelectorAll("figure.chart")) {
       const row = rowRead(figure);

@@ -3,7 +3,7 @@
 //
 //   <main data-stream="…" data-patience="5">  the page's one stream, and after how many seconds without news it is silent
 //   <p class="seen" data-part="…">            says when the part with that id was seen last, and that nothing answers
-//   <div id="…" data-next="…" data-after="30">  asks for what follows it after so many seconds, as long as it has data-next
+//   <div id="…" data-next="…" data-after="30">  asks for what follows it after that many seconds, as long as it has data-next
 //   <a data-swap="…">                         asks for the element around it that has an id, instead of leaving the page
 (() => {
   "use strict";
@@ -111,6 +111,10 @@
       document.addEventListener("visibilitychange", leave);
       try {
         const answer = await get(url, leaving.signal);
+        if (answer.status === 204) { // it is over
+          document.querySelectorAll(".seen").forEach((line) => line.remove());
+          return;
+        }
         const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
         let text = "";
         for (let part; !(part = await reached(reader.read())).done; pause = 0.5) {

@@ -83,7 +83,7 @@ def run(world: World) -> Verdict:
 
 
 def await_small_ones(world: World, count: int) -> None:
-    """Wait until so many messages of those within their share have begun.
+    """Wait until this many messages of those within their share have begun.
 
     In the short form, all have before the first kill: a consumer that is killed may hold each place of a tenant for a
     lease, which is long enough for all of the big one's messages.
