@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from delayq.errors import InvalidInput
+from delayq.model.text import printable
 
 
 class InvalidField(InvalidInput):
@@ -30,6 +31,18 @@ def field(name: str) -> Iterator[None]:
         raise
     except InvalidInput as error:
         raise InvalidField(name, str(error)) from error
+
+
+def check_name(form: Mapping[str, str], kind: str, name: str) -> None:
+    """Check the field of the macro `name_check`; raises InvalidField unless it holds the name.
+
+    Args:
+        kind: what has the name, as in "queue".
+    """
+    typed = form.get("name", "").strip()
+    if typed not in {name.strip(), printable(name).strip()}:  # as it is, or as the page shows it
+        wrong = f"{typed!r} is not the name of the {kind}" if typed else f"the name of the {kind} is missing"
+        raise InvalidField("name", f"{wrong}: type {printable(name)} to confirm")
 
 
 class Refusal(NamedTuple):

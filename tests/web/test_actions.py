@@ -149,7 +149,7 @@ def test_cause_without_an_error_brings_back_none_that_has_one(enter: Enter, queu
 
 
 def test_purge_empties_a_state(enter: Enter, stocked: Queue):
-    assert "6 purged." in run(enter(), {"act": "purge", "all": "1", "state": "pending"})
+    assert "6 purged." in run(enter(), {"act": "purge", "all": "1", "state": "pending"}, name="emails")
     stats = stocked.stats()
     assert (stats.pending, stats.purged, stats.garbage) == (0, 6, 0)
 
@@ -220,7 +220,7 @@ def test_task_tells_what_it_has_done_apart_from_what_it_has_looked_at(enter: Ent
     assert "done 1 message done, 2 of 2 looked at" in run(client, {"act": "cancel", "ids": ["m0", "gone"]})
     left = stocked.stats().pending
     assert f"done {left} messages done, {left} of {left} looked at" in run(
-        client, {"act": "purge", "all": "1", "state": "pending"}
+        client, {"act": "purge", "all": "1", "state": "pending"}, name="emails"
     )
 
 
@@ -248,7 +248,7 @@ def test_purge_spares_what_has_died_since_it_was_counted(enter: Enter, queue: Qu
     eventually(lambda: queue.stats().at > max(each.died_at for each in queue.dead.list() if each.died_at))
     queue.cancel("a")
     bury(queue, "late")
-    path = client.post(f"{QUEUE}/run", data=confirmed, headers=OWN).headers["location"]
+    path = client.post(f"{QUEUE}/run", data=confirmed | {"name": "emails"}, headers=OWN).headers["location"]
     assert "2 of 3 purged." in finished(client, path)
     assert ids(queue, "dead") == {"late"}
 
@@ -257,9 +257,21 @@ def test_purge_takes_no_more_than_were_counted(enter: Enter, stocked: Queue):
     client = enter()
     confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="purge", all="1", state="pending").text)
     stocked.send_many([Outgoing(n, id=f"far-{n}", delay=10**7 + n) for n in range(3)])
-    path = client.post(f"{QUEUE}/run", data=confirmed, headers=OWN).headers["location"]
+    path = client.post(f"{QUEUE}/run", data=confirmed | {"name": "emails"}, headers=OWN).headers["location"]
     assert "6 purged." in finished(client, path)
     assert ids(stocked, "pending") == {"far-0", "far-1", "far-2"}
+
+
+@pytest.mark.parametrize("name", ["", "email", "Emails"])
+def test_purge_without_the_name_of_its_queue_comes_back_and_discards_nothing(enter: Enter, stocked: Queue, name: str):
+    client = enter()
+    page = send(client, f"{QUEUE}/confirm", act="purge", all="1", state="pending").text
+    assert "Type the name of the queue to confirm: emails" in words(page)
+    answer = client.post(f"{QUEUE}/run", data=fields_of(page) | {"name": name}, headers=OWN)
+    assert answer.status_code == 400
+    assert "type emails to confirm" in words(answer.text)
+    assert 'aria-describedby="wrong-name"' in answer.text
+    assert stocked.stats().pending == 6
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,7 @@ def purge_a_state(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=dead")
     press(page, "Purge…")
     told(page, "3 messages are meant, as of now.")
+    page.get_by_label("Type the name of the queue").fill("emails")
     press(page, "Purge 3 messages")
     told(page, "3 purged.")
     assert (queue.stats().dead, queue.stats().purged) == (0, 3)

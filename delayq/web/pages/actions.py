@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from delayq.model.text import printable_id
-from delayq.web import audit, jobs, path_params, render
+from delayq.web import audit, forms, jobs, path_params, render
 from delayq.web.actions import ActionRequest, counted
 from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
 from delayq.web.error_pages import back_on
@@ -49,6 +49,8 @@ async def run(request: Request) -> Response:
     tasks: BackgroundTasks = request.app.state.tasks
     deed, once = ActionRequest.of(form), word_of(form)
     work = deed.work(queue, (await queue.stats()).at)
+    if deed.act == "purge":
+        forms.check_name(form, "queue", queue.name)
     task = tasks.asked(once)
     if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
         task = BackgroundTask(
