@@ -1,4 +1,4 @@
-"""What is wrong with a queue, in words: decided from what was counted of it."""
+"""What is wrong with a queue, or with a group of a topic, in words: decided from what was counted of it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ import msgspec
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
+from delayq.model.record import GroupConsumer, GroupInfo, lag_text
 from delayq.model.text import printable_id
 from delayq.model.units import show_duration, show_moment
 
 LATE_SECONDS = 1.024  # the end of a bucket of lateness
 WINDOW = dt.timedelta(minutes=5)  # what happened before is not in trouble now
 OVERDUE_SECONDS = 5.0  # a consumer takes what is due within a second, even when its bell was lost
+STALLED_SECONDS = 60.0  # a topic's consumer asks for records, or renews what it holds, more often
+BEHIND_RECORDS = 1000  # a lag up to that may be one burst
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """Something that is wrong with a queue.
+    """Something that is wrong with a queue, or with a group of a topic.
 
     Attributes:
         code: which trouble it is.
         text: one sentence, with the numbers.
     """
 
-    code: Literal["no-consumer", "late", "dead-growing", "paused", "unaccounted"]
+    code: Literal["no-consumer", "late", "dead-growing", "paused", "unaccounted", "behind", "dead-letters"]
     text: str
 
 
@@ -39,6 +42,18 @@ def troubles(stats: QueueStats, rates: Rates | None, consumers: Iterable[Consume
         consumers: of the queue, those that are gone included.
     """
     return list(_troubles(stats, rates, list(consumers)))
+
+
+def group_troubles(
+    group: GroupInfo, consumers: Iterable[GroupConsumer] | None, earlier: GroupInfo | None = None
+) -> list[Trouble]:
+    """Return what is wrong with a group of a topic; nothing when all is well.
+
+    Args:
+        consumers: of the group, silent ones included; None where nobody has asked, as without a lag.
+        earlier: the group as it was some minutes ago; without it, nothing is known of a lag that grows.
+    """
+    return list(_group_troubles(group, None if consumers is None else list(consumers), earlier))
 
 
 def lately(now: QueueStats, earlier: Iterable[QueueStats]) -> Rates | None:
@@ -74,6 +89,25 @@ def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[Consum
         yield Trouble("paused", f"The queue is paused since {show_moment(stats.paused_since, stats.at)}{until}.")
     if stats.missing:
         yield Trouble("unaccounted", f"{_unaccounted(stats.missing)}: delayq doctor tells more.")
+
+
+def _group_troubles(
+    group: GroupInfo, consumers: Sequence[GroupConsumer] | None, earlier: GroupInfo | None
+) -> Iterator[Trouble]:
+    behind = f"The group is {lag_text([group])} {'record' if group.lag == 1 else 'records'} behind"
+    if group.lag and consumers is not None and all(each.idle > STALLED_SECONDS for each in consumers):
+        yield Trouble("no-consumer", f"{behind}, and {_silent(consumers)}.")
+    if earlier is not None and group.lag > BEHIND_RECORDS and group.lag > earlier.lag:
+        yield Trouble("behind", f"{behind}; minutes ago it was {lag_text([earlier])}.")
+    if group.dead:
+        yield Trouble("dead-letters", f"The group has {_counted(group.dead, 'dead letter')}.")
+
+
+def _silent(consumers: Sequence[GroupConsumer]) -> str:
+    if not consumers:
+        return "it has no consumer"
+    last = min(consumers, key=lambda each: each.idle)
+    return f"no consumer was seen for {show_duration(last.idle)} (the last was {printable_id(last.name)})"
 
 
 def _absent(consumers: Sequence[ConsumerInfo]) -> str:

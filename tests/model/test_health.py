@@ -8,7 +8,8 @@ import pytest
 
 from delayq import troubles
 from delayq.model import rates
-from delayq.model.health import lately
+from delayq.model.health import group_troubles, lately
+from delayq.model.record import GroupConsumer, GroupInfo
 from delayq.model.units import from_ms, show_moment
 from delayq.types import ConsumerInfo, QueueStats
 
@@ -106,3 +107,47 @@ def test_what_happened_lately_is_counted_from_the_first_count_of_the_last_five_m
     assert lately(counted(sent=100), minutes) == rates.between(minutes[3], counted(sent=100))
     assert lately(counted(sent=100), minutes[1:2]) == rates.between(minutes[1], counted(sent=100))
     assert lately(counted(sent=100), [counted(sent=100)]) is None
+
+
+def group(**counts: Any) -> GroupInfo:
+    return GroupInfo("mail", consumers=1, unacked=0, lag=0, position="0-0")._replace(**counts)
+
+
+def member(idle: float, name: str = "one") -> GroupConsumer:
+    return GroupConsumer(name, 0, idle)
+
+
+GROUPS_ALL_WELL: dict[str, tuple[Any, ...]] = {
+    "no lag and nobody there": (group(), []),
+    "a lag and one of two consumers is gone": (group(lag=7), [member(3600), member(59)]),
+    "a lag and nobody has asked for the consumers": (group(lag=7), None),
+    "a lag that grows within a burst": (group(lag=1000), [member(1)], group(lag=1)),
+    "a long lag that shrinks": (group(lag=5000), [member(1)], group(lag=5001)),
+    "a long lag and no earlier count": (group(lag=5000), [member(1)]),
+}
+
+
+@pytest.mark.parametrize("case", GROUPS_ALL_WELL)
+def test_all_is_well_with_a_group_of_a_topic(case: str):
+    assert group_troubles(*GROUPS_ALL_WELL[case]) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "text"),
+    [
+        ((group(lag=1), []), "no-consumer", "The group is 1 record behind, and it has no consumer."),
+        (
+            (group(lag=1200, at_least=True), [member(3600), member(90, "two")]),
+            "no-consumer",
+            "The group is at least 1,200 records behind, and no consumer was seen for 1m 30s (the last was two).",
+        ),
+        (
+            (group(lag=1001), [member(1)], group(lag=800)),
+            "behind",
+            "The group is 1,001 records behind; minutes ago it was 800.",
+        ),
+        ((group(dead=2), []), "dead-letters", "The group has 2 dead letters."),
+    ],
+)
+def test_group_of_a_topic_that_is_in_trouble_says_why(given: tuple[Any, ...], code: str, text: str):
+    assert [(each.code, each.text) for each in group_troubles(*given)] == [(code, text)]

@@ -185,12 +185,26 @@ def test_topics_lead_to_their_groups_and_these_to_what_is_unacked(enter: Enter, 
     assert all(record.id in told for record in records)
 
 
+def test_topics_in_trouble_name_their_groups_and_say_why(enter: Enter, topic: Topic):
+    group = topic.group("billing/<b>", start="0")
+    topic.group("idle")
+    topic.publish("x")
+    client = enter()
+    told = words(client.get("/main/topics").text)
+    assert "orders/of 100% billing/<b>: no consumer idle: no consumer 1 2" in told
+    (record,) = group.poll("one")
+    group.bury(record, "one")
+    topic.group("idle").poll("one")
+    told = words(client.get("/main/topics").text)
+    assert "orders/of 100% billing/<b>: dead letters 1 2 0 1 1" in told
+
+
 def test_lag_that_is_not_counted_to_its_end_is_shown_as_such(enter: Enter, topic: Topic):
     group = topic.group("billing")
     second = topic.publish_many([NewRecord(bytes(1_000_000)) for _ in range(14)])[1]
     group.set_position(second.id)
     client = enter()
-    assert "orders/of 100% 14 1 at least 10 0" in words(client.get("/main/topics").text)
+    assert "no consumer 14 1 at least 10 0" in words(client.get("/main/topics").text)
     assert "billing at least 10 0 0" in words(client.get(TOPIC).text)
 
 

@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from delayq.aio import Topic
 from delayq.errors import InvalidInput, UnknownGroup
+from delayq.model.health import STALLED_SECONDS
 from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin, group_read, reclaim
@@ -21,9 +22,6 @@ from delayq.web.forms import field
 from delayq.web.request_context import visit
 
 MOST_LISTED = 100
-STALLED_SECONDS = 60.0
-"""A consumer that holds something and was not heard of for so long is stalled."""
-
 MOST_CLAIMED = 100
 
 
