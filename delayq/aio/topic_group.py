@@ -148,13 +148,13 @@ class Group:
 
         They are taken over by the next `fetch_not_acked`, as are records of a consumer that died.
         """
-        given = [letters] if isinstance(letters, DeadRecord) else letters
-        return await self._do(dead_letters.requeue(self._context, self.name, REQUEUED, given))
+        places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord) else letters)
+        return await self._do(dead_letters.requeue(self._context, self.name, REQUEUED, places))
 
     async def delete_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
         """Delete dead letters for good; return how many there were."""
-        given = [letters] if isinstance(letters, DeadRecord) else letters
-        return await self._do(dead_letters.delete(self._context, self.name, given))
+        places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord) else letters)
+        return await self._do(dead_letters.delete(self._context, self.name, places))
 
     async def dead_length(self) -> int:
         """Count the dead letters."""

@@ -69,6 +69,8 @@ def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:
         about = {"from": client_address(request)}
     elif form.get("act") and route.name in {"confirm", "run"}:
         action = form["act"]
+    elif form.get("act") and route.name in {"confirm_dead_records", "run_dead_records"}:
+        action = f"{form['act']} dead"
     elif form.get("act") and route.name == "schedule":
         action = f"schedule {form['act']}"
     note(request, {"who": name, "action": action} | about | {"outcome": f"{verdict}: {why}"})

@@ -35,21 +35,26 @@ class BackgroundTask:
     Attributes:
         id: what its page is asked for with.
         server: the name of the server.
-        queue: the name of the queue.
+        queue: the name of the queue; empty where it is about a topic.
+        topic, group: the names of the topic and its group; empty where it is about a queue.
         title: what it does, as in "cancel 12 messages".
         who: who has asked for it.
-        alone: whether only one of these runs on a queue at a time.
+        alone: whether only one of these runs on a queue, or a group, at a time.
         looked_at, total: how far it is; a total of None is not known.
-        done: how many messages it has changed; None where it changes none.
+        done: how many messages, or records, it has changed; None where it changes none.
         told: what has come of it so far, a sentence each.
         error: what it has failed of, or empty.
         again: of a dry run, the fields by which the same is asked for in earnest.
     """
 
-    def __init__(self, server: str, queue: str, title: str, who: str, alone: bool) -> None:
+    def __init__(
+        self, server: str, queue: str, title: str, who: str, alone: bool, topic: str = "", group: str = ""
+    ) -> None:
         self.id = secrets.token_urlsafe(9)
         self.server = server
         self.queue = queue
+        self.topic = topic
+        self.group = group
         self.title = title
         self.who = who
         self.alone = alone
@@ -65,6 +70,15 @@ class BackgroundTask:
         self._stopping = asyncio.Event()
         self._news = asyncio.Event()
         self._over = asyncio.Event()
+
+    @property
+    def subject(self) -> str:
+        """What it is about, as in "queue emails" and "group billing of topic orders"."""
+        return f"group {self.group} of topic {self.topic}" if self.topic else f"queue {self.queue}"
+
+    def about(self) -> dict[str, str]:
+        """Return the same as an audit line has it."""
+        return {"topic": self.topic, "group": self.group} if self.topic else {"queue": self.queue}
 
     @property
     def runs(self) -> bool:
@@ -168,10 +182,9 @@ class BackgroundTasks:
         """
         others = [each for each in self._tasks.values() if each.runs]
         for each in others:
-            if task.alone and each.alone and (each.server, each.queue) == (task.server, task.queue):
-                raise HTTPException(
-                    409, f"Queue {task.queue} is busy: {each.title}. Stop it, or wait until it has ended."
-                )
+            if task.alone and each.alone and (each.server, each.about()) == (task.server, task.about()):
+                busy = task.subject[0].upper() + task.subject[1:]
+                raise HTTPException(409, f"{busy} is busy: {each.title}. Stop it, or wait until it has ended.")
         if len(others) >= MOST_RUNNING:
             raise HTTPException(409, f"{MOST_RUNNING} tasks run: stop one, or wait until one has ended.")
         self._tasks[task.id] = task

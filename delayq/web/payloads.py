@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import JSON
 from delayq.model.message_info import MessageInfo
+from delayq.model.record import Record
 
 MOST_SHOWN = 256 * 1024  # bytes of a payload that its page shows
 MOST_HEX = 4096
@@ -17,11 +19,26 @@ MOST_HEX = 4096
 
 def payload_of(info: MessageInfo) -> dict[str, Any]:
     """Return a payload as text to be shown, what it is, its size, and whether that is all of it."""
-    if info.envelope is None:
-        return {"text": "", "kind": "gone or unreadable", "size": None, "cut": False}
-    body = info.envelope.body
+    return _UNREADABLE if info.envelope is None else _shown(info.envelope.body, info.envelope.kind == JSON)
+
+
+def payload_of_record(record: Record) -> dict[str, Any]:
+    """Return the same of a record; of one that another program has appended, its fields."""
+    try:
+        payload, body = record.payload, record.body
+    except UnreadableEnvelope:
+        return _UNREADABLE
+    if isinstance(payload, bytes) or body:
+        return _shown(body, not isinstance(payload, bytes))
+    return _shown(msgspec.json.encode(payload), True) | {"kind": "fields of another program"}
+
+
+_UNREADABLE = {"text": "", "kind": "gone or unreadable", "size": None, "cut": False}
+
+
+def _shown(body: bytes, is_json: bool) -> dict[str, Any]:
     part = body[:MOST_SHOWN]
-    if info.envelope.kind == JSON:
+    if is_json:
         return {"text": pretty(part), "kind": "JSON", "size": len(body), "cut": len(part) < len(body)}
     try:
         text = body[:MOST_SHOWN].decode()
@@ -56,11 +73,23 @@ def _ascii(line: bytes) -> str:
 
 def preview(info: MessageInfo, most: int = 120) -> str:
     """Return the beginning of a payload as text, or of what it is in bytes."""
-    if info.body is None:
-        return ""
-    text = info.body[: 4 * most].decode(errors="replace")
+    return "" if info.body is None else _beginning(info.body, most)
+
+
+def preview_of_record(record: Record, most: int = 120) -> str:
+    """Return the beginning of what a record holds."""
+    try:
+        body = record.body
+    except UnreadableEnvelope:
+        return "(unreadable)"
+    text = "" if body else str(record.payload or "")
+    return _beginning(body or text.encode(), most)
+
+
+def _beginning(body: bytes, most: int) -> str:
+    text = body[: 4 * most].decode(errors="replace")
     if "\ufffd" in text[:-1]:
-        return info.body[: most // 3].hex(" ")
+        return body[: most // 3].hex(" ")
     return text if len(text) <= most else text[:most] + "…"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from delayq import Outgoing, Queue, Topic
+from delayq import NewRecord, Outgoing, Queue, Topic
 from delayq.web import Token, User, app
 from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter, token_on
@@ -22,6 +22,7 @@ STEPS = {
     "schedule": EVIL,
     "topic": "orders",
     "group": EVIL,
+    "letter": "0.1-1",
     "task": "none",
 }
 ROUTES = [route for route in app("redis://127.0.0.1:1").routes if isinstance(route, Route)]
@@ -42,7 +43,9 @@ def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
     queue.schedules.add(EVIL, "every 1h", {EVIL: EVIL})
     with Topic("orders", url=redis_server.url) as topic:
         group = topic.group(EVIL, start="0")
-        topic.publish({EVIL: EVIL})
+        topic.publish_many([NewRecord({EVIL: EVIL}), NewRecord(EVIL)])
+        (record,) = group.poll(EVIL, count=1)
+        group.bury(record, EVIL, EVIL, EVIL)
         group.poll(EVIL)
         yield queue
 

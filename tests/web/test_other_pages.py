@@ -287,4 +287,4 @@ def test_task_is_listed(enter: Enter, queue: Queue):
     client = enter()
     confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="cancel", ids=["m"], state="pending").text)
     send(client, f"{QUEUE}/run", **confirmed)
-    assert "Cancel 1 message emails local" in words(client.get("/main/tasks").text)
+    assert "Cancel 1 message queue emails local" in words(client.get("/main/tasks").text)

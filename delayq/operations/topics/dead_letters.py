@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from delayq.errors import InvalidInput
 from delayq.model.outcome import error_text
+from delayq.model.positions import order
 from delayq.model.record import DeadRecord, Record, table, text_of
 from delayq.model.validation import check_limit
 from delayq.operations.topics.group_admin import consumers
@@ -15,6 +17,20 @@ from delayq.operations.topics.read import pages
 from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, Entry, TopicCommands
+
+
+class DeadPlace(NamedTuple):
+    """Where a dead letter of a group is: the shard of the topic, from 0, and the letter's id in it."""
+
+    shard: int
+    id: str
+
+
+class DeadPage(NamedTuple):
+    """A page of dead letters, the longest dead first, and the place behind which the next page begins, if any."""
+
+    letters: list[DeadRecord]
+    after: DeadPlace | None
 
 
 def dead_letter(
@@ -44,6 +60,38 @@ def dead(context: TopicContext, group: str, count: int) -> Operation[list[DeadRe
     return found
 
 
+def page(context: TopicContext, group: str, after: DeadPlace | None, count: int) -> Operation[DeadPage]:
+    """Read a page of a group's dead letters, shard by shard: up to `count` (1 to 499), fewer when these are large."""
+    shards = yield from context.opened()
+    letters: list[DeadRecord] = []
+    for number in range(after.shard if after else 0, len(shards)):
+        first = f"({after.id}" if after and number == after.shard else "-"
+        stream = shards[number].keys.buried(group)
+        entries, is_cut = yield from execute(shards[number].range(first, "+", count + 1 - len(letters), stream=stream))
+        letters += _dead_records(context.name, number, entries)
+        if len(letters) > count or (is_cut and letters):
+            letters = letters[:count]
+            return DeadPage(letters, place_of(letters[-1]))
+    return DeadPage(letters, None)
+
+
+def get(context: TopicContext, group: str, place: DeadPlace) -> Operation[DeadRecord | None]:
+    """Read one dead letter of a group; None when there is none (any more)."""
+    shards = yield from context.opened()
+    if place.shard >= len(shards):
+        return None
+    scripts = shards[place.shard]
+    entries, _ = yield from execute(scripts.range(place.id, place.id, 1, stream=scripts.keys.buried(group)))
+    return next(iter(_dead_records(context.name, place.shard, entries)), None)
+
+
+def place_of(letter: DeadRecord) -> DeadPlace:
+    """Return where a dead letter is; raises InvalidInput for what is none."""
+    if not isinstance(letter, DeadRecord):
+        raise InvalidInput(f"{letter!r} is no dead letter of this group: give them as dead() returned them")
+    return DeadPlace(letter.record.shard, letter.id)
+
+
 def _dead_records(topic: str, shard: int, entries: Sequence[Entry]) -> list[DeadRecord]:
     return [_dead_record(topic, entry_id, fields or (), shard) for entry_id, fields in entries]
 
@@ -56,10 +104,10 @@ def _dead_record(topic: str, entry_id: str, fields: Sequence[bytes], shard: int)
     return DeadRecord(entry_id, record, text_of(told["consumer"]), deliveries, text_of(told["reason"]), errors)
 
 
-def requeue(context: TopicContext, group: str, consumer: str, letters: Iterable[DeadRecord]) -> Operation[int]:
+def requeue(context: TopicContext, group: str, consumer: str, places: Iterable[DeadPlace]) -> Operation[int]:
     """Let a group handle dead letters once more; return how many there were."""
     back = 0
-    for scripts, ids in (yield from _by_shard(context, letters)):
+    for scripts, ids in (yield from _by_shard(context, places)):
         done = 0
         while done < len(ids):  # of large ones, a call takes a part
             results = yield from execute(scripts.requeue_dead(group, consumer, ids[done : done + MAX_LOOKED_AFTER]))
@@ -68,10 +116,10 @@ def requeue(context: TopicContext, group: str, consumer: str, letters: Iterable[
     return back
 
 
-def delete(context: TopicContext, group: str, letters: Iterable[DeadRecord]) -> Operation[int]:
+def delete(context: TopicContext, group: str, places: Iterable[DeadPlace]) -> Operation[int]:
     """Delete dead letters of a group; return how many there were."""
     gone = 0
-    for scripts, ids in (yield from _by_shard(context, letters)):
+    for scripts, ids in (yield from _by_shard(context, places)):
         for part in cut(ids, MAX_RECORDS):
             gone += yield from execute(scripts.delete_dead(group, part))
     return gone
@@ -83,17 +131,60 @@ def count(context: TopicContext, group: str) -> Operation[int]:
     return sum(map(unwrap, (yield [scripts.dead_length(group) for scripts in shards])))
 
 
-def _by_shard(
-    context: TopicContext, letters: Iterable[DeadRecord]
-) -> Operation[list[tuple[TopicCommands, Sequence[str]]]]:
-    listed = list(letters)
-    for letter in listed:
-        if not isinstance(letter, DeadRecord):
-            raise InvalidInput(f"{letter!r} is no dead letter of this group: give them as dead() returned them")
+def last_ms(context: TopicContext, group: str) -> Operation[int]:
+    """Return when the last dead letter of a group died, ms; 0 when there is none."""
     shards = yield from context.opened()
-    return [
-        (scripts, [each.id for each in listed if each.record.shard == number]) for number, scripts in enumerate(shards)
-    ]
+    pages = yield [scripts.range("-", "+", 1, True, scripts.keys.buried(group)) for scripts in shards]
+    return max((order(entry_id)[0] for page in map(unwrap, pages) for entry_id, _ in page.entries), default=0)
+
+
+class DeadSweep:
+    """Brings back, or deletes, all dead letters of a group that died until a moment: a call a step.
+
+    Args:
+        until_ms: those that die later stay, also when they were brought back by this sweep.
+
+    Attributes:
+        count: how many it has brought back or deleted.
+        done: whether there is nothing left to do.
+    """
+
+    def __init__(self, group: str, until_ms: int, deletes: bool) -> None:
+        self.count = 0
+        self.done = False
+        self._group = group
+        self._until_ms = until_ms
+        self._step = self._delete if deletes else self._requeue
+        self._shard = 0
+
+    def step(self, context: TopicContext) -> Operation[int]:
+        """Do it with some of them; return how many it has done in all."""
+        shards = yield from context.opened()
+        done, more = yield from self._step(shards[self._shard])
+        self.count += done
+        self._shard += not more
+        self.done = self._shard >= len(shards)
+        return self.count
+
+    def _requeue(self, scripts: TopicCommands) -> Operation[tuple[int, bool]]:
+        stream = scripts.keys.buried(self._group)
+        entries, _ = yield from execute(scripts.range("-", str(self._until_ms), MAX_LOOKED_AFTER, stream=stream))
+        if not entries:
+            return 0, False
+        ids = [entry_id for entry_id, _ in entries]
+        return sum((yield from execute(scripts.requeue_dead(self._group, REQUEUED, ids)))), True
+
+    def _delete(self, scripts: TopicCommands) -> Operation[tuple[int, bool]]:
+        dropped, more = yield from execute(scripts.trim("MINID", self._until_ms + 1, exact=True, dead_of=self._group))
+        return dropped, bool(more)
+
+
+def _by_shard(
+    context: TopicContext, places: Iterable[DeadPlace]
+) -> Operation[list[tuple[TopicCommands, Sequence[str]]]]:
+    listed = list(places)
+    shards = yield from context.opened()
+    return [(scripts, [each.id for each in listed if each.shard == number]) for number, scripts in enumerate(shards)]
 
 
 REQUEUED = "delayq-requeued"

@@ -124,9 +124,9 @@ def _behind(scripts: TopicCommands, after: str, most_calls: int) -> Operation[tu
     return total, True
 
 
-def info(context: TopicContext, group: str) -> Operation[GroupInfo]:
-    """Return what is known of a group; raises UnknownGroup."""
-    for each in (yield from groups(context)):
+def info(context: TopicContext, group: str, most_calls: int = MAX_LAG_CALLS) -> Operation[GroupInfo]:
+    """Return what is known of a group, as `groups` does; raises UnknownGroup."""
+    for each in (yield from groups(context, most_calls)):
         if each.name == group:
             return each
     yield from consumers(context, group)  # raises what the server says of it

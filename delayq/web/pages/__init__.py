@@ -6,6 +6,7 @@ from delayq.web.pages import (
     actions,
     consumers,
     dead_letters,
+    dead_records,
     edit_dead_letter,
     group,
     login,
@@ -35,5 +36,5 @@ PAGES: tuple[ModuleType, ...] = (
         schedules,
         consumers,
     ),
-    *(topics, topic, group, tasks, server),
+    *(topics, topic, group, dead_records, tasks, server),
 )

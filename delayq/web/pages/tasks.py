@@ -38,7 +38,7 @@ async def follow(request: Request) -> Response | sse.EventStream:
 async def stop(request: Request) -> Response:
     """Let a task end before its next step."""
     found = _found(request)
-    async with audit.audited(request, "stop", queue=found.queue, task=found.id):
+    async with audit.audited(request, "stop", **found.about(), task=found.id):
         found.stop()
     await found.over(LEAST_SECONDS)
     return audit.back(request, "It was told to stop.", "task")

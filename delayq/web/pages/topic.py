@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.model.record import Record
 from delayq.operations.topics import group_admin, read
 from delayq.web import path_params, render
+from delayq.web.payloads import preview_of_record
 
 MOST_RECORDS = 20
 MOST_GROUPS = 200
@@ -27,14 +27,8 @@ async def topic(request: Request) -> Response:
         length=await found.execute(read.length),
         groups=groups[:MOST_GROUPS],
         more_groups=max(0, len(groups) - MOST_GROUPS),
-        records=[(record, text_of(record)) for record in records],
+        records=[(record, preview_of_record(record, MOST_TEXT)) for record in records],
     )
-
-
-def text_of(record: Record) -> str:
-    """Return the beginning of what a record holds, as text."""
-    text = str(record.values) if not record.body else record.body[: 4 * MOST_TEXT].decode(errors="replace")
-    return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "…"
 
 
 ROUTES = [Route("/{server:name}/topics/{topic:name}", topic, name="topic")]

@@ -1,0 +1,211 @@
+"""Dead letters of a group: page by page, and one by itself; brought back or deleted by a task, after a confirmation."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import NamedTuple
+
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from delayq.aio import Topic
+from delayq.errors import InvalidInput, UnknownGroup
+from delayq.model.record import GroupInfo
+from delayq.operations.topics import dead_letters, group_admin
+from delayq.operations.topics.dead_letters import DeadPlace, DeadSweep
+from delayq.web import audit, path_params, render
+from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
+from delayq.web.error_pages import back_on
+from delayq.web.forms import InvalidField
+from delayq.web.pages.actions import QUICK_SECONDS, begin
+from delayq.web.payloads import payload_of_record, preview_of_record
+from delayq.web.request_context import visit, who
+
+PAGE = 50
+MOST_IDS = 100
+MOST_LISTED = 10
+
+WARNINGS = {
+    "requeue": (
+        "The next consumer of the group that takes over unacked records gets them, and their deliveries count from "
+        "zero. A record that was trimmed is appended to the topic again, for this group alone."
+    ),
+    "delete": "They are gone for good. The topic keeps its records.",
+}
+"""What may be done with dead letters, and what one should know before."""
+
+
+class DeadRecordsRequest(NamedTuple):
+    """What a form asks for.
+
+    Attributes:
+        act: a key of WARNINGS.
+        places: the dead letters that were ticked; empty for all.
+        until_ms: of all: those that died until then, ms; 0 until a confirmation has told.
+    """
+
+    act: str
+    places: tuple[DeadPlace, ...]
+    until_ms: int = 0
+
+    @classmethod
+    def of(cls, form: QueryParams) -> DeadRecordsRequest:
+        """Read a form; raises InvalidInput."""
+        act = form.get("act", "")
+        if act not in WARNINGS:
+            raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(WARNINGS)}")
+        places = tuple(dict.fromkeys(map(_place, form.getlist("ids"))))
+        if len(places) > MOST_IDS:
+            raise InvalidField("ids", f"{len(places)} dead letters are ticked: tick at most {MOST_IDS}")
+        if not places and form.get("all") != "1":
+            raise InvalidField("ids", "no dead letter is ticked: tick at least one")
+        until = form.get("until", "0")
+        if not (until.isdecimal() and len(until) < 16):  # milliseconds
+            raise InvalidInput(f"{until!r} is not when a dead letter died: open its page again")
+        return cls(act, places, int(until))
+
+    def title(self) -> str:
+        """Say what is done, with what."""
+        verb = self.act.capitalize()
+        if not self.places:
+            return f"{verb} all dead letters"
+        return f"{verb} {len(self.places)} dead letter{'s' * (len(self.places) > 1)}"
+
+    def work(self, topic: Topic, group: str, total: int) -> Work:
+        """Return what does it."""
+        became = "deleted" if self.act == "delete" else "back among the unacked"
+
+        async def ticked(task: BackgroundTask) -> None:
+            if self.act == "delete":
+                done = await topic.execute(dead_letters.delete, group, self.places)
+            else:
+                done = await topic.execute(dead_letters.requeue, group, dead_letters.REQUEUED, self.places)
+            told = f"{done:,} of {len(self.places):,} {became}."
+            gone = "The others were not dead any more." if done < len(self.places) else ""
+            task.tell(len(self.places), len(self.places), told, gone, done=done)
+
+        async def all_(task: BackgroundTask) -> None:
+            sweep = DeadSweep(group, self.until_ms, self.act == "delete")
+            while not sweep.done and task.goes_on:
+                done = await topic.execute(sweep.step)
+                task.tell(done, max(total, done), f"{done:,} {became}.", done=done)
+                await task.rest(0)
+
+        return ticked if self.places else all_
+
+
+async def dead_records(request: Request) -> Response:
+    """Show a page of a group's dead letters, the longest dead first."""
+    topic, group = await path_params.topic_of(request), request.path_params["group"]
+    asked = request.query_params.get("after", "")
+    info = await _group_info(topic, group)
+    page = await topic.execute(dead_letters.page, group, _place(asked) if asked else None, PAGE)
+    return render.page(
+        request,
+        "dead_records.html",
+        topic=topic.name,
+        group=group,
+        total=info.dead,
+        is_first=not asked,
+        letters=[(key_of(dead_letters.place_of(each)), each, preview_of_record(each.record)) for each in page.letters],
+        after=None if page.after is None else key_of(page.after),
+        acts=WARNINGS,
+    )
+
+
+async def dead_record(request: Request) -> Response:
+    """Show one dead letter."""
+    topic, group = await path_params.topic_of(request), request.path_params["group"]
+    key = request.path_params["letter"]
+    letter = await topic.execute(dead_letters.get, group, _place(key))
+    if letter is None:
+        raise HTTPException(404, f"{key} is no dead letter of group {group} (any more): it was requeued or deleted.")
+    return render.page(
+        request,
+        "dead_record.html",
+        topic=topic.name,
+        group=group,
+        key=key,
+        letter=letter,
+        payload=payload_of_record(letter.record),
+        acts=WARNINGS,
+    )
+
+
+@back_on(dead_records)
+async def confirm(request: Request) -> Response:
+    """Tell what a form would do, with how many dead letters."""
+    topic, group = await path_params.topic_of(request), request.path_params["group"]
+    asked = DeadRecordsRequest.of(visit(request).form)
+    info = await _group_info(topic, group)
+    if not (asked.places or info.dead):
+        raise InvalidInput(f"group {group} has no dead letter (any more)")
+    return render.page(
+        request,
+        "confirm_dead_records.html",
+        topic=topic.name,
+        group=group,
+        asked=asked,
+        warning=WARNINGS[asked.act],
+        count=len(asked.places) or info.dead,
+        keys=[key_of(each) for each in asked.places],
+        most_listed=MOST_LISTED,
+        until=0 if asked.places else await topic.execute(dead_letters.last_ms, group),
+        once=secrets.token_urlsafe(12),
+    )
+
+
+@back_on(confirm)
+async def run(request: Request) -> Response:
+    """Let a task do it; a form that is sent twice leads to the task of the first time."""
+    topic, group, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
+    tasks: BackgroundTasks = request.app.state.tasks
+    asked, once = DeadRecordsRequest.of(form), word_of(form)
+    if not (asked.places or asked.until_ms):
+        raise InvalidInput("the form does not say until when the dead letters are meant: confirm it again")
+    total = (await _group_info(topic, group)).dead
+    task = tasks.asked(once)
+    if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
+        server, is_all = request.path_params["server"], not asked.places
+        task = BackgroundTask(server, "", asked.title(), who(request), is_all, topic.name, group)
+        which: dict[str, object] = {"all": "dead"} if is_all else {"ids": [*map(key_of, asked.places)]}
+        line = (
+            {"who": task.who, "action": f"{asked.act} dead", "server": server, "task": task.id} | task.about() | which
+        )
+        begin(request, task, asked.work(topic, group, total), once, line)
+        if is_all:
+            audit.note(request, line | {"outcome": "began"})
+        await task.over(QUICK_SECONDS)
+    return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
+
+
+def key_of(place: DeadPlace) -> str:
+    """Return how links and forms name a dead letter."""
+    return f"{place.shard}.{place.id}"
+
+
+def _place(key: str) -> DeadPlace:
+    found = re.fullmatch(r"(\d{1,4})\.(\d{1,16}-\d{1,16})", key, re.ASCII)
+    if found is None:
+        raise InvalidInput(f"{key[:64]!r} names no dead letter: open the list of dead letters again")
+    return DeadPlace(int(found[1]), found[2])
+
+
+async def _group_info(topic: Topic, group: str) -> GroupInfo:
+    try:
+        return await topic.execute(group_admin.info, group, most_calls=1)
+    except UnknownGroup as error:
+        raise HTTPException(404, f"Topic {topic.name} has no group {group}.") from error
+
+
+_GROUP = "/{server:name}/topics/{topic:name}/groups/{group:name}/dead"
+ROUTES = [
+    Route(_GROUP, dead_records, name="dead_records"),
+    Route(f"{_GROUP}/confirm", confirm, name="confirm_dead_records", methods=["POST"]),
+    Route(f"{_GROUP}/run", run, name="run_dead_records", methods=["POST"]),
+    Route(f"{_GROUP}/letters/{{letter:name}}", dead_record, name="dead_record"),
+]
