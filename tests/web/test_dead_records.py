@@ -116,11 +116,12 @@ def test_all_dead_letters_are_meant_up_to_the_confirmation(enter: Enter, group: 
     confirmation = send(client, f"{GROUP}/dead/confirm", act=act, all="1")
     assert "600, as of now." in words(confirmation.text)
     bury(group, 3)
-    answer = client.post(f"{GROUP}/dead/run", data=fields_of(confirmation.text), headers=OWN)
+    confirmed = fields_of(confirmation.text) | {"name": "billing"}
+    answer = client.post(f"{GROUP}/dead/run", data=confirmed, headers=OWN)
     told = finished(client, answer.headers["location"])
     assert "600 records done" in told
     assert (group.dead_length(), group.info().unacked) == (3, 600 if act == "requeue" else 0)
-    again = client.post(f"{GROUP}/dead/run", data=fields_of(confirmation.text), headers=OWN)
+    again = client.post(f"{GROUP}/dead/run", data=confirmed, headers=OWN)
     assert again.headers["location"] == answer.headers["location"]
 
 
@@ -152,8 +153,10 @@ def test_form_that_cannot_be_meant_changes_nothing(enter: Enter, group: Group, f
     for step in ("confirm", "run"):
         answer = send(client, f"{GROUP}/dead/{step}", once="1", **fields)
         assert (answer.status_code, told in words(answer.text)) == (400, True)
-    unsaid = send(client, f"{GROUP}/dead/run", act="delete", all="1", once="1")
+    unsaid = send(client, f"{GROUP}/dead/run", act="delete", all="1", once="1", name="billing")
     assert "does not say until when" in words(unsaid.text)
+    unnamed = send(client, f"{GROUP}/dead/run", act="delete", all="1", once="1", until=str(10**15 - 1), name="billin")
+    assert "type billing to confirm" in words(unnamed.text)
     assert group.dead_length() == 2
 
 

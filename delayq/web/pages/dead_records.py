@@ -17,7 +17,7 @@ from delayq.errors import InvalidInput, UnknownGroup
 from delayq.model.record import GroupInfo
 from delayq.operations.topics import dead_letters, group_admin
 from delayq.operations.topics.dead_letters import DeadPlace, DeadSweep
-from delayq.web import audit, path_params, render
+from delayq.web import audit, forms, path_params, render
 from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import InvalidField
@@ -167,6 +167,8 @@ async def run(request: Request) -> Response:
     asked, once = DeadRecordsRequest.of(form), word_of(form)
     if not (asked.places or asked.until_ms):
         raise InvalidInput("the form does not say until when the dead letters are meant: confirm it again")
+    if asked.act == "delete" and not asked.places:
+        forms.check_name(form, "group", group)
     total = (await _group_info(topic, group)).dead
     task = tasks.asked(once)
     if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
