@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,22 +11,32 @@ from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.rates import Rates, between
 from delayq.model.sample import Sample
 from delayq.model.units import show_duration
+from delayq.web import axes
+from delayq.web.axes import HEIGHT, INSET, WIDTH, TimeAxis, ValueAxis
 
-WIDTH, HEIGHT = 600.0, 120.0
 HOUR = dt.timedelta(hours=1)
 LEAST = dt.timedelta(seconds=20)
-GAP = 3
-"""Times as long as usual between two points, nothing was counted: the line breaks off."""
+GAP = 2.5
+"""Where two points are farther apart than this many samples, at least one is missing: the line breaks off."""
+
+BACKLOG = ("scheduled", "due", "running", "retrying", "dead")
 
 Values = Sequence[float | None]
 
 
-class ChartLine(NamedTuple):
-    """A line of a chart: its name, its kind (which decides how it looks), and where it goes."""
+class ChartSeries(NamedTuple):
+    """What a chart shows of one kind.
+
+    Attributes:
+        kind: decides how it looks.
+        path: lines, or bars.
+        dots: points that have no neighbour, to which a line could lead.
+    """
 
     name: str
     kind: str
     path: str
+    dots: str = ""
 
 
 class ChartRow(NamedTuple):
@@ -39,16 +48,27 @@ class ChartRow(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart: lines over time, and the same as a table.
+    """A chart: lines or bars over time, and the same as a table.
 
     Attributes:
-        scale: what the lines of the grid mean, from the top.
+        time: the axis of time; it has the same length whatever is drawn.
+        values: the axis of values.
+        sum: of all bars; None for lines.
     """
 
     title: str
-    lines: Sequence[ChartLine]
+    time: TimeAxis
+    values: ValueAxis
+    series: Sequence[ChartSeries]
     rows: Sequence[ChartRow]
-    scale: Sequence[str]
+    sum: int | None = None
+
+    @property
+    def grid(self) -> str:
+        """The path of the lines from the marks of both axes."""
+        across = [f"M0 {mark.percent * HEIGHT / 100:g}H{WIDTH:g}" for mark in self.values.marks()]
+        down = [f"M{mark.percent * WIDTH / 100:g} 0V{HEIGHT:g}" for mark in self.time.marks()]
+        return "".join(across + down)
 
 
 class Sparkline(NamedTuple):
@@ -58,14 +78,12 @@ class Sparkline(NamedTuple):
     told: str = ""
 
 
-class StackedBar(NamedTuple):
-    """A bar, from below: what is pending, and on top of it what is in retry."""
+class Line(NamedTuple):
+    """A line of a chart: its name, its kind, and a value for each time, None where there is none."""
 
-    x: float
-    width: float
-    pending: float
-    retry: float
-    upcoming: Upcoming
+    name: str
+    kind: str
+    values: Values
 
 
 def rates_of(history: Sequence[Sample], now: QueueStats | None = None) -> list[Rates]:
@@ -85,10 +103,12 @@ def sparkline(history: Sequence[Sample], width: float = 120, height: float = 24)
     if not acked:
         return Sparkline()
     top = max(acked)
-    return Sparkline(
-        path(places([each.at for each in counts[1:]], width), [each / (top or 1) for each in acked], height),
-        f"between {per_second(min(acked))} and {per_second(top)}",
-    )
+    whole = (counts[-1].at - counts[1].at).total_seconds() or 1
+    xs = [round(width * (each.at - counts[1].at).total_seconds() / whole, 1) for each in counts[1:]]
+    usual = sorted(b - a for a, b in pairwise(xs))
+    gap = GAP * usual[len(usual) // 2] if usual else 0
+    ys = [height - INSET - each / (top or 1) * (height - 2 * INSET) for each in acked]
+    return Sparkline("".join(path(xs, ys, gap)), f"between {per_second(min(acked))} and {per_second(top)}")
 
 
 def _apart(counts: Sequence[QueueStats]) -> list[QueueStats]:
@@ -100,100 +120,106 @@ def _apart(counts: Sequence[QueueStats]) -> list[QueueStats]:
     return kept
 
 
-def throughput(rates: Sequence[Rates]) -> Chart:
-    """Draw what was sent, acked and failed."""
-    top = nice(max((max(each.sent, each.acked, each.failed) for each in rates), default=0))
-    named: dict[str, tuple[str, Values]] = {
-        "sent": ("second", [each.sent for each in rates]),
-        "acked": ("first", [each.acked for each in rates]),
-        "failed": ("bad", [each.failed for each in rates]),
-    }
-    scale = [f"{part * top:g}/s" for part in (1, 0.5, 0)]
-    return _chart("Throughput", rates, named, lambda value: value / top, per_second, scale)
+def backlog(counted: Sequence[QueueStats], time: TimeAxis, step: dt.timedelta) -> Chart:
+    """Draw how many messages there were in each state, at each of the times when they were counted.
+
+    Args:
+        step: how far apart the counts are where none is missing.
+    """
+    counted = _apart(counted)
+    lines = [Line(name, name, [getattr(each, name) for each in counted]) for name in BACKLOG]
+    values = axes.counts([value or 0 for value in line.values] for line in lines)
+    return _lines("Backlog", [each.at for each in counted], lines, time, values, step, _number)
 
 
-def times(title: str, rates: Sequence[Rates], half: Values, most: Values) -> Chart:
-    """Draw how long something took: half of it, and 99 %; on a scale on which each step is as many times as long."""
-    longest = max((value for value in most if value), default=0.001)
-    steps = max(2, math.ceil(math.log2(longest * 1000)))
-    steps += steps % 2
-    scale = [show_duration(2**step / 1000) for step in (steps, steps // 2, 0)]
-    named: dict[str, tuple[str, Values]] = {"half": ("first", half), "99 %": ("second", most)}
-    return _chart(
-        title,
-        rates,
-        named,
-        lambda value: max(0, math.log2(value * 1000)) / steps,
-        lambda v: f"< {show_duration(v)}",
-        scale,
+def throughput(rates: Sequence[Rates], time: TimeAxis, step: dt.timedelta) -> Chart:
+    """Draw what was sent, acked and failed a second."""
+    lines = [
+        Line("sent", "second", [each.sent for each in rates]),
+        Line("acked", "first", [each.acked for each in rates]),
+        Line("failed", "bad", [each.failed for each in rates]),
+    ]
+    top = max((value or 0 for line in lines for value in line.values), default=0)
+    values = axes.linear(top, lambda rate: f"{axes.compact(rate)}/s")
+    return _lines("Throughput", [each.until for each in rates], lines, time, values, step, per_second)
+
+
+def times(title: str, rates: Sequence[Rates], half: Values, most: Values, time: TimeAxis, step: dt.timedelta) -> Chart:
+    """Draw how long something took, half of it and 99 % of it, in seconds, on a logarithmic axis."""
+    lines = [Line("half", "first", half), Line("99 %", "second", most)]
+    values = axes.log_times(max((value for value in most if value), default=0))
+    return _lines(
+        title, [each.until for each in rates], lines, time, values, step, lambda value: f"< {show_duration(value)}"
     )
 
 
-def bars(upcoming: Sequence[Upcoming]) -> list[StackedBar]:
-    """Draw what falls due, a bar for each span of time; heights are of the highest."""
-    top = max((each.count for each in upcoming), default=0) or 1
-    step = WIDTH / max(1, len(upcoming))
-    return [
-        StackedBar(i * step, step * 0.8, HEIGHT * each.pending / top, HEIGHT * each.retry / top, each)
+def due(title: str, upcoming: Sequence[Upcoming]) -> Chart:
+    """Draw what falls due, a bar for each span of time: below what is scheduled, on top of it what is retrying."""
+    time = TimeAxis(upcoming[0].starts_at, upcoming[-1].ends_at)
+    values = axes.counts([[each.count for each in upcoming]])
+    width = WIDTH / len(upcoming)
+    scheduled = [_bar(i * width, width * 0.8, values, 0, each.pending) for i, each in enumerate(upcoming)]
+    retrying = [_bar(i * width, width * 0.8, values, each.pending, each.count) for i, each in enumerate(upcoming)]
+    series = [ChartSeries("scheduled", "bars", "".join(scheduled)), ChartSeries("retrying", "tops", "".join(retrying))]
+    rows = [
+        ChartRow(each.starts_at, round((i + 0.4) * width, 1), [_number(each.pending), _number(each.retry)])
         for i, each in enumerate(upcoming)
     ]
+    return Chart(title, time, values, series, rows, sum(each.count for each in upcoming))
 
 
-def _chart(
+def _bar(x: float, width: float, values: ValueAxis, low: float, high: float) -> str:
+    if low == high:
+        return ""
+    return f"M{round(x, 1):g} {values.y(low):g}V{values.y(high):g}h{width:g}V{values.y(low):g}z"
+
+
+def _lines(
     title: str,
-    rates: Sequence[Rates],
-    named: dict[str, tuple[str, Values]],
-    share: Callable[[float], float],
+    moments: Sequence[dt.datetime],
+    lines: Sequence[Line],
+    time: TimeAxis,
+    values: ValueAxis,
+    step: dt.timedelta,
     shown: Callable[[float], str],
-    scale: Sequence[str],
 ) -> Chart:
-    xs = places([each.until for each in rates], WIDTH)
-    lines = [
-        ChartLine(name, kind, path(xs, [None if value is None else share(value) for value in values], HEIGHT))
-        for name, (kind, values) in named.items()
+    xs = [time.x(at) for at in moments]
+    gap = GAP * WIDTH * (step / (time.end - time.start))
+    series = [
+        ChartSeries(name, kind, *path(xs, [None if value is None else values.y(value) for value in found], gap))
+        for name, kind, found in lines
     ]
-    columns = [values for _, values in named.values()]
+    columns = [line.values for line in lines]
     rows = [
-        ChartRow(each.until, x, ["–" if values[i] is None else shown(values[i] or 0) for values in columns])
-        for i, (each, x) in enumerate(zip(rates, xs, strict=True))
+        ChartRow(at, x, ["–" if (value := column[i]) is None else shown(value) for column in columns])
+        for i, (at, x) in enumerate(zip(moments, xs, strict=True))
     ]
-    return Chart(title, lines, rows, scale)
+    return Chart(title, time, values, series, rows)
 
 
-def places(moments: Sequence[dt.datetime], width: float) -> list[float]:
-    """Return where moments are, from left to right."""
-    if not moments:
-        return []
-    whole = (moments[-1] - moments[0]).total_seconds() or 1
-    return [round(width * (each - moments[0]).total_seconds() / whole, 1) for each in moments]
+def path(xs: Sequence[float], ys: Values, gap: float) -> tuple[str, str]:
+    """Return the lines through points, and the points that no line reaches.
 
-
-def path(xs: Sequence[float], shares: Values, height: float) -> str:
-    """Return the path through points, 0 below and 1 on top; it breaks off where there is none, or none for long."""
-    usual = sorted(b - a for a, b in pairwise(xs))
-    longest = GAP * usual[len(usual) // 2] if usual else 0
-    steps: list[str] = []
+    A line breaks off where there is no value, or where the next point is farther away than `gap`.
+    """
+    pieces: list[list[str]] = []
     last: float | None = None
-    for x, share in zip(xs, shares, strict=True):
-        if share is None:
+    for x, y in zip(xs, ys, strict=True):
+        if y is None:
             last = None
             continue
-        goes_on = last is not None and x - last <= longest
-        steps.append(
-            f"{'L' if goes_on else 'M'}{x:g} {height - share * (height - 2) - 1:.1f}" + ("" if goes_on else "h.1")
-        )
+        if last is None or x - last > gap:
+            pieces.append([])
+        pieces[-1].append(f"{x:g} {y:.1f}")
         last = x
-    return "".join(steps)
+    lines = "".join("M" + "L".join(piece) for piece in pieces if len(piece) > 1)
+    return lines, "".join(f"M{piece[0]}h.1" for piece in pieces if len(piece) == 1)
+
+
+def _number(count: float) -> str:
+    return f"{count:,.0f}"
 
 
 def per_second(rate: float) -> str:
     """Return a rate with as many digits as mean something."""
     return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
-
-
-def nice(top: float) -> float:
-    """Return the end of a scale: the least 1, 2 or 5 times a power of ten that is not below `top`."""
-    if top <= 0:
-        return 1
-    unit: float = 10 ** math.floor(math.log10(top))
-    return next(step * unit for step in (1, 2, 5, 10) if step * unit >= top * 0.999)

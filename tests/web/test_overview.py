@@ -153,15 +153,27 @@ def test_action_that_failed_is_written_down_as_such(enter: Enter, queue: Queue, 
     assert lines[-1]["outcome"] == "failed: not today"
 
 
-def test_page_tells_what_fires_when(enter: Enter, queue: Queue):
+@pytest.mark.parametrize(("due", "title", "count"), [("minute", "minute", 2), ("", "hour", 3), ("day", "day", 4)])
+def test_page_tells_what_falls_due_in_a_range_that_is_chosen(
+    enter: Enter, queue: Queue, due: str, title: str, count: int
+):
     for seconds in (40, 50, 600, 7200):
         queue.send("hello", delay=seconds)
-    shown = enter().get("/main/queues/emails").text
-    assert re.findall(r'aria-label="Next (\w+): (\d+) fall due"', shown) == [
-        ("minute", "2"),
-        ("hour", "3"),
-        ("day", "4"),
-    ]
+    shown = enter().get(f"/main/queues/emails?due={due}").text
+    assert re.findall(r'aria-label="Next (\w+): (\d+) fall due,', shown) == [(title, str(count))]
+    assert f'?span=hour&amp;due={title}#due" aria-current="true">Next {title}</a>' in shown
+
+
+def test_charts_keep_both_choices_when_one_is_changed_or_they_are_drawn_again(enter: Enter, queue: Queue):
+    queue.send("hello", delay=40)
+    client = enter()
+    for path in ("/main/queues/emails", "/main/queues/emails/charts"):
+        shown = client.get(f"{path}?span=day&due=minute").text
+        assert 'data-next="/main/queues/emails/charts?span=day&amp;due=minute"' in shown
+        assert 'href="/main/queues/emails?span=day&amp;due=hour#due"' in shown
+    assert '<a href="?span=hour&amp;due=minute#history">' in client.get("/main/queues/emails?span=day&due=minute").text
+    unknown = client.get("/main/queues/emails?span=week&due=year").text
+    assert "charts?span=hour&amp;due=hour" in unknown
 
 
 def test_history_is_drawn_and_told_as_a_table(enter: Enter, redis_server: RedisServer):
@@ -174,9 +186,11 @@ def test_history_is_drawn_and_told_as_a_table(enter: Enter, redis_server: RedisS
                 queue.send("hello", id=f"{minutes}-{number}", delay=86_400)
             queue.sample()
     client = enter()
-    assert "0.1/s" in client.get("/main/queues/emails").text
-    assert re.findall(r'<td class="n">([\d.]+)/s</td>', client.get("/main/queues/emails").text)[:6:3] == ["0.1", "0.2"]
-    assert '<a href="?span=day" aria-current="true">' in client.get("/main/queues/emails?span=day").text
+    shown = client.get("/main/queues/emails").text
+    assert re.findall(r'<td class="n">([\d.]+)/s</td>', shown)[:6:3] == ["0.1", "0.2"]
+    assert re.findall(r'<td class="n">([\d.]+)</td>', shown)[:15:5] == ["1", "61", "181"]  # of the backlog
+    day = client.get("/main/queues/emails?span=day").text
+    assert '<a href="?span=day&amp;due=hour#history" aria-current="true">' in day
 
 
 def test_queue_made_after_the_search_is_found_at_once_when_it_is_asked_for(enter: Enter, redis_server: RedisServer):

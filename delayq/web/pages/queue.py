@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.aio import Queue
 from delayq.errors import InvalidInput
-from delayq.model.sample import Sample
 from delayq.model.units import milliseconds, parse_duration
 from delayq.operations.manage import MAX_PAUSE_MS
 from delayq.web import audit, path_params, render, sse
-from delayq.web import charts as drawing
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
 from delayq.web.live_part import LivePart
+from delayq.web.pages import queue_charts
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import SingleQueue
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 from delayq.web.snapshot import unreadable
 
-SPANS = ("hour", "day")
-HOUR = dt.timedelta(hours=1)
-WINDOWS = (("minute", 60, 1), ("hour", 3600, 60), ("day", 86_400, 1800))
-
 
 async def queue(request: Request) -> Response:
     """Show a queue."""
     found = await path_params.queue_of(request)
-    seen, drawn = await asyncio.gather(_watch(request).look_at(found.name), _drawn(request, found))
+    seen, drawn = await asyncio.gather(_watch(request).look_at(found.name), queue_charts.drawn(request, found))
     return render.page(request, "queue.html", seen=seen, **drawn)
-
-
-async def charts(request: Request) -> Response:
-    """Draw the charts anew."""
-    drawn = await _drawn(request, await path_params.queue_of(request))
-    return HTMLResponse(render.render(request, "_charts.html", **drawn))
 
 
 async def follow(request: Request) -> Response | sse.EventStream:
@@ -92,39 +78,10 @@ async def _parts(request: Request, name: str) -> AsyncGenerator[LivePart, None]:
             yield LivePart.of("now", render.render(request, "_queue.html", seen=seen), not seen.error)
 
 
-async def _drawn(request: Request, found: Queue) -> dict[str, Any]:
-    """Return what the charts show."""
-    span = request.query_params.get("span", "")
-    span = span if span in SPANS else SPANS[0]
-    stats, samples = await asyncio.gather(found.stats(), found.samples())
-    windows = await asyncio.gather(*(found.upcoming(window, bucket) for _, window, bucket in WINDOWS))
-    rates = drawing.rates_of(_of(samples, span, stats.at), stats)
-    drawn = [
-        drawing.throughput(rates),
-        drawing.times("Lateness", rates, [each.lateness_p50 for each in rates], [each.lateness_p99 for each in rates]),
-        drawing.times(
-            "Handler time",
-            rates,
-            [each.handler_time_p50 for each in rates],
-            [each.handler_time_p99 for each in rates],
-        ),
-    ]
-    due = [(name, drawing.bars(each), each) for (name, _, _), each in zip(WINDOWS, windows, strict=True)]
-    return {"span": span, "charts": drawn, "due": due}
-
-
-def _of(samples: list[Sample], span: str, now: dt.datetime) -> list[Sample]:
-    """Return the samples of the last hour, or every tenth minute's of the day."""
-    if span == "hour":
-        return [each for each in samples if each.at >= now - HOUR]
-    return [each for each in samples if not each.at.minute % 10]
-
-
 TAB = NavLink("Now", "queue")
 ROUTES = [
     Route("/{server:name}/queues/{queue:name}", queue, name="queue"),
     Route("/{server:name}/queues/{queue:name}/live", follow, name="queue-live"),
-    Route("/{server:name}/queues/{queue:name}/charts", charts, name="charts"),
     Route("/{server:name}/queues/{queue:name}/pause", pause, name="pause", methods=["POST"]),
     Route("/{server:name}/queues/{queue:name}/resume", resume, name="resume", methods=["POST"]),
 ]

@@ -26,13 +26,13 @@
 
   const rowRead = (figure) => rowsOf(figure).find((row) => row.querySelector("th").textContent === figure.read);
 
-  const figureOf = (event) => event.target.closest?.("figure.chart svg")?.closest("figure");
+  const figureOf = (event) => event.target.closest?.("figure.chart svg[tabindex]")?.closest("figure");
 
   document.addEventListener("pointermove", (event) => {
     const figure = figureOf(event);
     const rows = figure ? rowsOf(figure) : [];
     if (!rows.length) return;
-    const svg = figure.querySelector("svg");
+    const svg = figure.querySelector("svg[tabindex]");
     const box = svg.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
     const away = (row) => Math.abs(row.dataset.x - x);

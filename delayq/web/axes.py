@@ -1,0 +1,129 @@
+"""The axes of a chart: where a time and a value are drawn, and what is written beside them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from delayq.model.queue_stats import EPOCH
+from delayq.model.units import show_duration
+
+WIDTH, HEIGHT = 600.0, 120.0
+INSET = 1.0
+"""From the edges to the highest and the lowest line, so that neither is cut."""
+
+STEPS = [dt.timedelta(seconds=15), dt.timedelta(minutes=10), dt.timedelta(hours=4)]
+MOST_TICKS = 6
+MOST_MARKS = 6
+DWARFED = 20
+"""A line that stays below this part of the highest one cannot be read on a linear axis."""
+
+ROUND_TIMES = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 86_400, 864_000, 8_640_000)
+"""Seconds that are written beside an axis of times."""
+
+
+class Mark(NamedTuple):
+    """What is written beside an axis, and where, in percent of its length: from the left, or from the top."""
+
+    percent: float
+    text: str
+
+
+class TimeAxis(NamedTuple):
+    """Time from `start` to `end`, also where nothing was counted."""
+
+    start: dt.datetime
+    end: dt.datetime
+
+    def x(self, at: dt.datetime) -> float:
+        """Return where a moment is, 0 to WIDTH."""
+        return round(WIDTH * ((at - self.start) / (self.end - self.start)), 1)
+
+    def marks(self) -> list[Mark]:
+        """Return the round times, in UTC."""
+        step = next((each for each in STEPS if self.end - self.start <= MOST_TICKS * each), STEPS[-1])
+        text = "%H:%M:%S" if step < dt.timedelta(minutes=1) else "%H:%M"
+        at, found = EPOCH + -((EPOCH - self.start) // step) * step, list[Mark]()
+        while at <= self.end:
+            found.append(Mark(round(self.x(at) / WIDTH * 100, 2), at.astimezone(dt.UTC).strftime(text)))
+            at += step
+        return found
+
+
+class ValueAxis(NamedTuple):
+    """From 0, or the least value that can be told from it, to a round number.
+
+    Attributes:
+        share: returns how high a value is, 0 to 1.
+        labels: the values that are written beside it, from the top, as text.
+        is_log: whether it is logarithmic.
+    """
+
+    share: Callable[[float], float]
+    labels: dict[float, str]
+    is_log: bool = False
+
+    def y(self, value: float) -> float:
+        """Return where a value is drawn, from the top, 0 to HEIGHT."""
+        return round(HEIGHT - INSET - self.share(value) * (HEIGHT - 2 * INSET), 1)
+
+    def marks(self) -> list[Mark]:
+        """Return what is written beside it."""
+        return [Mark(round(self.y(value) / HEIGHT * 100, 2), text) for value, text in self.labels.items()]
+
+
+def linear(top: float, shown: Callable[[float], str]) -> ValueAxis:
+    """Return an axis from 0 to the next round number."""
+    end = nice(top)
+    return ValueAxis(lambda value: value / end, {part * end: shown(part * end) for part in (1, 0.5, 0)})
+
+
+def counts(lines: Iterable[Iterable[float]]) -> ValueAxis:
+    """Return an axis for whole numbers; it is logarithmic where one line dwarfs another."""
+    highest = [max(values, default=0) for values in lines]
+    top = max(highest, default=0)
+    if any(0 < each * DWARFED < top for each in highest):
+        return _log_counts(top)
+    axis = linear(max(top, 1), compact)
+    return axis._replace(labels={value: text for value, text in axis.labels.items() if value == int(value)})
+
+
+def _log_counts(top: float) -> ValueAxis:
+    """Return an axis on which 1 is as far above 0 as 10 is above 1."""
+    decades = math.ceil(math.log10(top))
+    powers: list[float] = [10**power for power in range(decades + 1)]
+    labels = {value: compact(value) for value in [*_labelled(powers), 0]}
+    return ValueAxis(lambda value: (1 + math.log10(value)) / (1 + decades) if value >= 1 else 0, labels, is_log=True)
+
+
+def log_times(longest: float) -> ValueAxis:
+    """Return a logarithmic axis for seconds, from a millisecond to the next round time."""
+    last = next((i for i, each in enumerate(ROUND_TIMES) if i and each >= longest), len(ROUND_TIMES) - 1)
+    labels = {seconds: show_duration(seconds) for seconds in _labelled(ROUND_TIMES[: last + 1])}
+    decades = math.log10(ROUND_TIMES[last] / ROUND_TIMES[0])
+    return ValueAxis(
+        lambda value: min(1, math.log10(max(value, 0.001) / ROUND_TIMES[0]) / decades), labels, is_log=True
+    )
+
+
+def _labelled(marks: Sequence[float]) -> Sequence[float]:
+    """Return the marks that are written beside an axis, so that they do not overlap: the highest always is."""
+    return marks[:: -math.ceil(len(marks) / MOST_MARKS)]
+
+
+def compact(count: float) -> str:
+    """Return a count in few characters: ``20k`` for 20,000."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= unit:
+            return f"{count / unit:g}{name}"
+    return f"{count:g}"
+
+
+def nice(top: float) -> float:
+    """Return the end of a scale: the least 1, 2 or 5 times a power of ten that is not below `top`."""
+    if top <= 0:
+        return 1
+    unit: float = 10 ** math.floor(math.log10(top))
+    return next(step * unit for step in (1, 2, 5, 10) if step * unit >= top * 0.999)

@@ -1,0 +1,78 @@
+"""The charts of a queue: its last hour or day, and what falls due."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from typing import Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from delayq.aio import Queue
+from delayq.model.queue_stats import EPOCH
+from delayq.model.sample import Sample
+from delayq.web import axes, path_params, render
+from delayq.web import charts as drawing
+
+
+class Span(NamedTuple):
+    """How far back the charts look, and how far apart the samples are that they show."""
+
+    length: dt.timedelta
+    step: dt.timedelta
+
+
+class DueRange(NamedTuple):
+    """How far ahead the chart of what falls due looks, and how long each of its bars is."""
+
+    length: dt.timedelta
+    bar: dt.timedelta
+
+
+SPANS = {
+    "hour": Span(dt.timedelta(hours=1), dt.timedelta(minutes=1)),
+    "day": Span(dt.timedelta(days=1), dt.timedelta(minutes=10)),
+}
+DUE_RANGES = {
+    "minute": DueRange(dt.timedelta(minutes=1), dt.timedelta(seconds=1)),
+    "hour": DueRange(dt.timedelta(hours=1), dt.timedelta(minutes=1)),
+    "day": DueRange(dt.timedelta(days=1), dt.timedelta(minutes=30)),
+}
+
+
+async def charts(request: Request) -> Response:
+    """Draw the charts again."""
+    found = await drawn(request, await path_params.queue_of(request))
+    return HTMLResponse(render.render(request, "_charts.html", **found))
+
+
+async def drawn(request: Request, queue: Queue) -> dict[str, Any]:
+    """Return what the template of the charts needs; an unknown span or range is an hour."""
+    asked = request.query_params
+    span, due = asked.get("span", ""), asked.get("due", "")
+    span, due = span if span in SPANS else "hour", due if due in DUE_RANGES else "hour"
+    stats, samples, upcoming = await asyncio.gather(queue.stats(), queue.samples(), queue.upcoming(*DUE_RANGES[due]))
+    length, step = SPANS[span]
+    time = axes.TimeAxis(stats.at - length, stats.at)
+    history = _thinned(samples, time.start, step)
+    rates = drawing.rates_of(history, stats)
+    lateness = [each.lateness_p50 for each in rates], [each.lateness_p99 for each in rates]
+    handling = [each.handler_time_p50 for each in rates], [each.handler_time_p99 for each in rates]
+    found = [
+        drawing.backlog([*(each.stats for each in history), stats], time, step),
+        drawing.throughput(rates, time, step),
+        drawing.times("Lateness", rates, *lateness, time, step),
+        drawing.times("Handler time", rates, *handling, time, step),
+    ]
+    return {"span": span, "due": due, "charts": found, "falling": drawing.due(f"Next {due}", upcoming)}
+
+
+def _thinned(samples: list[Sample], start: dt.datetime, step: dt.timedelta) -> list[Sample]:
+    """Return the first sample of each step since `start`; steps begin at round times, as the samples' times do."""
+    kept = {(each.at - EPOCH) // step: each for each in reversed(samples) if each.stats.at >= start}
+    return list(kept.values())[::-1]
+
+
+ROUTES = [Route("/{server:name}/queues/{queue:name}/charts", charts, name="charts")]
