@@ -37,6 +37,7 @@ PATHS = {
     "topic": "/main/topics/orders",
     "group": "/main/topics/orders/groups/shipping",
     "server": "/main/server",
+    "compose": f"{EMAILS}/send?copy=email-later-1",
     "task": "",  # the one that an action leads to
     "tasks": "/main/tasks",
 }

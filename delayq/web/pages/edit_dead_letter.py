@@ -17,7 +17,8 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.units import delay_ms, from_ms, lease_ms, parse_duration, timestamp_ms
 from delayq.web import audit, path_params, render
 from delayq.web.error_pages import back_on
-from delayq.web.forms import InvalidField, field
+from delayq.web.forms import field
+from delayq.web.message_fields import compact, json_of
 from delayq.web.payloads import MOST_SHOWN, pretty
 from delayq.web.request_context import visit
 
@@ -34,11 +35,11 @@ async def edit(request: Request) -> Response:
     queue, form = await path_params.queue_of(request), visit(request).form
     message_id = request.path_params["id"]
     died_at = _died_at(form.get("died", ""))
-    headers = _json(form["headers"].strip() or "{}", "headers") if "headers" in form else None
+    headers = json_of(form["headers"].strip() or "{}", "headers") if "headers" in form else None
     payload: Any = msgspec.UNSET
     if "payload" in form:
         text = form["payload"].replace("\r\n", "\n")
-        payload = text.encode() if form.get("kind") == "text" else msgspec.Raw(_checked(text))
+        payload = text.encode() if form.get("kind") == "text" else msgspec.Raw(compact(text, "payload"))
     with field("delay"):
         delay = parse_duration(form.get("delay") or "0")
         delay_ms(delay)  # which checks it
@@ -94,19 +95,6 @@ def _text(body: bytes) -> str | None:
         return body.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _checked(text: str) -> bytes:
-    """Return JSON as it was written; raises InvalidInput for what is none."""
-    _json(text, "payload")
-    return msgspec.json.format(text.encode(), indent=-1)
-
-
-def _json(text: str, what: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise InvalidField(what, f"the field {what} is not JSON: {error}") from error
 
 
 def _died_at(text: str) -> Any:

@@ -1,0 +1,181 @@
+"""Sending a message by a form, which may begin as a copy of another message."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from typing import Any, NamedTuple, get_args
+
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from delayq.aio import Queue
+from delayq.errors import DuplicateMessage, InvalidInput, PayloadNotSerializable, PayloadTooLarge
+from delayq.model.configuration import check_retries
+from delayq.model.delivery import OnConflict, SentMessage
+from delayq.model.envelope import JSON
+from delayq.model.message_info import MessageInfo
+from delayq.model.occurrence import SLOT
+from delayq.model.units import delay_ms, parse_age, show_away, timestamp_ms
+from delayq.model.validation import check_id
+from delayq.web import audit, path_params, render
+from delayq.web.background_tasks import BackgroundTasks, word_of
+from delayq.web.error_pages import back_on
+from delayq.web.filters import quoted, unquoted
+from delayq.web.forms import InvalidField, field
+from delayq.web.message_fields import KINDS, delay_of, headers_of, headers_text, payload_of, timeout_of
+from delayq.web.payloads import MOST_SHOWN, pretty, size
+from delayq.web.request_context import visit
+
+CONFLICTS = {
+    "ignore": "leave that message as it is",
+    "replace": "put this one in its place",
+    "error": "refuse this form",
+}
+"""What becomes of a send whose id exists: `OnConflict` in words."""
+
+
+class Draft(NamedTuple):
+    """What the form holds when somebody opens it."""
+
+    kind: str = "json"
+    payload: str = ""
+    headers: str = ""
+    retries: str = ""
+    timeout: str = ""
+
+
+async def compose(request: Request) -> Response:
+    """Show the form: empty, or with what the message of the query holds."""
+    queue, copied = await path_params.queue_of(request), unquoted(request.query_params.get("copy", ""))
+    is_refused = visit(request).refusal is not None  # then all fields are those that were sent
+    draft = draft_of(await queue.get(copied), copied) if copied and not is_refused else Draft()
+    return render.page(
+        request,
+        "send.html",
+        draft=draft,
+        copied=copied,
+        copy=quoted(copied),
+        kinds=KINDS,
+        conflicts=CONFLICTS,
+        once=secrets.token_urlsafe(12),
+    )
+
+
+@back_on(compose)
+async def send(request: Request) -> Response:
+    """Send what the form holds; a form that is sent twice sends one message."""
+    queue, form = await path_params.queue_of(request), visit(request).form
+    once = word_of(form)
+    options = _options(form, once)
+    message_id = options["id"]
+    tasks: BackgroundTasks = request.app.state.tasks
+    told = f"{message_id} was sent already."
+    with tasks.once(once) as is_new:
+        if is_new:
+            about = {"id": message_id, "copy_of": unquoted(form.get("copy", "")) or None}
+            async with audit.audited(request, "send", queue=queue.name, **about) as line:
+                sent = await _sent(queue, options)
+                told = line["told"] = _told(sent, options["on_conflict"], (await queue.stats()).at)
+    visit(request).session.told = told
+    path = {name: request.path_params[name] for name in ("server", "queue")}
+    return RedirectResponse(render.url(request, "message", **path, id=message_id), 303)
+
+
+def draft_of(info: MessageInfo | None, message_id: str) -> Draft:
+    """Return what a form holds for a copy of a message; raises HTTPException where a form cannot hold it."""
+    if info is None or info.envelope is None:
+        raise HTTPException(404, f"{message_id} cannot be copied: it is gone, or its payload is.")
+    # An occurrence of a schedule goes to the schedule's handler, but the slot is that of the message alone.
+    headers = {name: value for name, value in (info.headers or {}).items() if name != SLOT}
+    if any(isinstance(value, bytes) for value in headers.values()):
+        raise HTTPException(409, f"{message_id} cannot be copied in a form: one of its headers holds bytes.")
+    body, kind = info.envelope.body, "json" if info.envelope.kind == JSON else "bytes"
+    if len(body) > MOST_SHOWN:
+        told = f"its payload has {size(len(body))}, and a form takes at most {size(MOST_SHOWN)}"
+        raise HTTPException(409, f"{message_id} cannot be copied in a form: {told}.")
+    text = pretty(body) if kind == "json" else _text(body)
+    if text is None:
+        raise HTTPException(409, f"{message_id} cannot be copied in a form: its payload is bytes, but not plain text.")
+    timeout = "" if info.timeout is None else f"{info.timeout:.10g}s"
+    return Draft(kind, text, headers_text(headers), str(info.max_retries), timeout)
+
+
+def _text(body: bytes) -> str | None:
+    """Return bytes as text; None where a browser would not send them back as they are."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if any(char in text for char in "\r\0") else text
+
+
+def _options(form: QueryParams, once: str) -> dict[str, Any]:
+    """Return the arguments of `Queue.send`; raises InvalidField.
+
+    Without an id, the message gets one that is made of the form's own word: however often the form arrives, and at
+    whichever process, there is one message.
+    """
+    on_conflict = form.get("on_conflict", "ignore")
+    if on_conflict not in get_args(OnConflict):
+        raise InvalidField("on_conflict", f"{on_conflict!r} is unknown: choose one of {', '.join(CONFLICTS)}")
+    with field("id"):
+        message_id = check_id(form.get("id", "").strip() or once)
+    return {
+        "payload": payload_of(form),
+        **_due(form.get("when", "").strip()),
+        "id": message_id,
+        "on_conflict": on_conflict,
+        "headers": headers_of(form),
+        "expires_in": delay_of(form, "expires"),
+        "max_retries": _retries(form.get("retries", "").strip()),
+        "timeout": timeout_of(form),
+    }
+
+
+def _due(text: str) -> dict[str, Any]:
+    if not text:
+        return {}
+    with field("when"):
+        given = parse_age(text)
+        if isinstance(given, dt.datetime):
+            timestamp_ms(given, "when")  # which checks it
+            return {"at": given}
+        delay_ms(given, "when")
+    return {"delay": given}
+
+
+def _retries(text: str) -> int | None:
+    if not text:
+        return None
+    with field("retries"):
+        if not (text.isdecimal() and len(text) < 9):
+            raise InvalidInput(f"{text!r} is not a number of retries: write it as in 5, or leave it out")
+        return check_retries(int(text))
+
+
+async def _sent(queue: Queue, options: dict[str, Any]) -> SentMessage:
+    try:
+        return await queue.send(**options)
+    except (PayloadTooLarge, PayloadNotSerializable) as error:
+        raise InvalidField("payload", str(error)) from error
+    except DuplicateMessage as error:
+        told = f"message {options['id']} exists: give another id, or say what is to become of it"
+        raise InvalidField("id", told) from error
+
+
+def _told(sent: SentMessage, on_conflict: str, now: dt.datetime) -> str:
+    if sent.created:
+        return f"Sent as {sent.id}, due {show_away(sent.due_at, now)}. Once it has been handled, it is no longer here."
+    if on_conflict == "replace":
+        return f"{sent.id} existed: the new message has taken its place."
+    return f"{sent.id} existed, and was left as it is: nothing was sent."
+
+
+ROUTES = [
+    Route("/{server:name}/queues/{queue:name}/send", compose, name="compose"),
+    Route("/{server:name}/queues/{queue:name}/send", send, name="send", methods=["POST"]),
+]

@@ -1,0 +1,195 @@
+"""The form that sends a message, and the one that begins as a copy."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+
+from delayq import Queue
+from tests.web.conftest import OWN, Client, Enter
+from tests.web.test_actions import QUEUE, send
+from tests.web.test_forms import typed, wrong
+from tests.web.test_messages import words
+
+SEND = f"{QUEUE}/send"
+
+
+def filled(client: Client, path: str = SEND) -> dict[str, str]:
+    """Return what the form holds when it is opened."""
+    form = unescape(client.get(path).text.partition('<form class="editor"')[2].partition("</form>")[0])
+    fields = dict(re.findall(r'<input (?:type="hidden" )?name="(\w+)" value="([^"]*)"', form))
+    fields |= dict(re.findall(r'<textarea name="(\w+)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL))
+    chosen = re.findall(r'<select name="(\w+)">.*?<option value="(\w+)" selected>', form, re.DOTALL)
+    return fields | dict(chosen)
+
+
+@pytest.fixture
+def client(enter: Enter, queue: Queue) -> Client:
+    queue.pause()
+    return enter()
+
+
+def test_message_has_what_the_form_holds(client: Client, queue: Queue):
+    fields = filled(client) | {
+        "payload": '{"n": 12345678901234567890.10,\r\n "to": "ann"}',
+        "headers": "tenant=acme\r\n trace = a=b ",
+        "when": "10m",
+        "id": "mine",
+        "expires": "1h",
+        "retries": "2",
+        "timeout": "30s",
+    }
+    answer = client.post(SEND, data=fields, headers=OWN)
+    assert answer.headers["location"] == f"{QUEUE}/messages/mine"
+    assert "Sent as mine, due in 10m" in words(client.get(answer.headers["location"]).text)
+    info = queue.get("mine")
+    assert info is not None
+    assert (info.body, info.headers) == (
+        b'{"n":12345678901234567890.10,"to":"ann"}',
+        {"tenant": "acme", "trace": "a=b"},
+    )
+    assert (info.max_retries, info.timeout, info.state) == (2, 30.0, "pending")
+    assert info.due_at is not None
+    assert info.created_at is not None
+    assert info.expires_at is not None
+    assert round((info.due_at - info.created_at).total_seconds()) == 600
+    assert round((info.expires_at - info.created_at).total_seconds()) == 3600
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "sent"), [("json", "[1]", [1]), ("text", "a\r\nb", "a\nb"), ("bytes", "ä", "ä".encode())]
+)
+def test_payload_is_json_text_or_bytes(client: Client, queue: Queue, kind: str, payload: str, sent: Any):
+    client.post(SEND, data=filled(client) | {"payload": payload, "kind": kind}, headers=OWN)
+    assert [info.payload for info in queue.peek("pending")] == [sent]
+
+
+def test_form_that_is_sent_twice_sends_one_message_also_to_another_dashboard(
+    client: Client, enter: Enter, queue: Queue
+):
+    fields = filled(client) | {"payload": "1"}
+    path = client.post(SEND, data=fields, headers=OWN).headers["location"]
+    again = client.post(SEND, data=fields, headers=OWN).headers["location"]
+    assert "was sent already" in words(client.get(again).text)
+    other = enter()
+    moved = send(other, SEND, **{name: value for name, value in fields.items() if name != "csrf"}).headers["location"]
+    assert "existed, and was left as it is: nothing was sent" in words(other.get(moved).text)
+    assert path == again == moved
+    assert queue.stats().sent == 1
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "told", "left"),
+    [
+        ("ignore", "m existed, and was left as it is: nothing was sent.", "old"),
+        ("replace", "m existed: the new message has taken its place.", "new"),
+    ],
+)
+def test_id_that_exists_is_left_or_replaced(client: Client, queue: Queue, on_conflict: str, told: str, left: str):
+    queue.send("old", delay=60, id="m")
+    fields = filled(client) | {"payload": '"new"', "id": "m", "when": "60s", "on_conflict": on_conflict}
+    assert told in words(client.get(client.post(SEND, data=fields, headers=OWN).headers["location"]).text)
+    assert [info.payload for info in queue.peek()] == [left]
+
+
+REFUSED = {
+    "no JSON": ({"payload": '{"a": 1,\n "b": x}'}, "payload", "line 2, column 7"),
+    "too large": ({"payload": '"' + "x" * 2**20 + '"'}, "payload", "at most 1048576 are allowed"),
+    "no kind": ({"kind": "xml"}, "", ""),
+    "no due time": ({"when": "soon"}, "when", "'soon' is neither a length of time"),
+    "no header": ({"headers": "a=1\ntenant"}, "headers", "line 2 of the headers is 'tenant'"),
+    "a header twice": ({"headers": "a=1\na=2"}, "headers", "line 2 of the headers names 'a' again"),
+    "no id": ({"id": "x" * 300}, "id", "at most 256"),
+    "an id that exists": ({"id": "m", "on_conflict": "error"}, "id", "message m exists"),
+    "no expiry": ({"expires": "-1s"}, "expires", "is not a length of time"),
+    "no retries": ({"retries": "many"}, "retries", "'many' is not a number of retries"),
+    "too long a run": ({"timeout": "2d"}, "timeout", "is not between 0.001 and 86400 seconds"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_form_that_cannot_be_sent_comes_back_with_the_reason_and_sends_nothing(client: Client, queue: Queue, case: str):
+    change, name, told = REFUSED[case]
+    queue.send("old", delay=60, id="m")
+    fields = filled(client) | {"payload": '{"a": 1}', "headers": "tenant=acme"} | change
+    answer = client.post(SEND, data=fields, headers=OWN)
+    assert answer.status_code == 400
+    assert typed(answer.text, "payload") == fields["payload"]
+    if name:
+        assert wrong(answer.text)[0] == name
+        assert told in wrong(answer.text)[1]
+    assert queue.stats().sent == 1
+    assert re.findall(r'name="once" value="([^"]*)"', answer.text) == [fields["once"]]
+
+
+def test_copy_has_the_payload_the_headers_and_the_limits_of_its_message(client: Client, queue: Queue):
+    headers: dict[str, str | int] = {"tenant": "acme", "n": 7, "text": "two\nlines"}
+    queue.send({"to": ["ann"]}, id="a/b", delay=60, headers=headers, max_retries=3, timeout=90)
+    page = client.get(f"{QUEUE}/messages/a%252Fb").text
+    (link,) = re.findall(r'href="([^"]*/send\?copy=[^"]*)"', page)
+    fields = filled(client, unescape(link))
+    client.post(unescape(link), data=fields, headers=OWN)
+    copied = queue.get(fields["once"])
+    assert copied is not None
+    assert (copied.payload, copied.headers) == ({"to": ["ann"]}, headers)
+    assert (copied.max_retries, copied.timeout) == (3, 90.0)
+
+
+def test_copy_of_an_occurrence_is_for_its_schedule_and_of_no_slot(client: Client, queue: Queue):
+    queue.schedules.add("hourly", "every 1h", {"a": 1})
+    schedule = queue.schedules.get("hourly")
+    assert schedule is not None
+    assert schedule.next_id is not None
+    link = f"{SEND}?copy={schedule.next_id}"
+    fields = filled(client, link)
+    client.post(link, data=fields, headers=OWN)
+    copied = queue.get(fields["once"])
+    assert copied is not None
+    assert copied.headers is not None
+    assert copied.headers["delayq-schedule"] == "hourly"
+    assert "delayq-slot" not in copied.headers
+
+
+@pytest.mark.parametrize(
+    ("payload", "headers", "told"),
+    [
+        (b"\xff\x00", {}, "its payload is bytes, but not plain text"),
+        (b"a\r\nb", {}, "its payload is bytes, but not plain text"),
+        ("x" * 300_000, {}, "its payload has 300 kB, and a form takes at most 262 kB"),
+        ("x", {"raw": b"\xff"}, "one of its headers holds bytes"),
+    ],
+)
+def test_what_a_form_cannot_hold_is_not_copied(
+    client: Client, queue: Queue, payload: Any, headers: dict[str, Any], told: str
+):
+    queue.send(payload, id="m", delay=60, headers=headers)
+    answer = client.get(f"{SEND}?copy=m")
+    assert answer.status_code == 409
+    assert told in words(answer.text)
+
+
+def test_send_is_audited_without_the_payload(enter: Enter, queue: Queue):
+    queue.pause()
+    lines: list[Any] = []
+    client = enter(audit=lines.append)
+    client.post(SEND, data=filled(client) | {"payload": '"a secret"', "id": "mine"}, headers=OWN)
+    (line,) = lines
+    assert {name: line[name] for name in ("who", "action", "queue", "id", "outcome")} == {
+        "who": "local",
+        "action": "send",
+        "queue": "emails",
+        "id": "mine",
+        "outcome": "done",
+    }
+    assert "secret" not in str(line)
+
+
+def test_who_may_only_look_gets_no_form(enter: Enter, queue: Queue):
+    queue.send("x", id="m", delay=60)
+    client = enter(read_only=True)
+    assert "You may look, but not change anything." in words(client.get(SEND).text)
+    assert "Send" not in words(client.get(QUEUE).text)
+    assert "Send a copy" not in words(client.get(f"{QUEUE}/messages/m").text)
