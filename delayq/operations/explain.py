@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,6 +60,9 @@ def _last_told(scripts: QueueCommands, message_id: str) -> Operation[list[Event]
 
 NEWEST = "+"
 """Where a look through the ledger begins."""
+
+PLACE = re.compile(r"\((?P<ms>\d{1,15})-\d{1,19}", re.ASCII)
+"""Where a look may go on, as `look` has returned it."""
 
 
 def history(context: QueueContext, message_id: str) -> Operation[list[Event]]:

@@ -12,20 +12,23 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from delayq.errors import DelayqError
-from delayq.web import error_pages, path_params, render, security_headers
+from delayq.web import error_pages, path_params, problems, render, security_headers
+from delayq.web.api.operation import ApiRoute
+from delayq.web.api.table import OPERATIONS
 from delayq.web.audit import Audit, logged
 from delayq.web.auth import Login, User
 from delayq.web.background_tasks import BackgroundTasks
 from delayq.web.login_throttle import LoginThrottle
 from delayq.web.pages import PAGES
 from delayq.web.poller import ServerPoller
+from delayq.web.request_context import is_api
 from delayq.web.security import AROUND, SecurityMiddleware, SecurityRules
 from delayq.web.servers import Places, patience, servers_of
 from delayq.web.sessions import Sessions
@@ -45,7 +48,10 @@ class Dashboard(Starlette):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # What the path of an application around it names is not of these pages: nor is it for their audit lines.
         own = {**scope, "path_params": {}, AROUND: scope.get("path_params", {})}
-        await super().__call__(own, receive, security_headers.guarded(scope, send))
+        send = security_headers.guarded(scope, send)
+        if scope["type"] == "http" and is_api(HTTPConnection(own)):
+            send = problems.speaking(send)
+        await super().__call__(own, receive, send)
 
     async def close(self) -> None:
         """Stop tasks, end what is live, and close the connections."""
@@ -90,8 +96,9 @@ def app(
     sessions = Sessions(secret)
     rules = SecurityRules(login, read_only, [host.lower() for host in hosts])
     static = Mount("/static", Assets(directory=str(files("delayq.web").joinpath("static"))), name="static")
+    pages = (_bounded(route) for each in PAGES for route in each.ROUTES)
     dashboard = Dashboard(
-        routes=[static, *(_bounded(route) for each in PAGES for route in each.ROUTES)],
+        routes=[static, *map(ApiRoute, OPERATIONS), *pages],
         middleware=[
             Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL, exclude_content_types=()),  # all that is sent is text
             Middleware(SecurityMiddleware, rules=rules, sessions=sessions),

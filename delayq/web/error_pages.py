@@ -1,27 +1,29 @@
-"""What went wrong, as a page that tells what to do; never with a secret, and never with what only the log may tell."""
+"""What went wrong, as a page or a problem of the API: what to do, no secret, and nothing that only the log may tell."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from delayq.errors import DelayqError, InvalidInput, ServerError, StoreError
 from delayq.log import log
-from delayq.web import audit, path_params, render
+from delayq.web import audit, path_params, problems, render
 from delayq.web.forms import InvalidField, Refusal
-from delayq.web.request_context import visit
+from delayq.web.request_context import is_api, visit
 
 RETRY_SECONDS = 5
 PASSING = {HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE}
 """Of a form that may succeed when it is sent again."""
 
 Endpoint: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
+
+_MEANT = {404: "There is no such page.", 405: "This page is not asked for so."}
 
 
 def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
@@ -51,17 +53,17 @@ def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
     return around
 
 
-def page(request: Request, status: int, text: str) -> HTMLResponse:
+def page(request: Request, status: int, text: str) -> Response:
     """Return a page that tells what is wrong; of an action, an audit line tells it, too."""
     return _page(request, Refusal(status, text, headers=_headers(status)))
 
 
-def refused(request: Request, error: Exception) -> HTMLResponse:
+def refused(request: Request, error: Exception) -> Response:
     """Show an HTTPException, or a DelayqError; their texts say what to do, and have no secrets."""
-    return _page(request, _refusal(error))
+    return _page(request, _refusal(error, problems.MEANT if is_api(request) else _MEANT))
 
 
-def broken(request: Request, error: Exception) -> HTMLResponse:
+def broken(request: Request, error: Exception) -> Response:
     """Tell of a bug, without its details."""
     log.error("dashboard failed", path=request.url.path, exc_info=error)
     return page(request, 500, "The dashboard has failed here: its log tells more.")
@@ -80,8 +82,10 @@ async def _while_it_answers(request: Request, page: Endpoint) -> Response:
     return await path_params.server_of(request).while_it_answers(page(request))
 
 
-def _page(request: Request, refusal: Refusal) -> HTMLResponse:
+def _page(request: Request, refusal: Refusal) -> Response:
     _note(request, refusal)
+    if is_api(request):
+        return problems.answer(refusal)
     status, form = refusal.status, visit(request).form
     can_be_sent_again = status in PASSING and visit(request).user is not None
     fields = [(name, value) for name, value in form.multi_items() if name != "csrf"] if can_be_sent_again else []
@@ -92,10 +96,10 @@ def _page(request: Request, refusal: Refusal) -> HTMLResponse:
     return answer
 
 
-def _refusal(error: Exception) -> Refusal:
+def _refusal(error: Exception, meant: Mapping[int, str] = _MEANT) -> Refusal:
     if isinstance(error, HTTPException):
         status, told = error.status_code, error.detail
-        text = _MEANT.get(status, told) if told == HTTPStatus(status).phrase else told
+        text = meant.get(status, told) if told == HTTPStatus(status).phrase else told
         return Refusal(status, text, headers=error.headers or _headers(status))
     status = status_of(error)
     return Refusal(status, str(error), error.field if isinstance(error, InvalidField) else "", _headers(status))
@@ -108,6 +112,3 @@ def _headers(status: int) -> dict[str, str]:
 def _note(request: Request, refusal: Refusal) -> None:
     verdict = "refused" if refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR else "failed"
     audit.note_refusal(request, refusal.text, verdict)
-
-
-_MEANT = {404: "There is no such page.", 405: "This page is not asked for so."}

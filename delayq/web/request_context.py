@@ -66,3 +66,15 @@ def cookie_name(request: HTTPConnection) -> str:
     """Return the name of the cookie: dashboards on other ports of this host get the same ones sent."""
     port = (request.scope.get("server") or (None, None))[1]
     return f"delayq-{port}" if port else "delayq"
+
+
+def path_of(request: HTTPConnection) -> str:
+    """Return the path below where the dashboard is mounted."""
+    path: str = request.scope["path"]
+    return path.removeprefix(request.scope.get("root_path", "")) or "/"
+
+
+def is_api(request: HTTPConnection) -> bool:
+    """Whether a program asks, and errors are for programs; the page that describes the API is one for people."""
+    path = path_of(request)
+    return (path == "/api" or path.startswith("/api/")) and path != "/api/v1/"

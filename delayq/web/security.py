@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import MutableHeaders, QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from delayq.web import audit, error_pages, render
-from delayq.web.auth import Login, Token, User
-from delayq.web.request_context import RequestContext, client_address, cookie_name, enter
-from delayq.web.sessions import Session, Sessions
+from delayq.web import audit, error_pages, problems, render
+from delayq.web.auth import Login, User
+from delayq.web.forms import Refusal
+from delayq.web.program_login import READING, ProgramLogin, credentials
+from delayq.web.request_context import RequestContext, client_address, cookie_name, enter, is_api, path_of
+from delayq.web.sessions import Sessions
 
-READING = {"GET", "HEAD"}
 MOST_FIELDS = 1000
 """Of a form: a page of messages has half as many. A million of them, which fit in it, would take seconds to read."""
 
@@ -49,6 +51,7 @@ class SecurityMiddleware:
         self._app = app
         self._rules = rules
         self._sessions = sessions
+        self._programs = ProgramLogin()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # there are no websockets here
@@ -56,24 +59,20 @@ class SecurityMiddleware:
             return
         request = Request(scope, receive)
         if not self._is_host(request):
-            answer: ASGIApp = PlainTextResponse("This is not the address of the dashboard.\n", 421)
-            await answer(scope, receive, send)
+            await _wrong_host(request)(scope, receive, send)
             return
         cookie = cookie_name(request)
         held = request.cookies.get(cookie)
         session = (self._sessions.read(held) if held else None) or self._sessions.new()
-        visit = self._visit(request, session)
+        visit = RequestContext(session, None, self._sessions.token(session))
         enter(scope, visit)
-        if visit.user is None and self._bearer(request) is not None:
-            audit.note(
-                request, {"who": "token", "action": "login", "from": client_address(request), "outcome": "refused"}
-            )
         before = self._sessions.written(session)
-        is_static = _path(request).startswith("/static/")  # the router changes the path once it has found the file
-        answer = await self._refusal(request, visit) or self._app
+        # The router changes the path once it has found a file.
+        has_cookie = not (path_of(request).startswith("/static/") or is_api(request))
+        answer: ASGIApp = await self._login(request, visit) or await self._refusal(request, visit) or self._app
 
         async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start" and not is_static:
+            if message["type"] == "http.response.start" and has_cookie:
                 after = self._sessions.written(visit.session)
                 if visit.ended:
                     _set_cookie(message, request, cookie, "", 0)
@@ -83,43 +82,42 @@ class SecurityMiddleware:
 
         await answer(scope, receive, sending)
 
-    def _visit(self, request: Request, session: Session) -> RequestContext:
+    async def _login(self, request: Request, visit: RequestContext) -> Response | None:
+        """Find out who asks; return the answer to a program that has to wait before it may log in."""
         login = self._rules.login
         if login is None:
-            user: User | None = LOCAL
+            visit.user = LOCAL
         elif callable(login):
-            user = login(Request({**request.scope, "path_params": request.scope[AROUND]}))
-        else:
-            user = login.user(session.user) if session.user else self._program(request)
-        may_act = user is not None and user.role == "operator" and not self._rules.read_only
-        return RequestContext(session, user, self._sessions.token(session), may_act)
-
-    def _bearer(self, request: Request) -> str | None:
-        """Return the token in the request of a program that reads; None where there is none, or none is asked for."""
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        is_asked_for = isinstance(self._rules.login, Token) and request.method in READING
-        return token if is_asked_for and scheme.lower() == "bearer" else None
-
-    def _program(self, request: Request) -> User | None:
-        """Return the user of a program that reads with the token; it may guess as often as a browser."""
-        login, token = self._rules.login, self._bearer(request)
-        if token is None or not isinstance(login, Token):
-            return None
-        attempts, address = request.app.state.attempts, client_address(request)
-        user = None if attempts.begin(address) else login.user_with(token)
-        if user is not None:
-            attempts.forgive(address)
-        return user
+            visit.user = login(Request({**request.scope, "path_params": request.scope[AROUND]}))
+        elif (given := credentials(request, login)) is not None and (is_api(request) or not visit.session.user):
+            refusal = None
+            try:
+                visit.user = await self._programs.user(request, login, given)
+            except HTTPException as error:
+                refusal = error
+            if visit.user is None:
+                outcome = f"refused: {refusal.detail}" if refusal else "refused"
+                line = {"who": given.name, "action": "login", "from": client_address(request), "outcome": outcome}
+                audit.note(request, line)
+            if refusal is not None and is_api(request):
+                return error_pages.refused(request, refusal)
+        elif visit.session.user:
+            visit.user = login.user(visit.session.user)
+        visit.may_act = visit.user is not None and visit.user.role == "operator" and not self._rules.read_only
+        return None
 
     async def _refusal(self, request: Request, visit: RequestContext) -> Response | None:
-        path = _path(request)
+        path = path_of(request)
         is_open = path == "/login" or path.startswith("/static/")  # where nothing of a server is shown or changed
         if visit.user is None and not is_open:
             return self._ask_for_login(request)
         if request.method in READING:
             return None
         if request.method != "POST":
-            return error_pages.page(request, 405, f"{request.method} is not what the dashboard is asked with.")
+            told = f"{request.method} is not what the dashboard is asked with."
+            return error_pages.refused(request, HTTPException(405, told, {"allow": "GET, HEAD, POST"}))
+        if is_api(request):
+            return self._api_refusal(request, visit)
         try:
             visit.form = await _form(request)
         except ValueError:
@@ -135,12 +133,41 @@ class SecurityMiddleware:
             return error_pages.page(request, 403, "You may look, but not change anything.")
         return None
 
+    def _api_refusal(self, request: Request, visit: RequestContext) -> Response | None:
+        """Return why the API does not do what a program asks for.
+
+        A browser asks another site's server before it sends JSON to that, which the dashboard denies. It says where a
+        request comes from, and sends cookies and known passwords along by itself, but never a token: whoever sends one
+        means it. Every other request from a browser carries the token of its session.
+        """
+        if not self._is_same_site(request):
+            return error_pages.page(request, 403, "The request comes from another site.")
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return error_pages.page(request, 415, "Send JSON, with the header Content-Type: application/json.")
+        is_bearer = request.headers.get("authorization", "").lower().startswith("bearer ")
+        is_of_browser = any(name in request.headers for name in ("cookie", "origin", "sec-fetch-site"))
+        token = request.headers.get("x-csrf-token", "")
+        if is_of_browser and not is_bearer and not self._sessions.is_token(visit.session, token):
+            return error_pages.page(
+                request, 403, "A request from a browser needs the header X-CSRF-Token, with the token of a page's form."
+            )
+        if not visit.may_act:
+            return error_pages.page(request, 403, "You may look, but not change anything.")
+        return None
+
     def _ask_for_login(self, request: Request) -> Response:
         if self._rules.login is None or callable(self._rules.login):
             return error_pages.page(request, 403, "Whoever guards this dashboard does not know you.")
+        if is_api(request):
+            scheme, kind = (
+                ("Basic", "a name and a password") if self._rules.login.asks_name else ("Bearer", "the token")
+            )
+            told = f"Log in: send {kind} in the header Authorization ({scheme})."
+            challenge = {"www-authenticate": f'{scheme} realm="delayq"'}
+            return error_pages.refused(request, HTTPException(401, told, challenge))
         if request.method != "GET" or "x-requested-with" in request.headers:  # live.js: the page reloads
             return error_pages.page(request, 401, "Log in first.")
-        wanted = _path(request) + (f"?{request.url.query}" if request.url.query else "")
+        wanted = path_of(request) + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(render.url(request, "login") + f"?{render.query(next=wanted)}", 303)
 
     def _is_host(self, request: Request) -> bool:
@@ -148,20 +175,27 @@ class SecurityMiddleware:
 
     def _is_own(self, request: Request, visit: RequestContext) -> bool:
         """Whether a POST comes from a page of the dashboard, in the same session."""
+        token = request.headers.get("x-csrf-token") or visit.form.get("csrf", "")
+        return self._is_same_site(request) and self._sessions.is_token(visit.session, token)
+
+    def _is_same_site(self, request: Request) -> bool:
+        """Whether no header says that another site has sent a request."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "null")
         if site not in {None, "same-origin"}:
             return False
         # A page that sends no referrer sends "null" as its origin where there is no Sec-Fetch-Site: by HTTP off-host.
-        if origin != "null" and not self._is_own_origin(request, origin):
-            return False
-        token = request.headers.get("x-csrf-token") or visit.form.get("csrf", "")
-        return self._sessions.is_token(visit.session, token)
+        return origin == "null" or self._is_own_origin(request, origin)
 
     def _is_own_origin(self, request: Request, origin: str) -> bool:
         return (
             urlsplit(origin).netloc == request.headers.get("host")
             or _hostname(urlsplit(origin).netloc) in self._rules.hosts
         )
+
+
+def _wrong_host(request: Request) -> Response:
+    told = "This is not the address of the dashboard."
+    return problems.answer(Refusal(421, told)) if is_api(request) else PlainTextResponse(f"{told}\n", 421)
 
 
 def _set_cookie(message: Message, request: Request, name: str, value: str, until: int) -> None:
@@ -171,12 +205,6 @@ def _set_cookie(message: Message, request: Request, name: str, value: str, until
     MutableHeaders(scope=message).append(
         "set-cookie", f"{name}={value}; Path={path}; HttpOnly; SameSite=Lax{secure}{age}"
     )
-
-
-def _path(request: Request) -> str:
-    """The path below where the dashboard is mounted."""
-    path: str = request.scope["path"]
-    return path.removeprefix(request.scope.get("root_path", "")) or "/"
 
 
 def _hostname(host: str) -> str:

@@ -28,8 +28,11 @@ SILENCE_SECONDS = 5.0
 LEAVE_SECONDS = 1.0
 """That a call may take to end when its server is silent."""
 
-RESERVED = {"login", "logout", "metrics", "static"}
+RESERVED = {"api", "login", "logout", "metrics", "static"}
 """What stands in a path where the name of a server does."""
+
+ASKED_AS = "server"
+"""A queue of this name need not be there: where its keys would be is who is asked."""
 
 T = TypeVar("T")
 Place: TypeAlias = "str | Client"

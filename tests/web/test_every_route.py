@@ -1,4 +1,7 @@
-"""What holds for every route, also for those that are added: no user's text is markup, and no change is for all."""
+"""What holds for every route, also for those that are added: no user's text is markup, and no change is for all.
+
+Those of the API have tests of their own, over the table of its operations: `test_api` and `test_api_acts`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from starlette.routing import Route
 
 from delayq import NewRecord, Outgoing, Queue, Topic
 from delayq.web import Token, User, app
+from delayq.web.api.operation import ApiRoute
 from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter, token_on
 
@@ -25,7 +29,9 @@ STEPS = {
     "letter": "0.1-1",
     "task": "none",
 }
-ROUTES = [route for route in app("redis://127.0.0.1:1").routes if isinstance(route, Route)]
+ROUTES = [
+    route for route in app("redis://127.0.0.1:1").routes if isinstance(route, Route) and not isinstance(route, ApiRoute)
+]
 POSTS = sorted(route.name for route in ROUTES if "POST" in (route.methods or ()))
 OPEN = {"enter", "logout"}  # they change nothing on a server
 PAGES = sorted(

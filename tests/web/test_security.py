@@ -12,19 +12,23 @@ from starlette.routing import Route
 
 from delayq import Queue
 from delayq.web import Token, app
+from delayq.web.api.operation import ApiRoute
 from tests.web.conftest import OWN, Enter, token_on
 
 PAGES = sorted(
     route.path.replace("{server:name}", "main").replace("{queue:name}", "emails")
     for route in app("redis://127.0.0.1:1").routes
-    if isinstance(route, Route) and "GET" in (route.methods or set()) and not route.path.endswith("/live")
+    if isinstance(route, Route)
+    and not isinstance(route, ApiRoute)
+    and "GET" in (route.methods or set())
+    and not route.path.endswith("/live")
 )
 
 FOLDER = files("delayq.web").joinpath("static")
 STATIC = ("/static/style.css", "/static/live.js")
 
 
-@pytest.mark.parametrize("path", [*PAGES, *STATIC, "/nowhere", "/main/queues/none"])
+@pytest.mark.parametrize("path", [*PAGES, *STATIC, "/nowhere", "/main/queues/none", "/api/v1/servers", "/api/none"])
 def test_every_answer_lets_the_browser_run_and_frame_nothing_foreign(enter: Enter, queue: Queue, path: str):
     queue.send("hello")
     headers = enter().get(path).headers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any
 
@@ -22,8 +21,6 @@ from delayq.web.payloads import payload_of
 
 LOOK_SECONDS = 0.05
 """How long a request looks through the ledger: it may have millions of entries."""
-
-_PLACE = re.compile(r"\((?P<ms>\d{1,15})-\d{1,19}", re.ASCII)
 
 
 async def message(request: Request) -> Response:
@@ -64,7 +61,7 @@ async def _life(request: Request, queue: Queue) -> dict[str, Any]:
         events += more
         if time.monotonic() >= until:
             break
-    reached = _PLACE.fullmatch(place)
+    reached = explain.PLACE.fullmatch(place)
     return {
         "events": events,
         "link": render.query(**{"from": place}),
@@ -75,7 +72,7 @@ async def _life(request: Request, queue: Queue) -> dict[str, Any]:
 
 def _place(request: Request) -> str:
     place = request.query_params.get("from", explain.NEWEST)
-    if place != explain.NEWEST and not _PLACE.fullmatch(place):
+    if place != explain.NEWEST and not explain.PLACE.fullmatch(place):
         raise InvalidInput(f"{place!r} is no place in a ledger: open the message's page anew")
     return place
 

@@ -16,9 +16,7 @@ from delayq.web.error_pages import back_on
 from delayq.web.pages.actions import QUICK_SECONDS, begin
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit, who
-
-ASKED_AS = "server"
-"""A queue of this name need not be there: where its keys would be is who is asked."""
+from delayq.web.servers import ASKED_AS
 
 
 async def server(request: Request) -> Response:

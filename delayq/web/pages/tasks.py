@@ -26,18 +26,18 @@ async def tasks(request: Request) -> Response:
 
 async def task(request: Request) -> Response:
     """Show a task."""
-    return render.page(request, "task.html", task=_found(request))
+    return render.page(request, "task.html", task=task_of(request))
 
 
 async def follow(request: Request) -> Response | sse.EventStream:
     """Send how far a task is, until it is over; with the status 204 when it is."""
-    found = _found(request)
+    found = task_of(request)
     return sse.stream(request, _parts(request, found)) if found.runs else Response(status_code=204)
 
 
 async def stop(request: Request) -> Response:
     """Let a task end before its next step."""
-    found = _found(request)
+    found = task_of(request)
     async with audit.audited(request, "stop", **found.about(), task=found.id):
         found.stop()
     await found.over(LEAST_SECONDS)
@@ -54,7 +54,8 @@ async def _parts(request: Request, found: BackgroundTask) -> AsyncGenerator[Live
             await found.over(LEAST_SECONDS)
 
 
-def _found(request: Request) -> BackgroundTask:
+def task_of(request: Request) -> BackgroundTask:
+    """Return the task that the path names; raises a 404."""
     server = path_params.server_of(request)
     found: BackgroundTask | None = request.app.state.tasks.get(request.path_params["task"])
     if found is None or found.server != server.name:

@@ -1,0 +1,317 @@
+"""Messages: those of a state, those that a search finds, and everything about one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from delayq.errors import InvalidInput
+from delayq.model.event import Event
+from delayq.model.message_info import MessageInfo
+from delayq.model.placement import State
+from delayq.model.text import is_foreign_id
+from delayq.operations import explain, paging
+from delayq.operations.bulk.search import Search
+from delayq.operations.bulk.sweep import count
+from delayq.operations.paging import END
+from delayq.operations.walk import Row
+from delayq.web import path_params
+from delayq.web.api.operation import Operation
+from delayq.web.api.queues import QUEUE
+from delayq.web.api.values import Answer, Given, HeaderValues, PayloadKind, header_values, of, payload_fields
+from delayq.web.filters import MessageFilter, quoted, unquoted
+from delayq.web.forms import field
+
+LARGEST = 16 * 1024  # bytes of a payload that a list reads
+MOST_LISTED = 200
+MOST_FOUND = 200
+SEARCH_SECONDS = 0.25  # of a request
+LOOK_SECONDS = 0.25  # of a request that looks through the ledger
+
+
+class Message(Answer):
+    """A message, as it was seen.
+
+    Attributes:
+        state: where it is; "deferred" for one that rests in the queue's lake.
+        due_at: when it is due for its next delivery; null while it runs, and when it is dead or discarded.
+        lease_until: when the lease of the running delivery ends, or null.
+        died_at: when it died, or null.
+        attempts: deliveries that counted, the running one included.
+        retries_used: deliveries that used up a retry, since the last requeue.
+        error: its last error, or null.
+        reason: why it died, or null.
+        cancelled: true for one that runs and will not be retried.
+        timeout_seconds: that a run of its handler may take; null where its sender has not said so.
+        payload_kind: "json" where `payload` holds it, "bytes" where `payload_base64` does, "unread" where it is too
+            large for a list, "gone" where there is none.
+        payload_bytes: the size of the payload; of one that is unread, with its headers; null where it is gone.
+        payload: JSON, exactly as it was sent.
+        payload_base64: bytes, in base64.
+    """
+
+    id: str
+    queue: str
+    state: State | Literal["deferred"]
+    due_at: dt.datetime | None
+    lease_until: dt.datetime | None
+    died_at: dt.datetime | None
+    attempts: int
+    retries_used: int
+    error: str | None
+    reason: str | None
+    cancelled: bool
+    created_at: dt.datetime | None
+    expires_at: dt.datetime | None
+    max_retries: int | None
+    timeout_seconds: float | None
+    headers: HeaderValues
+    payload_kind: PayloadKind
+    payload_bytes: int | None
+    payload: msgspec.Raw | UnsetType = UNSET
+    payload_base64: str | UnsetType = UNSET
+
+
+class Explained(Answer):
+    """A message, and what holds it back.
+
+    Attributes:
+        message: null when it is gone.
+        why: a sentence: why it has not been delivered, or what became of it.
+    """
+
+    message: Message | None
+    why: str
+
+
+class MessagePage(Answer):
+    """Messages of a state, the earliest first.
+
+    Attributes:
+        total: how many messages the state holds.
+        rank: how many of them come before this page.
+        before: give it as `before` for the page before this one; null on the first one.
+        after: give it as `after` for the page behind this one; null on the last one.
+    """
+
+    messages: list[Message]
+    total: int
+    rank: int
+    before: str | None
+    after: str | None
+
+
+class Found(Answer):
+    """What a search has found so far.
+
+    Attributes:
+        looked_at: how many messages this request has looked at.
+        total: how many messages the state holds.
+        next: give it as `after` to search on; null when everything was looked at.
+    """
+
+    messages: list[Message]
+    looked_at: int
+    total: int
+    next: str | None
+
+
+class LedgerEvent(Answer):
+    """One transition of a message, as the ledger tells it.
+
+    Attributes:
+        event: what happened, such as sent, delivered, acked, nacked or died.
+        attempt: the number of the delivery, from 1, or null.
+        due_at: when the message was due, or is due next, or null.
+        late_seconds: by how much later than that it was promoted or delivered, or null.
+        consumer: who was handed it, or null.
+        reason: the error, why it died, and the like, or null.
+    """
+
+    event: str
+    at: dt.datetime
+    attempt: int | None
+    due_at: dt.datetime | None
+    late_seconds: float | None
+    consumer: str | None
+    reason: str | None
+
+
+class History(Answer):
+    """What the ledger tells of a message, the latest first.
+
+    Attributes:
+        next: give it as `after` to look further back; null at the end of the ledger.
+    """
+
+    events: list[LedgerEvent]
+    next: str | None
+
+
+class PageQuery(Given):
+    """Which messages to list.
+
+    Attributes:
+        after: `after` of the page before.
+        before: `before` of the page behind, or + for the last page; instead of `after`.
+        limit: messages of a page.
+    """
+
+    state: State = "pending"
+    after: str = ""
+    before: str = ""
+    limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = 50
+
+
+class Filter(Given):
+    """Which messages of a state are meant: those to which everything that is given applies.
+
+    Attributes:
+        payload: text that the payload contains.
+        header: a name and a value, as in tenant=acme.
+        error: text that the last error contains.
+        reason: why they died.
+        cause: the error of a cause of dead letters, with its numbers as #.
+        older: of dead letters: how long ago they died, or longer, as in 1h30m, or when.
+        newer: of dead letters: less than how long ago they died, or after when.
+    """
+
+    state: State = "pending"
+    payload: str = ""
+    header: str = ""
+    error: str = ""
+    reason: str = ""
+    cause: str = ""
+    older: str = ""
+    newer: str = ""
+
+    def meant(self) -> MessageFilter:
+        """Return it as the pages have it."""
+        known = {name: getattr(self, name) for name in MessageFilter.__struct_fields__ if hasattr(self, name)}
+        return MessageFilter(**known, kind=self.cause)
+
+
+class SearchQuery(Filter):
+    """What to search for, in which state.
+
+    Attributes:
+        after: `next` of the answer before.
+    """
+
+    after: str = ""
+
+
+class HistoryQuery(Given):
+    """Where to look in the ledger.
+
+    Attributes:
+        after: `next` of the answer before.
+    """
+
+    after: str = ""
+
+
+async def list_messages(request: Request, query: PageQuery) -> MessagePage:
+    """List the messages of a state, the earliest first, a page at a time.
+
+    Of a payload that takes more than 16 KiB with its headers, only the size is told.
+    """
+    queue = await path_params.queue_of(request)
+    after, before = (unquoted(each) if each else None for each in (query.after, query.before))
+    before = END if query.before == " " else before  # a plus that was not quoted
+    with field("before" if query.before else "after"):
+        page = await queue.page(query.state, after=after, before=before, limit=query.limit, largest=LARGEST)
+    return of(
+        MessagePage,
+        page,
+        messages=[message(each, page.sizes) for each in page.messages],
+        before=None if page.before is None else quoted(page.before),
+        after=None if page.after is None else quoted(page.after),
+    )
+
+
+async def search_messages(request: Request, query: SearchQuery) -> Found:
+    """Search a state for a quarter of a second, or until about 200 messages are found, and say where to go on."""
+    queue = await path_params.queue_of(request)
+    looking = Search(query.state, query.meant().choice())
+    if query.after:
+        with field("after"):
+            looking = Search(query.state, query.meant().choice(), unquoted(query.after))
+    until, found = time.monotonic() + SEARCH_SECONDS, list[Row]()
+    while not looking.done and len(found) < MOST_FOUND:
+        found += await queue.execute(looking.step)
+        if time.monotonic() >= until:
+            break
+    rows, sizes = await queue.execute(paging.described, query.state, found, LARGEST)
+    return Found(
+        messages=[message(each, sizes) for each in rows],
+        looked_at=looking.looked_at,
+        total=await queue.execute(count, [query.state]),
+        next=None if looking.done else quoted(looking.cursor or ""),
+    )
+
+
+async def get_message(request: Request) -> Explained:
+    """Return a message with its payload, and why it has not been delivered.
+
+    One that is gone is described as long as the queue's ledger tells of it.
+    """
+    queue, message_id = await path_params.queue_of(request), _id(request)
+    info = await queue.get(message_id)
+    events, after = ([], "") if info is not None else await _look(request, explain.NEWEST)
+    if info is None and not events and not after:
+        raise HTTPException(404, f"There is no message {message_id} in queue {queue.name}.")
+    why = await queue.execute(explain.why, message_id, events[::-1] or None) if info or events else None
+    unknown = f"{message_id} is not in queue {queue.name}, and the ledger is long: ask for its history."
+    return Explained(message=None if info is None else message(info), why=why or unknown)
+
+
+async def get_history(request: Request, query: HistoryQuery) -> History:
+    """Return what became of a message, the latest first, for a quarter of a second; nothing without a ledger."""
+    if query.after and not explain.PLACE.fullmatch(query.after):
+        with field("after"):
+            raise InvalidInput(f"after: {query.after!r} is not the next of an earlier answer")
+    events, after = await _look(request, query.after or explain.NEWEST)
+    return History(events=[of(LedgerEvent, each, late_seconds=each.late) for each in events], next=after or None)
+
+
+async def _look(request: Request, place: str) -> tuple[list[Event], str]:
+    queue, message_id = await path_params.queue_of(request), _id(request)
+    until, events = time.monotonic() + LOOK_SECONDS, list[Event]()
+    while place:
+        more, place = await queue.execute(explain.look, message_id, place)
+        events += more
+        if time.monotonic() >= until:
+            break
+    return events, place
+
+
+def _id(request: Request) -> str:
+    message_id: str = request.path_params["id"]
+    if is_foreign_id(message_id):
+        raise HTTPException(404, f"{message_id} is an id of another program.")
+    return message_id
+
+
+def message(info: MessageInfo, sizes: dict[str, int] | None = None) -> Message:
+    """Return a message as answers have it.
+
+    Args:
+        sizes: bytes of what is stored of each payload, where a list has left some unread.
+    """
+    fields: dict[str, Any] = payload_fields(info.envelope, (sizes or {}).get(info.id))
+    return of(Message, info, timeout_seconds=info.timeout, headers=header_values(info.headers), **fields)
+
+
+OPERATIONS = [
+    Operation("GET", f"{QUEUE}/messages", list_messages),
+    Operation("GET", f"{QUEUE}/search", search_messages),
+    Operation("GET", f"{QUEUE}/messages/{{id}}", get_message),
+    Operation("GET", f"{QUEUE}/messages/{{id}}/history", get_history),
+]

@@ -1,0 +1,166 @@
+"""An operation of the API, and the endpoint that decodes what it is asked with and encodes what it answers."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal, TypeVar, get_type_hints
+from urllib.parse import quote
+
+import msgspec
+from starlette._utils import get_route_path
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.types import Scope
+
+from delayq.errors import InvalidInput
+from delayq.model.text import printable_id
+from delayq.web import path_params
+from delayq.web.api.values import Given
+from delayq.web.forms import InvalidField
+
+ROOT = "/api/v1"
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Nothing(Given):
+    """No fields."""
+
+
+class Operation:
+    """One row of the table of operations.
+
+    Args:
+        method: GET for one that reads, POST for one that acts.
+        path: below `ROOT`, with its parameters in braces.
+        run: the function; its signature says what it takes and returns.
+        action: what audit lines call it; its name when empty.
+        status: of HTTP, when it succeeds.
+
+    Attributes:
+        name: of the function.
+        tag: the group in which a person finds it, which is its module.
+        query, body, answer: the structs that it takes and returns.
+        parameters: the names of the parameters in its path.
+    """
+
+    def __init__(
+        self,
+        method: Literal["GET", "POST"],
+        path: str,
+        run: Callable[..., Coroutine[Any, Any, msgspec.Struct]],
+        *,
+        action: str = "",
+        status: int = 200,
+    ) -> None:
+        hints = get_type_hints(run)
+        self.method, self.path, self.run, self.status = method, path, run, status
+        self.name = run.__name__
+        self.action = action or self.name
+        self.tag = run.__module__.rpartition(".")[2].replace("_", " ")
+        self.query: type[msgspec.Struct] = hints.get("query", Nothing)
+        self.body: type[msgspec.Struct] = hints.get("body", Nothing)
+        self.answer: type[msgspec.Struct] = hints["return"]
+        self.parameters = re.findall(r"\{(\w+)\}", path)
+        self._takes = hints.keys() & {"query", "body"}
+
+    @property
+    def acts(self) -> bool:
+        """Whether it may change something."""
+        return self.method == "POST"
+
+    @property
+    def text(self) -> str:
+        """Its docstring."""
+        return inspect.getdoc(self.run) or ""
+
+    async def answer_to(self, request: Request) -> Response:
+        """Run it, and answer."""
+        given: dict[str, msgspec.Struct] = {"query": _query(request.query_params.multi_items(), self.query)}
+        if self.acts:
+            given["body"] = _body(await request.body(), self.body)
+        arguments = {name: given[name] for name in self._takes}
+        if "server" not in self.parameters:
+            answer = await self.run(request, **arguments)
+        elif self.acts:  # it is not cancelled: nobody would know how far it came
+            await path_params.server_of(request).check_answers()
+            answer = await self.run(request, **arguments)
+        else:
+            answer = await path_params.server_of(request).while_it_answers(self.run(request, **arguments))
+        return Response(encode(answer), self.status, media_type="application/json")
+
+
+class ApiRoute(Route):
+    """The route of an operation. It reads the path as it was sent: a name may have slashes, quoted as %2F."""
+
+    def __init__(self, operation: Operation) -> None:
+        path = ROOT + re.sub(r"\{(\w+)\}", r"{\1:name}", operation.path)
+        super().__init__(path, operation.answer_to, name=f"api {operation.name}", methods=[operation.method])
+        self.operation = operation
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a request is for this operation."""
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        return super().matches({**scope, "path": _raw_path(scope), "root_path": ""})
+
+
+def _raw_path(scope: Scope) -> str:
+    """Return the path below where the dashboard is mounted, still quoted."""
+    below = get_route_path(scope)
+    raw = scope.get("raw_path")
+    if raw is None:  # a server need not pass it on
+        return quote(below)
+    steps = scope["path"].removesuffix(below).count("/")
+    return "/" + "/".join(raw.decode("latin-1").partition("?")[0].split("/")[1 + steps :])
+
+
+def _query(items: list[tuple[str, str]], kind: type[T]) -> T:
+    given = dict(items)
+    if len(given) < len(items):
+        twice = next(name for place, (name, _) in enumerate(items) if name in dict(items[:place]))
+        raise InvalidField(twice, f"{twice!r} is given twice: give it once")
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from error
+
+
+def _body(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidInput(f"the body is not JSON that can be read: {error}") from error
+
+
+def invalid(error: msgspec.ValidationError) -> InvalidInput:
+    """Return what msgspec has found as an error that names the field."""
+    text, _, place = str(error).partition(" - at `$")
+    path = place.rstrip("`").lstrip(".")
+    name = re.search(r"field `(.*)`", text)  # one that is unknown, or missing
+    if name:
+        path = f"{path}.{name[1]}" if path else name[1]
+    return InvalidField(path, f"{path}: {text.replace('`', '')}") if path else InvalidInput(text.replace("`", ""))
+
+
+def encode(answer: Any) -> bytes:
+    r"""Return JSON; ids of other programs that are no UTF-8 have ``\xff`` in them."""
+    try:
+        return msgspec.json.encode(answer)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_printable(answer))
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable_id(value)
+    if isinstance(value, msgspec.Struct):
+        value = {name: each for name in value.__struct_fields__ if (each := getattr(value, name)) is not msgspec.UNSET}
+    if isinstance(value, Mapping):
+        return {_printable(name): _printable(each) for name, each in value.items()}
+    return [*map(_printable, value)] if isinstance(value, list | tuple) else value

@@ -1,0 +1,79 @@
+"""Servers: which there are, and what one tells of itself."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from delayq.operations.doctor.server import ask, dangers
+from delayq.operations.queue_context import QueueContext
+from delayq.web import path_params
+from delayq.web.api.operation import Operation
+from delayq.web.api.values import Answer, of
+from delayq.web.servers import ASKED_AS
+
+
+class ServerName(Answer):
+    """A server of this dashboard."""
+
+    name: str
+
+
+class Servers(Answer):
+    """The servers of this dashboard."""
+
+    servers: list[ServerName]
+
+
+class Server(Answer):
+    """What a Redis server tells of itself; null where it tells nothing.
+
+    Attributes:
+        clock_offset_seconds: by how much its clock is ahead of the dashboard's; negative when it is behind.
+        save_points: when it takes snapshots, as Redis writes it; empty for never.
+        disk_ok: whether its last attempts to write to its disk succeeded.
+        maxmemory_bytes: 0 for no limit.
+        dangers: what about it endangers queues, in sentences.
+        queues: how many queues a search has found within the last minute or two.
+    """
+
+    name: str
+    version: str | None
+    clock_offset_seconds: float | None
+    maxmemory_policy: str | None
+    append_only: bool | None
+    save_points: str | None
+    disk_ok: bool | None
+    used_memory_bytes: int | None
+    maxmemory_bytes: int | None
+    dangers: list[str]
+    queues: int
+
+
+async def list_servers(request: Request) -> Servers:
+    """List the servers."""
+    return Servers(servers=[ServerName(name=name) for name in request.app.state.servers])
+
+
+async def get_server(request: Request) -> Server:
+    """Ask a server for its version, memory, persistence and clock."""
+    found = path_params.server_of(request)
+    names = await found.queue_names()
+    queue = await found.queue(names[0] if names else ASKED_AS)
+    shards = await queue.execute(QueueContext.opened)
+    told = await queue.execute(lambda _: ask(shards[0]))
+    return of(
+        Server,
+        told,
+        name=found.name,
+        clock_offset_seconds=told.clock_offset,
+        used_memory_bytes=told.used_memory,
+        maxmemory_bytes=told.maxmemory,
+        dangers=[str(each) for each in dangers(told)],
+        queues=len(names),
+    )
+
+
+OPERATIONS = [
+    Operation("GET", "/servers", list_servers),
+    Operation("GET", "/servers/{server}", get_server),
+]

@@ -1,0 +1,344 @@
+"""The HTTP API: what it answers, what it refuses, and who may ask."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from delayq import Outgoing, Queue, Topic
+from delayq.web import Token, User, Users, app, user_line
+from delayq.web.api.operation import Operation
+from delayq.web.api.table import OPERATIONS
+from tests.harness.servers import RedisServer
+from tests.web.conftest import OWN, Enter, log_in
+
+TOKEN = "a token that is long enough"  # of a test
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+MAIN = "/api/v1/servers/main"
+EMAILS = f"{MAIN}/queues/emails"
+STEPS = {
+    "server": "main",
+    "queue": "emails",
+    "id": "m",
+    "schedule": "nightly",
+    "topic": "orders",
+    "group": "billing",
+    "task": "none",
+}
+READING = [each for each in OPERATIONS if not each.acts]
+
+
+@pytest.fixture
+def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
+    """A queue and a topic with something of everything."""
+    queue.configure(events=True)
+    queue.send_many(
+        [
+            Outgoing({"to": "ann"}, id="m", delay=60, headers={"tenant": "acme", "raw": b"\xff"}),
+            Outgoing(b"\x00\xff", id="raw", delay=120),
+            Outgoing({"to": "bob"}, id="dead"),
+        ]
+    )
+    (message,) = queue.receive(1)
+    message.reject("no such address", error="550: no such user")
+    queue.schedules.add("nightly", "0 3 * * *", {"report": 1})
+    with Topic("orders", url=redis_server.url) as topic:
+        group = topic.group("billing", start="0")
+        topic.publish({"order": 1})
+        group.poll("one")
+        yield queue
+
+
+def path_of(operation: Operation) -> str:
+    return "/api/v1" + operation.path.format_map(STEPS)
+
+
+def is_problem(answer: Any, status: int) -> bool:
+    told = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.status_code, told["status"], told["type"]) == (status, status, "about:blank"), told
+    return bool(told["title"] and told["detail"])
+
+
+@pytest.mark.parametrize("operation", READING, ids=lambda each: each.name)
+def test_reading_operation_answers_json_that_sets_no_cookie(enter: Enter, stocked: Queue, operation: Operation):
+    answer = enter().get(path_of(operation))
+    if operation.name == "get_task":
+        assert is_problem(answer, 404)
+    else:
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "application/json"
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["cache-control"] == "no-store"
+    assert stocked.stats().dead == 1
+
+
+def test_queue_has_its_counts_rates_troubles_and_configuration(enter: Enter, stocked: Queue):
+    stocked.pause(600)
+    told = enter().get(EMAILS).json()
+    assert {name: told["summary"][name] for name in ("name", "scheduled", "due", "dead")} == {
+        "name": "emails",
+        "scheduled": 3,
+        "due": 0,
+        "dead": 1,
+    }
+    assert [each["code"] for each in told["summary"]["troubles"]] == ["dead-growing", "paused"]
+    assert told["summary"]["paused_until"].endswith("Z")
+    assert told["counters"]["sent"] == 4
+    assert told["configuration"]["events"] == 100_000
+
+
+def test_queues_are_listed_a_page_at_a_time(enter: Enter, redis_server: RedisServer):
+    for name in ("a", "b/c 50%41", "d"):
+        with Queue(name, url=redis_server.url) as queue:
+            queue.send(1)
+    client, names, start = enter(), list[str](), ""
+    while start is not None:
+        page = client.get(f"{MAIN}/queues", params={"limit": 2, "start": start}).json()
+        names += [each["name"] for each in page["queues"]]
+        start = page["next"]
+    assert (names, page["total"]) == (["a", "b/c 50%41", "d"], 3)
+    assert client.get(f"{MAIN}/queues", params={"name": "C 5"}).json()["matched"] == 1
+
+
+def test_name_in_a_path_is_quoted_once_wherever_the_dashboard_is_mounted(enter: Enter, redis_server: RedisServer):
+    with Queue("b/c 50%41", url=redis_server.url) as queue:
+        queue.send(1, id="x/y")
+    path = f"{MAIN}/queues/b%2Fc%2050%2541"
+    mounted = enter(around=lambda each: Starlette(routes=[Mount("/ops/queues", each)]))
+    for client, prefix in ((enter(), ""), (mounted, "/ops/queues")):
+        assert client.get(prefix + path).json()["summary"]["name"] == "b/c 50%41"
+        assert client.get(f"{prefix}{path}/messages/x%2Fy").json()["message"]["id"] == "x/y"
+
+
+@pytest.mark.usefixtures("stocked")
+def test_message_has_its_payload_headers_and_why(enter: Enter):
+    client = enter()
+    told = client.get(f"{EMAILS}/messages/m").json()
+    assert told["why"].startswith("m is not due")
+    seen = told["message"]
+    assert (seen["state"], seen["payload_kind"], seen["payload"]) == ("pending", "json", {"to": "ann"})
+    assert seen["headers"] == {"tenant": "acme", "raw": {"base64": "/w=="}}
+    raw = client.get(f"{EMAILS}/messages/raw").json()["message"]
+    assert (raw["payload_kind"], raw["payload_base64"], raw["payload_bytes"]) == ("bytes", "AP8=", 2)
+    assert "payload" not in raw
+    assert is_problem(client.get(f"{EMAILS}/messages/none"), 404)
+
+
+def test_json_comes_back_exactly_as_it_was_sent(enter: Enter, queue: Queue):
+    queue.send({"n": 1.1, "big": 123456789012345678901234567890}, id="m")
+    assert '"payload":{"n":1.1,"big":123456789012345678901234567890}' in enter().get(f"{EMAILS}/messages/m").text
+
+
+def test_message_that_is_gone_is_told_of_as_long_as_the_ledger_knows_it(enter: Enter, stocked: Queue):
+    stocked.cancel("m")
+    stocked.collect_garbage()
+    client = enter()
+    told = client.get(f"{EMAILS}/messages/m").json()
+    assert told["message"] is None
+    assert "cancelled" in told["why"]
+    assert [each["event"] for each in client.get(f"{EMAILS}/messages/m/history").json()["events"]] == [
+        "cancelled",
+        "sent",
+    ]
+
+
+def test_state_is_listed_a_page_at_a_time_in_both_directions(enter: Enter, queue: Queue):
+    queue.send_many([Outgoing(n, id=f"m+{n}", delay=60 + n) for n in range(5)])
+    client, seen, after = enter(), list[str](), ""
+    while after is not None:
+        page = client.get(f"{EMAILS}/messages", params={"limit": 2, "after": after}).json()
+        seen += [each["id"] for each in page["messages"]]
+        after = page["after"]
+    assert seen == [f"m+{n}" for n in range(5)]
+    last = client.get(f"{EMAILS}/messages?before=%2B&limit=2").json()
+    assert ([each["id"] for each in last["messages"]], last["rank"], last["total"]) == (["m+3", "m+4"], 3, 5)
+    front = client.get(f"{EMAILS}/messages", params={"limit": 2, "before": last["before"]}).json()
+    assert [each["id"] for each in front["messages"]] == ["m+1", "m+2"]
+
+
+def test_large_payload_is_left_unread_in_a_list_and_read_alone(enter: Enter, queue: Queue):
+    queue.send("x" * 20_000, id="m", delay=60)
+    client = enter()
+    (listed,) = client.get(f"{EMAILS}/messages").json()["messages"]
+    assert (listed["payload_kind"], "payload" in listed) == ("unread", False)
+    assert listed["payload_bytes"] > 20_000
+    assert len(client.get(f"{EMAILS}/messages/m").json()["message"]["payload"]) == 20_000
+
+
+def test_search_finds_what_matches_and_says_where_to_go_on(enter: Enter, stocked: Queue, monkeypatch: Any):
+    client = enter()
+    found = client.get(f"{EMAILS}/search?state=pending&header=tenant%3Dacme").json()
+    assert ([each["id"] for each in found["messages"]], found["next"]) == (["m"], None)
+    dead = client.get(f"{EMAILS}/search?state=dead&cause=%23: no such user").json()
+    assert [each["id"] for each in dead["messages"]] == ["dead"]
+    monkeypatch.setattr("delayq.web.api.messages.SEARCH_SECONDS", 0)
+    stocked.send_many([Outgoing("needle" if n == 600 else n, id=f"n{n}", delay=1000 + n) for n in range(601)])
+    ids, after, turns = list[str](), "", 0
+    while after is not None:
+        page = client.get(f"{EMAILS}/search", params={"payload": "needle", "after": after}).json()
+        ids, after, turns = ids + [each["id"] for each in page["messages"]], page["next"], turns + 1
+    assert ids == ["n600"]
+    assert turns > 1
+
+
+def test_topic_has_its_groups_records_and_dead_letters(enter: Enter, redis_server: RedisServer):
+    with Topic("orders", url=redis_server.url) as topic:
+        group = topic.group("billing", start="0")
+        topic.publish_many([])
+        for n in range(3):
+            topic.publish({"n": n}, headers={"k": "v"})
+        first, _ = group.poll("one", 2)
+        group.bury(first, "one", "broken", error="no")
+    client, orders = enter(), f"{MAIN}/topics/orders"
+    assert [each["name"] for each in client.get(f"{MAIN}/topics").json()["topics"]] == ["orders"]
+    told = client.get(orders).json()
+    assert (told["length"], told["groups"][0]["lag"], told["groups"][0]["dead"]) == (3, 1, 1)
+    page = client.get(f"{orders}/records?limit=2").json()
+    rest = client.get(f"{orders}/records", params={"limit": 2, "after": page["next"]}).json()
+    assert [each["payload"]["n"] for each in page["records"] + rest["records"]] == [0, 1, 2]
+    assert page["records"][0]["headers"] == {"k": "v"}
+    newest = client.get(f"{orders}/records?newest_first=true&limit=1").json()
+    assert newest["records"][0]["payload"] == {"n": 2}
+    detail = client.get(f"{orders}/groups/billing").json()
+    assert [(each["consumer"], each["deliveries"]) for each in detail["unacked"]] == [("one", 1)]
+    dead = client.get(f"{orders}/groups/billing/dead-letters").json()
+    assert (dead["total"], dead["dead_letters"][0]["reason"]) == (1, "broken")
+    for missing in (f"{orders}/groups/none", f"{orders}/groups/none/dead-letters", f"{MAIN}/topics/none"):
+        assert is_problem(client.get(missing), 404)
+
+
+WRONG: dict[str, tuple[str, int, str | None]] = {
+    "server": ("/api/v1/servers/none", 404, None),
+    "queue": (f"{MAIN}/queues/none", 404, None),
+    "path": ("/api/v1/nothing", 404, None),
+    "root": ("/api", 404, None),
+    "path of a page": ("/api/queues", 404, None),
+    "number": (f"{EMAILS}/messages?limit=0", 400, "limit"),
+    "word": (f"{EMAILS}/messages?state=gone", 400, "state"),
+    "unknown": (f"{EMAILS}/messages?stat=dead", 400, "stat"),
+    "twice": (f"{EMAILS}/messages?state=dead&state=dead", 400, "state"),
+    "cursor": (f"{EMAILS}/messages?after=x", 400, "after"),
+    "place of a search": (f"{EMAILS}/search?after=x", 400, "after"),
+    "header": (f"{EMAILS}/search?header=x", 400, "header"),
+    "place in a ledger": (f"{EMAILS}/messages/m/history?after=x", 400, "after"),
+    "record": (f"{MAIN}/topics/orders/records?after=x", 400, "after"),
+    "schedule": (f"{EMAILS}/schedules/none", 404, None),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_a_problem_that_names_the_field(enter: Enter, stocked: Queue, case: str):
+    path, status, field = WRONG[case]
+    answer = enter().get(path)
+    assert is_problem(answer, status)
+    assert answer.json().get("field") == field
+    assert stocked.stats().dead == 1
+
+
+def test_every_error_of_the_middleware_is_a_problem(enter: Enter, stocked: Queue):
+    client = enter(hosts=["127.0.0.1"])
+    assert is_problem(client.get(EMAILS, headers={"host": "evil.example"}), 421)
+    put = client.request("PUT", EMAILS)
+    assert is_problem(put, 405)
+    assert put.headers["allow"] == "GET, HEAD, POST"
+    assert is_problem(client.post(EMAILS, json={}), 405)
+    known = enter(login=lambda _: None).get(EMAILS)
+    assert is_problem(known, 403)
+    assert stocked.stats().dead == 1
+
+
+def test_silent_server_is_a_problem_that_may_pass(enter: Enter):
+    answer = enter(servers={"main": "redis://127.0.0.1:1"}).get(EMAILS)
+    assert is_problem(answer, 503)
+    assert answer.headers["retry-after"] == "5"
+
+
+def test_failure_within_is_a_problem_without_details(enter: Enter, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object, **__: object) -> Any:
+        raise RuntimeError("what nobody should read")
+
+    monkeypatch.setattr("delayq.web.poller.ServerPoller.now", broken)
+    answer = enter().get(f"{MAIN}/queues")
+    assert is_problem(answer, 500)
+    assert "nobody should read" not in answer.text
+
+
+@pytest.mark.parametrize("operation", READING, ids=lambda each: each.name)
+def test_who_is_not_known_reads_nothing(enter: Enter, stocked: Queue, operation: Operation):
+    for options in ({"login": Token(TOKEN)}, {"login": lambda _: None}):
+        client = enter(**options)
+        for headers in ({}, {"authorization": "Bearer a guess"}, {"authorization": "Basic YTpi"}):
+            answer = client.get(path_of(operation), headers=headers)
+            assert answer.status_code in {401, 403}
+            assert is_problem(answer, answer.status_code)
+    assert stocked.stats().dead == 1
+
+
+@pytest.mark.parametrize("operation", READING, ids=lambda each: each.name)
+def test_viewer_reads_everything(enter: Enter, stocked: Queue, operation: Operation):
+    client = enter(login=Token(TOKEN, "viewer"))
+    assert client.get(path_of(operation), headers=BEARER).status_code == (404 if operation.name == "get_task" else 200)
+    assert stocked.stats().dead == 1
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    return {"authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+@pytest.mark.usefixtures("cheap_passwords")
+def test_program_logs_in_by_name_and_password_which_is_hashed_once(
+    enter: Enter, stocked: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    users = Users([user_line("ann", "operator", "correct horse")])
+    client, checks = enter(login=users), []
+    check = users.check
+
+    async def counted(*given: Any) -> User | None:
+        checks.append(given)
+        return await check(*given)
+
+    monkeypatch.setattr(users, "check", counted)
+    for _ in range(3):
+        assert client.get(EMAILS, headers=basic("ann", "correct horse")).status_code == 200
+    assert len(checks) == 1
+    wrong = client.get(EMAILS, headers=basic("ann", "wrong horse"))
+    assert is_problem(wrong, 401)
+    assert wrong.headers["www-authenticate"] == 'Basic realm="delayq"'
+    assert is_problem(client.get(EMAILS, headers={"authorization": "Basic ?"}), 401)
+    assert client.get("/", headers=basic("ann", "correct horse")).status_code == 303  # pages have a form for that
+    assert stocked.stats().dead == 1
+
+
+def test_guesses_of_programs_are_throttled_and_told_in_the_audit(enter: Enter, stocked: Queue):
+    lines: list[Any] = []
+    client = enter(login=Token(TOKEN), audit=lines.append)
+    for _ in range(5):
+        answer = client.get(EMAILS, headers={"authorization": "Bearer a guess"})
+        assert is_problem(answer, 401)
+        assert answer.headers["www-authenticate"] == 'Bearer realm="delayq"'
+    late = client.get(EMAILS, headers=BEARER)
+    assert is_problem(late, 429)
+    assert 0 < int(late.headers["retry-after"]) <= 60
+    assert [(each["who"], each["action"]) for each in lines] == [("token", "login")] * 6
+    assert lines[-1]["outcome"].startswith("refused: There were too many attempts")
+    assert stocked.stats().dead == 1
+
+
+def test_browser_that_has_logged_in_reads_the_api(enter: Enter, stocked: Queue):
+    client = enter(login=Token(TOKEN))
+    log_in(client, TOKEN)
+    assert client.get(EMAILS, headers=OWN).status_code == 200
+    wrong = client.get(EMAILS, headers={"authorization": "Bearer a guess"})
+    assert is_problem(wrong, 401)  # what a request says of itself goes first
+    assert stocked.stats().dead == 1
+
+
+def test_no_server_is_called_api():
+    with pytest.raises(ValueError, match="server name 'api' is that of a page"):
+        app({"api": "redis://127.0.0.1:1"})
