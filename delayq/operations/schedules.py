@@ -193,6 +193,13 @@ def list_all(context: QueueContext) -> Operation[list[Schedule]]:
     return (yield from _list(context))[1]
 
 
+def count(context: QueueContext) -> Operation[int]:
+    """Return how many schedules there are, paused and finished ones included; none of them is read."""
+    yield from context.opened()
+    key = home(context).keys.armed
+    return (yield from execute(Command(key, ("ZCARD", key), int)))
+
+
 def _list(context: QueueContext) -> Operation[tuple[int, list[Schedule]]]:
     yield from context.opened()
     scripts, key = home(context), home(context).keys.schedules

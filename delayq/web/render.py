@@ -62,6 +62,7 @@ def render(request: Request, template: str, **context: Any) -> str:
         "servers": list(state.servers) if seen.user else [],
         "nav": state.nav,
         "tabs": state.tabs,
+        "counts": {},
         "server": request.path_params.get("server"),
         "queue": request.path_params.get("queue"),
         "patience": state.patience,

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from delayq.model.text import printable_id
-from delayq.web import audit, forms, jobs, path_params, render
+from delayq.web import audit, forms, jobs, path_params, render, tab_counts
 from delayq.web.actions import ActionRequest, counted
 from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
 from delayq.web.error_pages import back_on
@@ -39,6 +39,7 @@ async def confirm(request: Request) -> Response:
         up_to=up_to or 0,
         listed=deed.ids[:MOST_LISTED],
         once=secrets.token_urlsafe(12),
+        counts=(await tab_counts.count(queue))[1],
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.web import path_params, render
+from delayq.operations.schedules import count as count_schedules
+from delayq.web import path_params, render, tab_counts
 from delayq.web.render import NavLink
 
 MOST_LISTED = 100
@@ -17,7 +20,7 @@ async def consumers(request: Request) -> Response:
     """List the consumers, those that live first."""
     queue = await path_params.queue_of(request)
     found = sorted(await queue.consumers(), key=lambda each: (not each.is_alive, each.name))
-    stats = await queue.stats()
+    stats, many = await asyncio.gather(queue.stats(), queue.execute(count_schedules))
     return render.page(
         request,
         "consumers.html",
@@ -26,6 +29,7 @@ async def consumers(request: Request) -> Response:
         most_held=MOST_HELD,
         stats=stats,
         now=stats.at,
+        counts=tab_counts.known(stats, sum(each.is_alive for each in found), many),
     )
 
 

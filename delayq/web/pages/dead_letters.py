@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.web import path_params, render
+from delayq.web import path_params, render, tab_counts
 from delayq.web.render import NavLink
 
 MOST = 5000
@@ -17,7 +17,8 @@ async def dead(request: Request) -> Response:
     """Show the causes, the most frequent first."""
     queue = await path_params.queue_of(request)
     found = await queue.dead.causes(MOST)
-    return render.page(request, "dead.html", found=found, now=(await queue.stats()).at)
+    stats, counts = await tab_counts.count(queue)
+    return render.page(request, "dead.html", found=found, now=stats.at, counts=counts)
 
 
 TAB = NavLink("Dead letters", "dead")

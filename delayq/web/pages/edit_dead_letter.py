@@ -15,7 +15,7 @@ from delayq.errors import InvalidInput
 from delayq.model.envelope import JSON
 from delayq.model.message_info import MessageInfo
 from delayq.model.units import delay_ms, from_ms, lease_ms, parse_duration, timestamp_ms
-from delayq.web import audit, path_params, render
+from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
 from delayq.web.message_fields import compact, json_of
@@ -26,7 +26,8 @@ from delayq.web.request_context import visit
 async def editor(request: Request) -> Response:
     """Show the form."""
     info = await _dead(request)
-    return render.page(request, "editing.html", info=info, **_known(info))
+    _, counts = await tab_counts.count(await path_params.queue_of(request))
+    return render.page(request, "editing.html", info=info, counts=counts, **_known(info))
 
 
 @back_on(editor)

@@ -16,7 +16,7 @@ from delayq.model.event import Event
 from delayq.model.text import is_foreign_id
 from delayq.model.units import from_ms
 from delayq.operations import explain
-from delayq.web import path_params, render
+from delayq.web import path_params, render, tab_counts
 from delayq.web.payloads import payload_of
 
 LOOK_SECONDS = 0.05
@@ -42,6 +42,7 @@ async def message(request: Request) -> Response:
         why=why or await queue.execute(explain.why, message_id, events[::-1]),
         payload=None if info is None else payload_of(info),
         has_ledger=(await queue.configuration()).events is not None,
+        counts=(await tab_counts.count(queue))[1],
         **life,
     )
 

@@ -16,7 +16,7 @@ from delayq.operations import paging
 from delayq.operations.bulk.search import Search
 from delayq.operations.bulk.sweep import count
 from delayq.operations.walk import Row
-from delayq.web import path_params, render
+from delayq.web import path_params, render, tab_counts
 from delayq.web.filters import WHERE, MessageFilter, quoted, unquoted
 from delayq.web.forms import Refusal
 from delayq.web.render import NavLink
@@ -35,7 +35,7 @@ async def messages(request: Request) -> Response:
         return RedirectResponse(render.url(request, "message", **request.path_params, id=message_id), 303)
     wanted = MessageFilter.of(asked)
     known: dict[str, Any] = {"states": STATES, "wheres": WHERE, "filter": wanted, "where": asked.get("where", "")}
-    known["stats"] = await queue.stats()
+    known["stats"], known["counts"] = await tab_counts.count(queue)
     try:
         wanted.choice()
     except InvalidInput as error:

@@ -12,7 +12,8 @@ from starlette.routing import Route
 from delayq.errors import InvalidInput
 from delayq.model.units import milliseconds, parse_duration
 from delayq.operations.manage import MAX_PAUSE_MS
-from delayq.web import audit, path_params, render, sse
+from delayq.operations.schedules import count as count_schedules
+from delayq.web import audit, path_params, render, sse, tab_counts
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
 from delayq.web.live_part import LivePart
@@ -27,8 +28,11 @@ from delayq.web.snapshot import unreadable
 async def queue(request: Request) -> Response:
     """Show a queue."""
     found = await path_params.queue_of(request)
-    seen, drawn = await asyncio.gather(_watch(request).look_at(found.name), queue_charts.drawn(request, found))
-    return render.page(request, "queue.html", seen=seen, **drawn)
+    seen, drawn, many = await asyncio.gather(
+        _watch(request).look_at(found.name), queue_charts.drawn(request, found), found.execute(count_schedules)
+    )
+    counts = {} if seen.error else tab_counts.known(seen.stats, seen.alive, many)
+    return render.page(request, "queue.html", seen=seen, counts=counts, **drawn)
 
 
 async def follow(request: Request) -> Response | sse.EventStream:
@@ -75,7 +79,9 @@ def _watch(request: Request) -> ServerPoller:
 async def _parts(request: Request, name: str) -> AsyncGenerator[LivePart, None]:
     async for sight in _watch(request).following(SingleQueue(name)):
         for seen in sight.queues or [unreadable(name, sight.error)]:
-            yield LivePart.of("now", render.render(request, "_queue.html", seen=seen), not seen.error)
+            now = render.render(request, "_queue.html", seen=seen)
+            counts = {} if seen.error else tab_counts.known(seen.stats, seen.alive)
+            yield LivePart.of("now", now + render.render(request, "_counts.html", counts=counts), not seen.error)
 
 
 TAB = NavLink("Now", "queue")

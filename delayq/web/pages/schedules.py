@@ -17,7 +17,7 @@ from delayq.errors import InvalidInput
 from delayq.model.event import Event, read
 from delayq.model.schedule import Schedule
 from delayq.model.units import from_ms, timestamp_ms
-from delayq.web import audit, path_params, render
+from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.render import NavLink
@@ -49,13 +49,15 @@ async def schedules(request: Request) -> Response:
     found = await queue.schedules.list()
     has_ledger = (await queue.configuration()).events is not None
     last = await last_events(queue) if has_ledger and found else {}
+    stats, counts = await tab_counts.count(queue)
     return render.page(
         request,
         "schedules.html",
         rows=[ScheduleRow(each, next_times(each), last.get(each.name)) for each in found[:MOST_LISTED]],
         total=len(found),
         has_ledger=has_ledger,
-        now=(await queue.stats()).at,
+        now=stats.at,
+        counts=counts | {"schedules": len(found)},
         once=secrets.token_urlsafe(12),
     )
 

@@ -1,0 +1,71 @@
+"""The tabs of a queue's pages say how much there is behind each."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from delayq import Outgoing, Queue
+from delayq.protocol.operation import execute
+from tests.web.conftest import Enter, Follow, Serve, act
+
+QUEUE = "/main/queues/emails"
+PAGES = ["", "/messages", "/messages?state=dead&where=error&text=x", "/messages/d1", "/messages/d1/edit"]
+PAGES += ["/dead", "/schedules", "/consumers"]
+
+
+@pytest.fixture
+def stocked(queue: Queue) -> Queue:
+    """Four messages, of which one is retried, two dead letters, three schedules and a consumer."""
+    queue.send_many([Outgoing(n, id=f"d{n}") for n in range(3)])
+    for message in queue.receive(3):
+        message.nack(delay=60) if message.id == "d0" else message.reject("no luck")
+    for name in "abc":
+        queue.schedules.add(name, "every 1h")
+    queue.schedules.pause("c")
+    queue.send("x", delay=60)
+    appear(queue)
+    return queue
+
+
+def appear(queue: Queue) -> None:
+    told = {"host": "h", "pid": 1, "version": "1", "age": 0, "concurrency": 8, "handled": 0, "failed": 0}
+    note = queue._context.shards[0].heartbeat("worker", json.dumps(told | {"holds": [], "count": 0}).encode())
+    queue._executor.execute(execute(note))
+
+
+def counts(page: str) -> dict[str, str]:
+    """Return what stands behind the titles of the tabs."""
+    (tabs,) = re.findall(r'<nav class="tabs".*?</nav>', page, re.DOTALL)
+    found = re.findall(r"<a [^>]*>([^<]*?)(?: <span[^>]*>([^<]*)</span>)?</a>", tabs)
+    return dict(found)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_tabs_of_each_page_of_a_queue_count_what_is_behind_them(enter: Enter, stocked: Queue, path: str):
+    page = enter().get(f"{QUEUE}{path}")
+    assert page.status_code == 200
+    alive = sum(each.is_alive for each in stocked.consumers())  # who has received is one, too
+    expected = {"Now": "", "Messages": "4", "Dead letters": "2", "Schedules": "3", "Consumers": str(alive)}
+    assert counts(page.text) == expected
+
+
+def test_tabs_of_a_page_that_confirms_an_action_count(enter: Enter, stocked: Queue):
+    page = act(enter(), f"{QUEUE}/confirm", act="requeue", all="1", state="dead")
+    assert (page.status_code, counts(page.text)["Dead letters"]) == (200, "2")
+    assert stocked.stats().dead == 2
+
+
+def test_tabs_show_no_count_that_is_not_known(enter: Enter, stocked: Queue):
+    page = enter().get(f"{QUEUE}/messages/none/edit")
+    assert (page.status_code, set(counts(page.text).values())) == (404, {""})
+    assert stocked.stats().dead == 2
+
+
+def test_tabs_of_a_live_page_count_what_is_there_now(serve: Serve, stocked: Queue, follow: Follow):
+    follower = follow(f"{serve()}{QUEUE}/live")
+    assert follower.has_seen('<span id="count-dead">2</span>')
+    stocked.cancel("d1")
+    assert follower.has_seen('<span id="count-dead">1</span>')
