@@ -10,6 +10,7 @@ from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats, quantile
 from delayq.model.record import lag_text
 from delayq.model.text import printable, printable_id
+from delayq.model.totals import totals
 from delayq.model.units import show_moment
 
 from ..formats import show_duration
@@ -20,7 +21,6 @@ from .snapshot import QueueRow, TopicRow
 from .state import HELP_LINE, KEYS, TopView
 
 AROUND = 7  # lines above and below the queues, their header included
-TOTALS = ("sent", "acked", "failed")
 HISTOGRAM = " ▁▂▃▄▅▆▇█"
 
 
@@ -43,21 +43,21 @@ def frame(view: TopView, above: str, errors: str, width: int, height: int) -> An
     elif view.page == "queue" and view.pulse is not None:
         lines += _of_one(view.pulse, height - 3)
     else:
-        lines += [_line(totals(view.shown)), *_of_all(view, width, max(1, height - AROUND))]
+        lines += [_line(totals_line(view.shown)), *_of_all(view, width, max(1, height - AROUND))]
     return Group(*lines, _line(printable(errors), "dim"), _below(view))
 
 
-def totals(rows: Sequence[QueueRow]) -> str:
+def totals_line(rows: Sequence[QueueRow]) -> str:
     """Return what queues do and hold together."""
-    per_second = [(sum(getattr(each.rates, name, None) or 0 for each in rows), name) for name in TOTALS]
-    overdue = max((each.oldest_due or 0 for each in rows), default=0)
+    told = totals(each.figures for each in rows)
+    per_second = [(told.sent, "sent"), (told.acked, "acked"), (told.failed, "failed")]
     return "  ".join(
         [
             *(f"{rate(each)} {name}/s" for each, name in per_second),
-            f"overdue {show_duration(overdue) if overdue else '-'}",
-            f"{sum(each.stats.dead for each in rows):,} dead",
-            plural(sum(each.alive for each in rows), "consumer"),
-            f"{sum(bool(each.troubles) for each in rows):,} in trouble",
+            f"overdue {show_duration(told.overdue) if told.overdue else '-'}",
+            f"{told.dead:,} dead",
+            plural(told.consumers, "consumer"),
+            f"{told.in_trouble:,} in trouble",
         ]
     )
 

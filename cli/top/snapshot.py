@@ -12,6 +12,7 @@ from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.rates import Rates, between
 from delayq.model.record import GroupInfo
 from delayq.model.sample import Sample
+from delayq.model.totals import QueueFigures, figures, overdue
 from delayq.queue import Queue
 
 
@@ -51,8 +52,12 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def oldest_due(self) -> float | None:
         """For how many seconds the earliest message that is due has been so; None without any."""
-        oldest = self.stats.oldest_due_at
-        return None if oldest is None else max(0.0, (self.stats.at - oldest).total_seconds())
+        return overdue(self.stats)
+
+    @property
+    def figures(self) -> QueueFigures:
+        """What is added up with those of other queues."""
+        return figures(self.stats, self.rates, self.alive, bool(self.troubles))
 
 
 class TopicRow(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Going over all queues of a server, however many there are, to know which of them are in trouble."""
+"""Going over all queues of a server, or all topics, however many there are, to know which of them are in trouble."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from delayq.errors import DelayqError
-from delayq.web.snapshot import QueueSnapshot
 
 AT_ONCE = 16
 """Queues that are looked at together."""
@@ -30,6 +29,30 @@ PATIENCE = 1.0
 """Seconds that what looks at a server just now may take to end."""
 
 T = TypeVar("T")
+F_co = TypeVar("F_co", covariant=True)
+F = TypeVar("F")
+
+
+class Seen(Protocol[F_co]):
+    """A queue or a topic, as it was seen.
+
+    Attributes:
+        codes: those of its troubles.
+        figures: what is kept of it until the next look.
+        error: why it could not be read, or empty.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def codes(self) -> tuple[str, ...]: ...
+    @property
+    def figures(self) -> F_co: ...
+    @property
+    def error(self) -> str: ...
+
+
+S = TypeVar("S", bound=Seen[object])
 
 
 async def in_turns(names: Sequence[str], look: Callable[[str], Awaitable[T]]) -> list[T]:
@@ -41,8 +64,8 @@ async def in_turns(names: Sequence[str], look: Callable[[str], Awaitable[T]]) ->
 
 
 async def in_earnest(
-    names: Sequence[str], look: Callable[[str], Awaitable[QueueSnapshot]], answer: Callable[[], Awaitable[None]]
-) -> list[QueueSnapshot]:
+    names: Sequence[str], look: Callable[[str], Awaitable[S]], answer: Callable[[], Awaitable[None]]
+) -> list[S]:
     """Look at some queues; once more at those that could not be read, if it was the server that was silent.
 
     Args:
@@ -51,7 +74,7 @@ async def in_earnest(
     Raises:
         ServerError: it is silent still, so that no queue is to be blamed.
     """
-    seen: list[QueueSnapshot] = []
+    seen: list[S] = []
     for start in range(0, len(names), AT_ONCE):
         turn = await in_turns(names[start : start + AT_ONCE], look)
         failed = [each.name for each in turn if each.error]
@@ -77,8 +100,8 @@ async def end(task: asyncio.Task[None] | None, looking: asyncio.Lock) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-class HealthSweep:
-    """Looks at one queue after the other, for as long as anybody wants to know.
+class HealthSweep(Generic[F]):
+    """Looks at one queue, or topic, after the other, for as long as anybody wants to know.
 
     Args:
         names: returns those of all queues, in order.
@@ -87,15 +110,17 @@ class HealthSweep:
 
     Attributes:
         troubled: the queues in trouble, as far as they were looked at, with the codes of their troubles.
+        figures: what is kept of each that could be read, by its name.
     """
 
     def __init__(
         self,
         names: Callable[[], Awaitable[Sequence[str]]],
-        glance: Callable[[str], Awaitable[QueueSnapshot]],
+        glance: Callable[[str], Awaitable[Seen[F]]],
         answer: Callable[[], Awaitable[None]],
     ) -> None:
         self.troubled: dict[str, tuple[str, ...]] = {}
+        self.figures: dict[str, F] = {}
         self._names = names
         self._glance = glance
         self._answer = answer
@@ -110,12 +135,14 @@ class HealthSweep:
         """How many queues were looked at since somebody has asked."""
         return len(self._looked_at)
 
-    def note(self, seen: QueueSnapshot) -> None:
-        """Remember what troubles a queue, which somebody has looked at."""
+    def note(self, seen: Seen[F]) -> None:
+        """Remember what was seen of a queue, which somebody has looked at."""
+        self._forget(seen.name)
         self._looked_at[seen.name] = time.monotonic()
-        self.troubled.pop(seen.name, None)
         if seen.codes:
             self.troubled[seen.name] = seen.codes
+        if not seen.error:
+            self.figures[seen.name] = seen.figures
 
     def ask(self) -> None:
         """Go on for a minute."""
@@ -144,6 +171,7 @@ class HealthSweep:
                 await asyncio.sleep(max(ROUND_SECONDS / 10, began + ROUND_SECONDS - time.monotonic()))
         self._looked_at.clear()  # it would be old when somebody asks again
         self.troubled.clear()
+        self.figures.clear()
         self._is_whole.clear()
 
     async def _once(self, since: float) -> None:
@@ -156,6 +184,9 @@ class HealthSweep:
                     self.note(seen)
             await asyncio.sleep(LEAST_REST * (time.monotonic() - began))
         for gone in self._looked_at.keys() - set(names):
-            del self._looked_at[gone]
-            self.troubled.pop(gone, None)
+            self._forget(gone)
         self._is_whole.set()
+
+    def _forget(self, name: str) -> None:
+        for kept in (self._looked_at, self.troubled, self.figures):
+            kept.pop(name, None)

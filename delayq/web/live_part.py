@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-_PIECE = re.compile(r'<(tr|p) [^>]*\bid="([^"]+)".*?</\1>', re.DOTALL)
+_PIECE = re.compile(r'<(tr|p|dl) [^>]*\bid="([^"]+)".*?</\1>', re.DOTALL)
 """What is sent alone when nothing else has changed: it has an id, and none of its kind within."""
 
 
@@ -17,7 +17,7 @@ class LivePart(msgspec.Struct, frozen=True):
         id: that of its outer element.
         html: with that element.
         is_fresh: whether it shows what was seen just now, and not why nothing was.
-        pieces: its rows and sentences that have an id, by that.
+        pieces: its rows, lists of figures and sentences that have an id, by that.
         rest: the HTML without what is in these.
     """
 

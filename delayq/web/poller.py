@@ -14,11 +14,14 @@ import msgspec
 from delayq.aio import Queue
 from delayq.errors import DelayqError
 from delayq.log import log
+from delayq.model.health import Trouble
+from delayq.model.totals import QueueFigures, Totals, totals
 from delayq.web.health_sweep import LEAST_REST, HealthSweep, end, in_earnest
 from delayq.web.live_part import LivePart
 from delayq.web.queue_list import NamePage, QueueListView, SingleQueue
 from delayq.web.servers import DashboardServer, patience
 from delayq.web.snapshot import QueueSnapshot, QueueWatcher, glance, unreadable
+from delayq.web.topic_snapshot import TopicSnapshot, TopicWatcher
 
 FAILED = "The dashboard has failed here: its log tells more."
 
@@ -26,7 +29,7 @@ MOST_EYES = 500
 """Queues of which the last hour is remembered."""
 
 MOST_TOLD = 5
-"""Queues in trouble that are called by their names."""
+"""Queues, or topics, in trouble that are called by their names."""
 
 SHARE_OF_PATIENCE = 0.8
 """What looks and the rest before them may take of the time after which a page says that nothing answers."""
@@ -48,6 +51,9 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         looked_at: of how many it is known whether they are in trouble.
         troubled: how many of them are.
         first: the names of the first of these, with the codes of their troubles.
+        totals: of the queues that were looked at.
+        troubled_topics: how many topics are in trouble, as far as they were looked at.
+        first_topics: the names of the first of these, with the troubles of their groups.
         error: why it could not be read, or empty.
         parts: what was made of it, by the prefix under which it is seen.
     """
@@ -59,6 +65,9 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: int = 0
     troubled: int = 0
     first: dict[str, tuple[str, ...]] = {}
+    totals: Totals = Totals()
+    troubled_topics: int = 0
+    first_topics: dict[str, dict[str, list[Trouble]]] = {}
     error: str = ""
     parts: dict[str, LivePart] = {}
 
@@ -68,13 +77,18 @@ class ServerPoller:
 
     Args:
         seconds: between two looks, at the least.
+
+    Attributes:
+        topics: who looks at the server's topics.
     """
 
     def __init__(self, server: DashboardServer, seconds: float) -> None:
         self.server = server
         self._seconds = seconds
         self._eyes: dict[str, QueueWatcher] = {}
-        self._round = HealthSweep(server.queue_names, self._glance, server.answer)
+        self.topics = TopicWatcher(server)
+        self._round = HealthSweep[QueueFigures](server.queue_names, self._glance, server.answer)
+        self._topic_round = HealthSweep[dict[str, list[Trouble]]](self.topics.names, self._glance_topic, server.answer)
         self._sights: dict[Wanted, ServerSnapshot] = {}
         self._looking = asyncio.Lock()
         self._news = asyncio.Event()
@@ -124,6 +138,7 @@ class ServerPoller:
         self._news.set()
         await self._rest()
         await self._round.close()
+        await self._topic_round.close()
 
     async def look_at(self, name: str, since: float = float("inf")) -> QueueSnapshot:
         """Look at one queue, unless that was done since then, on the monotonic clock."""
@@ -153,6 +168,11 @@ class ServerPoller:
         async with self._looking:  # what somebody waits for goes first
             pass
         return await self.safely(name, glance)
+
+    async def _glance_topic(self, name: str) -> TopicSnapshot:
+        async with self._looking:
+            pass
+        return await self.topics.glance(name)
 
     async def _rest(self) -> None:
         task, self._task = self._task, None
@@ -194,11 +214,23 @@ class ServerPoller:
             looked_at=min(len(names), self._round.looked_at),
             troubled=len(self._round.troubled),
             first=self._first(),
+            **self._together() if isinstance(wanted, QueueListView) else {},
         )
 
     def _first(self) -> dict[str, tuple[str, ...]]:
         """Return the queues in trouble that are called by their names, with the codes of their troubles."""
         return dict(heapq.nsmallest(MOST_TOLD, self._round.troubled.items()))
+
+    def _together(self) -> dict[str, Any]:
+        """Return what an overview says of all queues and topics of the server."""
+        self._topic_round.ask()
+        in_trouble = self._topic_round.troubled
+        first = heapq.nsmallest(MOST_TOLD, in_trouble)
+        return {
+            "totals": totals(self._round.figures.values()),
+            "troubled_topics": len(in_trouble),
+            "first_topics": {name: self._topic_round.figures.get(name, {}) for name in first},
+        }
 
 
 def rest(took: float, interval: float) -> float:

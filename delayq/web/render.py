@@ -106,6 +106,11 @@ def digest(file: str) -> str:
     return hashlib.sha256(files("delayq.web").joinpath("static", file).read_bytes()).hexdigest()[:12]
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, as ``1 queue`` or ``1,200 queues``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def number(value: float | None, digits: int = 0) -> str:
     """Return a count as ``1,234,567``; a dash for None."""
     return "–" if value is None else f"{value:,.{digits}f}"
@@ -165,7 +170,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters |= {"number": number, "rate": rate, "span": span, "lag": lag_text}
+    environment.filters |= {"number": number, "plural": plural, "rate": rate, "span": span, "lag": lag_text}
     environment.filters |= {"moment": moment, "away": away_from, "clock": clock}
     environment.filters |= {"quoted": quoted, "unquoted": unquoted, "size": size, "exact": escape, "lines": lines}
     environment.filters |= {"state": states.state}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
@@ -61,7 +61,7 @@ class DashboardServer:
             url.make(place, _CHECKING)
         self._connection = Executor(lambda: connect(place) if is_url else place, shared=not is_url)  # type: ignore[arg-type, return-value]
         self._queues: dict[str, Queue] = {}
-        self._names: dict[Kind, QueueNames] = {"queue": QueueNames(), "topic": QueueNames()}
+        self._names = KnownNames[dict[Kind, list[str]]]()
 
     async def client(self) -> Client:
         """Return the client, connected and its server checked."""
@@ -126,24 +126,27 @@ class DashboardServer:
 
     async def close(self) -> None:
         """Close the connections."""
-        for names in self._names.values():
-            await names.close()
+        await self._names.close()
         queues, self._queues = list(self._queues.values()), {}
         for queue in queues:
             await queue.close()
         await self._connection.close()
 
     async def _found(self, kind: Kind) -> list[str]:
-        return await self._names[kind].known(lambda: self._search(kind))
+        return (await self._names.known(self._search))[kind]
 
-    async def _search(self, kind: Kind) -> list[str]:
+    async def _search(self) -> dict[Kind, list[str]]:
+        """Find queues and topics together: it goes over all keys of the server."""
         client = await self.client()
+        found: dict[Kind, set[str]] = {"queue": set(), "topic": set()}
         with _translated():
-            keys = client.scan_iter(match=pattern(self.prefix, kind), count=1000)
-            found = {name_in(key, self.prefix, kind) async for key in keys}
-        if kind == "queue":  # of names that come and go, those that are gone would pile up
-            self._queues = {name: queue for name, queue in self._queues.items() if name in found}
-        return sorted(name for name in found if name is not None)
+            async for key in client.scan_iter(match=pattern(self.prefix), count=1000):
+                for kind, names in found.items():
+                    if (name := name_in(key, self.prefix, kind)) is not None:
+                        names.add(name)
+        # Of names that come and go, those that are gone would pile up.
+        self._queues = {name: queue for name, queue in self._queues.items() if name in found["queue"]}
+        return {kind: sorted(names) for kind, names in found.items()}
 
 
 @contextlib.contextmanager
@@ -162,15 +165,15 @@ def _checked(*_: Any, **__: Any) -> None:
 _CHECKING = url.Makers(*[_checked] * 5)
 
 
-class QueueNames:
+class KnownNames(Generic[T]):
     """What a search has found; while the next one goes on, which may take long, that is still what is known."""
 
     def __init__(self) -> None:
-        self._found: list[str] | None = None
+        self._found: T | None = None
         self._searched_at = float("-inf")
-        self._searching: asyncio.Task[list[str]] | None = None
+        self._searching: asyncio.Task[T] | None = None
 
-    async def known(self, search: Callable[[], Coroutine[Any, Any, list[str]]]) -> list[str]:
+    async def known(self, search: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what was found; only the first search is waited for.
 
         Raises:
@@ -189,7 +192,7 @@ class QueueNames:
             self._searching.cancel()
             await asyncio.gather(self._searching, return_exceptions=True)
 
-    async def _end(self, searching: asyncio.Task[list[str]]) -> None:
+    async def _end(self, searching: asyncio.Task[T]) -> None:
         try:
             self._found = await asyncio.shield(searching)  # whoever leaves takes it from nobody else
             self._searched_at = time.monotonic()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,6 +17,7 @@ from delayq.model.health import WINDOW, Trouble, lately, troubles
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
 from delayq.model.sample import Sample
+from delayq.model.totals import QueueFigures, figures
 from delayq.web.charts import HOUR, Sparkline, sparkline
 
 OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old: rates are those of one or two
@@ -45,6 +47,11 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     def alive(self) -> int:
         """How many consumers are there."""
         return sum(each.is_alive for each in self.consumers)
+
+    @property
+    def figures(self) -> QueueFigures:
+        """What is added up, and compared, with those of other queues."""
+        return figures(self.stats, self.rates, self.alive, bool(self.troubles))
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -86,17 +93,11 @@ class QueueWatcher:
         return QueueSnapshot(
             name=self._queue.name,
             stats=stats,
-            rates=self._just_now(stats),
+            rates=_just_now(stats, self._history, self._first),
             consumers=self._consumers,
             troubles=tuple(found),
             spark=self._spark,
         )
-
-    def _just_now(self, now: QueueStats) -> Rates | None:
-        """Return what happened since the last sample that is not from just now."""
-        before = [each.stats for each in self._history if each.stats.at < now.at - OF_LATE]
-        base = before[-1] if before else self._first
-        return between(base, now) if base else None
 
     async def _read_history(self, now: dt.datetime) -> None:
         if time.monotonic() < self._history_until:
@@ -114,18 +115,31 @@ class QueueWatcher:
 
 
 async def glance(queue: Queue) -> QueueSnapshot:
-    """Look at a queue once, for its troubles: without what is drawn, and without remembering its history."""
+    """Look at a queue once, for its figures and troubles: nothing is drawn, and its history is not remembered."""
     await _keep(queue)
     stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
-    earlier = [each.stats for each in await queue.samples(stats.at - WINDOW)]
-    found = troubles(stats, lately(stats, earlier), consumers)
-    return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers), troubles=tuple(found))
+    samples = await queue.samples(stats.at - WINDOW)
+    found = troubles(stats, lately(stats, [each.stats for each in samples]), consumers)
+    return QueueSnapshot(
+        name=queue.name,
+        stats=stats,
+        rates=_just_now(stats, samples),
+        consumers=tuple(consumers),
+        troubles=tuple(found),
+    )
 
 
 async def count(queue: Queue) -> QueueSnapshot:
     """Look at what a queue holds, and who is there, and at nothing else."""
     stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
     return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers))
+
+
+def _just_now(now: QueueStats, samples: Sequence[Sample], first: QueueStats | None = None) -> Rates | None:
+    """Return what happened since the last sample that is not from just now, or since the first look."""
+    before = [each.stats for each in samples if each.stats.at < now.at - OF_LATE]
+    base = before[-1] if before else first
+    return between(base, now) if base else None
 
 
 def unreadable(name: str, error: str) -> QueueSnapshot:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from delayq.aio import Topic
 from delayq.errors import DelayqError
-from delayq.model.health import Trouble, group_troubles
+from delayq.model.health import WINDOW, Trouble, group_troubles
 from delayq.model.record import GroupInfo
 from delayq.operations.topics import group_admin, read
 from delayq.web.servers import DashboardServer
 
 MOST_ASKED = 50
 """Groups with a lag whose consumers are asked for: each costs a call."""
+
+MOST_TOPICS = 1000
+"""Topics that are watched; metrics read as many."""
+
+REMEMBER_SECONDS = 60.0
+"""Between two counts of a topic's groups that are remembered."""
 
 
 class TopicSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,24 +42,59 @@ class TopicSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     troubles: dict[str, list[Trouble]] = {}
     error: str = ""
 
+    @property
+    def figures(self) -> dict[str, list[Trouble]]:
+        """What is kept of it: the troubles of its groups."""
+        return self.troubles
 
-async def look(
-    server: DashboardServer, name: str, earlier: Iterable[GroupInfo] = (), most_calls: int = group_admin.MAX_LAG_CALLS
-) -> TopicSnapshot:
-    """Look at a topic; what is due but not appended is left so.
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the troubles of its groups, and ``unreadable`` where it could not be read."""
+        found = {each.code for troubles in self.troubles.values() for each in troubles}
+        return (*sorted(found), *(["unreadable"] if self.error else []))
 
-    Args:
-        earlier: its groups as they were some minutes ago.
-        most_calls: that count a lag which the server does not know, of each group and shard.
-    """
-    try:
-        topic = await server.topic(name)
-        length = await topic.execute(read.length)
-        groups = await topic.execute(group_admin.groups, most_calls)
-        found = await _troubles(topic, groups, {each.name: each for each in earlier})
-    except DelayqError as error:
-        return TopicSnapshot(name=name, error=str(error))
-    return TopicSnapshot(name=name, length=length, groups=tuple(groups), troubles=found)
+
+class TopicWatcher:
+    """Looks at the topics of a server again and again, and remembers for some minutes how far their groups were."""
+
+    def __init__(self, server: DashboardServer) -> None:
+        self._server = server
+        self._earlier: dict[str, deque[tuple[float, Sequence[GroupInfo]]]] = {}
+
+    async def names(self) -> list[str]:
+        """Return the names of the topics that are watched: the first thousand."""
+        return (await self._server.topic_names())[:MOST_TOPICS]
+
+    async def look(self, name: str, most_calls: int = group_admin.MAX_LAG_CALLS) -> TopicSnapshot:
+        """Look at a topic; what is due but not appended is left so.
+
+        Args:
+            most_calls: that count a lag which the server does not know, of each group and shard.
+        """
+        try:
+            topic = await self._server.topic(name)
+            length = await topic.execute(read.length)
+            groups = await topic.execute(group_admin.groups, most_calls)
+            found = await _troubles(topic, groups, {each.name: each for each in self._remember(name, groups)})
+        except DelayqError as error:
+            return TopicSnapshot(name=name, error=str(error))
+        return TopicSnapshot(name=name, length=length, groups=tuple(groups), troubles=found)
+
+    async def glance(self, name: str) -> TopicSnapshot:
+        """Look at a topic for its troubles: a lag is counted for a moment only."""
+        return await self.look(name, 1)
+
+    def _remember(self, name: str, groups: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
+        """Return the groups of a topic as they were some minutes ago, and remember how they are now."""
+        now = time.monotonic()
+        known = self._earlier[name] = self._earlier.pop(name, deque())
+        if len(self._earlier) > MOST_TOPICS:
+            del self._earlier[next(iter(self._earlier))]
+        if not known or known[-1][0] <= now - REMEMBER_SECONDS:
+            known.append((now, groups))
+        while known[0][0] < now - WINDOW.total_seconds():
+            known.popleft()
+        return known[0][1]
 
 
 async def _troubles(

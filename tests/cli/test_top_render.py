@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from delayq.cli.top.columns import COLUMNS, ordered
-from delayq.cli.top.render import frame, table, totals
+from delayq.cli.top.render import frame, table, totals_line
 from delayq.cli.top.snapshot import QueueRow, Snapshot, TopicRow, pulse
 from delayq.cli.top.state import HELP_LINE, KEYS, TopView
 from delayq.cli.top.terminal import keys
@@ -193,8 +193,8 @@ def test_totals_are_those_of_the_queues_that_are_shown():
         shows("a", sent=30, acked=10, dead=7, died=7, consumers=consumers),
         shows("b", sent=2, **due),
     ]
-    assert totals(rows) == ("32 sent/s  10 acked/s  7.0 failed/s  overdue 1s  7 dead  1 consumer  2 in trouble")
-    assert totals([]) == "0 sent/s  0 acked/s  0 failed/s  overdue -  0 dead  0 consumers  0 in trouble"
+    assert totals_line(rows) == ("32 sent/s  10 acked/s  7.0 failed/s  overdue 1s  7 dead  1 consumer  2 in trouble")
+    assert totals_line([]) == "0 sent/s  0 acked/s  0 failed/s  overdue -  0 dead  0 consumers  0 in trouble"
 
 
 def test_page_of_topics_begins_with_those_that_have_the_most_left_to_do():

@@ -9,11 +9,12 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from delayq import Queue
+from delayq import Queue, Topic
 from delayq.errors import InvalidInput
 from delayq.web import servers
 from delayq.web.servers import address, servers_of
 from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 from tests.web.conftest import Enter, act
 
 SCRIPT = "<script>alert(1)</script>"
@@ -33,6 +34,59 @@ def test_overview_shows_the_queues_of_all_servers_found_by_name(enter: Enter, re
     sections = dict(re.findall(r'<section id="server#(\w+)".*?(<tbody.*?</tbody>)', shown, re.DOTALL))
     assert re.findall(r'href="([^"]+)"', sections["east"]) == ["/east/queues/emails", "/east/queues/orders"]
     assert re.findall(r'href="([^"]+)"', sections["west"]) == ["/west/queues/invoices"]
+
+
+def test_pages_of_a_server_are_linked_from_the_overview_of_one_or_several(
+    enter: Enter, queue: Queue, redis_server: RedisServer
+):
+    queue.send("hello", delay=60)
+    titles = ["Queues", "Topics", "Tasks", "Server"]
+    alone = navigation(enter().get("/").text)
+    assert list(alone) == ["main"]
+    assert [title for title in alone["main"] if title in titles] == titles
+    assert alone["main"]["Topics"] == "/main/topics"
+    both = enter(servers=dict.fromkeys(("east", "west"), redis_server.url))
+    assert {name: links["Topics"] for name, links in navigation(both.get("/").text).items()} == {
+        "east": "/east/topics",
+        "west": "/west/topics",
+    }
+    assert list(navigation(both.get("/west/queues/emails").text)) == ["west"]
+    assert navigation(both.get("/nowhere/queues").text) == {}
+
+
+def navigation(page: str) -> dict[str, dict[str, str]]:
+    """The links to the pages of each server, by the server and their titles."""
+    found = re.findall(r'<nav class="nav" aria-label="Server ([^"]+)">(.*?)</nav>', page, re.DOTALL)
+    return {name: {b: a for a, b in re.findall(r'href="([^"]+)"[^>]*>([^<]+)<', links)} for name, links in found}
+
+
+def test_strip_adds_up_all_queues_of_a_server(enter: Enter, redis_server: RedisServer):
+    past = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    for name, dead in (("emails", 2), ("orders", 1)):
+        with Queue(name, url=redis_server.url) as queue:
+            for number in range(dead):
+                queue.send("hello", id=str(number))
+                queue.receive(1)[0].reject("no")
+    with Queue("emails", url=redis_server.url) as queue:
+        queue.send("hello", at=past)
+    assert re.search(
+        r"Queues 2 In/s \S+ Out/s \S+ Failed/s \S+ Overdue 1h( 0?\d*m?s?)* Dead 3 Consumers 2 ",
+        text_of(enter().get("/").text),
+    )
+
+
+def test_topics_in_trouble_are_named_with_their_groups(enter: Enter, queue: Queue, redis_server: RedisServer):
+    queue.send("hello", delay=60)
+    with Topic("orders", url=redis_server.url) as topic:
+        topic.group("mail", start="0")
+        topic.group("idle")
+        client = enter(interval=0)
+        assert "topic in trouble" not in client.get("/").text
+        topic.publish("x")
+        topic.group("idle").poll("one")
+        told = "1 topic in trouble: orders (mail: no consumer)"
+        assert eventually(lambda: told in text_of(client.get("/").text))
+    assert 'href="/main/topics/orders"' in client.get("/").text
 
 
 def test_no_names_of_servers_and_queues_give_two_elements_of_a_page_one_id(enter: Enter, redis_server: RedisServer):

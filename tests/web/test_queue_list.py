@@ -14,7 +14,7 @@ from delayq.model.queue_stats import QueueStats
 from delayq.web import health_sweep, poller
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import PAGE, NamePage, QueueListView, SingleQueue
-from delayq.web.servers import DashboardServer, QueueNames
+from delayq.web.servers import DashboardServer, KnownNames
 from delayq.web.snapshot import QueueSnapshot, QueueWatcher
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -113,6 +113,19 @@ def test_first_page_of_queues_in_trouble_waits_until_a_few_were_looked_at(
     for name in NAMES[:3]:
         trouble(redis_client, name)
     assert rows(enter().get("/?trouble=1").text) == NAMES[:3]
+
+
+@pytest.mark.usefixtures("many")
+def test_strip_adds_up_queues_of_other_pages(enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(poller, "ROUND_WAIT", 60.0)
+    queue = Queue(NAMES[117], redis=redis_client)
+    queue.send("hello")
+    queue.receive(1)[0].reject("no")
+    client = enter()
+    client.get("/?trouble=1")  # which waits for all of them
+    page = client.get("/").text
+    assert NAMES[117] not in rows(page)
+    assert "Queues 120 In/s 0 Out/s 0 Failed/s 0 Overdue – Dead 1 Consumers 1 " in text_of(page)
 
 
 @pytest.mark.full
@@ -239,7 +252,7 @@ def test_search_for_names_that_takes_long_holds_up_the_first_page_only(monkeypat
     monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # what was found is old at once
 
     async def search_twice() -> None:
-        found, goes_on = QueueNames(), asyncio.Event()
+        found, goes_on = KnownNames[list[str]](), asyncio.Event()
 
         async def first() -> list[str]:
             return ["one"]
@@ -262,7 +275,7 @@ def test_search_that_fails_is_told_and_made_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", 1000.0)
 
     async def search_twice() -> None:
-        found = QueueNames()
+        found = KnownNames[list[str]]()
 
         async def fails() -> list[str]:
             raise RuntimeError("away")

@@ -13,6 +13,7 @@ from delayq.web import path_params, render, sse
 from delayq.web.live_part import LivePart
 from delayq.web.poller import ServerPoller, ServerSnapshot
 from delayq.web.queue_list import LEAST_PAGE, PAGE, QueueListView
+from delayq.web.render import NavLink
 
 MOST_UNFILTERED = 12
 """Queues of a server that are found at a glance: of more, one can ask for some by their names."""
@@ -71,6 +72,7 @@ def _part(request: Request, server: str, sight: ServerSnapshot, view: QueueListV
     return sight.parts[root]
 
 
+NAV = NavLink("Queues", "queues")
 ROUTES = [
     Route("/", overview, name="overview"),
     Route("/{server:name}/queues", queues, name="queues"),

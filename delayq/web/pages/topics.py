@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from delayq.web import path_params, render, topic_snapshot
+from delayq.web import path_params, render
+from delayq.web.poller import ServerPoller
 from delayq.web.render import NavLink
 from delayq.web.topic_snapshot import TopicSnapshot
 
@@ -20,10 +21,11 @@ async def topics(request: Request) -> Response:
     """List the topics of a server, a page of them."""
     server, after = path_params.server_of(request), request.query_params.get("after", "")
     names = [name for name in await server.topic_names() if name > after]
+    watch: ServerPoller = request.app.state.watches[server.name]
     rows: list[TopicSnapshot] = []
     for start in range(0, min(PAGE, len(names)), AT_ONCE):
         listed = names[start : min(PAGE, start + AT_ONCE)]
-        rows += await asyncio.gather(*(topic_snapshot.look(server, name) for name in listed))
+        rows += await asyncio.gather(*(watch.topics.look(name) for name in listed))
     return render.page(request, "topics.html", rows=rows, after=rows[-1].name if len(names) > PAGE else None)
 
 

@@ -1,0 +1,102 @@
+"""What queues do and hold together: the figures of each, and their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from delayq.model.queue_stats import QueueStats
+from delayq.model.rates import Rates
+
+
+class QueueFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The figures by which a queue is compared with others.
+
+    Attributes:
+        pending, ready, unack, retry, dead: messages in each structure.
+        sent, acked, failed: a second; None where nothing is known of that.
+        lateness_p50, lateness_p99: seconds; None without hand-outs.
+        overdue: for how many seconds the earliest message that is due has waited; None without any.
+        consumers: how many are alive.
+        is_in_trouble: whether anything is wrong with it.
+    """
+
+    pending: int
+    ready: int
+    unack: int
+    retry: int
+    dead: int
+    sent: float | None
+    acked: float | None
+    failed: float | None
+    lateness_p50: float | None
+    lateness_p99: float | None
+    overdue: float | None
+    consumers: int
+    is_in_trouble: bool
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of several queues together.
+
+    Attributes:
+        sent, acked, failed: a second, of the queues of which that is known.
+        overdue: for how many seconds the earliest message of all that is due has waited; None without any.
+        dead: messages.
+        consumers: how many are alive; one that serves several queues counts for each.
+        in_trouble: queues.
+    """
+
+    sent: float = 0.0
+    acked: float = 0.0
+    failed: float = 0.0
+    overdue: float | None = None
+    dead: int = 0
+    consumers: int = 0
+    in_trouble: int = 0
+
+
+def figures(stats: QueueStats, rates: Rates | None, consumers: int, is_in_trouble: bool) -> QueueFigures:
+    """Return the figures of a queue.
+
+    Args:
+        rates: what happened of late; None where nothing is known of that.
+        consumers: how many are alive.
+    """
+    return QueueFigures(
+        pending=stats.pending,
+        ready=stats.ready,
+        unack=stats.unack,
+        retry=stats.retry,
+        dead=stats.dead,
+        sent=rates.sent if rates else None,
+        acked=rates.acked if rates else None,
+        failed=rates.failed if rates else None,
+        lateness_p50=rates.lateness_p50 if rates else None,
+        lateness_p99=rates.lateness_p99 if rates else None,
+        overdue=overdue(stats),
+        consumers=consumers,
+        is_in_trouble=is_in_trouble,
+    )
+
+
+def totals(queues: Iterable[QueueFigures]) -> Totals:
+    """Add up the figures of queues."""
+    each = list(queues)
+    return Totals(
+        sent=sum(queue.sent or 0 for queue in each),
+        acked=sum(queue.acked or 0 for queue in each),
+        failed=sum(queue.failed or 0 for queue in each),
+        overdue=max((queue.overdue for queue in each if queue.overdue is not None), default=None),
+        dead=sum(queue.dead for queue in each),
+        consumers=sum(queue.consumers for queue in each),
+        in_trouble=sum(queue.is_in_trouble for queue in each),
+    )
+
+
+def overdue(stats: QueueStats) -> float | None:
+    """Return for how many seconds the earliest message of a queue that is due has waited; None without any."""
+    if stats.oldest_due_at is None:
+        return None
+    return max(0.0, (stats.at - stats.oldest_due_at).total_seconds())
