@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from delayq.errors import InvalidInput
 from delayq.model.units import timestamp_ms
 
 Position: TypeAlias = str | dt.datetime
 """The id of a record, or a time."""
+
+
+class Place(NamedTuple):
+    """Where a record of a topic, or a dead letter of a group, is: the shard of the topic, from 0, and its id there."""
+
+    shard: int
+    id: str
+
 
 MAX_ID_PART = 2**53 - 1  # what Lua counts exactly
 _ID = re.compile(r"\d{1,16}(-\d{1,16})?", re.ASCII)

@@ -211,8 +211,8 @@ class TopicCommands:
     def groups(self, group: str = "") -> Command[list[Any]]:
         return self._call("groups", [self.keys.stream], [group], identity)
 
-    def lag(self, after: str, limit: int = 1000) -> Command[list[Any]]:
-        return self._call("lag", [self.keys.stream], [after, limit], identity)
+    def lag(self, after: str, limit: int = 1000, to: str = "+") -> Command[list[Any]]:
+        return self._call("lag", [self.keys.stream], [after, limit, to], identity)
 
     def range(self, start: str, end: str, limit: int, reverse: bool = False, stream: str = "") -> Command[Page]:
         """Read records between two ids, of the topic or of another of its streams."""

@@ -36,7 +36,7 @@ class BackgroundTask:
         id: what its page is asked for with.
         server: the name of the server.
         queue: the name of the queue; empty where it is about a topic.
-        topic, group: the names of the topic and its group; empty where it is about a queue.
+        topic, group: the names of the topic, and of its group if it is about one; empty where it is about a queue.
         title: what it does, as in "cancel 12 messages".
         who: who has asked for it.
         alone: whether only one of these runs on a queue, or a group, at a time.
@@ -74,11 +74,13 @@ class BackgroundTask:
     @property
     def subject(self) -> str:
         """What it is about, as in "queue emails" and "group billing of topic orders"."""
-        return f"group {self.group} of topic {self.topic}" if self.topic else f"queue {self.queue}"
+        group = f"group {self.group} of " if self.group else ""
+        return f"{group}topic {self.topic}" if self.topic else f"queue {self.queue}"
 
     def about(self) -> dict[str, str]:
         """Return the same as an audit line has it."""
-        return {"topic": self.topic, "group": self.group} if self.topic else {"queue": self.queue}
+        known = {"queue": self.queue, "topic": self.topic, "group": self.group}
+        return {name: value for name, value in known.items() if value}
 
     @property
     def runs(self) -> bool:

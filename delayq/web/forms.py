@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from delayq.errors import InvalidInput
 from delayq.model.text import printable
+from delayq.model.units import from_ms, parse_age, timestamp_ms
 
 
 class InvalidField(InvalidInput):
@@ -43,6 +45,13 @@ def check_name(form: Mapping[str, str], kind: str, name: str) -> None:
     if typed not in {name.strip(), printable(name).strip()}:  # as it is, or as the page shows it
         wrong = f"{typed!r} is not the name of the {kind}" if typed else f"the name of the {kind} is missing"
         raise InvalidField("name", f"{wrong}: type {printable(name)} to confirm")
+
+
+def past_time(text: str, now: dt.datetime) -> dt.datetime:
+    """Return the moment that a field means: "2h" ago, or one that is written out; raises InvalidInput."""
+    given = parse_age(text)
+    ms = timestamp_ms(given) if isinstance(given, dt.datetime) else timestamp_ms(now) - given * 1000
+    return from_ms(ms)
 
 
 class Refusal(NamedTuple):

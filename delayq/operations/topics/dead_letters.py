@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from delayq.errors import InvalidInput
 from delayq.model.outcome import error_text
-from delayq.model.positions import order
+from delayq.model.positions import Place, order
 from delayq.model.record import DeadRecord, Record, table, text_of
 from delayq.model.validation import check_limit
 from delayq.operations.topics.group_admin import consumers
@@ -19,18 +19,11 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, Entry, TopicCommands
 
 
-class DeadPlace(NamedTuple):
-    """Where a dead letter of a group is: the shard of the topic, from 0, and the letter's id in it."""
-
-    shard: int
-    id: str
-
-
 class DeadPage(NamedTuple):
     """A page of dead letters, the longest dead first, and the place behind which the next page begins, if any."""
 
     letters: list[DeadRecord]
-    after: DeadPlace | None
+    after: Place | None
 
 
 def dead_letter(
@@ -60,7 +53,7 @@ def dead(context: TopicContext, group: str, count: int) -> Operation[list[DeadRe
     return found
 
 
-def page(context: TopicContext, group: str, after: DeadPlace | None, count: int) -> Operation[DeadPage]:
+def page(context: TopicContext, group: str, after: Place | None, count: int) -> Operation[DeadPage]:
     """Read a page of a group's dead letters, shard by shard: up to `count` (1 to 499), fewer when these are large."""
     shards = yield from context.opened()
     letters: list[DeadRecord] = []
@@ -75,7 +68,7 @@ def page(context: TopicContext, group: str, after: DeadPlace | None, count: int)
     return DeadPage(letters, None)
 
 
-def get(context: TopicContext, group: str, place: DeadPlace) -> Operation[DeadRecord | None]:
+def get(context: TopicContext, group: str, place: Place) -> Operation[DeadRecord | None]:
     """Read one dead letter of a group; None when there is none (any more)."""
     shards = yield from context.opened()
     if place.shard >= len(shards):
@@ -85,11 +78,11 @@ def get(context: TopicContext, group: str, place: DeadPlace) -> Operation[DeadRe
     return next(iter(_dead_records(context.name, place.shard, entries)), None)
 
 
-def place_of(letter: DeadRecord) -> DeadPlace:
+def place_of(letter: DeadRecord) -> Place:
     """Return where a dead letter is; raises InvalidInput for what is none."""
     if not isinstance(letter, DeadRecord):
         raise InvalidInput(f"{letter!r} is no dead letter of this group: give them as dead() returned them")
-    return DeadPlace(letter.record.shard, letter.id)
+    return Place(letter.record.shard, letter.id)
 
 
 def _dead_records(topic: str, shard: int, entries: Sequence[Entry]) -> list[DeadRecord]:
@@ -104,7 +97,7 @@ def _dead_record(topic: str, entry_id: str, fields: Sequence[bytes], shard: int)
     return DeadRecord(entry_id, record, text_of(told["consumer"]), deliveries, text_of(told["reason"]), errors)
 
 
-def requeue(context: TopicContext, group: str, consumer: str, places: Iterable[DeadPlace]) -> Operation[int]:
+def requeue(context: TopicContext, group: str, consumer: str, places: Iterable[Place]) -> Operation[int]:
     """Let a group handle dead letters once more; return how many there were."""
     back = 0
     for scripts, ids in (yield from _by_shard(context, places)):
@@ -116,7 +109,7 @@ def requeue(context: TopicContext, group: str, consumer: str, places: Iterable[D
     return back
 
 
-def delete(context: TopicContext, group: str, places: Iterable[DeadPlace]) -> Operation[int]:
+def delete(context: TopicContext, group: str, places: Iterable[Place]) -> Operation[int]:
     """Delete dead letters of a group; return how many there were."""
     gone = 0
     for scripts, ids in (yield from _by_shard(context, places)):
@@ -179,9 +172,7 @@ class DeadSweep:
         return dropped, bool(more)
 
 
-def _by_shard(
-    context: TopicContext, places: Iterable[DeadPlace]
-) -> Operation[list[tuple[TopicCommands, Sequence[str]]]]:
+def _by_shard(context: TopicContext, places: Iterable[Place]) -> Operation[list[tuple[TopicCommands, Sequence[str]]]]:
     listed = list(places)
     shards = yield from context.opened()
     return [(scripts, [each.id for each in listed if each.shard == number]) for number, scripts in enumerate(shards)]

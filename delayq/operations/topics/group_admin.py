@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from delayq.errors import InvalidInput, UnknownConsumer
 from delayq.model.positions import Position, beginning, order
@@ -26,6 +26,41 @@ def move(context: TopicContext, group: str, position: Position) -> Operation[Non
     shards = yield from context.opened()
     for each in (yield [scripts.make_group(group, first, move=True) for scripts in shards]):
         unwrap(each)
+
+
+class Move(NamedTuple):
+    """What a move of a group would do.
+
+    Attributes:
+        again: records that it was handed already, and would be handed once more.
+        skipped: records that it was not handed yet, and would not be handed any more.
+        at_least: there may be more of both: they are counted up to 10,000 of each shard.
+    """
+
+    again: int
+    skipped: int
+    at_least: bool
+
+
+def foresee_move(context: TopicContext, group: str, position: Position) -> Operation[Move]:
+    """Count what a move of a group would do; raises UnknownGroup."""
+    first = beginning(position, "position")
+    again, skipped, at_least, is_known = 0, 0, False, False
+    for scripts in (yield from context.opened()):
+        rows, extent = map(unwrap, (yield [scripts.groups(), scripts.extent()]))
+        positions = {text_of(told["name"]): text_of(told["last-delivered-id"]) for told in map(table, rows)}
+        is_known = is_known or group in positions
+        at, target = order(positions.get(group, "0-0")), order(extent.last if first == "$" else first)
+        count, more = yield from count_between(scripts, _id(min(at, target)), _id(max(at, target)), MAX_LAG_CALLS)
+        again, skipped = (again + count, skipped) if target < at else (again, skipped + count)
+        at_least = at_least or more
+    if not is_known:
+        yield from consumers(context, group)  # raises what the server says of it
+    return Move(again, skipped, at_least)
+
+
+def _id(parts: tuple[int, int]) -> str:
+    return f"{parts[0]}-{parts[1]}"
 
 
 def destroy(context: TopicContext, group: str) -> Operation[bool]:
@@ -92,7 +127,7 @@ def groups(context: TopicContext, most_calls: int = MAX_LAG_CALLS) -> Operation[
                 lag = extent.added - told["entries-read"] if extent.added is not None else None
             at_least = False
             if lag is None:
-                lag, at_least = yield from _behind(scripts, position, most_calls)
+                lag, at_least = yield from count_between(scripts, position, "+", most_calls)
             lag = min(lag, extent.length)  # Redis 7.0 counts what was trimmed before the group was handed it
             info = GroupInfo(name, told["consumers"], told["pending"], lag, position, at_least, buried)
             before = found.get(name)
@@ -112,11 +147,11 @@ def _merged(first: GroupInfo, second: GroupInfo) -> GroupInfo:
     )
 
 
-def _behind(scripts: TopicCommands, after: str, most_calls: int) -> Operation[tuple[int, bool]]:
-    """Count the records behind an id, up to a bound; return the number, and whether there may be more."""
+def count_between(scripts: TopicCommands, after: str, to: str, most_calls: int) -> Operation[tuple[int, bool]]:
+    """Count the records from behind an id up to a bound; return how many, and whether there may be more."""
     total, last = 0, after
     for _ in range(most_calls):
-        count, found, more = yield from execute(scripts.lag(last))
+        count, found, more = yield from execute(scripts.lag(last, to=to))
         total += count
         last = text_of(found)
         if not more:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from delayq.model.positions import Position, beginning, bound, order
+from delayq.model.positions import Place, Position, beginning, bound, order
 from delayq.model.record import Record
+from delayq.model.units import from_ms
 from delayq.model.validation import check_limit
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -34,6 +36,16 @@ def records_range(
     if len(shards) > 1:
         found.sort(key=lambda record: order(record.id), reverse=reverse)
     return found[:count]
+
+
+def records_before(context: TopicContext, before: Place | None, count: int) -> Operation[list[Record]]:
+    """Read up to `count` records, the newest first: those that `records_range` has behind one, or all."""
+    if before is None:
+        return (yield from records_range(context, "-", "+", count, True))
+    found = yield from records_range(context, "-", before.id, count + before.shard + 1, True)
+    at = order(before.id)  # records of several shards may have one id: these are in the order of their shards
+    older = [each for each in found if order(each.id) < at or (order(each.id) == at and each.shard > before.shard)]
+    return older[:count]
 
 
 def pages(
@@ -75,6 +87,11 @@ def length(context: TopicContext) -> Operation[int]:
     """Count the records."""
     shards = yield from context.opened()
     return sum(map(unwrap, (yield [scripts.length() for scripts in shards])))
+
+
+def server_time(context: TopicContext) -> Operation[dt.datetime]:
+    """Return the server's time."""
+    return from_ms((yield from execute(context.shards[0].time())))
 
 
 class Tail:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from delayq.errors import InvalidInput
 from delayq.model.positions import Position, bound
 from delayq.model.record import Record, Trimmed, text_of
+from delayq.operations.topics.group_admin import MAX_LAG_CALLS, count_between
 from delayq.operations.topics.group_read import by_shard
 from delayq.operations.topics.topic_context import TopicContext, check_length, cut
 from delayq.protocol.command import Command
@@ -28,6 +29,50 @@ def trim(context: TopicContext, max_length: int | None, min_id: Position | None,
     for scripts in (yield from context.opened()):
         dropped += (yield from _drop_all(scripts.trim(how, limit, exact=not approximate)))[0]
     return dropped
+
+
+class TrimPlan(NamedTuple):
+    """What is to be kept of a topic: the newest `length` records of each shard, or those from `since_ms` on."""
+
+    length: int | None = None
+    since_ms: int | None = None
+
+
+def foresee(context: TopicContext, plan: TrimPlan) -> Operation[tuple[int, bool]]:
+    """Count what a trim would drop, by time up to 10,000 of each shard; return also whether there may be more."""
+    count, at_least = 0, False
+    for scripts in (yield from context.opened()):
+        if plan.length is not None:
+            count += max(0, (yield from execute(scripts.length())) - plan.length)
+        else:
+            found, more = yield from count_between(scripts, "0-0", f"({plan.since_ms}-0", MAX_LAG_CALLS)
+            count, at_least = count + found, at_least or more
+    return count, at_least
+
+
+class TrimSweep:
+    """Drops the oldest records of a topic, up to 10,000 a step.
+
+    Attributes:
+        count: how many it has dropped.
+        done: whether there is nothing left to drop.
+    """
+
+    def __init__(self, plan: TrimPlan) -> None:
+        self.count = 0
+        self.done = False
+        self._how = ("MAXLEN", plan.length) if plan.length is not None else ("MINID", plan.since_ms)
+        self._shard = 0
+
+    def step(self, context: TopicContext) -> Operation[int]:
+        """Drop some of them; return how many it has dropped in all."""
+        shards = yield from context.opened()
+        how, bound = self._how
+        dropped, more = yield from execute(shards[self._shard].trim(how, str(bound), exact=True))
+        self.count += dropped
+        self._shard += not more
+        self.done = self._shard >= len(shards)
+        return self.count
 
 
 def _drop_all(command: Command[list[Any]]) -> Operation[list[Any]]:

@@ -4,6 +4,8 @@ from types import ModuleType
 
 from delayq.web.pages import (
     actions,
+    change_groups,
+    change_records,
     consumers,
     dead_letters,
     dead_records,
@@ -40,5 +42,5 @@ PAGES: tuple[ModuleType, ...] = (
         schedules,
         consumers,
     ),
-    *(topics, topic, group, dead_records, tasks, server),
+    *(topics, topic, group, dead_records, change_groups, change_records, tasks, server),
 )

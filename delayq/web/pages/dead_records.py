@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import NamedTuple
 
@@ -14,20 +13,21 @@ from starlette.routing import Route
 
 from delayq.aio import Topic
 from delayq.errors import InvalidInput, UnknownGroup
+from delayq.model.positions import Place
 from delayq.model.record import GroupInfo
 from delayq.operations.topics import dead_letters, group_admin
-from delayq.operations.topics.dead_letters import DeadPlace, DeadSweep
+from delayq.operations.topics.dead_letters import DeadSweep
 from delayq.web import audit, forms, path_params, render
 from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import InvalidField
 from delayq.web.pages.actions import QUICK_SECONDS, begin
 from delayq.web.payloads import payload_of_record, preview_of_record
+from delayq.web.record_keys import key_of, place_of
 from delayq.web.request_context import visit, who
 
 PAGE = 50
 MOST_IDS = 100
-MOST_LISTED = 10
 
 WARNINGS = {
     "requeue": (
@@ -49,7 +49,7 @@ class DeadRecordsRequest(NamedTuple):
     """
 
     act: str
-    places: tuple[DeadPlace, ...]
+    places: tuple[Place, ...]
     until_ms: int = 0
 
     @classmethod
@@ -58,7 +58,7 @@ class DeadRecordsRequest(NamedTuple):
         act = form.get("act", "")
         if act not in WARNINGS:
             raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(WARNINGS)}")
-        places = tuple(dict.fromkeys(map(_place, form.getlist("ids"))))
+        places = tuple(dict.fromkeys(map(place_of, form.getlist("ids"))))
         if len(places) > MOST_IDS:
             raise InvalidField("ids", f"{len(places)} dead letters are ticked: tick at most {MOST_IDS}")
         if not places and form.get("all") != "1":
@@ -67,6 +67,10 @@ class DeadRecordsRequest(NamedTuple):
         if not (until.isdecimal() and len(until) < 16):  # milliseconds
             raise InvalidInput(f"{until!r} is not when a dead letter died: open its page again")
         return cls(act, places, int(until))
+
+    def which(self) -> list[tuple[str, str]]:
+        """Return the fields that say which dead letters are meant."""
+        return [("ids", key_of(each)) for each in self.places] or [("all", "1")]
 
     def title(self) -> str:
         """Say what is done, with what."""
@@ -103,7 +107,7 @@ async def dead_records(request: Request) -> Response:
     topic, group = await path_params.topic_of(request), request.path_params["group"]
     asked = request.query_params.get("after", "")
     info = await _group_info(topic, group)
-    page = await topic.execute(dead_letters.page, group, _place(asked) if asked else None, PAGE)
+    page = await topic.execute(dead_letters.page, group, place_of(asked) if asked else None, PAGE)
     return render.page(
         request,
         "dead_records.html",
@@ -121,7 +125,7 @@ async def dead_record(request: Request) -> Response:
     """Show one dead letter."""
     topic, group = await path_params.topic_of(request), request.path_params["group"]
     key = request.path_params["letter"]
-    letter = await topic.execute(dead_letters.get, group, _place(key))
+    letter = await topic.execute(dead_letters.get, group, place_of(key))
     if letter is None:
         raise HTTPException(404, f"{key} is no dead letter of group {group} (any more): it was requeued or deleted.")
     return render.page(
@@ -144,18 +148,23 @@ async def confirm(request: Request) -> Response:
     info = await _group_info(topic, group)
     if not (asked.places or info.dead):
         raise InvalidInput(f"group {group} has no dead letter (any more)")
+    is_all, act = not asked.places, asked.act
+    count = info.dead if is_all else len(asked.places)
+    told = f"{count:,}, as of now. Those that die later stay." if is_all else f"{count:,} chosen."
+    until = await topic.execute(dead_letters.last_ms, group) if is_all else 0
     return render.page(
         request,
-        "confirm_dead_records.html",
-        topic=topic.name,
-        group=group,
-        asked=asked,
-        warning=WARNINGS[asked.act],
-        count=len(asked.places) or info.dead,
-        keys=[key_of(each) for each in asked.places],
-        most_listed=MOST_LISTED,
-        until=0 if asked.places else await topic.execute(dead_letters.last_ms, group),
-        once=secrets.token_urlsafe(12),
+        "confirm.html",
+        title=asked.title(),
+        subject=f"of group {group} of topic {topic.name}",
+        sentences=[told, WARNINGS[act]],
+        ids=[each.id for each in asked.places],
+        fields=[("act", act), *asked.which(), ("until", str(until)), ("once", secrets.token_urlsafe(12))],
+        action=render.url(request, "run_dead_records", **request.path_params),
+        check=("group", group) if is_all and act == "delete" else None,
+        verb=f"{act.capitalize()} {count:,} dead letter{'' if count == 1 else 's'}",
+        is_danger=act == "delete",
+        back=render.url(request, "dead_records", **request.path_params),
     )
 
 
@@ -183,18 +192,6 @@ async def run(request: Request) -> Response:
             audit.note(request, line | {"outcome": "began"})
         await task.over(QUICK_SECONDS)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
-
-
-def key_of(place: DeadPlace) -> str:
-    """Return how links and forms name a dead letter."""
-    return f"{place.shard}.{place.id}"
-
-
-def _place(key: str) -> DeadPlace:
-    found = re.fullmatch(r"(\d{1,4})\.(\d{1,16}-\d{1,16})", key, re.ASCII)
-    if found is None:
-        raise InvalidInput(f"{key[:64]!r} names no dead letter: open the list of dead letters again")
-    return DeadPlace(int(found[1]), found[2])
 
 
 async def _group_info(topic: Topic, group: str) -> GroupInfo:

@@ -1,4 +1,4 @@
-"""A topic: its groups, and its last records."""
+"""A topic: its groups and its records, the newest first, a page of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from delayq.model.positions import Place
+from delayq.model.record import Record
 from delayq.operations.topics import group_admin, read
 from delayq.web import path_params, render
 from delayq.web.payloads import preview_of_record
+from delayq.web.record_keys import key_of, place_of
 
-MOST_RECORDS = 20
+PAGE = 20  # records
 MOST_GROUPS = 200
 MOST_TEXT = 300  # characters of a record
 
@@ -19,7 +22,8 @@ async def topic(request: Request) -> Response:
     """Show a topic; what is due but not appended is left so."""
     found = await path_params.topic_of(request)
     groups = await found.execute(group_admin.groups)
-    records = await found.execute(read.records_range, "-", "+", MOST_RECORDS, True)
+    before = request.query_params.get("before", "")
+    records = await found.execute(read.records_before, place_of(before) if before else None, PAGE + 1)
     return render.page(
         request,
         "topic.html",
@@ -27,8 +31,14 @@ async def topic(request: Request) -> Response:
         length=await found.execute(read.length),
         groups=groups[:MOST_GROUPS],
         more_groups=max(0, len(groups) - MOST_GROUPS),
-        records=[(record, preview_of_record(record, MOST_TEXT)) for record in records],
+        records=[(_key(record), record, preview_of_record(record, MOST_TEXT)) for record in records[:PAGE]],
+        is_first=not before,
+        before=_key(records[PAGE - 1]) if len(records) > PAGE else None,
     )
+
+
+def _key(record: Record) -> str:
+    return key_of(Place(record.shard, record.id))
 
 
 ROUTES = [Route("/{server:name}/topics/{topic:name}", topic, name="topic")]

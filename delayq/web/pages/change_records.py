@@ -1,0 +1,179 @@
+"""Records of a topic: deleted one by one, or trimmed by length or age, after a confirmation that says how many go."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from delayq.aio import Topic
+from delayq.errors import InvalidInput
+from delayq.model.positions import Place
+from delayq.model.record import GroupInfo, Record, lag_text
+from delayq.model.units import from_ms, timestamp_ms
+from delayq.operations.topics import group_admin, trim
+from delayq.operations.topics.read import server_time
+from delayq.operations.topics.trim import TrimPlan, TrimSweep
+from delayq.web import audit, forms, path_params, render
+from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
+from delayq.web.error_pages import back_on
+from delayq.web.forms import InvalidField, field, past_time
+from delayq.web.pages import topic as topic_page
+from delayq.web.pages.actions import QUICK_SECONDS, begin
+from delayq.web.record_keys import key_of, place_of
+from delayq.web.request_context import visit, who
+
+MOST_IDS = 100
+
+
+@back_on(topic_page.topic)
+async def confirm_delete(request: Request) -> Response:
+    """Name the records that a form would delete."""
+    topic, places = await path_params.topic_of(request), _ticked(request)
+    return render.page(
+        request,
+        "confirm.html",
+        title=f"Delete {_records(len(places))}",
+        subject=f"of topic {topic.name}",
+        sentences=["Gone for good, for every group, acked or not."],
+        ids=[each.id for each in places],
+        fields=[*(("ids", key_of(each)) for each in places), ("once", secrets.token_urlsafe(12))],
+        action=render.url(request, "delete_records", **request.path_params),
+        check=None,
+        verb=f"Delete {_records(len(places))}",
+        is_danger=True,
+        back=render.url(request, "topic", **request.path_params),
+    )
+
+
+@back_on(confirm_delete)
+async def delete(request: Request) -> Response:
+    """Delete the records that were ticked."""
+    topic, places = await path_params.topic_of(request), _ticked(request)
+    tasks: BackgroundTasks = request.app.state.tasks
+    told = "That was done already."
+    with tasks.once(word_of(visit(request).form)) as is_new:
+        if is_new:
+            ids = [*map(key_of, places)]
+            async with audit.audited(request, "delete records", topic=topic.name, ids=ids) as line:
+                done = await topic.execute(
+                    trim.delete, [Record(topic.name, each.id, (), 0, each.shard) for each in places]
+                )
+                line["told"] = told = f"{done:,} of {_records(len(places))} deleted."
+    return audit.back(request, told, "topic")
+
+
+@back_on(topic_page.topic)
+async def confirm_trim(request: Request) -> Response:
+    """Say how many records a trim would drop, and which groups need some of them perhaps."""
+    topic, form = await path_params.topic_of(request), visit(request).form
+    plan = _plan(form, await topic.execute(server_time))
+    count, at_least = await topic.execute(trim.foresee, plan)
+    if not count:
+        raise InvalidField("keep", f"no record would go: topic {topic.name} keeps {_words(plan)}")
+    behind = [each for each in await topic.execute(group_admin.groups, 1) if each.lag or each.unacked]
+    drops = f"{'At least ' * at_least}{_records(count)} would go, acked or not, as of now."
+    return render.page(
+        request,
+        "confirm.html",
+        title=f"Trim {topic.name}",
+        subject=f"to {_words(plan)}",
+        sentences=[drops, *map(_needs, behind[:MOST_NAMED])],
+        ids=[],
+        fields=[*_fields(plan), ("once", secrets.token_urlsafe(12))],
+        action=render.url(request, "trim", **request.path_params),
+        check=("topic", topic.name),
+        verb=f"Drop {'at least ' * at_least}{_records(count)}",
+        is_danger=True,
+        back=render.url(request, "topic", **request.path_params),
+    )
+
+
+MOST_NAMED = 20
+
+
+@back_on(confirm_trim)
+async def run_trim(request: Request) -> Response:
+    """Let a task drop the oldest records; a form that is sent twice leads to the task of the first time."""
+    topic, form = await path_params.topic_of(request), visit(request).form
+    tasks: BackgroundTasks = request.app.state.tasks
+    once, plan = word_of(form), _plan(form, await topic.execute(server_time))
+    forms.check_name(form, "topic", topic.name)
+    task = tasks.asked(once)
+    if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
+        server, title = request.path_params["server"], f"Trim to {_words(plan)}"
+        task = BackgroundTask(server, "", title, who(request), alone=True, topic=topic.name)
+        line = (
+            {"who": task.who, "action": "trim", "server": server} | task.about() | {"to": _words(plan), "task": task.id}
+        )
+        begin(request, task, _trimmed(topic, plan), once, line)
+        audit.note(request, line | {"outcome": "began"})
+        await task.over(QUICK_SECONDS)
+    return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
+
+
+def _trimmed(topic: Topic, plan: TrimPlan) -> Work:
+    async def work(task: BackgroundTask) -> None:
+        sweep = TrimSweep(plan)
+        while not sweep.done and task.goes_on:
+            done = await topic.execute(sweep.step)
+            task.tell(done, None, f"{done:,} dropped.", done=done)
+            await task.rest(0)
+
+    return work
+
+
+def _ticked(request: Request) -> list[Place]:
+    """Return the records that were ticked; raises InvalidInput."""
+    places = [*dict.fromkeys(map(place_of, visit(request).form.getlist("ids")))]
+    if not places or len(places) > MOST_IDS:
+        ticked = f"{len(places)} records are ticked: tick at most {MOST_IDS}"
+        raise InvalidField("ids", ticked if places else "no record is ticked: tick at least one")
+    return places
+
+
+def _plan(form: Mapping[str, str], now: dt.datetime) -> TrimPlan:
+    """Read what a form says of what is to be kept; raises InvalidInput."""
+    how, text = form.get("how", ""), form.get("keep", "").strip()
+    with field("keep"):
+        if how == "length":
+            if not (text.isascii() and text.isdecimal() and len(text) < 16):
+                raise InvalidInput(f"{text!r} is not a number of records, 0 or more")
+            return TrimPlan(length=int(text))
+        if how == "age":
+            return TrimPlan(since_ms=timestamp_ms(past_time(text, now)))
+    raise InvalidInput(f"unknown way to trim {how!r}; expected one of length, age")
+
+
+def _fields(plan: TrimPlan) -> list[tuple[str, str]]:
+    if plan.length is not None:
+        return [("how", "length"), ("keep", str(plan.length))]
+    return [("how", "age"), ("keep", from_ms(plan.since_ms or 0).isoformat())]
+
+
+def _words(plan: TrimPlan) -> str:
+    if plan.length is not None:
+        return f"the newest {plan.length:,} (of each shard)"
+    return f"what was published at {from_ms(plan.since_ms or 0):%Y-%m-%d %H:%M:%S} UTC, or later"
+
+
+def _needs(group: GroupInfo) -> str:
+    lag = lag_text([group])
+    return f"Group {group.name} was not handed {lag} of the records yet, and has not acked {group.unacked:,}."
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count:,} records"
+
+
+_TOPIC = "/{server:name}/topics/{topic:name}"
+ROUTES = [
+    Route(f"{_TOPIC}/delete/confirm", confirm_delete, name="confirm_delete_records", methods=["POST"]),
+    Route(f"{_TOPIC}/delete", delete, name="delete_records", methods=["POST"]),
+    Route(f"{_TOPIC}/trim/confirm", confirm_trim, name="confirm_trim", methods=["POST"]),
+    Route(f"{_TOPIC}/trim", run_trim, name="trim", methods=["POST"]),
+]

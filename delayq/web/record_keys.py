@@ -1,0 +1,21 @@
+"""How links and forms name a record of a topic, or a dead letter of a group: by its shard and its id."""
+
+from __future__ import annotations
+
+import re
+
+from delayq.errors import InvalidInput
+from delayq.model.positions import Place, known_id
+
+
+def key_of(place: Place) -> str:
+    """Return the key of a place."""
+    return f"{place.shard}.{place.id}"
+
+
+def place_of(key: str) -> Place:
+    """Return the place that has this key; raises InvalidInput."""
+    found = re.fullmatch(r"(\d{1,4})\.(\d{1,16}-\d{1,16})", key, re.ASCII)
+    if found is None:
+        raise InvalidInput(f"{key[:64]!r} names no record: open its list again")
+    return Place(int(found[1]), known_id(found[2]))
