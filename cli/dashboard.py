@@ -65,13 +65,23 @@ STOP_SECONDS = 5
     help="A name by which browsers may ask; repeatable. Default: on a loopback address its own names, else any.",
 )
 @click.option(
+    "--redact",
+    multiple=True,
+    envvar="DELAYQ_DASHBOARD_REDACT",
+    show_envvar=True,
+    metavar="NAME",
+    help="Hide the values of this field of payloads, and of this header; repeatable. Names in the environment are "
+    "separated by spaces.",
+)
+@click.option(
     "--behind", metavar="ADDRESS", help="Address or network of the proxy in front: believe its X-Forwarded-… headers."
 )
 @click.option("--root-path", default="", metavar="PATH", help="The path below which the proxy serves the dashboard.")
 @log_options
 def dashboard(
     port: int, host: str, places: Sequence[NamedServer], prefix: str, read_only: bool, token: str | None,
-    users_file: Path | None, new_user: str | None, role: str, hosts: Sequence[str], behind: str | None, root_path: str,
+    users_file: Path | None, new_user: str | None, role: str, hosts: Sequence[str], redact: Sequence[str],
+    behind: str | None, root_path: str,
     log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
     """Serve the dashboard until SIGTERM or Ctrl-C: all queues of one or more servers, live, and what keeps them.
@@ -96,7 +106,7 @@ def dashboard(
             f"--host {host} lets others in: give --users-file, or --token of 16 characters or more, that they log in by"
         )
     known = [*((*LOOPBACK, host) if _is_loopback(host) else ()), *hosts]
-    app = web.app(_servers(places), prefix=prefix, read_only=read_only, login=login, hosts=known)
+    app = web.app(_servers(places), prefix=prefix, read_only=read_only, login=login, hosts=known, redact=redact)
     _serve(app, _listening(host, port), behind, f"/{root_path.strip('/')}" if root_path.strip("/") else "")
     return 0
 

@@ -100,6 +100,11 @@ class Record(Handed, Generic[P], eq=False, gc=False):
         """When it was appended, by the server's clock, as far as the server made the id."""
         return from_ms(int(self.id.partition("-")[0]))
 
+    @property
+    def envelope(self) -> Envelope | None:
+        """The payload and its headers as they are stored; None for an entry that another program has appended."""
+        return self._opened()
+
     def _opened(self) -> Envelope | None:
         if self._envelope is None and len(self.fields) > 1 and self.fields[0] == ENVELOPE:
             self._envelope = parse_unstamped(self.fields[1])

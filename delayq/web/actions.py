@@ -23,6 +23,7 @@ from delayq.web import jobs
 from delayq.web.background_tasks import Work
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import InvalidField, field
+from delayq.web.redaction import Redaction
 from delayq.web.states import WORDS
 
 COUNT_SECONDS = 0.06  # that a confirmation may take to count what is meant
@@ -105,7 +106,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     up_to: str = ""
 
     @classmethod
-    def of(cls, form: QueryParams) -> ActionRequest:
+    def of(cls, form: QueryParams, redaction: Redaction) -> ActionRequest:
         """Read a form; raises InvalidInput."""
         act = form.get("act", "")
         if act not in KINDS:
@@ -116,7 +117,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         if not ids and form.get("all") != "1":
             raise InvalidField("ids", "no message is ticked: tick at least one")
         texts = {name: form.get(name, "").strip() for name in ("when", "delay", "rate", "most", "up_to")}
-        wanted = MessageFilter.of(form)
+        wanted = MessageFilter.of(form, redaction)
         if not ids and wanted.state not in KINDS[act].states:
             raise InvalidInput(f"{KINDS[act].verb} is not for messages that are {WORDS[wanted.state]}")
         return cls(act=act, filter=wanted, ids=ids, dry=form.get("dry") == "1", **texts)

@@ -28,6 +28,7 @@ from delayq.web.background_tasks import BackgroundTasks
 from delayq.web.login_throttle import LoginThrottle
 from delayq.web.pages import PAGES
 from delayq.web.poller import ServerPoller
+from delayq.web.redaction import Redaction
 from delayq.web.request_context import is_api
 from delayq.web.security import AROUND, SecurityMiddleware, SecurityRules
 from delayq.web.servers import Places, patience, servers_of
@@ -72,6 +73,7 @@ def app(
     hosts: Sequence[str] = (),
     secret: str | None = None,
     interval: float = 2.0,
+    redact: Sequence[str] = (),
 ) -> Dashboard:
     """Return the dashboard of one or more servers, with all queues that are found on them.
 
@@ -88,10 +90,12 @@ def app(
         secret: what sessions are signed with: the same for all processes that serve the same dashboard. When None, it
             is made up, and everybody logs in anew when the process was started anew.
         interval: seconds between two looks at a server, while anybody watches.
+        redact: the names of fields of payloads, and of headers, whose values no page shows.
 
     Raises:
         InvalidInput: naming the argument.
     """
+    redaction = Redaction(redact)
     known = servers_of(servers, prefix)
     sessions = Sessions(secret)
     rules = SecurityRules(login, read_only, [host.lower() for host in hosts])
@@ -114,6 +118,7 @@ def app(
     state = dashboard.state
     state.servers = known
     state.watches = {name: ServerPoller(server, interval) for name, server in known.items()}
+    state.redaction = redaction
     state.read_only, state.sessions, state.login = read_only, sessions, login
     state.has_logout = login is not None and not callable(login)
     state.attempts = LoginThrottle()

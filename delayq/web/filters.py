@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -14,6 +15,7 @@ from delayq.model.units import parse_age
 from delayq.operations.bulk.causes import like
 from delayq.operations.bulk.selection import Choice
 from delayq.web.forms import InvalidField, field
+from delayq.web.redaction import Redaction
 from delayq.web.states import WORDS
 
 WHERE = ("payload", "header", "error")
@@ -30,6 +32,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         bare: "1" for those that have no error.
         kind: an error with its numbers as ``#``, as `Cause.error` has it.
         older, newer: of dead letters: how long ago they died, or when, as in ``1h30m``.
+        redaction: what is hidden from the one who filters.
     """
 
     state: State = "pending"
@@ -41,16 +44,19 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     bare: str = ""
     older: str = ""
     newer: str = ""
+    redaction: Redaction = Redaction()
 
     @classmethod
-    def of(cls, fields: Mapping[str, str]) -> MessageFilter:
+    def of(cls, fields: Mapping[str, str], redaction: Redaction) -> MessageFilter:
         """Read the fields of a form or a link: those of a filter, or ``where`` and ``text`` of a search."""
-        known = {name: fields[name] for name in cls.__struct_fields__ if fields.get(name)}
+        known: dict[str, Any] = {name: fields[name] for name in FIELDS if fields.get(name)}
         if fields.get("where") in WHERE and fields.get("text"):
             known[fields["where"]] = fields["text"]
         if known.get("state", "pending") not in STATES:
             raise InvalidInput(f"state {known['state']!r} is none of {', '.join(STATES)}")
-        return cls(**known)  # type: ignore[arg-type]  # the state was checked
+        redaction.check_payload(known.get("payload", ""))
+        redaction.check_header(known.get("header", "").partition("=")[0])
+        return cls(**known, redaction=redaction)
 
     @property
     def is_empty(self) -> bool:
@@ -59,7 +65,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def fields(self) -> dict[str, str]:
         """Return the fields that `of` reads."""
-        return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
+        return {name: value for name in FIELDS if (value := getattr(self, name))}
 
     def choice(self) -> Choice:
         """Return what tells which messages are meant; raises InvalidInput."""
@@ -74,6 +80,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             headers={name: value} if self.header else None,
             payload=self.payload or None,
             bare=bool(self.bare),
+            shown=self.redaction.text if self.redaction else None,
         )
 
     def words(self) -> str:
@@ -89,6 +96,10 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             f"that died within the last {self.newer}" if self.newer else "",
         ]
         return " ".join([WORDS[self.state], *filter(None, told)])
+
+
+FIELDS = tuple(name for name in MessageFilter.__struct_fields__ if name != "redaction")
+"""Those of a form or a link."""
 
 
 def _age(name: str, text: str) -> float | dt.datetime | None:

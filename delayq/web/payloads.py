@@ -12,41 +12,46 @@ from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import JSON
 from delayq.model.message_info import MessageInfo
 from delayq.model.record import Record
+from delayq.web.redaction import Redaction
 
 MOST_SHOWN = 256 * 1024  # bytes of a payload that its page shows
 MOST_HEX = 4096
 
 
-def payload_of(info: MessageInfo) -> dict[str, Any]:
+def payload_of(info: MessageInfo, redaction: Redaction) -> dict[str, Any]:
     """Return a payload as text to be shown, what it is, its size, and whether that is all of it."""
-    return _UNREADABLE if info.envelope is None else _shown(info.envelope.body, info.envelope.kind == JSON)
+    if info.envelope is None:
+        return _UNREADABLE
+    envelope = redaction.envelope(info.envelope)
+    return _shown(envelope.body, envelope.kind == JSON, len(info.envelope.body))
 
 
-def payload_of_record(record: Record) -> dict[str, Any]:
+def payload_of_record(record: Record, redaction: Redaction) -> dict[str, Any]:
     """Return the same of a record; of one that another program has appended, its fields."""
     try:
-        payload, body = record.payload, record.body
+        if (envelope := record.envelope) is None:
+            fields = msgspec.json.encode(redaction.headers(record.values))
+            return _shown(fields, True, len(fields)) | {"kind": "fields of another program"}
     except UnreadableEnvelope:
         return _UNREADABLE
-    if isinstance(payload, bytes) or body:
-        return _shown(body, not isinstance(payload, bytes))
-    return _shown(msgspec.json.encode(payload), True) | {"kind": "fields of another program"}
+    shown = redaction.envelope(envelope)
+    return _shown(shown.body, shown.kind == JSON, len(envelope.body))
 
 
 _UNREADABLE = {"text": "", "kind": "gone or unreadable", "size": None, "cut": False}
 
 
-def _shown(body: bytes, is_json: bool) -> dict[str, Any]:
+def _shown(body: bytes, is_json: bool, size: int) -> dict[str, Any]:
     part = body[:MOST_SHOWN]
     if is_json:
-        return {"text": pretty(part), "kind": "JSON", "size": len(body), "cut": len(part) < len(body)}
+        return {"text": pretty(part), "kind": "JSON", "size": size, "cut": len(part) < len(body)}
     try:
         text = body[:MOST_SHOWN].decode()
     except UnicodeDecodeError:
         text = ""
     if text and not any(unicodedata.category(char) == "Cc" and char not in "\n\r\t" for char in text):
-        return {"text": text, "kind": "text in bytes", "size": len(body), "cut": len(part) < len(body)}
-    return {"text": _hex(body[:MOST_HEX]), "kind": "bytes", "size": len(body), "cut": len(body) > MOST_HEX}
+        return {"text": text, "kind": "text in bytes", "size": size, "cut": len(part) < len(body)}
+    return {"text": _hex(body[:MOST_HEX]), "kind": "bytes", "size": size, "cut": len(body) > MOST_HEX}
 
 
 def pretty(body: bytes) -> str:
@@ -76,14 +81,15 @@ def preview(info: MessageInfo, most: int = 120) -> str:
     return "" if info.body is None else _beginning(info.body, most)
 
 
-def preview_of_record(record: Record, most: int = 120) -> str:
+def preview_of_record(record: Record, redaction: Redaction, most: int = 120) -> str:
     """Return the beginning of what a record holds."""
     try:
-        body = record.body
+        envelope = record.envelope
     except UnreadableEnvelope:
         return "(unreadable)"
-    text = "" if body else str(record.payload or "")
-    return _beginning(body or text.encode(), most)
+    if envelope is None:
+        return _beginning(str(redaction.headers(record.values)).encode(), most)
+    return _beginning(redaction.envelope(envelope).body, most)
 
 
 def _beginning(body: bytes, most: int) -> str:

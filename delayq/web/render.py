@@ -24,6 +24,7 @@ from delayq.web import states
 from delayq.web.actions import KINDS
 from delayq.web.filters import quoted, unquoted
 from delayq.web.payloads import preview, size, value_of
+from delayq.web.redaction import Redaction
 from delayq.web.request_context import visit
 
 
@@ -74,6 +75,12 @@ def render(request: Request, template: str, **context: Any) -> str:
     }
     text = _environment().get_template(template).render(known | context)
     return text.encode(errors="backslashreplace").decode()  # a name that was asked for may be no UTF-8
+
+
+def redaction(request: Request) -> Redaction:
+    """Return what hides values that no page of this dashboard shows."""
+    found: Redaction = request.app.state.redaction
+    return found
 
 
 def typed(request: Request, name: str, default: str) -> str:

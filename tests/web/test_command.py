@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 
 import httpx
@@ -87,6 +88,14 @@ def test_name_of_another_host_is_refused_on_loopback_unless_it_is_allowed(start:
     _, url = start("--allow-host", "queues.example", "--token", "a token that is long enough")
     hosts = {"queues.example": 200, "localhost": 200, "evil.example": 421}
     assert {host: httpx.get(f"{url}login", headers={"host": host}, timeout=120).status_code for host in hosts} == hosts
+
+
+def test_named_fields_are_hidden(start: Start, queue: Queue):
+    queue.send({"password": "hunter2", "pin": 1234, "name": "Ann"}, delay=60)
+    _, url = start("--redact", "password", "--redact", "pin")
+    (path,) = set(re.findall(r'href="/([^"]*/queues/emails)"', httpx.get(url, timeout=120).text))
+    page = unescape(httpx.get(f"{url}{path}/messages", timeout=120).text)
+    assert '{"password":"[redacted]","pin":"[redacted]","name":"Ann"}' in page
 
 
 @pytest.mark.full

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import msgspec
@@ -64,8 +64,12 @@ class Causes(msgspec.Struct, frozen=True, kw_only=True):
     causes: list[Cause]
 
 
-def causes(context: QueueContext, most: int) -> Operation[Causes]:
-    """Group up to `most` dead letters, those that died last."""
+def causes(context: QueueContext, most: int, shown: Callable[[str], str] = str) -> Operation[Causes]:
+    """Group up to `most` dead letters, those that died last.
+
+    Args:
+        shown: returns what is told of an error or a reason; those that look the same then are of one group.
+    """
     check_limit(most, "most")
     total = yield from count(context, ["dead"])
     shards = yield from context.opened()
@@ -75,7 +79,8 @@ def causes(context: QueueContext, most: int) -> Operation[Causes]:
     latest = sorted(died, key=lambda each: each[1::-1], reverse=True)[:most]  # by time, then by id as Redis has them
     groups: dict[tuple[str | None, str | None], list[_Died]] = {}
     for each in latest:
-        groups.setdefault((each[2], kind_of(each[3])), []).append(each)
+        _, _, reason, error = each
+        groups.setdefault((reason and shown(reason), kind_of(error and shown(error))), []).append(each)
     return Causes(total=total, looked_at=len(latest), causes=list(_counted(groups)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ class Choice:
         headers: they have all of these, with these values. A string also stands for a number, a boolean or bytes that
             read like it.
         payload: it has this in it, as text or bytes, upper and lower case as it is.
+        shown: returns what is known of an error or a reason; `error` and `reason` are looked for in that.
     """
 
     older_than: Seconds | dt.datetime | None = None
@@ -40,6 +41,7 @@ class Choice:
     headers: Headers | None = None
     payload: str | bytes | None = None
     bare: bool = False
+    shown: Callable[[str], str] | None = None
 
     def __post_init__(self) -> None:
         self.bounds(0)
@@ -79,6 +81,8 @@ class Choice:
 
     def means(self, error: str | None, reason: str | None, stored: bytes | None) -> bool:
         """Whether a message is meant, by what is known of it."""
+        if self.shown is not None:
+            error, reason = (text and self.shown(text) for text in (error, reason))
         if isinstance(self.error, str) and self.error not in (error or ""):
             return False
         if isinstance(self.error, re.Pattern) and (error is None or not self.error.search(error)):

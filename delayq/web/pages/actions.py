@@ -29,7 +29,7 @@ async def _origin(request: Request) -> Response:
 async def confirm(request: Request) -> Response:
     """Tell what a form would do, with how many messages, and ask for the rest."""
     queue = await path_params.queue_of(request)
-    deed = ActionRequest.of(visit(request).form)
+    deed = ActionRequest.of(visit(request).form, render.redaction(request))
     up_to = await jobs.last_score(queue, deed.filter.state) if deed.act == "purge" else None
     return render.page(
         request,
@@ -48,7 +48,7 @@ async def run(request: Request) -> Response:
     """Let a task do it; a form that is sent twice leads to the task of the first time."""
     queue, form = await path_params.queue_of(request), visit(request).form
     tasks: BackgroundTasks = request.app.state.tasks
-    deed, once = ActionRequest.of(form), word_of(form)
+    deed, once = ActionRequest.of(form, render.redaction(request)), word_of(form)
     work = deed.work(queue, (await queue.stats()).at)
     if deed.act == "purge":
         forms.check_name(form, "queue", queue.name)

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from delayq.operations.bulk.causes import causes
 from delayq.web import path_params, render, tab_counts
 from delayq.web.render import NavLink
 
@@ -16,7 +17,7 @@ MOST = 5000
 async def dead(request: Request) -> Response:
     """Show the causes, the most frequent first."""
     queue = await path_params.queue_of(request)
-    found = await queue.dead.causes(MOST)
+    found = await queue.execute(causes, MOST, render.redaction(request).text)
     stats, counts = await tab_counts.count(queue)
     return render.page(request, "dead.html", found=found, now=stats.at, counts=counts)
 

@@ -105,7 +105,7 @@ class DeadRecordsRequest(NamedTuple):
 async def dead_records(request: Request) -> Response:
     """Show a page of a group's dead letters, the longest dead first."""
     topic, group = await path_params.topic_of(request), request.path_params["group"]
-    asked = request.query_params.get("after", "")
+    asked, redaction = request.query_params.get("after", ""), render.redaction(request)
     info = await _group_info(topic, group)
     page = await topic.execute(dead_letters.page, group, place_of(asked) if asked else None, PAGE)
     return render.page(
@@ -115,7 +115,10 @@ async def dead_records(request: Request) -> Response:
         group=group,
         total=info.dead,
         is_first=not asked,
-        letters=[(key_of(dead_letters.place_of(each)), each, preview_of_record(each.record)) for each in page.letters],
+        letters=[
+            (key_of(dead_letters.place_of(each)), redaction.letter(each), preview_of_record(each.record, redaction))
+            for each in page.letters
+        ],
         after=None if page.after is None else key_of(page.after),
         acts=WARNINGS,
     )
@@ -124,18 +127,20 @@ async def dead_records(request: Request) -> Response:
 async def dead_record(request: Request) -> Response:
     """Show one dead letter."""
     topic, group = await path_params.topic_of(request), request.path_params["group"]
-    key = request.path_params["letter"]
+    key, redaction = request.path_params["letter"], render.redaction(request)
     letter = await topic.execute(dead_letters.get, group, place_of(key))
     if letter is None:
         raise HTTPException(404, f"{key} is no dead letter of group {group} (any more): it was requeued or deleted.")
+    payload = payload_of_record(letter.record, redaction)
     return render.page(
         request,
         "dead_record.html",
         topic=topic.name,
         group=group,
         key=key,
-        letter=letter,
-        payload=payload_of_record(letter.record),
+        letter=redaction.letter(letter),
+        headers={} if payload["size"] is None else redaction.headers(letter.record.headers),
+        payload=payload,
         acts=WARNINGS,
     )
 

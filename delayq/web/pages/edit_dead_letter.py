@@ -17,17 +17,18 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.units import delay_ms, from_ms, lease_ms, parse_duration, timestamp_ms
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.error_pages import back_on
-from delayq.web.forms import field
+from delayq.web.forms import InvalidField, field
 from delayq.web.message_fields import compact, json_of
 from delayq.web.payloads import MOST_SHOWN, pretty
+from delayq.web.redaction import Redaction
 from delayq.web.request_context import visit
 
 
 async def editor(request: Request) -> Response:
     """Show the form."""
     info = await _dead(request)
-    _, counts = await tab_counts.count(await path_params.queue_of(request))
-    return render.page(request, "editing.html", info=info, counts=counts, **_known(info))
+    redaction, (_, counts) = render.redaction(request), await tab_counts.count(await path_params.queue_of(request))
+    return render.page(request, "editing.html", info=redaction.info(info), counts=counts, **_known(info, redaction))
 
 
 @back_on(editor)
@@ -36,6 +37,7 @@ async def edit(request: Request) -> Response:
     queue, form = await path_params.queue_of(request), visit(request).form
     message_id = request.path_params["id"]
     died_at = _died_at(form.get("died", ""))
+    await _check_shown(request, queue, message_id)
     headers = json_of(form["headers"].strip() or "{}", "headers") if "headers" in form else None
     payload: Any = msgspec.UNSET
     if "payload" in form:
@@ -73,7 +75,16 @@ async def _is_dead(queue: Queue, message_id: str) -> bool:
     return info is not None and info.state == "dead"
 
 
-def _known(info: MessageInfo) -> dict[str, Any]:
+async def _check_shown(request: Request, queue: Queue, message_id: str) -> None:
+    """Refuse to replace what this dashboard hides; raises InvalidField."""
+    redaction = render.redaction(request)
+    info = await queue.get(message_id) if redaction else None
+    hidden = set[str]() if info is None else redaction.hidden(info)
+    for name in sorted(hidden & visit(request).form.keys()):
+        raise InvalidField(name, f"the field {name} cannot be replaced: this dashboard hides some of it (--redact)")
+
+
+def _known(info: MessageInfo, redaction: Redaction) -> dict[str, Any]:
     """Return what the form begins with; the payload is None where it cannot be edited as text."""
     assert info.died_at is not None, "it is dead"
     text, kind = None, "json"
@@ -86,6 +97,7 @@ def _known(info: MessageInfo) -> dict[str, Any]:
         "kind": kind,
         "headers": msgspec.json.format(msgspec.json.encode(plain), indent=2).decode(),
         "has_bytes": len(plain) < len(info.headers or {}),
+        "hidden": redaction.hidden(info),
         "died": timestamp_ms(info.died_at),
         "timeout": "" if info.timeout is None else f"{info.timeout:.10g}s",
     }

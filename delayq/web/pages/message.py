@@ -28,7 +28,7 @@ async def message(request: Request) -> Response:
     queue, message_id = await path_params.queue_of(request), request.path_params["id"]
     if is_foreign_id(message_id):
         raise HTTPException(404, f"{message_id} is an id of another program: delayq tells nothing of it.")
-    info = await queue.get(message_id)
+    info, redaction = await queue.get(message_id), render.redaction(request)
     life = await _life(request, queue)
     events, link = life["events"], life["link"]
     is_open = info is None and not events and link  # nobody knows yet whether the ledger tells of it
@@ -38,9 +38,9 @@ async def message(request: Request) -> Response:
         "message.html",
         404 if info is None and not events and not link else 200,
         id=message_id,
-        info=info,
-        why=why or await queue.execute(explain.why, message_id, events[::-1]),
-        payload=None if info is None else payload_of(info),
+        info=None if info is None else redaction.info(info),
+        why=why or redaction.text(await queue.execute(explain.why, message_id, events[::-1])),
+        payload=None if info is None else payload_of(info, redaction),
         has_ledger=(await queue.configuration()).events is not None,
         counts=(await tab_counts.count(queue))[1],
         **life,
@@ -59,7 +59,7 @@ async def _life(request: Request, queue: Queue) -> dict[str, Any]:
     place, until, events = _place(request), time.monotonic() + LOOK_SECONDS, list[Event]()
     while place:
         more, place = await queue.execute(explain.look, request.path_params["id"], place)
-        events += more
+        events += map(render.redaction(request).event, more)
         if time.monotonic() >= until:
             break
     reached = explain.PLACE.fullmatch(place)

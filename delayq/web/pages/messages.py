@@ -33,27 +33,31 @@ async def messages(request: Request) -> Response:
     queue, asked = await path_params.queue_of(request), request.query_params
     if message_id := asked.get("id", "").strip():
         return RedirectResponse(render.url(request, "message", **request.path_params, id=message_id), 303)
-    wanted = MessageFilter.of(asked)
-    known: dict[str, Any] = {"states": STATES, "wheres": WHERE, "filter": wanted, "where": asked.get("where", "")}
+    redaction = render.redaction(request)
+    known: dict[str, Any] = {"states": STATES, "wheres": WHERE, "where": asked.get("where", "")}
     known["stats"], known["counts"] = await tab_counts.count(queue)
     try:
+        known["filter"] = wanted = MessageFilter.of(asked, redaction)
         wanted.choice()
     except InvalidInput as error:
         visit(request).refusal = Refusal(400, str(error), "text")
-        known["filter"] = MessageFilter(state=wanted.state)
+        known["filter"] = MessageFilter.of({"state": asked.get("state", "")}, redaction)
         return render.page(request, "messages.html", **known, page=None, rows=None)
     if not wanted.is_empty:
         found = await search(request, queue, wanted)
         return render.page(request, "messages.html", **known, **found, page=None)
     at = {name: unquoted(asked[name]) for name in ("after", "before") if asked.get(name)}
     page = await queue.page(wanted.state, limit=PAGE, largest=LARGEST, **at)
-    rows, sizes = page.messages, page.sizes
+    rows, sizes = [*map(redaction.info, page.messages)], page.sizes
     return render.page(request, "messages.html", **known, page=page, rows=rows, sizes=sizes, now=known["stats"].at)
 
 
 async def more(request: Request) -> Response:
     """Go on with a search: rows, and how far it is."""
-    queue, wanted = await path_params.queue_of(request), MessageFilter.of(request.query_params)
+    queue, wanted = (
+        await path_params.queue_of(request),
+        MessageFilter.of(request.query_params, render.redaction(request)),
+    )
     found = await search(request, queue, wanted)
     return HTMLResponse(render.render(request, "_found.html", filter=wanted, **found))
 
@@ -72,7 +76,7 @@ async def search(request: Request, queue: Queue, wanted: MessageFilter) -> dict[
     looked, before = _number(asked.get("looked")), _number(asked.get("found"))
     place = {"from": quoted(looking.cursor or ""), "looked": looked + looking.looked_at, "found": before + len(rows)}
     return {
-        "rows": rows,
+        "rows": [wanted.redaction.info(each) for each in rows],
         "sizes": sizes,
         "now": (await queue.stats()).at,
         "total": await queue.execute(count, [wanted.state]),

@@ -52,7 +52,10 @@ async def compose(request: Request) -> Response:
     """Show the form: empty, or with what the message of the query holds."""
     queue, copied = await path_params.queue_of(request), unquoted(request.query_params.get("copy", ""))
     is_refused = visit(request).refusal is not None  # then all fields are those that were sent
-    draft = draft_of(await queue.get(copied), copied) if copied and not is_refused else Draft()
+    info = await queue.get(copied) if copied and not is_refused else None
+    if info is not None and render.redaction(request).hidden(info):
+        raise HTTPException(409, f"{copied} cannot be copied: this dashboard hides some of it (--redact).")
+    draft = draft_of(info, copied) if copied and not is_refused else Draft()
     return render.page(
         request,
         "send.html",

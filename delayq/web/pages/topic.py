@@ -20,7 +20,7 @@ MOST_TEXT = 300  # characters of a record
 
 async def topic(request: Request) -> Response:
     """Show a topic; what is due but not appended is left so."""
-    found = await path_params.topic_of(request)
+    found, redaction = await path_params.topic_of(request), render.redaction(request)
     groups = await found.execute(group_admin.groups)
     before = request.query_params.get("before", "")
     records = await found.execute(read.records_before, place_of(before) if before else None, PAGE + 1)
@@ -31,7 +31,7 @@ async def topic(request: Request) -> Response:
         length=await found.execute(read.length),
         groups=groups[:MOST_GROUPS],
         more_groups=max(0, len(groups) - MOST_GROUPS),
-        records=[(_key(record), record, preview_of_record(record, MOST_TEXT)) for record in records[:PAGE]],
+        records=[(_key(record), record, preview_of_record(record, redaction, MOST_TEXT)) for record in records[:PAGE]],
         is_first=not before,
         before=_key(records[PAGE - 1]) if len(records) > PAGE else None,
     )
