@@ -253,6 +253,20 @@ def test_action_that_is_clicked_is_done_in_redis(serve: Serve, stocked: Queue, s
     assert screen.complaints == []
 
 
+def test_id_is_copied_exactly_and_no_button_says_so_without_the_script(serve: Serve, queue: Queue, screen: Screen):
+    message_id = "a\u200bb <i>'\"&"
+    queue.send("x", id=message_id, delay=600)
+    page = screen.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{serve()}/main/queues/emails/messages")
+    page.locator("tbody th a").click()
+    page.get_by_role("button", name="Copy the id").click()
+    expect(page.get_by_role("status").get_by_text("Copied.")).to_be_attached()
+    assert page.evaluate("navigator.clipboard.readText()") == message_id
+    page.evaluate("document.documentElement.classList.remove('copies')")  # which only the script adds
+    expect(page.get_by_role("button", name="Copy the id")).to_be_hidden()
+
+
 def test_no_action_is_forgotten():
     assert {route for each in ACTS.values() for route in each.routes} == set(POSTS) - {"enter", "logout"}
     assert {word for each in ACTS.values() for word in each.words} == set(KINDS) | SCHEDULING

@@ -5,6 +5,7 @@
 //   <p class="seen" data-part="…">            says when the part with that id was seen last, and that nothing answers
 //   <div id="…" data-next="…" data-after="30">  asks for what follows it after that many seconds, as long as it has data-next
 //   <a data-swap="…">                         asks for the element around it that has an id, instead of leaving the page
+//   <button data-copy="…">                    copies that text; with data-copy-of="…", the text of the element with that id
 (() => {
   "use strict";
 
@@ -158,6 +159,31 @@
     event.preventDefault();
     renew(link.closest("[id]").id, link.dataset.swap);
   });
+
+  // Buttons that copy are shown where the browser has a clipboard: over HTTPS and on this machine.
+  if (navigator.clipboard) {
+    document.documentElement.classList.add("copies");
+    const said = document.createElement("p");
+    said.className = "unseen";
+    said.setAttribute("role", "status");
+    document.body.append(said);
+    let timer = 0;
+    document.addEventListener("click", async (event) => {
+      const button = event.target.closest("[data-copy], [data-copy-of]");
+      if (!button) return;
+      try {
+        await navigator.clipboard.writeText(button.dataset.copy ?? byId(button.dataset.copyOf).textContent);
+      } catch {
+        write(said, "Not copied: the browser refused.");
+        return;
+      }
+      document.querySelector(".copied")?.classList.remove("copied");
+      button.classList.add("copied");
+      write(said, "Copied.");
+      clearTimeout(timer);
+      timer = setTimeout(() => { button.classList.remove("copied"); write(said, ""); }, 2000);
+    });
+  }
 
   for (const each of document.querySelectorAll("[data-next]")) renew(each.id);
   if (main.dataset.stream) {
