@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from delayq.model.placement import STATES, State, check_state
 from delayq.model.queue_stats import Counts, QueueStats, buckets
 from delayq.model.units import from_ms
 from delayq.model.validation import check_id, check_limit
-from delayq.operations.queue_context import QueueContext
+from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.operations.walk import Walk
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -23,6 +24,12 @@ from delayq.protocol.replies import StoredMessage
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 FIND_AT_ONCE = 50
 GONE_PAGES = 10
+
+
+def now(context: QueueContext) -> Operation[dt.datetime]:
+    """Read the clock of the server."""
+    yield from context.opened()
+    return from_ms((yield from server_ms(context)))
 
 
 def stats(context: QueueContext) -> Operation[QueueStats]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from delayq.model.configuration import check_retries
 from delayq.model.units import delay_ms, lease_ms, parse_duration
 from delayq.web.forms import InvalidField, field
 
@@ -82,6 +83,17 @@ def delay_of(form: Mapping[str, str], name: str) -> float | None:
         seconds = parse_duration(text) if text else None
         delay_ms(seconds or 0, name)  # which checks it
     return seconds
+
+
+def retries_of(form: Mapping[str, str]) -> int | None:
+    """Return the deliveries after the first one, None where the field is empty; raises InvalidField."""
+    text = form.get("retries", "").strip()
+    if not text:
+        return None
+    if not (text.isdecimal() and len(text) < 9):
+        raise InvalidField("retries", f"{text!r} is not a number of retries: write it as in 5, or leave it out")
+    with field("retries"):
+        return check_retries(int(text))
 
 
 def timeout_of(form: Mapping[str, str]) -> float | None:

@@ -129,4 +129,16 @@ def _fields(client: Client) -> dict[str, str]:
 
 def test_every_post_is_known_here():
     """So that who adds one thinks of what the others keep to."""
-    assert {*POSTS} >= {"run", "confirm", "edit", "pause", "resume", "schedule", "claim", "examine", "stop", "send"}
+    assert {*POSTS} >= {
+        "run",
+        "confirm",
+        "edit",
+        "pause",
+        "resume",
+        "schedule",
+        "claim",
+        "examine",
+        "stop",
+        "send",
+        "add-schedule",
+    }

@@ -78,8 +78,8 @@ def test_schedules_tell_when_they_fire_and_what_became_of_the_last_time(enter: E
     assert schedule is not None
     told = words(enter().get(f"{QUEUE}/schedules").text)
     assert schedule.next_at is not None
-    assert f"every/hour every 1h {schedule.next_at:%Y-%m-%d %H:%M:%S}" in told
-    assert "acked" in told
+    assert f"every/hour Every 1h {schedule.next_at:%Y-%m-%d %H:%M:%S}" in told
+    assert "1 ok" in told
 
 
 def test_schedules_tell_their_jitter_and_end_and_that_they_are_finished(enter: Enter, queue: Queue):
@@ -88,9 +88,9 @@ def test_schedules_tell_their_jitter_and_end_and_that_they_are_finished(enter: E
     queue.schedules.add("over", "@hourly", end=end.replace(year=2020))
     times = [f"{slot.at:%Y-%m-%d %H:%M:%S}" for slot in queue.schedules.next(3)]
     told = words(enter().get(f"{QUEUE}/schedules").text)
-    assert f"later @hourly jitter 1m 30s until 2030-01-01 00:00:00 {times[0]}" in told
+    assert f"later At the start of every hour, UTC @hourly jitter 1m 30s until 2030-01-01 00:00:00 {times[0]}" in told
     assert all(time in told for time in times)
-    assert "over @hourly until 2020-01-01 00:00:00 finished" in told
+    assert "over At the start of every hour, UTC @hourly until 2020-01-01 00:00:00 finished" in told
 
 
 def test_schedule_is_paused_resumed_and_run_once_a_form(enter: Enter, queue: Queue):
@@ -119,7 +119,7 @@ def test_last_time_of_a_schedule_is_that_of_run_now_too(enter: Enter, queue: Que
     (message,) = queue.receive(1)
     message.ack()
     page = client.get(f"{QUEUE}/schedules").text
-    assert unescape(re.findall(r'<a href="([^"]*)">acked</a>', page)[0]).endswith(
+    assert unescape(re.findall(r'<a href="([^"]*)">ok</a>', page)[0]).endswith(
         quote(message.id.replace("/", "%2F"), safe="@")
     )
 

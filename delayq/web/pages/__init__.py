@@ -4,6 +4,7 @@ from types import ModuleType
 
 from delayq.web.pages import (
     actions,
+    add_schedule,
     change_groups,
     change_records,
     consumers,
@@ -21,6 +22,7 @@ from delayq.web.pages import (
     schedules,
     send_message,
     server,
+    server_schedules,
     tasks,
     topic,
     topics,
@@ -40,7 +42,9 @@ PAGES: tuple[ModuleType, ...] = (
         actions,
         dead_letters,
         schedules,
+        add_schedule,
         consumers,
     ),
+    *(server_schedules,),
     *(topics, topic, group, dead_records, change_groups, change_records, tasks, server),
 )

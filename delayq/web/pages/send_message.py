@@ -13,20 +13,19 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from delayq.aio import Queue
-from delayq.errors import DuplicateMessage, InvalidInput, PayloadNotSerializable, PayloadTooLarge
-from delayq.model.configuration import check_retries
+from delayq.errors import DuplicateMessage, PayloadNotSerializable, PayloadTooLarge
 from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import JSON
 from delayq.model.message_info import MessageInfo
 from delayq.model.occurrence import SLOT
 from delayq.model.units import delay_ms, parse_age, show_away, timestamp_ms
 from delayq.model.validation import check_id
-from delayq.web import audit, path_params, render
+from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.filters import quoted, unquoted
 from delayq.web.forms import InvalidField, field
-from delayq.web.message_fields import KINDS, delay_of, headers_of, headers_text, payload_of, timeout_of
+from delayq.web.message_fields import KINDS, delay_of, headers_of, headers_text, payload_of, retries_of, timeout_of
 from delayq.web.payloads import MOST_SHOWN, pretty, size
 from delayq.web.request_context import visit
 
@@ -64,6 +63,7 @@ async def compose(request: Request) -> Response:
         copy=quoted(copied),
         kinds=KINDS,
         conflicts=CONFLICTS,
+        counts=(await tab_counts.count(queue))[1],
         once=secrets.token_urlsafe(12),
     )
 
@@ -134,7 +134,7 @@ def _options(form: QueryParams, once: str) -> dict[str, Any]:
         "on_conflict": on_conflict,
         "headers": headers_of(form),
         "expires_in": delay_of(form, "expires"),
-        "max_retries": _retries(form.get("retries", "").strip()),
+        "max_retries": retries_of(form),
         "timeout": timeout_of(form),
     }
 
@@ -149,15 +149,6 @@ def _due(text: str) -> dict[str, Any]:
             return {"at": given}
         delay_ms(given, "when")
     return {"delay": given}
-
-
-def _retries(text: str) -> int | None:
-    if not text:
-        return None
-    with field("retries"):
-        if not (text.isdecimal() and len(text) < 9):
-            raise InvalidInput(f"{text!r} is not a number of retries: write it as in 5, or leave it out")
-        return check_retries(int(text))
 
 
 async def _sent(queue: Queue, options: dict[str, Any]) -> SentMessage:

@@ -1,0 +1,203 @@
+"""Adding a schedule by a form: it is shown in words and with its next times before it is stored."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.aio import Queue
+from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge
+from delayq.model.cron_expression import MAX_INTERVAL_S, recurrence, time_zone
+from delayq.model.occurrence import Missed, Plan, make_plan
+from delayq.model.schedule import Schedule
+from delayq.model.units import from_ms, parse_moment, timestamp_ms
+from delayq.model.validation import check_schedule_name
+from delayq.operations import schedules
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation
+from delayq.web import audit, path_params, render, tab_counts
+from delayq.web.background_tasks import BackgroundTasks, word_of
+from delayq.web.error_pages import back_on
+from delayq.web.forms import InvalidField, field
+from delayq.web.message_fields import KINDS, delay_of, headers_of, payload_of, retries_of, timeout_of
+from delayq.web.request_context import visit
+from delayq.web.schedule_words import words
+
+TIMES = 5
+
+EMPTY = {
+    **dict.fromkeys(("name", "when", "grace", "start", "end", "jitter", "headers", "retries", "timeout"), ""),
+    "timezone": "UTC",
+    "missed": "once",
+    "payload": "null",
+    "kind": "json",
+}
+"""The fields of the form, as it is opened."""
+
+MISSED = {"once": "send one of them, late", "skip": "skip those that are too late", "all": "send all of them, in order"}
+"""What becomes of times that no consumer was there for: `Missed` in words."""
+
+
+class Draft(NamedTuple):
+    """What the form asks for: arguments of `Schedules.add`, and the plan that they make."""
+
+    name: str
+    plan: Plan
+    arguments: dict[str, Any]
+
+
+async def schedule_form(request: Request) -> Response:
+    """Show the form."""
+    return await _form(request, await path_params.queue_of(request), EMPTY)
+
+
+@back_on(schedule_form)
+async def add(request: Request) -> Response:
+    """Show what the form asks for, return to the form, or store it; a form that is sent twice stores it once."""
+    queue, form = await path_params.queue_of(request), visit(request).form
+    if form.get("act") == "change":
+        return await _form(request, queue, {name: form.get(name, empty) for name, empty in EMPTY.items()})
+    draft = _draft(form)
+    if form.get("act") == "store":
+        return await _store(request, queue, draft)
+    existing = await _existing(queue, draft)
+    await _check(queue, draft)
+    stats, counts = await tab_counts.count(queue)
+    return render.page(
+        request,
+        "schedule_preview.html",
+        draft=draft,
+        words=words(draft.plan.when, draft.plan.timezone),
+        times=_times(draft, queue.name, stats.at),
+        now=stats.at,
+        counts=counts,
+        existing=existing,
+        existing_words="" if existing is None else words(existing.when, existing.timezone),
+        missed=MISSED[draft.plan.missed],
+        fields=[(name, form.get(name, empty)) for name, empty in EMPTY.items()],
+        once=secrets.token_urlsafe(12),
+    )
+
+
+async def _form(request: Request, queue: Queue, values: Mapping[str, str]) -> Response:
+    _, counts = await tab_counts.count(queue)
+    return render.page(request, "schedule_form.html", values=values, kinds=KINDS, missed=MISSED, counts=counts)
+
+
+async def _store(request: Request, queue: Queue, draft: Draft) -> Response:
+    form = visit(request).form
+    tasks: BackgroundTasks = request.app.state.tasks
+    told = f"{draft.name} was stored already."
+    with tasks.once(word_of(form)) as is_new:
+        if is_new:
+            existing = await _existing(queue, draft)
+            if (existing is not None) != (form.get("existed") == "1"):
+                is_gone = "is gone" if existing is None else "exists now"
+                raise InvalidField("name", f"schedule {draft.name} {is_gone}: look at the preview again")
+            about = {"schedule": draft.name, "when": draft.plan.when, "timezone": draft.plan.timezone}
+            async with audit.audited(request, "add-schedule", queue=queue.name, **about) as line:
+                stored = await _stored(queue, draft)
+                told = line["told"] = f"{draft.name} is {'stored' if existing is None else 'changed'}: {_next(stored)}."
+    return audit.back(request, told, "schedules")
+
+
+async def _existing(queue: Queue, draft: Draft) -> Schedule | None:
+    """Return the schedule of this name; raises InvalidField for one that only a program may change."""
+    existing = await queue.schedules.get(draft.name)
+    if existing is not None and existing.own:
+        told = f"schedule {draft.name} belongs to the code of a program: change it there, or give another name"
+        raise InvalidField("name", told)
+    return existing
+
+
+async def _check(queue: Queue, draft: Draft) -> None:
+    """Check all that a call with the draft would check; raises InvalidField."""
+    sent = {name: draft.arguments[name] for name in ("payload", "max_retries", "headers", "timeout")}
+
+    def checked(context: QueueContext) -> Operation[None]:
+        yield from context.opened()
+        schedules.prepare(context, draft.name, draft.plan, **sent)
+
+    try:
+        await queue.execute(checked)
+    except (PayloadTooLarge, PayloadNotSerializable) as error:
+        raise InvalidField("payload", str(error)) from error
+    except InvalidInput as error:  # all else of it was checked before
+        raise InvalidField("headers", str(error)) from error
+
+
+async def _stored(queue: Queue, draft: Draft) -> Schedule:
+    await _check(queue, draft)
+    return await queue.schedules.add(draft.name, draft.plan.when, **draft.arguments)
+
+
+def _draft(form: Mapping[str, str]) -> Draft:
+    """Read the form; raises InvalidField."""
+    with field("name"):
+        name = check_schedule_name(form.get("name", "").strip())
+    timezone, when = form.get("timezone", "").strip() or "UTC", form.get("when", "").strip()
+    with field("timezone"):
+        time_zone(timezone)
+    with field("when"):
+        recurrence(when, timezone)
+    given: dict[str, Any] = {
+        "timezone": timezone,
+        "missed": _missed(form),
+        "grace": delay_of(form, "grace"),
+        "start": _moment(form, "start"),
+        "end": _moment(form, "end"),
+        "jitter": delay_of(form, "jitter") or 0,
+    }
+    if given["grace"] is not None and given["missed"] != "skip":
+        raise InvalidField("grace", "this says when a time is too late, which is for “skip” alone: leave it out")
+    if given["jitter"] > MAX_INTERVAL_S:
+        raise InvalidField("jitter", f"{form['jitter']!r} is more than 366 days: give a shorter time")
+    with field("end" if given["end"] else "when"):
+        plan = make_plan(when, own=False, **given)
+    sent = {"payload": payload_of(form), "headers": headers_of(form)}
+    limits = {"max_retries": retries_of(form), "timeout": timeout_of(form)}
+    return Draft(name, plan, given | sent | limits)
+
+
+def _missed(form: Mapping[str, str]) -> str:
+    missed = form.get("missed", "once")
+    if missed not in get_args(Missed):
+        raise InvalidField("missed", f"{missed!r} is unknown: choose one of {', '.join(MISSED)}")
+    return missed
+
+
+def _moment(form: Mapping[str, str], name: str) -> dt.datetime | None:
+    text = form.get(name, "").strip()
+    if not text:
+        return None
+    with field(name):
+        moment = parse_moment(text)
+        timestamp_ms(moment, name)  # which checks it
+    return moment
+
+
+def _times(draft: Draft, queue: str, now: dt.datetime) -> list[dt.datetime]:
+    """Return when the schedule fires next."""
+    slots, found, last = draft.plan.slots(queue, draft.name), list[dt.datetime](), timestamp_ms(now)
+    while len(found) < TIMES and (following := slots.after(last)) is not None:
+        found.append(from_ms(following))
+        last = following
+    return found
+
+
+def _next(schedule: Schedule) -> str:
+    if schedule.next_at is None:
+        return "it is paused" if schedule.paused else "it is finished, as its end is past"
+    return f"it fires next at {schedule.next_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+ROUTES = [
+    Route("/{server:name}/queues/{queue:name}/new-schedule", schedule_form, name="schedule-form"),
+    Route("/{server:name}/queues/{queue:name}/new-schedule", add, name="add-schedule", methods=["POST"]),
+]

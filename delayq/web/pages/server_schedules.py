@@ -1,0 +1,30 @@
+"""The schedules of all queues of a server."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.aio import Queue
+from delayq.web import path_params, render
+from delayq.web.queue_walk import walk
+from delayq.web.render import NavLink
+from delayq.web.schedule_rows import ScheduleRows, schedule_rows
+
+MOST_OF_QUEUE = 50
+
+
+async def server_schedules(request: Request) -> Response:
+    """List the schedules of a server, a page of queues at a time."""
+    server, after = path_params.server_of(request), request.query_params.get("after", "")
+    page = await walk(server, after, _look, lambda each: len(each.rows))
+    return render.page(request, "server_schedules.html", page=page)
+
+
+async def _look(queue: Queue) -> ScheduleRows:
+    return await schedule_rows(queue, MOST_OF_QUEUE, times=1)
+
+
+NAV = NavLink("Schedules", "server-schedules")
+ROUTES = [Route("/{server:name}/schedules", server_schedules, name="server-schedules")]

@@ -1,0 +1,291 @@
+"""Schedules: in words, with what became of their last times, those of a queue and of a server; added and removed."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+
+from delayq import Outgoing, Queue
+from delayq.operations.schedules import add_all
+from delayq.web.schedule_words import words as in_words
+from tests.harness.servers import RedisServer
+from tests.web.conftest import OWN, Client, Enter
+from tests.web.test_actions import QUEUE, send
+from tests.web.test_forms import typed, wrong
+from tests.web.test_messages import words
+
+NEW = f"{QUEUE}/new-schedule"
+
+
+@pytest.mark.parametrize(
+    ("when", "timezone", "told"),
+    [
+        ("0 9 * * 1-5", "Europe/Berlin", "Every weekday at 09:00, Europe/Berlin"),
+        ("30 0 3 * * *", "UTC", "At 03:00:30 every day, UTC"),
+        ("@daily", "UTC", "At 00:00 every day, UTC"),
+        ("every 1h 30m", "Europe/Berlin", "Every 1h 30m"),
+        ("0 12 L * *", "UTC", "At 12:00 on the last day of every month, UTC"),
+        ("5 4 1,15 * 5", "UTC", "At 04:05 on the first and the 15th day of month or on Friday, UTC"),
+        ("5 4 */2 * 5", "UTC", "At 04:05 on every second day of month if it's on Friday, UTC"),
+        ("0 0 31 12 *", "UTC", "At 00:00 on December 31, UTC"),
+        ("0 0 21,22,23,11 * *", "UTC", "At 00:00 on the 21st, the 22nd, the 23rd, and the 11th day of month, UTC"),
+        ("of a newer delayq", "UTC", "of a newer delayq, UTC"),
+    ],
+)
+def test_schedule_is_told_in_words(when: str, timezone: str, told: str):
+    assert in_words(when, timezone) == told
+
+
+def handle(queue: Queue) -> None:
+    """Let a schedule have run five times: twice well, and once each failed, dead and still running."""
+    queue.configure(events=True)
+    queue.schedules.add("hourly", "every 1h")
+    for _ in range(5):
+        queue.schedules.run_now("hourly")
+    first, second, third, fourth, _running = queue.receive(5)
+    first.ack()
+    second.nack(delay=600, error="HTTP 503")
+    third.reject("no luck")
+    fourth.ack()
+
+
+OUTCOMES = "2 ok, 1 dead, 1 failed, 1 running"
+
+
+def test_last_outcomes_of_a_schedule_are_told_with_the_latest_first(enter: Enter, queue: Queue):
+    handle(queue)
+    page = enter().get(f"{QUEUE}/schedules").text
+    assert "hourly Every 1h" in words(page)
+    listed = re.findall(r"<li><a [^>]*>(\w+)</a>", page)
+    assert listed == ["ok", "dead", "failed", "ok", "running"]
+    assert OUTCOMES in words(page)
+    assert "HTTP 503" in words(page)
+
+
+def test_only_ten_outcomes_are_told(enter: Enter, queue: Queue):
+    queue.configure(events=True)
+    queue.schedules.add("hourly", "every 1h")
+    for _ in range(12):
+        queue.schedules.run_now("hourly")
+    queue.ack(queue.receive(12))
+    assert "10 ok" in words(enter().get(f"{QUEUE}/schedules").text)
+
+
+def test_ledger_is_read_only_so_far(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.schedule_rows.STEP", 10)
+    monkeypatch.setattr("delayq.web.schedule_rows.MOST_LOOKED_AT", 30)
+    handle(queue)
+    client = enter()
+    queue.send_many([Outgoing(n, delay=60) for n in range(10)])
+    assert OUTCOMES in words(client.get(f"{QUEUE}/schedules").text)
+    queue.send_many([Outgoing(n, delay=60) for n in range(20)])
+    assert "nothing among the latest entries of the ledger" in words(client.get(f"{QUEUE}/schedules").text)
+
+
+def test_schedules_of_a_server_are_those_of_all_its_queues(enter: Enter, queue: Queue, redis_server: RedisServer):
+    handle(queue)
+    with Queue("reports/a", url=redis_server.url) as other:
+        other.schedules.add("nightly", "0 3 * * *", timezone="Asia/Tokyo")
+        other.schedules.pause("nightly")
+    page = enter().get("/main/schedules").text
+    told = words(page)
+    assert "hourly emails Every 1h" in told
+    assert OUTCOMES in told
+    assert "nightly reports/a At 03:00 every day, Asia/Tokyo 0 3 * * * paused the queue keeps no ledger" in told
+    assert 'href="/main/queues/reports%252Fa/schedules"' in page
+
+
+def test_schedules_of_a_server_come_by_pages_of_queues(
+    enter: Enter, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.queue_walk.AT_ONCE", 1)
+    monkeypatch.setattr("delayq.web.queue_walk.ENOUGH", 2)
+    for number in range(5):
+        with Queue(f"q{number}", url=redis_server.url) as queue:
+            if number == 2:
+                queue.pause()
+            else:
+                queue.schedules.add(f"s{number}", "every 1h")
+    client, path, seen = enter(), "/main/schedules", list[list[str]]()
+    while path:
+        page = client.get(path).text
+        seen.append(re.findall(r'role="rowheader">(s\d)<', page))
+        path = "".join(f"/main/schedules{unescape(each)}" for each in re.findall(r'rel="next" href="([^"]*)"', page))
+    assert seen == [["s0", "s1"], ["s3", "s4"]]
+
+
+def test_page_looks_at_queues_no_longer_than_a_moment(
+    enter: Enter, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.queue_walk.AT_ONCE", 1)
+    monkeypatch.setattr("delayq.web.queue_walk.SECONDS", 0)
+    for name in ("a", "b"):
+        with Queue(name, url=redis_server.url) as queue:
+            queue.pause()
+    client = enter()
+    assert "None of these 1 queues has a schedule. 1 queue was looked at here. Next queues" in words(
+        client.get("/main/schedules").text
+    )
+    assert "No queue has a schedule." in words(client.get("/main/schedules?after=a").text)
+
+
+def test_queue_that_cannot_be_read_is_told_beside_the_others(enter: Enter, queue: Queue, redis_server: RedisServer):
+    queue.schedules.add("hourly", "every 1h")
+    with Queue("broken", url=redis_server.url) as broken:
+        broken.pause()
+        broken._executor.client.set("delayq:{broken}:schedules", "x")
+    told = words(enter().get("/main/schedules").text)
+    assert "broken: " in told
+    assert "hourly emails" in told
+
+
+FIELDS = {
+    "name": "nightly/<b>",
+    "when": "0 9 * * mon-fri",
+    "timezone": "Europe/Berlin",
+    "missed": "skip",
+    "grace": "10m",
+    "start": "2030-01-01T00:00Z",
+    "end": "2031-01-01T00:00Z",
+    "jitter": "",
+    "payload": '{"full": 1.10}',
+    "kind": "json",
+    "headers": "tenant=acme",
+    "retries": "2",
+    "timeout": "5m",
+}
+
+
+def preview(client: Client, **change: str) -> Any:
+    return send(client, NEW, **FIELDS | {"act": "preview"} | change)
+
+
+def stored(client: Client, page: str, act: str = "store") -> Any:
+    """Send the form of a preview."""
+    form = page.partition('<form class="editor"')[2].partition("</form>")[0]
+    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form)
+    return client.post(NEW, data={name: unescape(value) for name, value in fields} | {"act": act}, headers=OWN)
+
+
+@pytest.fixture
+def client(enter: Enter, queue: Queue) -> Client:
+    queue.pause()
+    return enter()
+
+
+def test_schedule_is_shown_in_words_and_times_before_it_is_stored_once(client: Client, queue: Queue):
+    page = preview(client).text
+    told = words(page)
+    assert "Every weekday at 09:00, Europe/Berlin." in told
+    times = [f"2030-01-0{day} 08:00:00" for day in (1, 2, 3, 4, 7)]
+    assert re.findall(r"2030-01-0\d 08:00:00", told) == times
+    assert queue.schedules.list() == []
+    moved = stored(client, page)
+    assert moved.headers["location"] == f"{QUEUE}/schedules"
+    assert "nightly/<b> is stored: it fires next at 2030-01-01 08:00:00 UTC." in words(
+        client.get(moved.headers["location"]).text
+    )
+    (schedule,) = queue.schedules.list()
+    assert (schedule.name, schedule.when, schedule.timezone) == ("nightly/<b>", "0 9 * * mon-fri", "Europe/Berlin")
+    assert (schedule.missed, schedule.grace, schedule.max_retries, schedule.timeout) == ("skip", 600.0, 2, 300.0)
+    assert (schedule.payload, schedule.headers, schedule.own) == ({"full": 1.1}, {"tenant": "acme"}, False)
+    assert schedule.start is not None
+    assert schedule.end is not None
+    assert (schedule.start.year, schedule.end.year) == (2030, 2031)
+    queue.schedules.remove("nightly/<b>")
+    assert "was stored already" in words(client.get(stored(client, page).headers["location"]).text)
+    assert queue.schedules.list() == []
+
+
+def test_preview_leads_back_to_the_form_with_all_of_it(client: Client):
+    answer = stored(client, preview(client).text, "change")
+    assert answer.status_code == 200
+    texts = set(FIELDS) - {"missed", "kind"}
+    assert {name: typed(answer.text, name) for name in texts} == {name: FIELDS[name] for name in texts}
+    assert '<option value="skip" selected>' in answer.text
+
+
+def test_preview_says_which_schedule_would_be_changed(client: Client, queue: Queue):
+    queue.schedules.add("nightly/<b>", "every 1h")
+    page = preview(client).text
+    assert "A schedule of this name exists: Every 1h." in words(page)
+    assert "is changed: it fires next" in words(client.get(stored(client, page).headers["location"]).text)
+
+
+def test_schedule_that_came_about_after_the_preview_is_not_changed(client: Client, queue: Queue):
+    page = preview(client).text
+    queue.schedules.add("nightly/<b>", "every 1h")
+    answer = stored(client, page)
+    assert (answer.status_code, "exists now: look at the preview again" in words(answer.text)) == (400, True)
+    assert [each.when for each in queue.schedules.list()] == ["every 1h"]
+
+
+def test_schedule_of_a_program_is_not_changed_by_the_form(client: Client, queue: Queue):
+    @queue.cron("every 1h", name="nightly/<b>")
+    def nightly(_: Any) -> None: ...
+
+    queue.execute(add_all, queue.handlers.crons.prepared)  # as a consumer does when it starts
+    answer = preview(client)
+    assert (answer.status_code, wrong(answer.text)[0]) == (400, "name")
+    assert "belongs to the code of a program" in wrong(answer.text)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("name", "", "must not be empty"),
+        ("when", "0 25 * * *", "write five fields"),
+        ("when", "0 0 30 2 *", "Bad day-of-month"),
+        ("timezone", "Europe/Berln", "did you mean 'Europe/Berlin'?"),
+        ("grace", "long", "is not a length of time"),
+        ("start", "2030-01-01", "names no time zone"),
+        ("end", "2020-01-01T00:00Z", "never fires"),
+        ("jitter", "400d", "more than 366 days"),
+        ("payload", "{", "is not JSON"),
+        ("headers", "delayq-slot=1", "is the schedule's own"),
+        ("retries", "-1", "is not a number of retries"),
+        ("timeout", "2d", "is not between"),
+    ],
+)
+def test_schedule_that_cannot_be_comes_back_with_the_reason(client: Client, name: str, value: str, told: str):
+    answer = preview(client, **{name: value})
+    assert answer.status_code == 400
+    assert wrong(answer.text)[0] == name
+    assert told in wrong(answer.text)[1]
+    assert {each: typed(answer.text, each) for each in ("when", "payload")} == {
+        each: (FIELDS | {name: value})[each] for each in ("when", "payload")
+    }
+
+
+def test_schedule_is_removed_once_somebody_has_confirmed_it(enter: Enter, queue: Queue):
+    queue.schedules.add("every/hour", "every 1h")
+    lines: list[Any] = []
+    client = enter(audit=lines.append)
+    path = f"{QUEUE}/schedules/every%252Fhour"
+    assert f'href="{path}/remove"' in client.get(f"{QUEUE}/schedules").text
+    page = client.get(f"{path}/remove").text
+    assert "Remove schedule every/hour" in words(page)
+    assert [each.name for each in queue.schedules.list()] == ["every/hour"]
+    form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.partition("editor")[2]))
+    moved = client.post(path, data=form | {"act": "remove"}, headers=OWN)
+    assert "every/hour is removed, and its waiting message with it." in words(
+        client.get(moved.headers["location"]).text
+    )
+    assert (queue.schedules.list(), queue.stats().pending) == ([], 0)
+    assert [(line["action"], line["schedule"], line["outcome"]) for line in lines] == [
+        ("schedule remove", "every/hour", "done")
+    ]
+    assert client.get(f"{path}/remove").status_code == 404
+
+
+def test_who_may_only_look_gets_no_form(enter: Enter, queue: Queue):
+    queue.schedules.add("hourly", "every 1h")
+    client = enter(read_only=True)
+    for path in (NEW, f"{QUEUE}/schedules/hourly/remove"):
+        assert "You may look, but not change anything." in words(client.get(path).text)
+    told = words(client.get(f"{QUEUE}/schedules").text)
+    assert "Add…" not in told
+    assert "Remove…" not in told
