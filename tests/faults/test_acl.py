@@ -6,6 +6,7 @@ import gc
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from structlog.testing import capture_logs
 from delayq import Consumer, Outgoing, Queue
 from delayq.errors import LoginRefused, ServerError
 from delayq.operations import send
+from delayq.operations.limit_use import KeyUse, limit_use
 from delayq.operations.queue_context import QueueContext
 from tests.cli import conftest
 from tests.cli.conftest import Invoke
@@ -25,7 +27,7 @@ from tests.faults import test_acl_spark, test_acl_topics
 from tests.harness import bookkeeping
 from tests.harness.acl import telling
 from tests.harness.acl.roles import STORIES, Story
-from tests.harness.acl.telling import LINES, ON_OCCASION, as_root, as_user, contents, grant, tell
+from tests.harness.acl.telling import LINES, ON_OCCASION, as_root, as_user, contents, forget_scripts, grant, tell
 from tests.harness.hostile import refusal
 from tests.harness.servers import RedisServer
 from tests.harness.tree import LUA
@@ -338,6 +340,26 @@ def test_consumer_does_more_with_what_the_page_adds(extra: str, story: str, any_
     for right in added:
         others = [each for each in added if each != right]
         assert tell(any_server, "consumer", [*LINES["consumer"], *others], STORIES[story]), right
+
+
+def sees_keys(mine: Queue, root: Queue) -> None:
+    """Count how much of the limit of each key is in use."""
+    root._context.settings = replace(root._context.settings, concurrency_key=lambda _: "k")
+    root.configure(concurrency_per_key=1)
+    root.send_many([Outgoing("x"), Outgoing("x")])
+    root.receive(2)
+    forget_scripts(root)
+    use = mine.execute(limit_use)
+    assert use is not None
+    assert use.keys == (KeyUse("k", 1, 1),)
+
+
+def test_observer_sees_how_much_each_key_uses_with_what_the_page_adds(any_server: RedisServer) -> None:
+    added = ON_OCCASION["how much of `concurrency_per_key` each key uses, on the dashboard's page of a queue"].split()
+    assert tell(any_server, "observer", [*LINES["observer"], *added], sees_keys) == ""
+    for right in added:
+        others = [each for each in added if each != right]
+        assert tell(any_server, "observer", [*LINES["observer"], *others], sees_keys), right
 
 
 SAMPLING = ON_OCCASION[

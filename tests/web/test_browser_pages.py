@@ -44,7 +44,7 @@ PATHS = {
     "task": "",  # the one that an action leads to
     "tasks": "/main/tasks",
 }
-PARTS = {"live", "queues-live", "queue-live", "follow", "found", "life", "charts"}
+PARTS = {"live", "queues-live", "queue-live", "follow", "found", "life", "charts", "limits"}
 """Routes that a page asks for by itself: no pages of their own."""
 FOR_PROGRAMS = {"metrics"}
 

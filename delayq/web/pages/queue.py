@@ -17,7 +17,7 @@ from delayq.web import audit, path_params, render, sse, tab_counts
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
 from delayq.web.live_part import LivePart
-from delayq.web.pages import queue_charts
+from delayq.web.pages import queue_charts, queue_limits
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import SingleQueue
 from delayq.web.render import NavLink
@@ -28,11 +28,14 @@ from delayq.web.snapshot import unreadable
 async def queue(request: Request) -> Response:
     """Show a queue."""
     found = await path_params.queue_of(request)
-    seen, drawn, many = await asyncio.gather(
-        _watch(request).look_at(found.name), queue_charts.drawn(request, found), found.execute(count_schedules)
+    seen, drawn, limits, many = await asyncio.gather(
+        _watch(request).look_at(found.name),
+        queue_charts.drawn(request, found),
+        queue_limits.used(found),
+        found.execute(count_schedules),
     )
     counts = {} if seen.error else tab_counts.known(seen.stats, seen.alive, many)
-    return render.page(request, "queue.html", seen=seen, counts=counts, **drawn)
+    return render.page(request, "queue.html", seen=seen, counts=counts, **drawn, **limits)
 
 
 async def follow(request: Request) -> Response | sse.EventStream:

@@ -1,0 +1,140 @@
+"""How much of a queue's limits is in use, and what they hold back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, NamedTuple
+
+from delayq.errors import ServerError, ServerUnreachable
+from delayq.model.configuration import Configuration, parse_rate
+from delayq.model.units import from_ms
+from delayq.operations.inspect import summed
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.queue_commands import QueueCommands
+
+MOST_KEYS = 50
+"""Keys whose messages are counted, of those that run and of those that wait."""
+
+NO_MESSAGE = ""
+
+
+class KeyUse(NamedTuple):
+    """How much of a key's limit is in use.
+
+    Attributes:
+        in_use: messages that run, or that were let go and start next.
+        waiting: messages that wait for these; cancelled ones count until a consumer finds them.
+    """
+
+    key: str
+    in_use: int
+    waiting: int
+
+
+class LimitUse(NamedTuple):
+    """The limits of a queue at one moment, as far as they are set.
+
+    Attributes:
+        at: the server's clock.
+        limits: what is stored of the queue.
+        is_paused: whether a pause holds back everything anyway.
+        due: messages that are due and not handed out.
+        running: messages that are handed out, and count towards `concurrency`.
+        handed_out: hand-outs in the last period of the rate.
+        opens_at: when the rate allows a hand-out beyond those that it allows now; None where that is not known.
+        waiting: messages that wait for others of their key.
+        keys: those that hold back most messages come first; None where the user of Redis may not read them.
+        has_more: whether there are keys that were not counted.
+    """
+
+    at: dt.datetime
+    limits: Configuration
+    is_paused: bool
+    due: int
+    running: int
+    handed_out: int
+    opens_at: dt.datetime | None
+    waiting: int
+    keys: tuple[KeyUse, ...] | None
+    has_more: bool
+
+    @property
+    def most(self) -> int:
+        """Hand-outs that the rate allows in its period; 0 without one."""
+        return parse_rate(self.limits.rate)[0] if self.limits.rate else 0
+
+    @property
+    def period(self) -> float:
+        """How long the rate's period is, seconds; 0 without one."""
+        return parse_rate(self.limits.rate)[1] / 1000 if self.limits.rate else 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the rate allows no hand-out now."""
+        return bool(self.limits.rate) and self.handed_out >= self.most
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `concurrency` allows no hand-out now."""
+        return self.limits.concurrency is not None and self.running >= self.limits.concurrency
+
+
+def limit_use(context: QueueContext) -> Operation[LimitUse | None]:
+    """Return how the limits are used; None for a queue without any. The cost does not grow with the queue."""
+    scripts = (yield from context.opened())[0]  # a queue with limits has one shard
+    limits = yield from execute(scripts.configuration())
+    if not (limits.rate or limits.concurrency or limits.concurrency_per_key):
+        return None
+    waiting = scripts.keys.waiting
+    replies: list[Any] = yield [scripts.why(NO_MESSAGE), scripts.stats(), Command(waiting, ("ZCARD", waiting), int)]
+    standing, counted, waits = map(unwrap, replies)
+    handed_out, replaced = yield from _taken(scripts, limits, standing.now_ms)
+    keys, has_more = (yield from _keys(scripts)) if limits.concurrency_per_key else ((), False)
+    return LimitUse(
+        at=from_ms(standing.now_ms),
+        limits=limits,
+        is_paused=standing.paused_ms is not None,
+        due=summed(context.name, [counted]).due,
+        running=standing.running + replaced,
+        handed_out=handed_out,
+        opens_at=None if standing.opens_ms is None else from_ms(standing.opens_ms),
+        waiting=waits,
+        keys=keys,
+        has_more=has_more,
+    )
+
+
+def _taken(scripts: QueueCommands, limits: Configuration, now_ms: int) -> Operation[list[int]]:
+    """Return the hand-outs in the last period of the rate, and the deliveries that run although they were replaced."""
+    rate, replaced = scripts.keys.rate, scripts.keys.replaced
+    since_us = (now_ms - (parse_rate(limits.rate)[1] if limits.rate else 0)) * 1000
+    counts = yield [
+        Command(rate, ("ZCOUNT", rate, f"({since_us}", "+inf"), int),
+        Command(replaced, ("ZCOUNT", replaced, f"({now_ms}", "+inf"), int),
+    ]
+    return [unwrap(each) for each in counts]
+
+
+def _keys(scripts: QueueCommands) -> Operation[tuple[tuple[KeyUse, ...] | None, bool]]:
+    """Count the messages of keys, and tell whether there are more keys; None where the server refuses it."""
+    indices = (scripts.keys.slots, scripts.keys.waiting)
+    try:
+        replies = yield [scripts.held_keys(index, "", MOST_KEYS + 1) for index in indices]
+        listed: list[list[str]] = [unwrap(each) for each in replies]
+        names = sorted({name for each in listed for name in each[:MOST_KEYS]})
+        counts = [unwrap(each) for each in (yield [_count(index, name) for name in names for index in indices])]
+    except ServerUnreachable:
+        raise
+    except ServerError:  # who may look at the queue need not have the right to this
+        return None, False
+    found = [KeyUse(name, *counts[2 * i : 2 * i + 2]) for i, name in enumerate(names)]
+    found.sort(key=lambda each: (-each.waiting, -each.in_use))
+    return tuple(found), any(len(each) > MOST_KEYS for each in listed)
+
+
+def _count(index: str, key: str) -> Command[int]:
+    """Count the members of an index that begin with a key and a zero byte."""
+    name = key.encode(errors="surrogateescape")
+    return Command(index, ("ZLEXCOUNT", index, b"[" + name + b"\0", b"(" + name + b"\1"), int)
