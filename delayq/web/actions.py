@@ -61,6 +61,12 @@ KINDS = {
 }
 
 
+def check_act(act: str, state: State) -> None:
+    """Raise InvalidInput where an action is not for the messages of a state."""
+    if state not in KINDS[act].states:
+        raise InvalidInput(f"{KINDS[act].verb} is not for messages that are {WORDS[state]}")
+
+
 class MessageCount(msgspec.Struct, frozen=True):
     """How many messages are meant, as far as one could count in a moment.
 
@@ -118,8 +124,8 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidField("ids", "no message is ticked: tick at least one")
         texts = {name: form.get(name, "").strip() for name in ("when", "delay", "rate", "most", "up_to")}
         wanted = MessageFilter.of(form, redaction)
-        if not ids and wanted.state not in KINDS[act].states:
-            raise InvalidInput(f"{KINDS[act].verb} is not for messages that are {WORDS[wanted.state]}")
+        if not ids:
+            check_act(act, wanted.state)
         return cls(act=act, filter=wanted, ids=ids, dry=form.get("dry") == "1", **texts)
 
     @property
@@ -159,13 +165,13 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             with field("rate"):
                 redrive = Redrive(choice, delay, _rate(self.rate), self.dry)
             return jobs.redriven(queue, redrive, self.dry)
-        act, due_ms = self._act(now)
+        act, due_ms = self.doing(now)
         if self.ids:
             return jobs.selected(queue, act, self.ids)
         wanted = None if self.dry else act
         return jobs.swept(queue, Sweep(self.filter.state, choice, wanted, due_ms), wanted)
 
-    def _act(self, now: dt.datetime) -> tuple[Act, int | None]:
+    def doing(self, now: dt.datetime) -> tuple[Act, int | None]:
         """Return what is done with a message, and the due time that it gets, ms, where it is the same for all."""
         if self.act == "cancel":
             return cancelling, None

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from delayq.errors import DelayqError
 from delayq.web import error_pages, path_params, problems, render, security_headers
+from delayq.web.api.idempotency import KeptAnswers
 from delayq.web.api.operation import ApiRoute
 from delayq.web.api.table import OPERATIONS
 from delayq.web.audit import Audit, logged
@@ -125,6 +126,7 @@ def app(
     state.streams = set()
     state.patience = patience(interval)
     state.tasks = BackgroundTasks()
+    state.kept_answers = KeptAnswers()
     state.audit = audit or logged
     state.nav = [each.NAV for each in PAGES if hasattr(each, "NAV")]
     state.tabs = [each.TAB for each in PAGES if hasattr(each, "TAB")]

@@ -63,7 +63,8 @@ def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:
     if login is None and visit(request).user is None:
         return
     form, about = visit(request).form, route.matches(request.scope)[1]["path_params"]
-    name, action = who(request), route.name.removeprefix("confirm_").replace("_", " ")
+    name = who(request)
+    action = getattr(route, "action", "") or route.name.removeprefix("confirm_").replace("_", " ")
     if login is not None:
         name, action = form.get("name", "") if login.asks_name else "token", "login"
         about = {"from": client_address(request)}

@@ -23,7 +23,7 @@ from delayq.web.background_tasks import BackgroundTask, Work
 MOST_FINDINGS = 200
 
 _CANCELLED_IN_FLIGHT = "running: not stopped, but not retried either"
-_DONE = {"cancelled", "buried", "rescheduled", "requeued"}
+DONE = {"cancelled", "buried", "rescheduled", "requeued"}
 _BECAME = {
     "cancelled": "cancelled",
     "buried": "buried",
@@ -141,7 +141,7 @@ def examined(queue: Queue) -> Work:
 def outcome(act: Act | None, became: Mapping[str, int], of: int) -> str:
     """Say what became of messages: ``3 of 5 rescheduled; 2 delivered meanwhile``."""
     meant = _BECAME | ({"in_flight": _CANCELLED_IN_FLIGHT} if act is actions.cancelling else {})
-    words = sorted(became.items(), key=lambda item: (item[0] not in _DONE, item[0]))
+    words = sorted(became.items(), key=lambda item: (item[0] not in DONE, item[0]))
     parts = [f"{count:,} {meant[word]}" for word, count in words]
     if parts:
         parts[0] = f"{words[0][1]:,} of {of:,} {meant[words[0][0]]}"
@@ -149,7 +149,7 @@ def outcome(act: Act | None, became: Mapping[str, int], of: int) -> str:
 
 
 def _done(became: Mapping[str, int]) -> int:
-    return sum(count for word, count in became.items() if word in _DONE)
+    return sum(count for word, count in became.items() if word in DONE)
 
 
 async def _collect(queue: Queue, task: BackgroundTask) -> None:

@@ -15,54 +15,16 @@ from delayq.web import Token, User, Users, app, user_line
 from delayq.web.api.operation import Operation
 from delayq.web.api.table import OPERATIONS
 from tests.harness.servers import RedisServer
+from tests.harness.web.api import BEARER, BILLING, EMAILS, MAIN, ORDERS, TOKEN, is_problem, path_of, stocked_with
 from tests.web.conftest import OWN, Enter, log_in
 
-TOKEN = "a token that is long enough"  # of a test
-BEARER = {"authorization": f"Bearer {TOKEN}"}
-MAIN = "/api/v1/servers/main"
-EMAILS = f"{MAIN}/queues/emails"
-STEPS = {
-    "server": "main",
-    "queue": "emails",
-    "id": "m",
-    "schedule": "nightly",
-    "topic": "orders",
-    "group": "billing",
-    "task": "none",
-}
 READING = [each for each in OPERATIONS if not each.acts]
 
 
 @pytest.fixture
 def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
-    """A queue and a topic with something of everything."""
-    queue.configure(events=True)
-    queue.send_many(
-        [
-            Outgoing({"to": "ann"}, id="m", delay=60, headers={"tenant": "acme", "raw": b"\xff"}),
-            Outgoing(b"\x00\xff", id="raw", delay=120),
-            Outgoing({"to": "bob"}, id="dead"),
-        ]
-    )
-    (message,) = queue.receive(1)
-    message.reject("no such address", error="550: no such user")
-    queue.schedules.add("nightly", "0 3 * * *", {"report": 1})
-    with Topic("orders", url=redis_server.url) as topic:
-        group = topic.group("billing", start="0")
-        topic.publish({"order": 1})
-        group.poll("one")
+    with stocked_with(queue, redis_server.url):
         yield queue
-
-
-def path_of(operation: Operation) -> str:
-    return "/api/v1" + operation.path.format_map(STEPS)
-
-
-def is_problem(answer: Any, status: int) -> bool:
-    told = answer.json()
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert (answer.status_code, told["status"], told["type"]) == (status, status, "about:blank"), told
-    return bool(told["title"] and told["detail"])
 
 
 @pytest.mark.parametrize("operation", READING, ids=lambda each: each.name)
@@ -187,29 +149,23 @@ def test_search_finds_what_matches_and_says_where_to_go_on(enter: Enter, stocked
     assert turns > 1
 
 
-def test_topic_has_its_groups_records_and_dead_letters(enter: Enter, redis_server: RedisServer):
-    with Topic("orders", url=redis_server.url) as topic:
-        group = topic.group("billing", start="0")
-        topic.publish_many([])
-        for n in range(3):
-            topic.publish({"n": n}, headers={"k": "v"})
-        first, _ = group.poll("one", 2)
-        group.bury(first, "one", "broken", error="no")
-    client, orders = enter(), f"{MAIN}/topics/orders"
+@pytest.mark.usefixtures("stocked")
+def test_topic_has_its_groups_records_and_dead_letters(enter: Enter):
+    client = enter()
     assert [each["name"] for each in client.get(f"{MAIN}/topics").json()["topics"]] == ["orders"]
-    told = client.get(orders).json()
+    told = client.get(ORDERS).json()
     assert (told["length"], told["groups"][0]["lag"], told["groups"][0]["dead"]) == (3, 1, 1)
-    page = client.get(f"{orders}/records?limit=2").json()
-    rest = client.get(f"{orders}/records", params={"limit": 2, "after": page["next"]}).json()
+    page = client.get(f"{ORDERS}/records?limit=2").json()
+    rest = client.get(f"{ORDERS}/records", params={"limit": 2, "after": page["next"]}).json()
     assert [each["payload"]["n"] for each in page["records"] + rest["records"]] == [0, 1, 2]
     assert page["records"][0]["headers"] == {"k": "v"}
-    newest = client.get(f"{orders}/records?newest_first=true&limit=1").json()
+    newest = client.get(f"{ORDERS}/records?newest_first=true&limit=1").json()
     assert newest["records"][0]["payload"] == {"n": 2}
-    detail = client.get(f"{orders}/groups/billing").json()
+    detail = client.get(BILLING).json()
     assert [(each["consumer"], each["deliveries"]) for each in detail["unacked"]] == [("one", 1)]
-    dead = client.get(f"{orders}/groups/billing/dead-letters").json()
+    dead = client.get(f"{BILLING}/dead-letters").json()
     assert (dead["total"], dead["dead_letters"][0]["reason"]) == (1, "broken")
-    for missing in (f"{orders}/groups/none", f"{orders}/groups/none/dead-letters", f"{MAIN}/topics/none"):
+    for missing in (f"{ORDERS}/groups/none", f"{ORDERS}/groups/none/dead-letters", f"{MAIN}/topics/none"):
         assert is_problem(client.get(missing), 404)
 
 
@@ -227,6 +183,7 @@ WRONG: dict[str, tuple[str, int, str | None]] = {
     "place of a search": (f"{EMAILS}/search?after=x", 400, "after"),
     "header": (f"{EMAILS}/search?header=x", 400, "header"),
     "place in a ledger": (f"{EMAILS}/messages/m/history?after=x", 400, "after"),
+    "dead letter": (f"{BILLING}/dead-letters?after=x", 400, "after"),
     "record": (f"{MAIN}/topics/orders/records?after=x", 400, "after"),
     "schedule": (f"{EMAILS}/schedules/none", 404, None),
 }
@@ -342,3 +299,31 @@ def test_browser_that_has_logged_in_reads_the_api(enter: Enter, stocked: Queue):
 def test_no_server_is_called_api():
     with pytest.raises(ValueError, match="server name 'api' is that of a page"):
         app({"api": "redis://127.0.0.1:1"})
+
+
+def test_values_that_are_hidden_are_told_by_no_operation(enter: Enter, queue: Queue, redis_server: RedisServer):
+    queue.configure(events=True)
+    secret = {"password": "swordfish", "items": [{"Password": "swordfish"}]}
+    queue.send(secret, id="m", delay=60, headers={"password": "swordfish"})
+    queue.send(secret, id="dead")
+    (message,) = queue.receive(1)
+    message.reject("password=swordfish", error="password: swordfish")
+    queue.schedules.add("nightly", "@daily", secret, headers={"password": "swordfish"})
+    with Topic("orders", url=redis_server.url) as topic:
+        group = topic.group("billing", start="0")
+        topic.publish(secret, headers={"password": "swordfish"})
+        topic._executor.client.xadd("delayq:{orders}:topic", {"password": "swordfish"})
+        (*_, last) = group.poll("one")
+        group.bury(last, "one", "password=swordfish", error="password=swordfish")
+    client = enter(redact=["password"])
+    paths = [*map(path_of, READING), f"{EMAILS}/messages?state=dead", f"{EMAILS}/messages/dead"]
+    paths += [f"{EMAILS}/messages/dead/history", f"{EMAILS}/search?state=dead&error=password"]
+    told = {path: client.get(path).text for path in paths}
+    assert [path for path, text in told.items() if "swordfish" in text or "c3dvcmRmaXNo" in text] == []
+    assert sum("[redacted]" in text for text in told.values()) > 8
+    for guess in ("payload=swordfish", "header=password%3Dswordfish"):
+        assert is_problem(client.get(f"{EMAILS}/search?{guess}"), 400)
+    edit = client.post(f"{EMAILS}/messages/dead/edit", json={"payload": 1})
+    client.cookies.clear()
+    assert is_problem(edit, 400)
+    assert edit.json()["field"] == "payload"

@@ -6,7 +6,8 @@ import datetime as dt
 
 from starlette.requests import Request
 
-from delayq.web import path_params
+from delayq.operations.bulk.causes import causes
+from delayq.web import path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
 from delayq.web.api.values import Answer, of
@@ -47,7 +48,8 @@ class Causes(Answer):
 
 async def list_causes(request: Request) -> Causes:
     """Group the last 5,000 dead letters by what they died of."""
-    found = await (await path_params.queue_of(request)).dead.causes(MOST)
+    queue = await path_params.queue_of(request)
+    found = await queue.execute(causes, MOST, render.redaction(request).text)
     return of(Causes, found, causes=[of(Cause, each) for each in found.causes])
 
 

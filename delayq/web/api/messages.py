@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -21,12 +22,13 @@ from delayq.operations.bulk.search import Search
 from delayq.operations.bulk.sweep import count
 from delayq.operations.paging import END
 from delayq.operations.walk import Row
-from delayq.web import path_params
+from delayq.web import path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
 from delayq.web.api.values import Answer, Given, HeaderValues, PayloadKind, header_values, of, payload_fields
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import field
+from delayq.web.redaction import Redaction
 
 LARGEST = 16 * 1024  # bytes of a payload that a list reads
 MOST_LISTED = 200
@@ -177,6 +179,7 @@ class Filter(Given):
         header: a name and a value, as in tenant=acme.
         error: text that the last error contains.
         reason: why they died.
+        bare: those of which no error is known.
         cause: the error of a cause of dead letters, with its numbers as #.
         older: of dead letters: how long ago they died, or longer, as in 1h30m, or when.
         newer: of dead letters: less than how long ago they died, or after when.
@@ -187,14 +190,16 @@ class Filter(Given):
     header: str = ""
     error: str = ""
     reason: str = ""
+    bare: bool = False
     cause: str = ""
     older: str = ""
     newer: str = ""
 
-    def meant(self) -> MessageFilter:
-        """Return it as the pages have it."""
-        known = {name: getattr(self, name) for name in MessageFilter.__struct_fields__ if hasattr(self, name)}
-        return MessageFilter(**known, kind=self.cause)
+    def meant(self, redaction: Redaction) -> MessageFilter:
+        """Return it as the pages have it; raises InvalidInput where it would tell what is hidden."""
+        names = ("state", "payload", "header", "error", "reason", "older", "newer")
+        known = {name: getattr(self, name) for name in names}
+        return MessageFilter.of(known | {"kind": self.cause, "bare": "1" if self.bare else ""}, redaction)
 
 
 class SearchQuery(Filter):
@@ -230,7 +235,7 @@ async def list_messages(request: Request, query: PageQuery) -> MessagePage:
     return of(
         MessagePage,
         page,
-        messages=[message(each, page.sizes) for each in page.messages],
+        messages=[_message(each, render.redaction(request), page.sizes) for each in page.messages],
         before=None if page.before is None else quoted(page.before),
         after=None if page.after is None else quoted(page.after),
     )
@@ -238,11 +243,10 @@ async def list_messages(request: Request, query: PageQuery) -> MessagePage:
 
 async def search_messages(request: Request, query: SearchQuery) -> Found:
     """Search a state for a quarter of a second, or until about 200 messages are found, and say where to go on."""
-    queue = await path_params.queue_of(request)
-    looking = Search(query.state, query.meant().choice())
-    if query.after:
-        with field("after"):
-            looking = Search(query.state, query.meant().choice(), unquoted(query.after))
+    queue, redaction = await path_params.queue_of(request), render.redaction(request)
+    choice = query.meant(redaction).choice()
+    with field("after"):
+        looking = Search(query.state, choice, unquoted(query.after) if query.after else None)
     until, found = time.monotonic() + SEARCH_SECONDS, list[Row]()
     while not looking.done and len(found) < MOST_FOUND:
         found += await queue.execute(looking.step)
@@ -250,7 +254,7 @@ async def search_messages(request: Request, query: SearchQuery) -> Found:
             break
     rows, sizes = await queue.execute(paging.described, query.state, found, LARGEST)
     return Found(
-        messages=[message(each, sizes) for each in rows],
+        messages=[_message(each, redaction, sizes) for each in rows],
         looked_at=looking.looked_at,
         total=await queue.execute(count, [query.state]),
         next=None if looking.done else quoted(looking.cursor or ""),
@@ -269,7 +273,9 @@ async def get_message(request: Request) -> Explained:
         raise HTTPException(404, f"There is no message {message_id} in queue {queue.name}.")
     why = await queue.execute(explain.why, message_id, events[::-1] or None) if info or events else None
     unknown = f"{message_id} is not in queue {queue.name}, and the ledger is long: ask for its history."
-    return Explained(message=None if info is None else message(info), why=why or unknown)
+    redaction = render.redaction(request)
+    seen = None if info is None else _message(info, redaction)
+    return Explained(message=seen, why=redaction.text(why) if why else unknown)
 
 
 async def get_history(request: Request, query: HistoryQuery) -> History:
@@ -286,7 +292,7 @@ async def _look(request: Request, place: str) -> tuple[list[Event], str]:
     until, events = time.monotonic() + LOOK_SECONDS, list[Event]()
     while place:
         more, place = await queue.execute(explain.look, message_id, place)
-        events += more
+        events += map(render.redaction(request).event, more)
         if time.monotonic() >= until:
             break
     return events, place
@@ -299,14 +305,14 @@ def _id(request: Request) -> str:
     return message_id
 
 
-def message(info: MessageInfo, sizes: dict[str, int] | None = None) -> Message:
+def _message(info: MessageInfo, redaction: Redaction, sizes: Mapping[str, int] | None = None) -> Message:
     """Return a message as answers have it.
 
     Args:
         sizes: bytes of what is stored of each payload, where a list has left some unread.
     """
-    fields: dict[str, Any] = payload_fields(info.envelope, (sizes or {}).get(info.id))
-    return of(Message, info, timeout_seconds=info.timeout, headers=header_values(info.headers), **fields)
+    shown, fields = redaction.info(info), payload_fields(info.envelope, redaction, (sizes or {}).get(info.id))
+    return of(Message, shown, timeout_seconds=info.timeout, headers=header_values(shown.headers), **fields)
 
 
 OPERATIONS = [

@@ -18,10 +18,13 @@ from starlette.types import Scope
 from delayq.errors import InvalidInput
 from delayq.model.text import printable_id
 from delayq.web import path_params
+from delayq.web.api.idempotency import KeptAnswers
 from delayq.web.api.values import Given
 from delayq.web.forms import InvalidField
+from delayq.web.request_context import who
 
 ROOT = "/api/v1"
+MOST_KEY = 255
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -79,18 +82,34 @@ class Operation:
 
     async def answer_to(self, request: Request) -> Response:
         """Run it, and answer."""
-        given: dict[str, msgspec.Struct] = {"query": _query(request.query_params.multi_items(), self.query)}
+        query = _query(request.query_params.multi_items(), self.query)
         if self.acts:
-            given["body"] = _body(await request.body(), self.body)
-        arguments = {name: given[name] for name in self._takes}
-        if "server" not in self.parameters:
-            answer = await self.run(request, **arguments)
-        elif self.acts:  # it is not cancelled: nobody would know how far it came
-            await path_params.server_of(request).check_answers()
-            answer = await self.run(request, **arguments)
+            body = await request.body()
+            given = {"query": query, "body": _body(body, self.body)}
+            encoded = await self._acted(request, body, {name: given[name] for name in self._takes})
         else:
-            answer = await path_params.server_of(request).while_it_answers(self.run(request, **arguments))
-        return Response(encode(answer), self.status, media_type="application/json")
+            server = path_params.server_of(request) if "server" in self.parameters else None
+            work = self.run(request, **{"query": query} if "query" in self._takes else {})
+            encoded = encode(await (server.while_it_answers(work) if server else work))
+        return Response(encoded, self.status, media_type="application/json")
+
+    async def _acted(self, request: Request, body: bytes, given: dict[str, msgspec.Struct]) -> bytes:
+        """Act, unless a request with the same key has done so. It is not cancelled: nobody would know how far it came.
+
+        All operations that act are on a server.
+        """
+
+        async def act() -> bytes:
+            await path_params.server_of(request).check_answers()
+            return encode(await self.run(request, **given))
+
+        key = request.headers.get("idempotency-key")
+        if key is None:
+            return await act()
+        if not (0 < len(key) <= MOST_KEY and key.isprintable()):
+            raise InvalidField("Idempotency-Key", f"the header Idempotency-Key is not 1 to {MOST_KEY} characters")
+        answers: KeptAnswers = request.app.state.kept_answers
+        return await answers.once((who(request), request.url.path, key), request.url.query.encode() + b"\0" + body, act)
 
 
 class ApiRoute(Route):
@@ -99,7 +118,7 @@ class ApiRoute(Route):
     def __init__(self, operation: Operation) -> None:
         path = ROOT + re.sub(r"\{(\w+)\}", r"{\1:name}", operation.path)
         super().__init__(path, operation.answer_to, name=f"api {operation.name}", methods=[operation.method])
-        self.operation = operation
+        self.operation, self.action = operation, operation.action
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether a request is for this operation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 from typing import Annotated
 
 from msgspec import Meta
@@ -12,9 +13,12 @@ from starlette.requests import Request
 from delayq.model.configuration import Configuration
 from delayq.model.health import Trouble
 from delayq.model.rates import Rates
-from delayq.web import path_params
+from delayq.operations.manage import MAX_PAUSE_MS
+from delayq.web import audit, path_params
 from delayq.web.api.operation import Operation
+from delayq.web.api.tasks import Task, begun
 from delayq.web.api.values import Answer, Given, of
+from delayq.web.pages.server import start_examination
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import PAGE, QueueListView
 from delayq.web.snapshot import QueueSnapshot
@@ -205,6 +209,28 @@ class DueSpans(Answer):
     spans: list[DueSpan]
 
 
+class Pause(Given):
+    """For how long to pause a queue.
+
+    Attributes:
+        for_seconds: until it resumes by itself; null for a pause that lasts until it is resumed.
+    """
+
+    for_seconds: Annotated[float, Meta(ge=0.001, le=MAX_PAUSE_MS / 1000)] | None = None
+
+
+class Paused(Answer):
+    """Whether a queue is paused.
+
+    Attributes:
+        paused_since: null while it is not paused.
+        paused_until: when the pause ends by itself; null for never.
+    """
+
+    paused_since: dt.datetime | None
+    paused_until: dt.datetime | None
+
+
 class QueuesQuery(Given):
     """Which queues to list.
 
@@ -268,6 +294,28 @@ async def count_due(request: Request, query: DueQuery) -> DueSpans:
     return DueSpans(spans=[of(DueSpan, each) for each in found])
 
 
+async def pause_queue(request: Request, body: Pause) -> Paused:
+    """Pause a queue: what runs is finished, nothing more is handed out, and sending continues."""
+    queue = await path_params.queue_of(request)
+    async with audit.audited(request, "pause", queue=queue.name, seconds=body.for_seconds):
+        await queue.pause(body.for_seconds)
+    return of(Paused, await queue.stats())
+
+
+async def resume_queue(request: Request) -> Paused:
+    """Hand out the messages of a queue again."""
+    queue = await path_params.queue_of(request)
+    async with audit.audited(request, "resume", queue=queue.name):
+        await queue.resume()
+    return of(Paused, await queue.stats())
+
+
+async def examine_queue(request: Request) -> Task:
+    """Let the doctor look at a queue, as a task, without repairs."""
+    task = start_examination(request, await path_params.queue_of(request), secrets.token_urlsafe())
+    return await begun(task)
+
+
 def _watch(request: Request) -> ServerPoller:
     watches: dict[str, ServerPoller] = request.app.state.watches
     return watches[path_params.server_of(request).name]
@@ -307,4 +355,7 @@ OPERATIONS = [
     Operation("GET", QUEUE, get_queue),
     Operation("GET", f"{QUEUE}/consumers", list_consumers),
     Operation("GET", f"{QUEUE}/due", count_due),
+    Operation("POST", f"{QUEUE}/pause", pause_queue, action="pause"),
+    Operation("POST", f"{QUEUE}/resume", resume_queue, action="resume"),
+    Operation("POST", f"{QUEUE}/examine", examine_queue, action="examine", status=202),
 ]

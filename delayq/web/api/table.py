@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import chain
 
-from delayq.web.api import dead_letters, messages, queues, schedules, servers, tasks, topics
+from delayq.web.api import actions, dead_letters, groups, messages, queues, schedules, send, servers, tasks, topics
 from delayq.web.api.operation import Operation
 
-OPERATIONS: tuple[Operation, ...] = tuple(
-    chain.from_iterable(each.OPERATIONS for each in (servers, queues, messages, dead_letters, schedules, topics, tasks))
-)
+MODULES = (servers, queues, send, messages, actions, dead_letters, schedules, topics, groups, tasks)
+OPERATIONS: tuple[Operation, ...] = tuple(chain.from_iterable(each.OPERATIONS for each in MODULES))

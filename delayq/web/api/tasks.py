@@ -6,10 +6,11 @@ import datetime as dt
 
 from starlette.requests import Request
 
-from delayq.web import path_params
+from delayq.web import audit, path_params
 from delayq.web.api.operation import Operation
 from delayq.web.api.values import Answer, of
 from delayq.web.background_tasks import BackgroundTask, Status
+from delayq.web.pages.actions import QUICK_SECONDS
 from delayq.web.pages.tasks import task_of
 
 
@@ -17,6 +18,8 @@ class Task(Answer):
     """A task: something with many messages, which runs in the dashboard and can be stopped.
 
     Attributes:
+        queue: empty where it is about a topic.
+        topic: empty where it is about a queue, as is `group`.
         title: what it does.
         who: who has asked for it.
         looked_at: how many messages it has looked at.
@@ -30,6 +33,8 @@ class Task(Answer):
     id: str
     server: str
     queue: str
+    topic: str
+    group: str
     title: str
     who: str
     status: Status
@@ -59,6 +64,20 @@ async def get_task(request: Request) -> Task:
     return task(task_of(request))
 
 
+async def stop_task(request: Request) -> Task:
+    """Let a task end before its next step; what it has not reached then is as before."""
+    found = task_of(request)
+    async with audit.audited(request, "stop", **found.about(), task=found.id):
+        found.stop()
+    return await begun(found)
+
+
+async def begun(seen: BackgroundTask) -> Task:
+    """Return a task as answers have it, after a moment in which it may end."""
+    await seen.over(QUICK_SECONDS)
+    return task(seen)
+
+
 def task(seen: BackgroundTask) -> Task:
     """Return a task as answers have it."""
     return of(Task, seen, error=seen.error or None)
@@ -67,4 +86,5 @@ def task(seen: BackgroundTask) -> Task:
 OPERATIONS = [
     Operation("GET", "/servers/{server}/tasks", list_tasks),
     Operation("GET", "/servers/{server}/tasks/{task}", get_task),
+    Operation("POST", "/servers/{server}/tasks/{task}/stop", stop_task, action="stop"),
 ]

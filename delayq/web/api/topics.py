@@ -1,40 +1,44 @@
-"""Topics: their records, and how far each group is."""
+"""Topics: their records, how far each group is, and publishing."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from delayq.errors import UnknownGroup, UnreadableEnvelope
+from delayq.errors import UnreadableEnvelope
 from delayq.model import record as model
-from delayq.model.positions import known_id
-from delayq.operations.topics import dead_letters, group_admin, group_read, read
-from delayq.web import path_params
+from delayq.model.positions import known_id, own_id
+from delayq.model.validation import check_id
+from delayq.operations.topics import group_admin, read
+from delayq.web import audit, path_params, render
 from delayq.web.api.operation import Operation
+from delayq.web.api.send import CreateQuery
 from delayq.web.api.values import (
     Answer,
     Given,
     HeaderValues,
+    Moment,
     PayloadKind,
+    Seconds,
+    check_due,
+    envelope_of,
     header_values,
+    headers_of,
     of,
     payload_fields,
-    payload_value,
+    required_payload,
 )
 from delayq.web.forms import field
+from delayq.web.redaction import Redaction
 
 PAGE = 50
 MOST_LISTED = 200
 
 TOPIC = "/servers/{server}/topics/{topic}"
-GROUP = f"{TOPIC}/groups/{{group}}"
 
 
 class Group(Answer):
@@ -122,70 +126,41 @@ class Records(Answer):
     next: str | None
 
 
-class GroupConsumer(Answer):
-    """A consumer of a group.
+class NewRecord(Given):
+    """A record to publish.
 
     Attributes:
-        unacked: records that it holds.
-        idle_seconds: since it was heard of.
+        payload: any JSON, which arrives as it is written; or give `payload_base64`.
+        payload_base64: bytes, in base64.
+        delay_seconds: until it is appended; or give `at`. Without both, it is appended at once.
+        at: when it is appended.
+        id: of one that waits for its time: 1 to 256 bytes, a random one when it is null. Of one that does not: as in
+            1700000000000-0, higher than that of the last record.
+        key: records of one key keep their order.
+        headers: bytes are {"base64": "…"}.
     """
 
-    name: str
-    unacked: int
-    idle_seconds: float
+    payload: msgspec.Raw | UnsetType = UNSET
+    payload_base64: str | UnsetType = UNSET
+    delay_seconds: Seconds | None = None
+    at: Moment | None = None
+    id: str | None = None
+    key: str | None = None
+    headers: HeaderValues = msgspec.field(default_factory=dict)
 
 
-class UnackedRecord(Answer):
-    """A record that a group was handed and has not acked.
-
-    Attributes:
-        consumer: who was handed it last.
-        idle_seconds: since then.
-        deliveries: how often the group was handed it.
-    """
-
-    id: str
-    consumer: str
-    idle_seconds: float
-    deliveries: int
-
-
-class GroupDetail(Answer):
-    """A group: its consumers by name and the records that it has not acked by id, up to 200 of each."""
-
-    group: Group
-    consumers: list[GroupConsumer]
-    unacked: list[UnackedRecord]
-
-
-class DeadRecord(Answer):
-    """A dead letter of a group.
+class Published(Answer):
+    """What became of a record.
 
     Attributes:
-        record: as it was in the topic.
-        consumer: who was handed it last.
-        deliveries: how often the group was handed it.
-        errors: what its failed deliveries said, the oldest first, as far as they are kept.
+        id: that of the record; of one that waits, the one under which it waits.
+        due_at: when it is appended; null for one that is there already.
+        created: false when one with this id waited already, and was left.
     """
 
     id: str
-    died_at: dt.datetime
-    record: Record
-    consumer: str
-    deliveries: int
-    reason: str
-    errors: list[str]
-
-
-class DeadRecords(Answer):
-    """Dead letters of a group, the longest dead first.
-
-    Attributes:
-        total: how many there are.
-    """
-
-    dead_letters: list[DeadRecord]
-    total: int
+    due_at: dt.datetime | None
+    created: bool
 
 
 class TopicsQuery(Given):
@@ -211,12 +186,6 @@ class RecordsQuery(Given):
 
     after: str = ""
     newest_first: bool = False
-    limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = PAGE
-
-
-class DeadQuery(Given):
-    """How many dead letters to list."""
-
     limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = PAGE
 
 
@@ -249,53 +218,42 @@ async def list_records(request: Request, query: RecordsQuery) -> Records:
     bounds = ("-", behind or "+") if query.newest_first else (behind or "-", "+")
     found = await topic.execute(read.records_range, *bounds, query.limit, query.newest_first)
     more = found[-1].id if len(found) == query.limit else None
-    return Records(records=[record(each) for each in found], next=more)
+    return Records(records=[record(each, render.redaction(request)) for each in found], next=more)
 
 
-async def get_group(request: Request) -> GroupDetail:
-    """Return a group with its consumers and what they have not acked."""
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
-    with known_group(topic.name, name):
-        info = await topic.execute(group_admin.info, name)
-        members = await topic.execute(group_admin.consumers, name)
-        unacked = await topic.execute(group_read.unacked, name, None, 0, MOST_LISTED)
-    return GroupDetail(
-        group=of(Group, info),
-        consumers=[of(GroupConsumer, each, idle_seconds=each.idle) for each in members[:MOST_LISTED]],
-        unacked=[of(UnackedRecord, each, idle_seconds=each.idle) for each in unacked],
-    )
+async def publish_record(request: Request, query: CreateQuery, body: NewRecord) -> Published:
+    """Publish a record. Give an Idempotency-Key to make the request safe to repeat."""
+    if query.create:
+        topic = await path_params.server_of(request).topic(request.path_params["topic"])
+    else:
+        topic = await path_params.topic_of(request)
+    check_due(body.delay_seconds, body.at)
+    payload, headers = required_payload(body.payload, body.payload_base64), headers_of(body.headers) or None
+    with field("id"):
+        if body.id is not None:
+            (check_id if body.delay_seconds is not None or body.at else own_id)(body.id)
+    async with audit.audited(request, "publish", topic=topic.name, id=body.id) as line:
+        done = await topic.publish(payload, body.delay_seconds, body.at, id=body.id, key=body.key, headers=headers)
+        line["id"] = done.id
+    return of(Published, done)
 
 
-async def list_group_dead_letters(request: Request, query: DeadQuery) -> DeadRecords:
-    """List the dead letters of a group, the longest dead first."""
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
-    with known_group(topic.name, name):
-        found = await topic.execute(dead_letters.dead, name, query.limit)
-    total = await topic.execute(dead_letters.count, name)
-    return DeadRecords(dead_letters=[of(DeadRecord, each, record=record(each.record)) for each in found], total=total)
-
-
-@contextlib.contextmanager
-def known_group(topic: str, name: str) -> Iterator[None]:
-    """Turn the error for a group that the topic does not have into a 404."""
-    try:
-        yield
-    except UnknownGroup as error:
-        raise HTTPException(404, f"Topic {topic} has no group {name}.") from error
-
-
-def record(seen: model.Record) -> Record:
+def record(seen: model.Record, redaction: Redaction) -> Record:
     """Return a record as answers have it."""
     try:
-        return of(Record, seen, headers=header_values(seen.headers), **payload_value(seen.payload, seen.body))
+        envelope = seen.envelope
     except UnreadableEnvelope:  # another program has written it
-        return of(Record, seen, headers={}, **payload_fields(None))
+        return of(Record, seen, headers={}, **payload_fields(None, redaction))
+    if envelope is None:
+        fields = payload_fields(envelope_of(redaction.headers(seen.values)), redaction)
+        return of(Record, seen, headers={}, **fields)
+    headers = header_values(redaction.headers(seen.headers))
+    return of(Record, seen, headers=headers, **payload_fields(envelope, redaction))
 
 
 OPERATIONS = [
     Operation("GET", "/servers/{server}/topics", list_topics),
     Operation("GET", TOPIC, get_topic),
     Operation("GET", f"{TOPIC}/records", list_records),
-    Operation("GET", GROUP, get_group),
-    Operation("GET", f"{GROUP}/dead-letters", list_group_dead_letters),
+    Operation("POST", f"{TOPIC}/records", publish_record, action="publish"),
 ]

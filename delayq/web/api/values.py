@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import contextlib
+import datetime as dt
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -11,7 +13,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import FORMAT, JSON, RAW, Envelope, Headers, open_body
-from delayq.web.forms import InvalidField
+from delayq.model.units import MAX_LEASE_MS, delay_ms, timestamp_ms
+from delayq.web.forms import InvalidField, field
+from delayq.web.redaction import Redaction
 
 
 class Given(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,6 +40,9 @@ HeaderValues: TypeAlias = dict[str, str | int | float | bool | Base64 | None]
 """Headers of a message; bytes are ``{"base64": "…"}``."""
 
 Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
+Timeout: TypeAlias = Annotated[float, Meta(ge=0.001, le=MAX_LEASE_MS / 1000)]
+Retries: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]
+Moment: TypeAlias = Annotated[dt.datetime, Meta(tz=True)]
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=256)]
 
 PayloadKind: TypeAlias = Literal["json", "bytes", "unread", "gone"]
@@ -49,8 +56,8 @@ def of(kind: type[A], seen: Any, **more: Any) -> A:
     return kind(**known | more)
 
 
-def payload_fields(envelope: Envelope | None, size: int | None = None) -> dict[str, Any]:
-    """Return the fields of an answer that tell a payload.
+def payload_fields(envelope: Envelope | None, redaction: Redaction, size: int | None = None) -> dict[str, Any]:
+    """Return the fields of an answer that tell what may be shown of a payload.
 
     Args:
         size: bytes of what is stored, where it was not read because it is large.
@@ -58,25 +65,22 @@ def payload_fields(envelope: Envelope | None, size: int | None = None) -> dict[s
     known: dict[str, Any] = {"payload_bytes": size or None, "payload": UNSET, "payload_base64": UNSET}
     if envelope is None:
         return known | {"payload_kind": "unread" if size else "gone"}
-    known["payload_bytes"] = len(envelope.body)
-    if envelope.kind == JSON:
+    known["payload_bytes"], shown = len(envelope.body), redaction.envelope(envelope)
+    if shown.kind == JSON:
         try:
-            open_body(envelope)  # which reads all of it
+            open_body(shown)  # which reads all of it
         except UnreadableEnvelope:  # another program has written it
             pass
         else:
-            return known | {"payload_kind": "json", "payload": msgspec.Raw(envelope.body)}
-    return known | {"payload_kind": "bytes", "payload_base64": base64.b64encode(envelope.body).decode()}
+            return known | {"payload_kind": "json", "payload": msgspec.Raw(shown.body)}
+    return known | {"payload_kind": "bytes", "payload_base64": base64.b64encode(shown.body).decode()}
 
 
-def payload_value(payload: Any, body: bytes = b"") -> dict[str, Any]:
-    """Return the fields of an answer that tell a payload which was read.
-
-    Args:
-        body: JSON as it is stored, where that is known: it may have numbers that no number of Python's is.
-    """
-    kind, encoded = (RAW, payload) if isinstance(payload, bytes) else (JSON, body or msgspec.json.encode(payload))
-    return payload_fields(Envelope(FORMAT, kind, encoded, 0))
+def envelope_of(payload: Any) -> Envelope:
+    """Return an envelope that holds a payload which was read."""
+    if isinstance(payload, bytes):
+        return Envelope(FORMAT, RAW, payload, 0)
+    return Envelope(FORMAT, JSON, msgspec.json.encode(payload), 0)
 
 
 def header_values(headers: Mapping[str, Any] | None) -> HeaderValues:
@@ -109,9 +113,49 @@ def payload_of(payload: msgspec.Raw | UnsetType, encoded: str | UnsetType) -> An
     return payload
 
 
-def unbase64(text: str, field: str) -> bytes:
+def required_payload(payload: msgspec.Raw | UnsetType, encoded: str | UnsetType) -> Any:
+    """Return the payload of a request as it is sent; raises InvalidInput where there is none."""
+    found = payload_of(payload, encoded)
+    if found is UNSET:
+        raise InvalidField("payload", "payload is missing: give it, or payload_base64")
+    return found
+
+
+def check_due(delay_seconds: float | None, at: dt.datetime | None) -> None:
+    """Raise InvalidInput unless a delay or a moment, or neither, says when something is due."""
+    if delay_seconds is not None and at is not None:
+        raise InvalidField("at", "delay_seconds and at are both given: give one of them")
+    check_times(delay_seconds=delay_seconds)
+    check_moments(at=at)
+
+
+def check_times(**seconds: float | None) -> None:
+    """Raise InvalidInput, naming the field, for a length of time that leads past the year 9999."""
+    for name, given in seconds.items():
+        with field(name):
+            delay_ms(given or 0, name)
+
+
+def check_moments(**moments: dt.datetime | None) -> None:
+    """Raise InvalidInput, naming the field, for a moment before 1970."""
+    for name, given in moments.items():
+        with field(name):
+            if given is not None:
+                timestamp_ms(given, name)
+
+
+@contextlib.contextmanager
+def prefixed(place: str) -> Iterator[None]:
+    """Say where in a request the fields are that an error names."""
+    try:
+        yield
+    except InvalidField as error:
+        raise InvalidField(f"{place}{error.field}", str(error)) from error
+
+
+def unbase64(text: str, name: str) -> bytes:
     """Return the bytes that a text in base64 holds; raises InvalidInput, naming the field."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise InvalidField(field, f"{field}: this is not base64: {error}") from error
+        raise InvalidField(name, f"{name}: this is not base64: {error}") from error

@@ -54,17 +54,22 @@ async def run(request: Request) -> Response:
         forms.check_name(form, "queue", queue.name)
     task = tasks.asked(once)
     if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
-        task = BackgroundTask(
-            request.path_params["server"], queue.name, deed.title(), who(request), alone=deed.is_sweep and not deed.dry
-        )
-        if deed.dry:
-            task.again = dict(deed.fields()) | {"delay": deed.delay, "rate": deed.rate}
-        line = audit_line(task, deed)
-        begin(request, task, work, once, line)
-        if deed.is_sweep:
-            audit.note(request, line | {"outcome": "began"})
+        task = start(request, queue.name, deed, work, once)
         await task.over(QUICK_SECONDS)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
+
+
+def start(request: Request, queue: str, deed: ActionRequest, work: Work, once: str) -> BackgroundTask:
+    """Let a task do what was asked for, with audit lines of its beginning and its end."""
+    alone = deed.is_sweep and not deed.dry
+    task = BackgroundTask(request.path_params["server"], queue, deed.title(), who(request), alone)
+    if deed.dry:
+        task.again = dict(deed.fields()) | {"delay": deed.delay, "rate": deed.rate}
+    line = audit_line(task, deed)
+    begin(request, task, work, once, line)
+    if deed.is_sweep:
+        audit.note(request, line | {"outcome": "began"})
+    return task
 
 
 QUICK_SECONDS = 0.3

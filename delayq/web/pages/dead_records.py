@@ -106,7 +106,7 @@ async def dead_records(request: Request) -> Response:
     """Show a page of a group's dead letters, the longest dead first."""
     topic, group = await path_params.topic_of(request), request.path_params["group"]
     asked, redaction = request.query_params.get("after", ""), render.redaction(request)
-    info = await _group_info(topic, group)
+    info = await group_info(topic, group)
     page = await topic.execute(dead_letters.page, group, place_of(asked) if asked else None, PAGE)
     return render.page(
         request,
@@ -150,7 +150,7 @@ async def confirm(request: Request) -> Response:
     """Tell what a form would do, with how many dead letters."""
     topic, group = await path_params.topic_of(request), request.path_params["group"]
     asked = DeadRecordsRequest.of(visit(request).form)
-    info = await _group_info(topic, group)
+    info = await group_info(topic, group)
     if not (asked.places or info.dead):
         raise InvalidInput(f"group {group} has no dead letter (any more)")
     is_all, act = not asked.places, asked.act
@@ -183,23 +183,32 @@ async def run(request: Request) -> Response:
         raise InvalidInput("the form does not say until when the dead letters are meant: confirm it again")
     if asked.act == "delete" and not asked.places:
         forms.check_name(form, "group", group)
-    total = (await _group_info(topic, group)).dead
+    total = (await group_info(topic, group)).dead
     task = tasks.asked(once)
     if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
-        server, is_all = request.path_params["server"], not asked.places
-        task = BackgroundTask(server, "", asked.title(), who(request), is_all, topic.name, group)
-        which: dict[str, object] = {"all": "dead"} if is_all else {"ids": [*map(key_of, asked.places)]}
-        line = (
-            {"who": task.who, "action": f"{asked.act} dead", "server": server, "task": task.id} | task.about() | which
-        )
-        begin(request, task, asked.work(topic, group, total), once, line)
-        if is_all:
-            audit.note(request, line | {"outcome": "began"})
+        task = start(request, topic, asked, total, once)
         await task.over(QUICK_SECONDS)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
 
 
-async def _group_info(topic: Topic, group: str) -> GroupInfo:
+def start(request: Request, topic: Topic, asked: DeadRecordsRequest, total: int, once: str) -> BackgroundTask:
+    """Let a task do what was asked for, with audit lines of its beginning and its end.
+
+    Args:
+        total: how many dead letters the group has.
+    """
+    server, group, is_all = request.path_params["server"], request.path_params["group"], not asked.places
+    task = BackgroundTask(server, "", asked.title(), who(request), is_all, topic.name, group)
+    which: dict[str, object] = {"all": "dead"} if is_all else {"ids": [*map(key_of, asked.places)]}
+    line = {"who": task.who, "action": f"{asked.act} dead", "server": server, "task": task.id} | task.about() | which
+    begin(request, task, asked.work(topic, group, total), once, line)
+    if is_all:
+        audit.note(request, line | {"outcome": "began"})
+    return task
+
+
+async def group_info(topic: Topic, group: str) -> GroupInfo:
+    """Return what is known of a group, with a lag that may be counted in part; raises a 404 when there is none."""
     try:
         return await topic.execute(group_admin.info, group, most_calls=1)
     except UnknownGroup as error:

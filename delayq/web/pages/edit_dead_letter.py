@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ async def edit(request: Request) -> Response:
     queue, form = await path_params.queue_of(request), visit(request).form
     message_id = request.path_params["id"]
     died_at = _died_at(form.get("died", ""))
-    await _check_shown(request, queue, message_id)
+    await check_shown(request, queue, message_id, form)
     headers = json_of(form["headers"].strip() or "{}", "headers") if "headers" in form else None
     payload: Any = msgspec.UNSET
     if "payload" in form:
@@ -75,12 +76,12 @@ async def _is_dead(queue: Queue, message_id: str) -> bool:
     return info is not None and info.state == "dead"
 
 
-async def _check_shown(request: Request, queue: Queue, message_id: str) -> None:
-    """Refuse to replace what this dashboard hides; raises InvalidField."""
+async def check_shown(request: Request, queue: Queue, message_id: str, fields: Iterable[str]) -> None:
+    """Refuse to replace fields of a message that this dashboard hides; raises InvalidField."""
     redaction = render.redaction(request)
     info = await queue.get(message_id) if redaction else None
     hidden = set[str]() if info is None else redaction.hidden(info)
-    for name in sorted(hidden & visit(request).form.keys()):
+    for name in sorted(hidden.intersection(fields)):
         raise InvalidField(name, f"the field {name} cannot be replaced: this dashboard hides some of it (--redact)")
 
 

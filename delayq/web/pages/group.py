@@ -55,7 +55,7 @@ async def claim(request: Request) -> Response:
     with field("consumer"):
         consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
         if form.get("new") != "1":
-            await _check_known(topic, name, consumer)
+            await check_known(topic, name, consumer)
     with field("idle"):
         idle = parse_duration(form.get("idle", ""))
     tasks: BackgroundTasks = request.app.state.tasks
@@ -67,7 +67,8 @@ async def claim(request: Request) -> Response:
     return audit.back(request, told, "group")
 
 
-async def _check_known(topic: Topic, group: str, consumer: str) -> None:
+async def check_known(topic: Topic, group: str, consumer: str) -> None:
+    """Raise InvalidInput where a group has no consumer of this name."""
     known = [each.name for each in await topic.execute(group_admin.consumers, group)]
     if consumer not in known:
         raise InvalidInput(f"group {group} has no consumer {consumer}: choose a known one, or tick that it is new")

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from delayq.aio import Queue
 from delayq.operations.doctor.server import ask, dangers
 from delayq.operations.queue_context import QueueContext
 from delayq.web import jobs, path_params, render
@@ -45,13 +46,18 @@ async def examine(request: Request) -> Response:
     once = word_of(form)
     task = tasks.asked(once)
     if task is None:
-        task = BackgroundTask(
-            request.path_params["server"], queue.name, f"Examine queue {queue.name}", who(request), alone=True
-        )
-        line = {"who": task.who, "action": "examine", "server": task.server, "queue": queue.name, "task": task.id}
-        begin(request, task, jobs.examined(queue), once, dict(line))
+        task = start_examination(request, queue, once)
         await task.over(QUICK_SECONDS)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
+
+
+def start_examination(request: Request, queue: Queue, once: str) -> BackgroundTask:
+    """Let a task examine a queue, with an audit line of its end."""
+    server = request.path_params["server"]
+    task = BackgroundTask(server, queue.name, f"Examine queue {queue.name}", who(request), alone=True)
+    line = {"who": task.who, "action": "examine", "server": task.server, "queue": queue.name, "task": task.id}
+    begin(request, task, jobs.examined(queue), once, dict(line))
+    return task
 
 
 MOST_LISTED = 200

@@ -1,0 +1,222 @@
+"""Sending messages, and editing a dead letter, which sends it once more."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from delayq.aio import Queue
+from delayq.errors import PayloadNotSerializable, PayloadTooLarge
+from delayq.model.delivery import OnConflict, Outgoing, SentMessage
+from delayq.model.validation import check_id
+from delayq.web import audit, path_params
+from delayq.web.api.operation import Operation
+from delayq.web.api.queues import QUEUE
+from delayq.web.api.values import (
+    Answer,
+    Given,
+    HeaderValues,
+    Moment,
+    Retries,
+    Seconds,
+    Timeout,
+    check_due,
+    check_moments,
+    check_times,
+    headers_of,
+    payload_of,
+    prefixed,
+    required_payload,
+)
+from delayq.web.forms import InvalidField, field
+from delayq.web.pages.edit_dead_letter import check_shown
+
+MOST_SENT = 1000
+
+
+class NewMessage(Given):
+    """A message to send.
+
+    Attributes:
+        payload: any JSON, which arrives as it is written; or give `payload_base64`.
+        payload_base64: bytes, in base64.
+        delay_seconds: until it is due; without it and `at`, it is due at once.
+        at: when it is due, instead of `delay_seconds`.
+        id: 1 to 256 bytes; a random one when it is null. Give one to make the request safe to repeat.
+        on_conflict: when the id exists: "ignore" leaves that message, "replace" puts this one in its place, "error"
+            answers 409.
+        expires_in_seconds: drop the message if it has not started within this time.
+        max_retries: deliveries after the first one; the queue's own number when it is null.
+        headers: bytes are {"base64": "…"}.
+        unique_for_seconds: for how long no other send with it takes this `id`.
+        timeout_seconds: that each run of its handler may take; the consumer's own time when it is null.
+    """
+
+    payload: msgspec.Raw | UnsetType = UNSET
+    payload_base64: str | UnsetType = UNSET
+    delay_seconds: Seconds | None = None
+    at: Moment | None = None
+    id: str | None = None
+    on_conflict: OnConflict = "ignore"
+    expires_in_seconds: Seconds | None = None
+    max_retries: Retries | None = None
+    headers: HeaderValues = msgspec.field(default_factory=dict)
+    unique_for_seconds: Seconds | None = None
+    timeout_seconds: Timeout | None = None
+
+
+class NewMessages(Given):
+    """Messages to send, at most 1,000."""
+
+    messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=MOST_SENT)]
+
+
+class CreateQuery(Given):
+    """Whether the request may begin something new.
+
+    Attributes:
+        create: make the queue, or the topic, when there is none of this name; else it answers 404.
+    """
+
+    create: bool = False
+
+
+class Sent(Answer):
+    """What became of a send.
+
+    Attributes:
+        due_at: when it is due; of a message that was there and left: its own due time, while it waits.
+        created: false when a message with this id existed and was left, or replaced.
+    """
+
+    id: str
+    due_at: dt.datetime
+    created: bool
+
+
+class SentMessages(Answer):
+    """What became of each message, in the order of the request."""
+
+    messages: list[Sent]
+
+
+class Edit(Given):
+    """What a dead letter is to hold when it goes back; what is left out stays.
+
+    Attributes:
+        payload: any JSON; or give `payload_base64`.
+        payload_base64: bytes, in base64.
+        headers: in place of all of its own.
+        delay_seconds: until it is due.
+        timeout_seconds: that each run of its handler may take; null for the consumer's own time.
+        died_at: `died_at` of the dead letter that you have looked at: if it has died again since, the answer is 409.
+    """
+
+    payload: msgspec.Raw | UnsetType = UNSET
+    payload_base64: str | UnsetType = UNSET
+    headers: HeaderValues | UnsetType = UNSET
+    delay_seconds: Seconds = 0
+    timeout_seconds: Timeout | UnsetType | None = UNSET
+    died_at: Moment | None = None
+
+
+class Requeued(Answer):
+    """A dead letter that is scheduled again."""
+
+    id: str
+
+
+async def send_message(request: Request, query: CreateQuery, body: NewMessage) -> Sent:
+    """Send a message."""
+    queue = await _queue(request, query)
+    message = _outgoing(body)
+    async with audit.audited(request, "send", queue=queue.name, id=message.id) as line:
+        (done,) = await _sent(queue, [message])
+        line["id"] = done.id
+    return sent(done)
+
+
+async def send_messages(request: Request, query: CreateQuery, body: NewMessages) -> SentMessages:
+    """Send up to 1,000 messages. All are checked before the first is stored."""
+    queue = await _queue(request, query)
+    messages = [_outgoing(each, f"messages[{place}].") for place, each in enumerate(body.messages)]
+    async with audit.audited(request, "send", queue=queue.name, count=len(messages)):
+        done = await _sent(queue, messages)
+    return SentMessages(messages=[*map(sent, done)])
+
+
+async def edit_dead_letter(request: Request, body: Edit) -> Requeued:
+    """Bring a dead letter back with another payload, headers or timeout, and all of its retries."""
+    queue, message_id = await path_params.queue_of(request), request.path_params["id"]
+    with field("id"):
+        check_id(message_id)
+    check_times(delay_seconds=body.delay_seconds)
+    check_moments(died_at=body.died_at)
+    payload = payload_of(body.payload, body.payload_base64)
+    headers = None if body.headers is UNSET else headers_of(body.headers)
+    given = {"payload": payload is not UNSET, "headers": headers is not None}
+    await check_shown(request, queue, message_id, [name for name, is_given in given.items() if is_given])
+    async with audit.audited(request, "edit", queue=queue.name, id=message_id):
+        changes = payload, headers, body.delay_seconds, body.died_at, body.timeout_seconds
+        if not await queue.dead.edit(message_id, *changes):
+            info = await queue.get(message_id)
+            again = info is not None and info.state == "dead"
+            told = "has died again since" if again else "is not a dead letter"
+            raise HTTPException(409 if again else 404, f"{message_id} {told}: nothing was changed.")
+    return Requeued(id=message_id)
+
+
+async def _queue(request: Request, query: CreateQuery) -> Queue:
+    if not query.create:
+        return await path_params.queue_of(request)
+    return await path_params.server_of(request).queue(request.path_params["queue"])
+
+
+async def _sent(queue: Queue, messages: list[Outgoing]) -> list[SentMessage]:
+    try:
+        return await queue.send_many(messages)
+    except (PayloadTooLarge, PayloadNotSerializable) as error:
+        raise InvalidField("payload", str(error)) from error
+
+
+def sent(done: SentMessage) -> Sent:
+    """Return what became of a send as answers have it."""
+    return Sent(id=done.id, due_at=done.due_at, created=done.created)
+
+
+def _outgoing(given: NewMessage, place: str = "") -> Outgoing:
+    """Return what is to be sent; raises InvalidField.
+
+    Args:
+        place: where in the request it is, in front of the names of fields.
+    """
+    with prefixed(place):
+        check_due(given.delay_seconds, given.at)
+        check_times(expires_in_seconds=given.expires_in_seconds, unique_for_seconds=given.unique_for_seconds)
+        if given.id is not None:
+            with field("id"):
+                check_id(given.id)
+        return Outgoing(
+            required_payload(given.payload, given.payload_base64),
+            delay=given.delay_seconds,
+            at=given.at,
+            id=given.id,
+            on_conflict=given.on_conflict,
+            expires_in=given.expires_in_seconds,
+            max_retries=given.max_retries,
+            headers=headers_of(given.headers) or None,
+            unique_for=given.unique_for_seconds,
+            timeout=given.timeout_seconds,
+        )
+
+
+OPERATIONS = [
+    Operation("POST", f"{QUEUE}/messages", send_message, action="send"),
+    Operation("POST", f"{QUEUE}/messages/batch", send_messages, action="send"),
+    Operation("POST", f"{QUEUE}/messages/{{id}}/edit", edit_dead_letter, action="edit"),
+]

@@ -1,0 +1,63 @@
+"""What the tests of the HTTP API share: paths, what is on the server, and what a refusal looks like."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from delayq import Outgoing, Queue, Topic
+from delayq.web.api.operation import Operation
+
+TOKEN = "a token that is long enough"  # of a test
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+MAIN = "/api/v1/servers/main"
+EMAILS = f"{MAIN}/queues/emails"
+ORDERS = f"{MAIN}/topics/orders"
+BILLING = f"{ORDERS}/groups/billing"
+STEPS = {
+    "server": "main",
+    "queue": "emails",
+    "id": "m",
+    "schedule": "nightly",
+    "topic": "orders",
+    "group": "billing",
+    "task": "none",
+}
+
+
+@contextlib.contextmanager
+def stocked_with(queue: Queue, url: str) -> Iterator[Topic]:
+    """Put something of everything into a queue and a topic."""
+    queue.configure(events=True)
+    queue.send_many(
+        [
+            Outgoing({"to": "ann"}, id="m", delay=60, headers={"tenant": "acme", "raw": b"\xff"}),
+            Outgoing(b"\x00\xff", id="raw", delay=120),
+            Outgoing({"to": "bob"}, id="dead"),
+        ]
+    )
+    (message,) = queue.receive(1)
+    message.reject("no such address", error="550: no such user")
+    queue.schedules.add("nightly", "0 3 * * *", {"report": 1})
+    with Topic("orders", url=url) as topic:
+        group = topic.group("billing", start="0")
+        topic.publish_many([])
+        for n in range(3):
+            topic.publish({"n": n}, headers={"k": "v"})
+        first, _ = group.poll("one", 2)
+        group.bury(first, "one", "broken", error="no")
+        yield topic
+
+
+def path_of(operation: Operation) -> str:
+    """Return the path of an operation, with the names of what is stocked."""
+    return "/api/v1" + operation.path.format_map(STEPS)
+
+
+def is_problem(answer: Any, status: int) -> bool:
+    """Whether an answer is a problem, with a title and a detail; fails where it is another one."""
+    told = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert (answer.status_code, told["status"], told["type"]) == (status, status, "about:blank"), told
+    return bool(told["title"] and told["detail"])

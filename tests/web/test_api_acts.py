@@ -1,0 +1,421 @@
+"""The HTTP API acts: for whom, what each operation does, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delayq import Outgoing, Queue, Topic
+from delayq.web import Token, User, Users, user_line
+from delayq.web.api.idempotency import KeptAnswers
+from delayq.web.api.operation import Operation
+from delayq.web.api.table import OPERATIONS
+from tests.harness.servers import RedisServer
+from tests.harness.web.api import BEARER, BILLING, EMAILS, MAIN, ORDERS, TOKEN, is_problem, path_of, stocked_with
+from tests.web.conftest import OWN, Client, Enter, log_in, token_on
+
+ACTING = [each for each in OPERATIONS if each.acts]
+DEAD = {"filter": {"state": "dead"}}
+BODIES: dict[str, dict[str, Any]] = {
+    "send_message": {"payload": 1, "id": "new"},
+    "send_messages": {"messages": [{"payload": 1}, {"payload_base64": "AP8="}]},
+    "edit_dead_letter": {"payload": 1},
+    "cancel_messages": {"ids": ["m"]},
+    "bury_messages": {"ids": ["m"]},
+    "requeue_messages": {"ids": ["dead"]},
+    "reschedule_messages": {"ids": ["m"], "delay_seconds": 5},
+    "cancel_matching": DEAD,
+    "bury_matching": {"filter": {"state": "pending"}},
+    "requeue_matching": DEAD,
+    "reschedule_matching": {"filter": {"state": "pending"}, "delay_seconds": 1},
+    "purge_queue": {"state": "dead", "confirm": "emails"},
+    "add_schedule": {"name": "hourly", "when": "0 * * * *"},
+    "publish_record": {"payload": 1},
+    "claim_records": {"consumer": "one", "idle_seconds": 0},
+    "requeue_dead_letters": {"keys": ["0.1-1"]},
+    "delete_dead_letters": {"keys": ["0.1-1"]},
+    "requeue_all_dead_letters": {"confirm": "billing"},
+    "delete_all_dead_letters": {"confirm": "billing"},
+}
+"""What each operation takes that needs something."""
+
+
+@pytest.fixture
+def topic(queue: Queue, redis_server: RedisServer) -> Iterator[Topic]:
+    with stocked_with(queue, redis_server.url) as topic:
+        yield topic
+
+
+@pytest.fixture
+def stocked(queue: Queue, topic: Topic) -> Queue:  # noqa: ARG001  # it is stocked, too
+    return queue
+
+
+def snapshot(queue: Queue) -> dict[bytes, bytes | None]:
+    client = queue._executor.client
+    return {key: client.dump(key) for key in client.scan_iter()}
+
+
+def act(client: Client, path: str, body: Any = None, **headers: str) -> Any:
+    """Send JSON, as a program does."""
+    client.cookies.clear()
+    return client.post(path, json={} if body is None else body, headers=headers)
+
+
+def ended(client: Client, begun: Any) -> Any:
+    """Return a task once it has ended."""
+    assert begun.status_code == 202, begun.text
+    task = begun.json()
+    while task["status"] == "running":
+        task = client.get(f"{MAIN}/tasks/{task['id']}").json()
+    return task
+
+
+@pytest.mark.parametrize("operation", ACTING, ids=lambda each: each.name)
+def test_who_may_only_look_changes_nothing(enter: Enter, stocked: Queue, operation: Operation):
+    before, body = snapshot(stocked), BODIES.get(operation.name, {})
+    viewers: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({"read_only": True}, {}),
+        ({"login": lambda _: User("ann", "viewer")}, {}),
+        ({"login": lambda _: None}, {}),
+        ({"login": Token(TOKEN)}, {}),
+        ({"login": Token(TOKEN)}, {"authorization": "Bearer a guess"}),
+        ({"login": Token(TOKEN, "viewer")}, BEARER),
+    ]
+    for options, headers in viewers:
+        answer = act(enter(**options), path_of(operation), body, **headers)
+        assert answer.status_code in {401, 403}
+        assert is_problem(answer, answer.status_code)
+        assert "set-cookie" not in answer.headers
+    assert snapshot(stocked) == before
+
+
+@pytest.mark.parametrize("operation", ACTING, ids=lambda each: each.name)
+def test_operator_with_the_token_acts_and_an_audit_line_says_so(enter: Enter, stocked: Queue, operation: Operation):
+    lines: list[Any] = []
+    client = enter(login=Token(TOKEN), audit=lines.append)
+    path = path_of(operation).replace("/messages/m/edit", "/messages/dead/edit")
+    if operation.name == "stop_task":
+        begun = act(client, f"{EMAILS}/examine", **BEARER)
+        path = path.replace("none", begun.json()["id"])
+    answer = act(client, path, BODIES.get(operation.name), **BEARER)
+    assert answer.status_code == operation.status, answer.text
+    assert "set-cookie" not in answer.headers
+    if operation.status == 202:
+        task = answer.json()
+        while task["status"] == "running":
+            task = client.get(f"{MAIN}/tasks/{task['id']}", headers=BEARER).json()
+        assert task["status"] == "done", task
+    last = lines[-1]
+    assert (last["who"], last["action"], last["server"], last["outcome"]) == ("token", operation.action, "main", "done")
+    assert stocked.stats().missing == 0
+
+
+@pytest.mark.parametrize("operation", ACTING, ids=lambda each: each.name)
+def test_forged_or_unclear_request_changes_nothing(enter: Enter, stocked: Queue, operation: Operation):
+    before, body, client = snapshot(stocked), BODIES.get(operation.name, {}), enter()
+    token = token_on(client.get("/main/queues/emails").text)
+    path = path_of(operation)
+    for headers, status in (
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"sec-fetch-site": "cross-site", "x-csrf-token": token}, 403),
+        ({"sec-fetch-site": "same-site", "x-csrf-token": token}, 403),
+        ({"origin": "http://evil.example", "x-csrf-token": token}, 403),
+        ({"origin": "null"}, 403),
+        (OWN, 403),
+        (OWN | {"x-csrf-token": "0" * 128}, 403),
+        ({"cookie": "of=something"}, 403),
+    ):
+        assert is_problem(client.post(path, json=body, headers=headers), status), headers
+    assert is_problem(client.post(path, json=body | {"none": 1}, headers=OWN | {"x-csrf-token": token}), 400)
+    assert is_problem(client.request("DELETE", path), 405)
+    assert snapshot(stocked) == before
+
+
+def test_browser_acts_with_the_token_of_its_session(enter: Enter, stocked: Queue):
+    client = enter(login=Token(TOKEN))
+    log_in(client, TOKEN)
+    token = token_on(client.get("/main/queues/emails").text)
+    answer = client.post(f"{EMAILS}/pause", json={}, headers=OWN | {"x-csrf-token": token})
+    assert answer.status_code == 200
+    assert stocked.stats().paused_since is not None
+
+
+@pytest.mark.usefixtures("cheap_passwords")
+def test_password_that_a_browser_sends_along_is_not_enough_to_act(enter: Enter, stocked: Queue):
+    client = enter(login=Users([user_line("ann", "operator", "correct horse")]))
+    known = {"authorization": "Basic YW5uOmNvcnJlY3QgaG9yc2U="}
+    assert is_problem(client.post(f"{EMAILS}/pause", json={}, headers=OWN | known), 403)
+    assert stocked.stats().paused_since is None
+    assert act(client, f"{EMAILS}/pause", **known).status_code == 200
+
+
+def test_message_is_sent_exactly_as_it_is_written(enter: Enter, queue: Queue):
+    client = enter()
+    assert is_problem(act(client, f"{EMAILS}/messages", {"payload": 1}), 404)
+    written = b'{"n": 1.50, "big": 123456789012345678901234567890}'
+    body = b'{"payload": ' + written + b', "id": "m", "headers": {"raw": {"base64": "/w=="}}}'
+    sent = client.post(f"{EMAILS}/messages?create=true", content=body, headers={"content-type": "application/json"})
+    assert (sent.status_code, sent.json()["id"], sent.json()["created"]) == (200, "m", True)
+    info = queue.get("m")
+    assert info is not None
+    assert info.body == written
+    assert info.headers == {"raw": b"\xff"}
+    again = act(client, f"{EMAILS}/messages", {"payload": 2, "id": "m"})
+    assert again.json()["created"] is False
+    refused = act(client, f"{EMAILS}/messages", {"payload": 2, "id": "m", "on_conflict": "error"})
+    assert is_problem(refused, 409)
+    assert queue.stats().sent == 1
+
+
+def test_options_of_a_send_are_those_of_the_library(enter: Enter, stocked: Queue):
+    client, at = enter(), "2099-01-02T03:04:05.678Z"
+    options = {"max_retries": 7, "timeout_seconds": 1.5, "expires_in_seconds": 9e9, "headers": {"k": 1}}
+    sent = act(client, f"{EMAILS}/messages", {"payload": None, "id": "x", "at": at} | options).json()
+    assert sent["due_at"] == "2099-01-02T03:04:05.678000Z"
+    seen = client.get(f"{EMAILS}/messages/x").json()["message"]
+    assert (seen["max_retries"], seen["timeout_seconds"], seen["headers"], seen["payload"]) == (7, 1.5, {"k": 1}, None)
+    assert seen["expires_at"] > "2300"
+    assert stocked.stats().scheduled == 4
+
+
+def test_many_messages_are_all_checked_before_one_is_sent(enter: Enter, stocked: Queue):
+    client, before = enter(), stocked.stats().sent
+    wrong = {"messages": [{"payload": n, "id": f"x{n}"} for n in range(5)] + [{"payload": 1, "id": "a\nb"}]}
+    refused = act(client, f"{EMAILS}/messages/batch", wrong)
+    assert is_problem(refused, 400)
+    assert refused.json()["field"] == "messages[5].id"
+    assert stocked.stats().sent == before
+    sent = act(client, f"{EMAILS}/messages/batch", {"messages": wrong["messages"][:5]}).json()
+    assert [each["id"] for each in sent["messages"]] == [f"x{n}" for n in range(5)]
+    assert stocked.stats().sent == before + 5
+
+
+WRONG: dict[str, tuple[str, Any, str | None]] = {
+    "no payload": (f"{EMAILS}/messages", {}, "payload"),
+    "two payloads": (f"{EMAILS}/messages", {"payload": 1, "payload_base64": ""}, "payload_base64"),
+    "no base64": (f"{EMAILS}/messages", {"payload_base64": "?"}, "payload_base64"),
+    "header of no base64": (f"{EMAILS}/messages", {"payload": 1, "headers": {"k": {"base64": "?"}}}, "headers.k"),
+    "two due times": (f"{EMAILS}/messages", {"payload": 1, "delay_seconds": 1, "at": "2099-01-01T00:00:00Z"}, "at"),
+    "negative delay": (f"{EMAILS}/messages", {"payload": 1, "delay_seconds": -1}, "delay_seconds"),
+    "long delay": (f"{EMAILS}/messages", {"payload": 1, "delay_seconds": 1e15}, "delay_seconds"),
+    "text for a number": (f"{EMAILS}/messages", {"payload": 1, "delay_seconds": "1"}, "delay_seconds"),
+    "naive moment": (f"{EMAILS}/messages", {"payload": 1, "at": "2099-01-01T00:00:00"}, "at"),
+    "moment before 1970": (f"{EMAILS}/messages", {"payload": 1, "at": "1969-01-01T00:00:00Z"}, "at"),
+    "other name": (f"{EMAILS}/messages", {"payload": 1, "countdown": 1}, "countdown"),
+    "too many": (f"{EMAILS}/messages/batch", {"messages": [{"payload": 1}] * 1001}, "messages"),
+    "large payload": (f"{EMAILS}/messages", {"payload": "x" * (1 << 20)}, "payload"),
+    "no ids": (f"{EMAILS}/messages/cancel", {"ids": []}, "ids"),
+    "no due time": (f"{EMAILS}/messages/reschedule", {"ids": ["m"]}, None),
+    "state of no sense": (f"{EMAILS}/messages/requeue-matching", {"filter": {"state": "pending"}}, "filter.state"),
+    "age of no sense": (
+        f"{EMAILS}/messages/cancel-matching",
+        {"filter": {"state": "dead", "older": "x"}},
+        "filter.older",
+    ),
+    "rate of no sense": (f"{EMAILS}/messages/requeue-matching", DEAD | {"rate": "x"}, "rate"),
+    "purge unconfirmed": (f"{EMAILS}/purge", {"state": "dead", "confirm": "emial"}, "confirm"),
+    "purge of what runs": (f"{EMAILS}/purge", {"state": "unack", "confirm": "emails"}, "state"),
+    "pause without length": (f"{EMAILS}/pause", {"for_seconds": 0}, "for_seconds"),
+    "long pause": (f"{EMAILS}/pause", {"for_seconds": 4e7}, "for_seconds"),
+    "expression": (f"{EMAILS}/schedules", {"name": "x", "when": "whenever"}, "when"),
+    "time zone": (f"{EMAILS}/schedules", {"name": "x", "when": "@daily", "timezone": "Mars"}, "timezone"),
+    "name of a schedule": (f"{EMAILS}/schedules", {"name": "", "when": "@daily"}, "name"),
+    "id of a record": (f"{ORDERS}/records", {"payload": 1, "id": "x"}, "id"),
+    "consumer": (f"{BILLING}/claim", {"consumer": "none", "idle_seconds": 0}, "consumer"),
+    "keys": (f"{BILLING}/dead-letters/delete", {"keys": ["x"]}, "keys"),
+    "all unconfirmed": (f"{BILLING}/dead-letters/delete-all", {"confirm": ""}, "confirm"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_named_and_changes_nothing(enter: Enter, stocked: Queue, case: str):
+    path, body, field = WRONG[case]
+    before = snapshot(stocked)
+    answer = act(enter(), path, body)
+    assert is_problem(answer, 400)
+    assert answer.json().get("field") == field, answer.json()
+    assert snapshot(stocked) == before
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'"\xff"', b"[" * 100_000, b'{"payload": "\\ud800"}', b'{"payload": "\xff"}']
+)
+def test_body_that_is_no_json_object_changes_nothing(enter: Enter, stocked: Queue, body: bytes):
+    sent = enter().post(f"{EMAILS}/messages", content=body, headers={"content-type": "application/json"})
+    assert is_problem(sent, 400)
+    assert stocked.stats().sent == 4
+
+
+def test_body_that_is_too_large_is_a_problem_in_both_ways_of_sending_it(enter: Enter, stocked: Queue):
+    lines: list[Any] = []
+    client = enter(audit=lines.append)
+    large = b'{"payload": "' + b"x" * (5 << 20) + b'"}'
+    for content in (large, _pieces(large)):
+        answer = client.post(f"{EMAILS}/messages", content=content, headers={"content-type": "application/json"})
+        assert is_problem(answer, 413)
+    assert [(each["action"], each["outcome"].partition(":")[0]) for each in lines] == [("send", "refused")] * 2
+    assert stocked.stats().sent == 4
+
+
+async def _pieces(content: bytes) -> Any:
+    for start in range(0, len(content), 1 << 20):
+        yield content[start : start + (1 << 20)]
+
+
+def test_named_messages_are_acted_on_and_each_is_told_of(enter: Enter, stocked: Queue):
+    client = enter()
+    moved = act(client, f"{EMAILS}/messages/reschedule", {"ids": ["m", "dead", "none"], "delay_seconds": 5}).json()
+    assert moved == {"outcomes": {"m": "rescheduled", "dead": "dead", "none": "unknown"}, "done": 1}
+    back = act(client, f"{EMAILS}/messages/requeue", {"ids": ["dead", "m"], "delay_seconds": 60}).json()
+    assert back == {"outcomes": {"dead": "requeued", "m": "left"}, "done": 1}
+    buried = act(client, f"{EMAILS}/messages/bury", {"ids": ["raw"]}).json()
+    assert buried["outcomes"] == {"raw": "buried"}
+    gone = act(client, f"{EMAILS}/messages/cancel", {"ids": ["m", "m"]}).json()
+    assert gone == {"outcomes": {"m": "cancelled"}, "done": 1}
+    assert (stocked.stats().dead, stocked.stats().cancelled, stocked.stats().missing) == (1, 1, 0)
+
+
+def test_all_that_match_are_acted_on_by_a_task_after_a_dry_run(enter: Enter, stocked: Queue):
+    stocked.send_many([Outgoing(n, id=f"x{n}", delay=100, headers={"tenant": "globex"}) for n in range(30)])
+    client = enter()
+    meant = {"filter": {"state": "pending", "header": "tenant=globex"}}
+    dry = ended(client, act(client, f"{EMAILS}/messages/cancel-matching", meant | {"dry_run": True}))
+    assert (dry["told"], dry["done"]) == (["30 match."], None)
+    assert stocked.stats().cancelled == 0
+    done = ended(client, act(client, f"{EMAILS}/messages/cancel-matching", meant))
+    assert (done["status"], done["done"], done["who"]) == ("done", 30, "local")
+    assert stocked.stats().cancelled == 30
+    assert client.get(f"{MAIN}/tasks").json()["tasks"][0]["id"] == done["id"]
+    back = ended(client, act(client, f"{EMAILS}/messages/requeue-matching", DEAD | {"rate": "100/s"}))
+    assert back["done"] == 1
+    assert stocked.stats().dead == 0
+
+
+def test_queue_is_purged_of_a_state(enter: Enter, stocked: Queue):
+    client = enter()
+    done = ended(client, act(client, f"{EMAILS}/purge", {"state": "pending", "confirm": "emails"}))
+    assert done["done"] == 3
+    assert (stocked.stats().pending, stocked.stats().purged, stocked.stats().dead) == (0, 3, 1)
+
+
+def test_dead_letter_goes_back_edited_unless_it_has_died_again(enter: Enter, stocked: Queue):
+    client = enter()
+    stale = {"payload": 1, "died_at": "2020-01-01T00:00:00Z"}
+    assert is_problem(act(client, f"{EMAILS}/messages/dead/edit", stale), 409)
+    assert is_problem(act(client, f"{EMAILS}/messages/m/edit", {"payload": 1}), 404)
+    died_at = client.get(f"{EMAILS}/messages/dead").json()["message"]["died_at"]
+    body = {"payload": {"to": "carol"}, "headers": {"k": "v"}, "died_at": died_at, "timeout_seconds": None}
+    assert act(client, f"{EMAILS}/messages/dead/edit", body).json() == {"id": "dead"}
+    info = stocked.get("dead")
+    assert info is not None
+    assert (info.state, info.payload, info.headers) == ("pending", {"to": "carol"}, {"k": "v"})
+
+
+def test_queue_is_paused_and_resumed(enter: Enter, stocked: Queue):
+    client = enter()
+    paused = act(client, f"{EMAILS}/pause", {"for_seconds": 600}).json()
+    assert paused["paused_until"] > paused["paused_since"]
+    assert stocked.stats().paused_since is not None
+    assert act(client, f"{EMAILS}/resume").json() == {"paused_since": None, "paused_until": None}
+    assert stocked.stats().paused_since is None
+
+
+def test_schedules_are_added_held_run_and_removed(enter: Enter, stocked: Queue):
+    client, path = enter(), f"{EMAILS}/schedules"
+    wanted = {
+        "name": "hourly",
+        "when": "0 * * * *",
+        "payload": {"n": 1},
+        "timezone": "Europe/Berlin",
+        "jitter_seconds": 5,
+    }
+    added = act(client, path, wanted).json()
+    assert {name: added[name] for name in wanted} == wanted
+    assert [each["name"] for each in client.get(path).json()["schedules"]] == ["hourly", "nightly"]
+    assert act(client, f"{path}/hourly/pause").json()["paused"] is True
+    assert act(client, f"{path}/hourly/resume").json()["paused"] is False
+    sent = act(client, f"{path}/hourly/run").json()
+    assert sent["id"].startswith("hourly@run-")
+    assert act(client, f"{path}/hourly/remove").json() == {"name": "hourly"}
+    for verb in ("pause", "resume", "run", "remove"):
+        assert is_problem(act(client, f"{path}/hourly/{verb}"), 404)
+    assert [each.name for each in stocked.schedules.list()] == ["nightly"]
+
+
+def test_records_are_published_and_claimed(enter: Enter, topic: Topic):
+    client = enter()
+    done = act(client, f"{ORDERS}/records", {"payload": {"n": 3}, "headers": {"k": "v"}, "key": "a"}).json()
+    assert (done["due_at"], done["created"]) == (None, True)
+    later = act(client, f"{ORDERS}/records", {"payload": 4, "delay_seconds": 600, "id": "later"}).json()
+    assert (later["id"], later["due_at"] is None) == ("later", False)
+    assert [each.payload for each in topic.range(reverse=True, count=1)] == [{"n": 3}]
+    assert is_problem(act(client, f"{MAIN}/topics/new/records", {"payload": 1}), 404)
+    assert act(client, f"{MAIN}/topics/new/records?create=true", {"payload": 1}).status_code == 200
+    claimed = act(client, f"{BILLING}/claim", {"consumer": "two", "idle_seconds": 0, "new": True}).json()
+    assert len(claimed["ids"]) == 1
+    assert topic.group("billing").unacked("two")[0].id == claimed["ids"][0]
+
+
+def test_dead_letters_of_a_group_are_requeued_and_deleted(enter: Enter, topic: Topic):
+    client, group = enter(), topic.group("billing")
+    (dead,) = client.get(f"{BILLING}/dead-letters").json()["dead_letters"]
+    back = ended(client, act(client, f"{BILLING}/dead-letters/requeue", {"keys": [dead["key"]]}))
+    assert (back["done"], back["topic"], back["group"], group.dead_length()) == (1, "orders", "billing", 0)
+    for record in group.fetch_not_acked("one", 0):
+        group.bury(record, "one")
+    assert group.dead_length() == 2
+    gone = ended(client, act(client, f"{BILLING}/dead-letters/delete-all", {"confirm": "billing"}))
+    assert (gone["done"], group.dead_length()) == (2, 0)
+
+
+def test_request_that_is_repeated_with_its_key_acts_once(enter: Enter, topic: Topic):
+    client, length = enter(), topic.length()
+    key = {"idempotency-key": "f1"}
+    first = act(client, f"{ORDERS}/records", {"payload": 1}, **key)
+    again = act(client, f"{ORDERS}/records", {"payload": 1}, **key)
+    assert (first.status_code, again.content) == (200, first.content)
+    assert is_problem(act(client, f"{ORDERS}/records", {"payload": 2}, **key), 409)
+    assert topic.length() == length + 1
+    begun = [act(client, f"{EMAILS}/examine", **key).json()["id"] for _ in range(2)]
+    assert begun[0] == begun[1]
+    assert is_problem(act(client, f"{EMAILS}/examine", **{"idempotency-key": "x" * 256}), 400)
+
+
+def test_refused_request_leaves_its_key_free(enter: Enter, topic: Topic):
+    client, key = enter(), {"idempotency-key": "f1"}
+    path = f"{MAIN}/topics/new/records"
+    assert is_problem(act(client, path, {"payload": 1}, **key), 404)
+    with Topic("new", redis=topic._executor.client) as new:
+        new.publish(0)
+        assert act(client, path, {"payload": 1}, **key).status_code == 200
+        assert new.length() == 2
+
+
+async def _answer(text: bytes) -> bytes:
+    return text
+
+
+def test_answers_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.api.idempotency.MOST_BYTES", 100)
+    kept = KeptAnswers()
+
+    async def fill() -> list[bytes]:
+        for n in range(50):
+            await kept.once(("ann", "/", str(n)), b"", lambda: _answer(b"x" * 10))
+        return [await kept.once(("ann", "/", n), b"", lambda: _answer(b"again")) for n in ("0", "49")]
+
+    assert asyncio.run(fill()) == [b"again", b"x" * 10]
+    assert len(kept._kept) <= 11
+
+
+def test_every_operation_that_acts_is_known_here():
+    """So that who adds one thinks of what the others keep to."""
+    takes_nothing = {"pause_queue", "resume_queue", "examine_queue", "stop_task"} | {
+        f"{verb}_schedule" for verb in ("pause", "resume", "run", "remove")
+    }
+    assert {each.name for each in ACTING} == BODIES.keys() | takes_nothing
