@@ -16,7 +16,7 @@ from delayq.model.units import from_ms
 from delayq.model.validation import check_id, check_limit
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.operations.walk import Walk
-from delayq.protocol.command import Command
+from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import StoredMessage
@@ -36,6 +36,15 @@ def stats(context: QueueContext) -> Operation[QueueStats]:
     """Count everything."""
     shards = yield from context.opened()
     return summed(context.name, [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])])
+
+
+def lease_ends(context: QueueContext, ids: Sequence[str]) -> Operation[list[dt.datetime | None]]:
+    """Return when the leases of these messages end, in their order; None for one that does not run."""
+    yield from context.opened()
+    keys = [context.shard(message_id).keys.unack for message_id in ids]
+    calls = [Command(key, ("ZSCORE", key, message_id), identity) for key, message_id in zip(keys, ids, strict=True)]
+    scores = map(unwrap, (yield calls))
+    return [None if score is None else from_ms(float(score)) for score in scores]
 
 
 def summed(name: str, shards: Sequence[Counts]) -> QueueStats:

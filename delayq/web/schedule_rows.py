@@ -13,6 +13,7 @@ from delayq.model.schedule import Schedule
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations import inspect
 from delayq.operations.topics.read import records_range
+from delayq.web.redaction import Redaction
 from delayq.web.schedule_words import words
 
 OUTCOMES = 10
@@ -89,17 +90,18 @@ class ScheduleRows(NamedTuple):
     has_ledger: bool
 
 
-async def schedule_rows(queue: Queue, most: int, times: int) -> ScheduleRows:
+async def schedule_rows(queue: Queue, most: int, times: int, redaction: Redaction) -> ScheduleRows:
     """List the schedules of a queue.
 
     Args:
         most: schedules that are listed, the first ones by name.
         times: how often each says when it fires next.
+        redaction: hides values in the reasons.
     """
     found = await queue.schedules.list()
     has_ledger = bool(found) and (await queue.configuration()).events is not None
     names = {each.name for each in found[:most]}
-    outcomes = await _outcomes(queue, names) if has_ledger else {}
+    outcomes = await _outcomes(queue, names, redaction) if has_ledger else {}
     rows = [
         ScheduleRow(each, next_times(each, times), tuple(outcomes.get(each.name, {}).values())) for each in found[:most]
     ]
@@ -116,7 +118,7 @@ def next_times(schedule: Schedule, times: int) -> list[dt.datetime]:
     return found
 
 
-async def _outcomes(queue: Queue, names: set[str]) -> dict[str, dict[str, Outcome]]:
+async def _outcomes(queue: Queue, names: set[str], redaction: Redaction) -> dict[str, dict[str, Outcome]]:
     """Return, by schedule and by id, what the ledger tells last of the occurrences that were handed out."""
     found: dict[str, dict[str, Outcome]] = {name: {} for name in names}
     missing, end, looked_at = set(names), "+", 0
@@ -125,7 +127,8 @@ async def _outcomes(queue: Queue, names: set[str]) -> dict[str, dict[str, Outcom
         if not records:
             break
         for record in records:
-            name, outcome = _outcome(read(record.id, record.fields))
+            event = read(record.id, record.fields)
+            name, outcome = _outcome(None if event is None else redaction.event(event))
             if outcome is not None and name in missing:
                 found[name].setdefault(outcome.id, outcome)
                 if len(found[name]) == OUTCOMES:

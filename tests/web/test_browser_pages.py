@@ -35,6 +35,7 @@ PATHS = {
     "schedule-form": f"{EMAILS}/new-schedule",
     "schedule-removal": f"{EMAILS}/schedules/digest/remove",
     "server-schedules": "/main/schedules",
+    "server-consumers": "/main/consumers",
     "consumers": f"{EMAILS}/consumers",
     "topics": "/main/topics",
     "topic": "/main/topics/orders",

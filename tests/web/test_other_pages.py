@@ -11,9 +11,11 @@ from html import unescape
 from types import SimpleNamespace
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from delayq import Consumer, NewRecord, Outgoing, Queue, Topic
+from delayq.protocol.operation import execute
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 from tests.web.conftest import Enter
@@ -27,6 +29,7 @@ def topic(redis_server: RedisServer) -> Iterator[Topic]:
         yield topic
 
 
+MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 TOPIC = "/main/topics/orders%252Fof%20100%2525"
 
 
@@ -146,9 +149,56 @@ def test_consumers_tell_where_they_run_and_what_they_hold(enter: Enter, queue: Q
     finally:
         go.set()
         consumer.stop()
-    assert f"{info.name} ● alive host {info.host}, process {info.pid}" in told
-    assert "concurrency 3" in told
-    assert "held/1 attempt 1, since" in told
+    assert f"{info.name} {info.host}, process {info.pid} ● alive" in told
+    assert re.search(
+        rf"{re.escape(info.version)} 3 0 0 held/1 attempt 1, for [\d.]+m?s, since {MOMENT} , lease until {MOMENT} in",
+        told,
+    )
+
+
+def test_consumers_of_a_server_are_those_of_all_its_queues_with_what_each_holds(
+    enter: Enter, queue: Queue, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.operations.presence.SECONDS", 0.05)
+    monkeypatch.setattr("delayq.web.pages.server_consumers.MOST_HELD", 1)
+    queue.send_many([Outgoing(n, id=f"held/{n}") for n in range(2)])
+    go = threading.Event()
+    with Queue("reports/a", url=redis_server.url) as other:
+        consumers = [Consumer(each, lambda _: go.wait(120), concurrency=2) for each in (queue, other)]
+        for consumer in consumers:
+            consumer.start()
+        try:
+            assert eventually(lambda: any(each.holds_count == 2 for each in queue.consumers()))
+            assert eventually(lambda: bool(other.consumers()))
+            page = enter().get("/main/consumers").text
+        finally:
+            go.set()
+            for consumer in consumers:
+                consumer.stop()
+    told = words(page)
+    assert re.search(rf"emails ● alive 0 0 held/\d attempt 1, for \S+, since {MOMENT} , lease until {MOMENT} in", told)
+    assert "and 1 more" in told
+    assert "reports/a ● alive 0 0 nothing" in told
+    assert 'href="/main/queues/reports%252Fa/consumers"' in page
+
+
+def test_lease_of_a_message_that_was_settled_since_is_not_told(enter: Enter, queue: Queue):
+    queue.send("x", id="held")
+    (message,) = queue.receive(1)
+    holds = [[message.id, int(time.time() * 1000), 1], ["gone", int(time.time() * 1000), 2]]
+    document = {"host": "worker-1", "pid": 1, "version": "", "age": 0, "concurrency": 1, "handled": 0, "failed": 0}
+    note = queue._context.shards[0].heartbeat(
+        "worker", msgspec.json.encode(document | {"holds": holds, "count": 2}), {}
+    )
+    queue._executor.execute(execute(note))
+    told = words(enter().get(f"{QUEUE}/consumers").text)
+    assert re.search(rf"held attempt 1, for \S+, since {MOMENT} , lease until {MOMENT} in", told)
+    assert re.search(rf"gone attempt 2, for \S+, since {MOMENT} , settled since", told)
+
+
+def test_server_without_a_consumer_says_so(enter: Enter, queue: Queue):
+    queue.pause()
+    assert "No queue has had a consumer within the last hour." in words(enter().get("/main/consumers").text)
 
 
 def test_program_that_receives_is_a_consumer_of_which_no_count_is_told(enter: Enter, queue: Queue):
@@ -158,8 +208,7 @@ def test_program_that_receives_is_a_consumer_of_which_no_count_is_told(enter: En
     client = enter()
     told = words(client.get(f"{QUEUE}/consumers").text)
     assert "● alive" in told
-    assert "takes by receive, which tells neither what it holds nor what it has handled" in told
-    assert "concurrency" not in told
+    assert "– – – by receive, which tells neither what it holds nor what it has handled" in told
     assert "1 queue, none in trouble" in words(client.get("/").text)
 
 

@@ -85,6 +85,19 @@ def test_ledger_is_read_only_so_far(enter: Enter, queue: Queue, monkeypatch: pyt
     assert "nothing among the latest entries of the ledger" in words(client.get(f"{QUEUE}/schedules").text)
 
 
+def test_reason_of_an_outcome_hides_what_the_dashboard_hides(enter: Enter, queue: Queue):
+    queue.configure(events=True)
+    queue.schedules.add("hourly", "every 1h")
+    queue.schedules.run_now("hourly")
+    (message,) = queue.receive(1)
+    message.nack(delay=600, error="HTTP 401: token=abcdef")
+    client = enter(redact=["token"])
+    for path in (f"{QUEUE}/schedules", "/main/schedules"):
+        page = client.get(path).text
+        assert "HTTP 401" in page
+        assert "abcdef" not in page
+
+
 def test_schedules_of_a_server_are_those_of_all_its_queues(enter: Enter, queue: Queue, redis_server: RedisServer):
     handle(queue)
     with Queue("reports/a", url=redis_server.url) as other:

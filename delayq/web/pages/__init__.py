@@ -23,6 +23,7 @@ from delayq.web.pages import (
     schedules,
     send_message,
     server,
+    server_consumers,
     server_schedules,
     tasks,
     topic,
@@ -47,6 +48,6 @@ PAGES: tuple[ModuleType, ...] = (
         add_schedule,
         consumers,
     ),
-    *(server_schedules,),
+    *(server_schedules, server_consumers),
     *(topics, topic, group, dead_records, change_groups, change_records, tasks, server),
 )

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from delayq.operations.schedules import count as count_schedules
 from delayq.web import path_params, render, tab_counts
+from delayq.web.consumer_rows import consumer_rows
 from delayq.web.render import NavLink
 
 MOST_LISTED = 100
@@ -17,20 +18,12 @@ MOST_HELD = 20
 
 
 async def consumers(request: Request) -> Response:
-    """List the consumers, those that live first."""
+    """List the consumers of a queue, those that live first."""
     queue = await path_params.queue_of(request)
-    found = sorted(await queue.consumers(), key=lambda each: (not each.is_alive, each.name))
+    found = await consumer_rows(queue, MOST_LISTED, MOST_HELD)
     stats, many = await asyncio.gather(queue.stats(), queue.execute(count_schedules))
-    return render.page(
-        request,
-        "consumers.html",
-        rows=found[:MOST_LISTED],
-        total=len(found),
-        most_held=MOST_HELD,
-        stats=stats,
-        now=stats.at,
-        counts=tab_counts.known(stats, sum(each.is_alive for each in found), many),
-    )
+    counts = tab_counts.known(stats, found.alive, many)
+    return render.page(request, "consumers.html", found=found, stats=stats, now=stats.at, counts=counts)
 
 
 TAB = NavLink("Consumers", "consumers")

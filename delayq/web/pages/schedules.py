@@ -26,7 +26,7 @@ MOST_LISTED = 200
 async def schedules(request: Request) -> Response:
     """List the schedules of a queue."""
     queue = await path_params.queue_of(request)
-    found = await schedule_rows(queue, MOST_LISTED, TIMES)
+    found = await schedule_rows(queue, MOST_LISTED, TIMES, render.redaction(request))
     _, counts = await tab_counts.count(queue)
     return render.page(
         request,

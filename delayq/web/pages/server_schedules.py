@@ -18,12 +18,13 @@ MOST_OF_QUEUE = 50
 async def server_schedules(request: Request) -> Response:
     """List the schedules of a server, a page of queues at a time."""
     server, after = path_params.server_of(request), request.query_params.get("after", "")
-    page = await walk(server, after, _look, lambda each: len(each.rows))
+    redaction = render.redaction(request)
+
+    async def look(queue: Queue) -> ScheduleRows:
+        return await schedule_rows(queue, MOST_OF_QUEUE, times=1, redaction=redaction)
+
+    page = await walk(server, after, look, lambda each: len(each.rows))
     return render.page(request, "server_schedules.html", page=page)
-
-
-async def _look(queue: Queue) -> ScheduleRows:
-    return await schedule_rows(queue, MOST_OF_QUEUE, times=1)
 
 
 NAV = NavLink("Schedules", "server-schedules")
