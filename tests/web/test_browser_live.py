@@ -181,6 +181,10 @@ def test_chart_that_is_drawn_anew_keeps_its_table_open_and_what_the_arrow_keys_h
     expect(cross).to_have_attribute("visibility", "visible")
     expect(chart.locator("svg[tabindex]")).to_be_focused()
     expect(chart.locator("details")).to_have_attribute("open", "")
+    due = page.locator("#due + figure.chart")
+    due.locator("svg[tabindex]").focus()
+    page.keyboard.press("ArrowRight")
+    expect(due.locator("output")).to_have_text(re.compile(r"^\d\d:\d\d:\d\d · scheduled [\d,]+ · retrying \d+$"))
     assert screen.complaints == []
 
 

@@ -60,6 +60,13 @@ def test_limit_that_is_used_up_tells_how_many_messages_it_holds_back_and_until_w
     assert "4 due; the next goes in " in told
 
 
+def test_key_that_may_be_made_of_what_is_redacted_is_not_shown_and_its_counts_are(enter: Enter, limited: Queue):
+    text = enter(redact=["tenant"]).get(QUEUE).text
+    assert "[redacted] 2 of 2 4 [redacted] 1 of 2 0" in card(text)
+    assert "big" not in text
+    assert limited.stats().unack == 3
+
+
 def test_limits_of_a_paused_queue_hold_back_nothing_more(enter: Enter, limited: Queue):
     limited.pause()
     assert "3 of 20 running the queue is paused" in words(enter().get(QUEUE).text)

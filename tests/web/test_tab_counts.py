@@ -9,11 +9,19 @@ import pytest
 
 from delayq import Outgoing, Queue
 from delayq.protocol.operation import execute
+from delayq.web import app
 from tests.web.conftest import Enter, Follow, Serve, act
+from tests.web.test_every_route import ROUTES
 
 QUEUE = "/main/queues/emails"
-PAGES = ["", "/messages", "/messages?state=dead&where=error&text=x", "/messages/d1", "/messages/d1/edit"]
-PAGES += ["/dead", "/schedules", "/consumers"]
+STEPS = {"server": "main", "queue": "emails", "id": "d1", "schedule": "a"}
+PARTS = {"queue-live", "charts", "limits", "found", "life"}
+"""Routes of a queue that are no pages of their own."""
+PAGES = sorted(
+    route.name
+    for route in ROUTES
+    if "queue" in route.param_convertors and "GET" in (route.methods or ()) and route.name not in PARTS
+)
 
 
 @pytest.fixture
@@ -43,9 +51,12 @@ def counts(page: str) -> dict[str, str]:
     return dict(found)
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_tabs_of_each_page_of_a_queue_count_what_is_behind_them(enter: Enter, stocked: Queue, path: str):
-    page = enter().get(f"{QUEUE}{path}")
+@pytest.mark.parametrize("name", PAGES)
+def test_tabs_of_each_page_of_a_queue_count_what_is_behind_them(enter: Enter, stocked: Queue, name: str):
+    route = next(each for each in ROUTES if each.name == name)
+    page = enter().get(
+        app("redis://127.0.0.1:1").url_path_for(name, **{each: STEPS[each] for each in route.param_convertors})
+    )
     assert page.status_code == 200
     alive = sum(each.is_alive for each in stocked.consumers())  # who has received is one, too
     expected = {"Now": "", "Messages": "4", "Dead letters": "2", "Schedules": "3", "Consumers": str(alive)}

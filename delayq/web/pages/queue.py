@@ -31,7 +31,7 @@ async def queue(request: Request) -> Response:
     seen, drawn, limits, many = await asyncio.gather(
         _watch(request).look_at(found.name),
         queue_charts.drawn(request, found),
-        queue_limits.used(found),
+        queue_limits.used(request, found),
         found.execute(count_schedules),
     )
     counts = {} if seen.error else tab_counts.known(seen.stats, seen.alive, many)

@@ -11,19 +11,23 @@ from starlette.routing import Route
 from delayq.aio import Queue
 from delayq.operations.limit_use import MOST_KEYS, limit_use
 from delayq.web import path_params, render
+from delayq.web.redaction import REDACTED
 
 MOST_LISTED = 10
 
 
 async def limits(request: Request) -> Response:
     """Show them again."""
-    found = await used(await path_params.queue_of(request))
+    found = await used(request, await path_params.queue_of(request))
     return HTMLResponse(render.render(request, "_limits.html", **found))
 
 
-async def used(queue: Queue) -> dict[str, Any]:
-    """Return what the template of the limits needs."""
-    return {"use": await queue.execute(limit_use), "most_listed": MOST_LISTED, "most_keys": MOST_KEYS}
+async def used(request: Request, queue: Queue) -> dict[str, Any]:
+    """Return what the template of the limits needs; a key may be made of what is redacted, and is not shown then."""
+    use, is_redacted = await queue.execute(limit_use), bool(render.redaction(request))
+    if use is not None and use.keys and is_redacted:
+        use = use._replace(keys=tuple(each._replace(key=REDACTED) for each in use.keys))
+    return {"use": use, "most_listed": MOST_LISTED, "most_keys": MOST_KEYS}
 
 
 ROUTES = [Route("/{server:name}/queues/{queue:name}/limits", limits, name="limits")]

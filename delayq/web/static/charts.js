@@ -53,7 +53,7 @@
     if (!rows.length) return;
     event.preventDefault();
     const read = rowRead(figure);
-    const at = read ? rows.indexOf(read) : rows.length;
+    const at = read ? rows.indexOf(read) : step > 0 ? -1 : rows.length; // from the side that the arrow comes from
     show(figure, rows[Math.min(rows.length - 1, Math.max(0, at + step))]);
   });
 
