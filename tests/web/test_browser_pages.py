@@ -41,6 +41,7 @@ PATHS = {
     "topic": "/main/topics/orders",
     "group": "/main/topics/orders/groups/shipping",
     "server": "/main/server",
+    "configuration-form": f"{EMAILS}/configure",
     "compose": f"{EMAILS}/send?copy=email-later-1",
     "task": "",  # the one that an action leads to
     "tasks": "/main/tasks",

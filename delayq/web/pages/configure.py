@@ -1,0 +1,169 @@
+"""Configuring a queue: a form, a page that says what would change, and what it costs, and then the change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from msgspec import structs
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.aio import Queue
+from delayq.errors import InvalidInput
+from delayq.model.configuration import FIELDS, Configuration, check_shards, configured
+from delayq.model.configuration import changes as checked
+from delayq.model.queue_stats import QueueStats
+from delayq.operations.queue_context import QueueContext
+from delayq.web import audit, path_params, render, tab_counts
+from delayq.web.error_pages import back_on
+from delayq.web.forms import field
+from delayq.web.request_context import visit
+
+
+class Setting(NamedTuple):
+    """A field of a `Configuration` as pages show it.
+
+    Attributes:
+        hint: how it is written.
+        none: what holds where it is empty.
+    """
+
+    title: str
+    hint: str
+    none: str
+
+
+SETTINGS = {
+    "rate": Setting("Rate, at most", "100/s, 5/10s, 9/min", "no limit"),
+    "concurrency": Setting("Messages that run at the same time, at most", "1 to 1,000,000", "no limit"),
+    "concurrency_per_key": Setting("The same, of those that share a key", "1 to 1,000,000", "no limit"),
+    "max_retries": Setting(
+        "Retries of messages that are sent without a number of their own", "0 to 1,000,000", "each program’s own"
+    ),
+    "backoff": Setting(
+        "Waits before retries", "fixed:10s, exponential:base=10s,factor=3,maximum=1h", "each program’s own"
+    ),
+    "max_dead": Setting("Dead letters to keep, at most", "1 to 1,000,000", "no limit"),
+    "events": Setting("Entries to keep in the ledger", "1 to 10,000,000", "no ledger"),
+}
+"""By the names of the fields, in the order of the form."""
+
+
+class Change(NamedTuple):
+    """A setting with its old and its new value, as texts."""
+
+    name: str
+    old: str
+    new: str
+
+    @property
+    def text(self) -> str:
+        """Both, for an audit line."""
+        return f"{self.name}: {self.old or 'none'} → {self.new or 'none'}"
+
+
+async def configuration_form(request: Request) -> Response:
+    """Show the form with what holds now."""
+    queue = await path_params.queue_of(request)
+    return await _form(request, queue, _texts(await queue.configuration()))
+
+
+@back_on(configuration_form)
+async def configure(request: Request) -> Response:
+    """Show what would change, return to the form, or change it, unless somebody else has meanwhile."""
+    queue, form = await path_params.queue_of(request), visit(request).form
+    if form.get("act") == "change":
+        return await _form(request, queue, {name: form.get(name, "") for name in SETTINGS})
+    wanted, old = _wanted(form), await queue.configuration()
+    changes = _changes(old, wanted)
+    await _check_shards(queue, {each.name: getattr(wanted, each.name) for each in changes})
+    if form.get("act") == "apply":
+        return await _apply(request, queue, wanted, changes)
+    stats, counts = await tab_counts.count(queue)
+    return render.page(
+        request,
+        "configure_preview.html",
+        changes=changes,
+        settings=SETTINGS,
+        warnings=[*_warnings(changes, wanted, stats)],
+        fields=[(name, form.get(name, "")) for name in SETTINGS],
+        before=_fingerprint(old),
+        counts=counts,
+    )
+
+
+async def _form(request: Request, queue: Queue, values: Mapping[str, str]) -> Response:
+    _, counts = await tab_counts.count(queue)
+    return render.page(request, "configure.html", values=values, settings=SETTINGS, counts=counts)
+
+
+async def _apply(request: Request, queue: Queue, wanted: Configuration, changes: list[Change]) -> Response:
+    told = "Nothing was to be changed."
+    if changes:
+        if visit(request).form.get("before") != _fingerprint(await queue.configuration()):
+            raise HTTPException(409, "Somebody has configured the queue meanwhile: look at the preview again.")
+        texts = [each.text for each in changes]
+        async with audit.audited(request, "configure", queue=queue.name, changes=texts):
+            await queue.configure(**{each.name: getattr(wanted, each.name) for each in changes})
+        told = f"{queue.name} is configured: {'; '.join(texts)}."
+    return audit.back(request, told, "queue")
+
+
+def _wanted(form: Mapping[str, str]) -> Configuration:
+    """Read the form; raises InvalidField."""
+    stored: dict[str, Any] = {}
+    for name in SETTINGS:
+        with field(name):
+            stored |= checked(**{name: _value(name, form.get(name, "").strip())})
+    values = map(stored.get, FIELDS)
+    return configured([None if value is None else str(value).encode() for value in values])
+
+
+def _value(name: str, text: str) -> Any:
+    if not text or name in ("rate", "backoff"):
+        return text or None
+    if not (text.isdecimal() and len(text) < 12):
+        raise InvalidInput(f"{text!r} is not a whole number: write {SETTINGS[name].hint}, or leave it out")
+    return int(text)
+
+
+def _changes(old: Configuration, new: Configuration) -> list[Change]:
+    before, after = _texts(old), _texts(new)
+    return [Change(name, before[name], after[name]) for name in SETTINGS if before[name] != after[name]]
+
+
+def _texts(configuration: Configuration) -> dict[str, str]:
+    return {name: "" if value is None else str(value) for name, value in structs.asdict(configuration).items()}
+
+
+def _fingerprint(configuration: Configuration) -> str:
+    """Return a text that two configurations have in common only when they are equal."""
+    return "; ".join(_texts(configuration).values())
+
+
+async def _check_shards(queue: Queue, limits: dict[str, Any]) -> None:
+    shards = await queue.execute(QueueContext.opened)
+    check_shards(len(shards), checked(**limits), f"queue {queue.name}")
+
+
+def _warnings(changes: list[Change], wanted: Configuration, stats: QueueStats) -> list[str]:
+    """Say what a change costs that is not plain from its values."""
+    changed = {each.name for each in changes}
+    found = []
+    if "max_dead" in changed and wanted.max_dead is not None and stats.dead > wanted.max_dead:
+        found.append(f"{stats.dead - wanted.max_dead:,} dead letters, the oldest ones, are purged within a minute.")
+    if "events" in changed:
+        kept = "What is in the ledger stays, and nothing is added." if wanted.events is None else ""
+        found.append(kept or "Each step of a message costs an entry; entries beyond the number are dropped.")
+    if {"max_retries", "backoff"} & changed:
+        found.append("Programs that run notice it within a minute. A message keeps the retries with which it was sent.")
+    return found
+
+
+ROUTES = [
+    Route("/{server:name}/queues/{queue:name}/configure", configuration_form, name="configuration-form"),
+    Route("/{server:name}/queues/{queue:name}/configure", configure, name="configure", methods=["POST"]),
+]
