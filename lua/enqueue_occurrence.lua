@@ -28,6 +28,7 @@
 -- ARGV[6]  next_ms    the slot to be armed; 0 to pause, -1 to finish, '' to remove the schedule
 -- ARGV[7]  next_id    the occurrence to be sent; '' for none
 -- ARGV[8]  envelope   of that occurrence
+-- ARGV[9]  missed     0..101 slots that are passed over, to be counted
 -- Returns  1; 0 when another slot is armed, and nothing was changed
 -- Cost     O(log n)
 local now, name, id = clock(ARGV[1]), ARGV[2], ARGV[7]
@@ -55,5 +56,6 @@ if ARGV[6] == '' then
 else
   put(KEYS[2], {ARGV[6], name})
 end
+if ARGV[9] ~= '0' then count(KEYS[11], 'slots_missed', ARGV[9]) end
 if sends and tonumber(ARGV[6]) < before then ring(KEYS[12]) end
 return 1

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from delayq.metrics.scrape import QueueReading, TopicReading
+from delayq.model.configuration import Usage
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats
 
@@ -35,6 +36,8 @@ COUNTERS = {
     "collected": "Payloads deleted by the garbage collector.",
 }
 
+MISSED = "Slots of schedules for which nothing ran: no consumer was there in time."
+
 Labels: TypeAlias = Mapping[str, str]
 Samples: TypeAlias = Sequence[tuple[Labels, QueueReading]]
 TopicSamples: TypeAlias = Sequence[tuple[Labels, TopicReading]]
@@ -49,9 +52,15 @@ def of_queues(samples: Samples, names: Sequence[str]) -> Iterator[Metric]:
     for counter, told in COUNTERS.items():
         rows = [(labels, getattr(each.stats, counter)) for labels, each in samples]
         yield _counter(f"delayq_messages_{counter}", told, names, rows)
+    missed = [(labels, float(each.stats.slots_missed)) for labels, each in samples]
+    yield _counter("delayq_schedule_slots_missed", MISSED, names, missed)
     yield _states(samples, names)
     for gauge, told in GAUGES.items():
         rows = [(labels, VALUES[gauge](each)) for labels, each in samples]
+        yield _gauge(f"delayq_{gauge}", told, names, rows)
+    limits = [(labels, limits_of(each.usage)) for labels, each in samples]
+    for gauge, told in LIMITS.items():
+        rows = [(labels, float(values[gauge])) for labels, values in limits if gauge in values]
         yield _gauge(f"delayq_{gauge}", told, names, rows)
     for name, (told, field) in HISTOGRAMS.items():
         family = HistogramMetricFamily(f"delayq_{name}_seconds", f"{told} {ESTIMATED}", labels=names)
@@ -120,6 +129,20 @@ def pause_end(stats: QueueStats) -> float:
     return 0.0 if stats.paused_until is None else stats.paused_until.timestamp()
 
 
+def limits_of(usage: Usage) -> dict[str, float]:
+    """Return how much of its limits a queue uses: of those that are set, by the names of `LIMITS`."""
+    found: dict[str, float] = {}
+    if usage.concurrency is not None:
+        found |= {"concurrency_limit": usage.concurrency, "concurrency_used": usage.running}
+    if usage.rate is not None and usage.period_ms is not None:
+        found |= {"rate_limit": usage.rate, "rate_used": usage.handed_out}
+        found["rate_period_seconds"] = usage.period_ms / 1000
+    if usage.per_key is not None:
+        found |= {"key_concurrency_limit": usage.per_key, "key_concurrency_used": usage.key_slots}
+        found["key_waiting"] = usage.key_waiting
+    return found
+
+
 GAUGES = {
     "messages_scheduled": "New messages that are not due yet.",
     "messages_due": "Messages that are due and wait for a consumer, wherever they are.",
@@ -128,6 +151,8 @@ GAUGES = {
     "next_due_timestamp_seconds": "When the next message falls due, as Unix time; 0 without one.",
     "paused": "1 while the queue hands out nothing.",
     "pause_ends_timestamp_seconds": "When the queue's pause ends by itself, as Unix time; 0 when `resume` ends it.",
+    "schedules_late": "Schedules whose slot was over 5 seconds ago, and whose occurrence nobody has taken.",
+    "schedule_lateness_seconds": "How long ago the earliest of these slots was; 0 without any.",
     "messages_unaccounted": "Messages that the books do not account for: 0, or something is wrong.",
     "messages_adjusted": "What repairs have struck off the books; added to them when negative.",
 }
@@ -139,9 +164,23 @@ VALUES = {
     "next_due_timestamp_seconds": lambda each: next_due(each.stats),
     "paused": lambda each: float(each.stats.paused_since is not None),
     "pause_ends_timestamp_seconds": lambda each: pause_end(each.stats),
+    "schedules_late": lambda each: float(each.usage.late_schedules),
+    "schedule_lateness_seconds": lambda each: float(each.usage.latest_ms / 1000),
     "messages_unaccounted": lambda each: float(each.stats.missing),
     "messages_adjusted": lambda each: float(each.stats.adjusted),
 }
+LIMITS = {
+    "concurrency_limit": "How many messages may run at once.",
+    "concurrency_used": "How many of them run.",
+    "rate_limit": "How many hand-outs any period may have.",
+    "rate_used": "Hand-outs within the last period.",
+    "rate_period_seconds": "How long a period of the rate is.",
+    "key_concurrency_limit": "How many messages of one key may run at once.",
+    "key_concurrency_used": "Messages that run under a key, of all keys.",
+    "key_waiting": "Messages that wait for others of their key.",
+}
+"""What is told of the limits of a queue, and of those only that are set."""
+
 HISTOGRAMS = {
     "lateness": ("How long after their due time messages were handed out.", "lateness"),
     "handler": ("How long handlers took.", "handler_time"),

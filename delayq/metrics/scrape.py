@@ -9,8 +9,11 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from delayq.errors import DelayqError
 from delayq.log import log
+from delayq.model.configuration import Usage
 from delayq.model.queue_stats import QueueStats
 from delayq.model.record import GroupInfo
+from delayq.operations import inspect
+from delayq.operations.queue_context import QueueContext
 from delayq.operations.topics import group_admin
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation
@@ -21,6 +24,7 @@ class QueueReading(NamedTuple):
 
     stats: QueueStats
     consumers: int
+    usage: Usage
 
 
 class TopicReading(NamedTuple):
@@ -44,6 +48,7 @@ class ReadQueue(Protocol):
     def name(self) -> str: ...
     def stats(self) -> QueueStats: ...
     def consumers(self) -> Sequence[SeenConsumer]: ...
+    def execute(self, operation: Callable[[QueueContext], Operation[Usage]], /) -> Usage: ...
 
 
 class ReadTopic(Protocol):
@@ -63,7 +68,8 @@ Reading: TypeAlias = QueueReading | TopicReading
 def read(subject: Subject) -> Reading:
     """Read a queue, or a topic."""
     if isinstance(subject, ReadQueue):
-        return QueueReading(subject.stats(), sum(each.is_alive for each in subject.consumers()))
+        alive = sum(each.is_alive for each in subject.consumers())
+        return QueueReading(subject.stats(), alive, subject.execute(inspect.usage))
     return TopicReading(subject.execute(group_admin.groups, 1))
 
 

@@ -61,6 +61,33 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     max_dead: int | None = None
 
 
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of its limits a queue uses, and how late its schedules are, at one instant.
+
+    Attributes:
+        concurrency: the limit, or None.
+        running: what counts towards it: messages that are handed out and not settled.
+        rate, period_ms: the limit: so many hand-outs in any span of that many milliseconds; or None.
+        handed_out: hand-outs within the last period; 0 without a rate.
+        per_key: the concurrency of each key, or None.
+        key_slots: messages that run under a key, of all keys.
+        key_waiting: messages that wait for others of their key to end.
+        late_schedules: schedules whose slot has passed, and whose occurrence nobody has taken.
+        latest_ms: how late the latest of them is; 0 without any.
+    """
+
+    concurrency: int | None = None
+    running: int = 0
+    rate: int | None = None
+    period_ms: int | None = None
+    handed_out: int = 0
+    per_key: int | None = None
+    key_slots: int = 0
+    key_waiting: int = 0
+    late_schedules: int = 0
+    latest_ms: int = 0
+
+
 def changes(
     rate: Rate = UNSET,
     concurrency: Count = UNSET,

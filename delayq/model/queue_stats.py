@@ -40,6 +40,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         oldest_due_at: the earliest due time of a message that is due and not handed out, or None.
         lateness: milliseconds (the upper end, exclusive, of a bucket) to the number of hand-outs in it.
         handler_time: likewise, to the number of handlers, or batches, that ran so long. Consumers tell it every 10 s.
+        slots_missed: slots of schedules for which nothing ran, since no consumer was there in time. Samples lack it.
     """
 
     queue: str
@@ -76,6 +77,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     oldest_due_at: dt.datetime | None = None
     lateness: dict[int, int] = {}
     handler_time: dict[int, int] = {}
+    slots_missed: int = 0
 
     PHASES: ClassVar[tuple[str, ...]] = ("scheduled", "due", "running", "retrying", "dead")
     COUNTERS: ClassVar[tuple[str, ...]] = (

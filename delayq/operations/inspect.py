@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from delayq.errors import UnreadableEnvelope
+from delayq.model.configuration import Usage
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import parse
 from delayq.model.message_info import MessageInfo, content
+from delayq.model.occurrence import HOME
 from delayq.model.placement import STATES, State, check_state
 from delayq.model.queue_stats import Counts, QueueStats, buckets
 from delayq.model.units import from_ms
@@ -21,6 +23,7 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import StoredMessage
 
+LATE_MS = 5000  # a consumer takes an occurrence within a second of its slot, even when its bell was lost
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 FIND_AT_ONCE = 50
 GONE_PAGES = 10
@@ -70,8 +73,15 @@ def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
         oldest_due_at=from_ms(min(due)) if due else None,
         lateness=buckets(counters, "late"),
         handler_time=buckets(counters, "took"),
+        slots_missed=counters.get("slots_missed", 0),
         **{name: counters.get(name, 0) for name in (*STATES, *QueueStats.COUNTERS)},
     )
+
+
+def usage(context: QueueContext) -> Operation[Usage]:
+    """Tell how much of its limits the queue uses, and how late its schedules are; a queue with shards has no limits."""
+    shards = yield from context.opened()
+    return (yield from execute(shards[HOME].usage(LATE_MS)))
 
 
 def get(context: QueueContext, message_id: str) -> Operation[MessageInfo | None]:

@@ -9,6 +9,7 @@ from delayq.errors import DelayqError, UnreadableEnvelope
 from delayq.log import log
 from delayq.model.envelope import Envelope, parse
 from delayq.model.occurrence import FINISHED, HOME, Occurrence, occurrence_id, plan_of, slot_of, with_slot
+from delayq.model.slots import Slots
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -16,7 +17,7 @@ from delayq.protocol.queue_commands import QueueCommands
 
 PAGE = 100
 NEAR_MS = 60_000  # a schedule that comes to its slot this soon is left to it
-MAX_COUNTED = 100  # skipped slots, for the log
+MAX_COUNTED = 100  # slots that are passed over at once
 
 
 def next_of(
@@ -27,16 +28,24 @@ def next_of(
     slots = plan.slots(context.name, name)
     following = plan.following(slots, slot, now_ms)
     said = log.bind(queue=context.name, schedule=name)
+    passed_over = 0 if plan.missed == "all" else _between(slots, slot, following or now_ms)
+    missed = passed_over + is_skipped
     if is_skipped:
-        count, each = 0, slot
-        while count < MAX_COUNTED and (found := slots.after(each)) is not None and found < (following or now_ms):
-            count, each = count + 1, found
-        said.warning("slot skipped: it came later than its grace", late=(now_ms - slot) / 1000, others=count)
+        said.warning("slot skipped: it came later than its grace", late=(now_ms - slot) / 1000, others=passed_over)
     if following is None:
         said.info("schedule finished: that was its last slot")
-        return home(context).enqueue_occurrence(name, slot, "", b"", FINISHED)
+        return home(context).enqueue_occurrence(name, slot, "", b"", FINISHED, missed=missed)
     new_id = occurrence_id(name, following, len(context.shards))
-    return home(context).enqueue_occurrence(name, slot, "", b"", following, new_id, with_slot(envelope, following))
+    sealed = with_slot(envelope, following)
+    return home(context).enqueue_occurrence(name, slot, "", b"", following, new_id, sealed, missed)
+
+
+def _between(slots: Slots, first: int, last: int) -> int:
+    """Count the slots between two times, up to MAX_COUNTED."""
+    count, each = 0, slots.after(first)
+    while count < MAX_COUNTED and each is not None and each < last:
+        count, each = count + 1, slots.after(each)
+    return count
 
 
 def home(context: QueueContext) -> QueueCommands:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from delayq.model.configuration import FIELDS, Changes, Configuration, configured
+from delayq.model.configuration import FIELDS, Changes, Configuration, Usage, configured
 from delayq.model.envelope import FORMAT
 from delayq.model.explanation import Standing
 from delayq.model.placement import STATES, State
@@ -40,6 +40,7 @@ from delayq.protocol.replies import (
     _read_sleep,
     _read_standing,
     _read_stored,
+    _read_usage,
 )
 
 T = TypeVar("T")
@@ -308,6 +309,11 @@ class QueueCommands:
         keys = [k.pending, k.ready, k.retry, k.unack, k.meta, k.rate, k.parked, k.replaced]
         return self._call("why", keys, [self._clock(), encode_id(message_id)], _read_standing)
 
+    def usage(self, late_ms: int) -> Command[Usage]:
+        k = self.keys
+        keys = [k.meta, k.unack, k.rate, k.replaced, k.slots, k.waiting, k.armed]
+        return self._call("usage", keys, [self._clock(), late_ms], _read_usage)
+
     def heartbeat(self, name: str, document: Raw, times: Mapping[int, int] | None = None) -> Command[int]:
         """Take how many handlers ran for how long as buckets and counts, as does `deregister`."""
         k = self.keys
@@ -352,15 +358,22 @@ class QueueCommands:
         return self._call("reconcile_stats", [k.pending, k.ready, k.unack, k.retry, k.dead, k.stats], [], int)
 
     def enqueue_occurrence(
-        self, name: str, slot: Raw, slot_id: str, record: bytes, to: Raw, to_id: str = "", envelope: bytes = b""
+        self,
+        name: str,
+        slot: Raw,
+        slot_id: str,
+        record: bytes,
+        to: Raw,
+        to_id: str = "",
+        envelope: bytes = b"",
+        missed: int = 0,
     ) -> Command[int]:
         """Take slots as ms, "" where there is none; an empty `record` keeps what is stored."""
         k = self.keys
         keys = [k.schedules, k.armed, k.pending, k.ready, k.garbage, k.unack, k.retry, k.dead, k.attempts, k.errors]
         keys += [k.stats, k.bell, k.message(to_id), *self._ledger]
-        return self._call(
-            "enqueue_occurrence", keys, [self._clock(), name, slot, slot_id, record, to, to_id, envelope], int
-        )
+        words: list[Raw] = [self._clock(), name, slot, slot_id, record, to, to_id, envelope, missed]
+        return self._call("enqueue_occurrence", keys, words, int)
 
     def confirm(self) -> Command[int]:
         """Write something, so that a WAIT that follows speaks of all that was written before; a plain command."""

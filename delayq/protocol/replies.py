@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from delayq.model.configuration import Configuration, configured
+from delayq.model.configuration import Configuration, Usage, configured
 from delayq.model.explanation import Standing
 from delayq.model.occurrence import FINISHED
 from delayq.model.placement import STATES, State
@@ -160,6 +160,22 @@ def _read_standing(reply: list[Any]) -> Standing:
     now_ms, paused, earlier, running, free, opens, parked = reply
     since, until = _read_pause(paused)
     return Standing(now_ms, since, earlier, running, free, opens, None if parked is None else tuple(parked), until)
+
+
+def _read_usage(reply: list[Any]) -> Usage:
+    (concurrency, running), (rate, period_ms, handed_out), (per_key, slots, waiting), (late, latest_ms) = reply
+    return Usage(
+        concurrency=concurrency,
+        running=running,
+        rate=rate if period_ms else None,
+        period_ms=period_ms if rate else None,
+        handed_out=handed_out,
+        per_key=per_key,
+        key_slots=slots,
+        key_waiting=waiting,
+        late_schedules=late,
+        latest_ms=latest_ms,
+    )
 
 
 def _read_last_seen(reply: list[Any]) -> tuple[str, int] | None:

@@ -12,12 +12,14 @@ import msgspec
 
 from delayq.aio import Queue
 from delayq.errors import DelayqError
+from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.health import WINDOW, Trouble, lately, troubles
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
 from delayq.model.sample import Sample
 from delayq.model.totals import QueueFigures, figures
+from delayq.operations import inspect
 from delayq.web.charts import HOUR, Sparkline, sparkline
 
 OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old: rates are those of one or two
@@ -32,6 +34,7 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         rates: of the last minute or two; None where nothing is known of it.
         consumers: those seen within the last hour.
         spark: what was acked within the last hour, drawn and told.
+        usage: of its limits; for metrics alone.
         error: why it could not be read, or empty.
     """
 
@@ -41,6 +44,7 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     consumers: tuple[ConsumerInfo, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     spark: Sparkline = Sparkline()
+    usage: Usage = Usage()
     error: str = ""
 
     @property
@@ -130,9 +134,10 @@ async def glance(queue: Queue) -> QueueSnapshot:
 
 
 async def count(queue: Queue) -> QueueSnapshot:
-    """Look at what a queue holds, and who is there, and at nothing else."""
+    """Look at what a queue holds, who is there, and how much of its limits is in use; and at nothing else."""
     stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
-    return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers))
+    usage = await queue.execute(inspect.usage)
+    return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers), usage=usage)
 
 
 def _just_now(now: QueueStats, samples: Sequence[Sample], first: QueueStats | None = None) -> Rates | None:

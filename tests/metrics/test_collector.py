@@ -19,8 +19,9 @@ from redis.exceptions import RedisClusterException
 from delayq import Consumer, NewRecord, Outgoing, Queue, Topic
 from delayq.errors import InvalidInput, ServerUnreachable
 from delayq.metrics import DiscoveredQueues, Metrics
-from delayq.metrics.families import BUCKETS_MS, COUNTERS, histogram
+from delayq.metrics.families import BUCKETS_MS, COUNTERS, LIMITS, histogram
 from delayq.metrics.scrape import ScrapePass
+from delayq.model.configuration import Usage
 from delayq.model.placement import STATES
 from delayq.operations.topics import dead_letters
 from delayq.protocol.discovery import Kind
@@ -58,6 +59,9 @@ class Still:
 
     def consumers(self) -> list[Any]:
         return []
+
+    def execute(self, _: Any) -> Usage:
+        return Usage()
 
     def sample(self) -> bool:
         return False
@@ -123,6 +127,45 @@ def test_next_due_time_is_that_of_the_earliest_scheduled_message(queue: Queue):
     assert scraped(metrics).value("delayq_next_due_timestamp_seconds") == 0
     sent = [queue.send("later", delay=delay) for delay in (7200, 3600)]
     assert scraped(metrics).value("delayq_next_due_timestamp_seconds") == sent[1].due_at.timestamp()
+
+
+def test_limits_that_are_set_are_told_with_how_much_of_them_is_in_use(queue: Queue):
+    queue.send_many([Outgoing("x")] * 5)
+    assert not {f"delayq_{name}" for name in LIMITS} & scraped(Metrics([queue])).names()
+    queue.configure(rate="10/h", concurrency=3)
+    assert len(queue.receive(5)) == 3
+    scrape = scraped(Metrics([queue]))
+    names = ("concurrency_limit", "concurrency_used", "rate_limit", "rate_used", "rate_period_seconds")
+    assert [scrape.value(f"delayq_{name}", queue="emails") for name in names] == [3, 3, 10, 3, 3600]
+    assert "delayq_key_waiting" not in scrape.names()
+
+
+def test_keys_that_share_a_limit_are_added_up(redis_server: RedisServer):
+    with Queue(
+        "keyed", url=redis_server.url, concurrency_per_key=1, concurrency_key=lambda each: each.payload
+    ) as queue:
+        queue.send_many([Outgoing(key) for key in ("a", "a", "b", "b", "b")])
+        while queue.receive(5):
+            pass
+        scrape = scraped(Metrics([queue]))
+    names = ("key_concurrency_limit", "key_concurrency_used", "key_waiting")
+    assert [scrape.value(f"delayq_{name}", queue="keyed") for name in names] == [1, 2, 3]
+
+
+def test_schedule_that_nobody_runs_is_late_and_what_was_passed_over_is_counted(redis_client: redis.Redis):
+    now = 1.7e12
+    with Queue("cron", redis=redis_client, clock=lambda: now) as queue:
+        queue.schedules.add("often", "every 1m")
+        metrics, names = Metrics([queue]), ("delayq_schedules_late", "delayq_schedule_lateness_seconds")
+        assert [scraped(metrics).value(name) for name in names] == [0, 0]
+        upcoming = queue.schedules.get("often")
+        assert upcoming is not None
+        assert upcoming.next_at is not None
+        now = upcoming.next_at.timestamp() * 1000 + 210_000
+        assert [scraped(metrics).value(name) for name in names] == [1, 210]
+        queue.receive(1)
+        scrape = scraped(metrics)
+    assert [scrape.value(name) for name in (*names, "delayq_schedule_slots_missed_total")] == [0, 0, 3]
 
 
 def test_lateness_and_handler_time_are_histograms_of_all_deliveries(queue: Queue):

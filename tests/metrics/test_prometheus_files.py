@@ -105,8 +105,8 @@ def test_each_trouble_has_an_alert():
     alerts = [rule["alert"] for rule in rules() if "alert" in rule]
     assert alerts == [
         *("DelayqUnreachable", "DelayqUntold", "DelayqLate", "DelayqNotTaken", "DelayqNoConsumer", "DelayqDeadGrowing"),
-        *("DelayqPausedLong", "DelayqUnaccounted", "DelayqGroupBehind", "DelayqGroupFarBehind"),
-        "DelayqGroupDeadGrowing",
+        *("DelayqPausedLong", "DelayqUnaccounted", "DelayqScheduleLate", "DelayqSlotsMissed", "DelayqGroupBehind"),
+        *("DelayqGroupFarBehind", "DelayqGroupDeadGrowing"),
     ]
     assert all({"summary", "description"} <= set(rule["annotations"]) for rule in rules() if "alert" in rule)
 

@@ -102,7 +102,9 @@ class ServersCollector:
             for seen in told.queues
         ]
         yield families.up([*labels_of, "queue"], [(labels, not seen.error) for labels, seen in rows], "queue")
-        readings = [(labels, QueueReading(seen.stats, seen.alive)) for labels, seen in rows if not seen.error]
+        readings = [
+            (labels, QueueReading(seen.stats, seen.alive, seen.usage)) for labels, seen in rows if not seen.error
+        ]
         yield from families.of_queues(readings, [*labels_of, "queue"])
         yield from self._topics([*labels_of, "topic"])
         ups = [({"server": server}, not told.error) for server, told in self._told.items()]

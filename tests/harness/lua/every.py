@@ -89,6 +89,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "unack_to_retry": lambda scripts: scripts.unack_to_retry(),
     "upcoming": lambda scripts: scripts.upcoming(10, 3),
     "poll_idle": lambda scripts: scripts.poll_idle("me", 60_000),
+    "usage": lambda scripts: scripts.usage(5000),
     "why": lambda scripts: scripts.why("p"),
 }
 
@@ -99,14 +100,14 @@ KEYED: dict[str, Any] = {  # two of key k run, of which one has ended and one is
     "meta": {"per_key": 1},
 }
 
-READ_ONLY = {"consumers", "get", "held_keys", "history", "stats", "upcoming", "why"}
+READ_ONLY = {"consumers", "get", "held_keys", "history", "stats", "upcoming", "usage", "why"}
 
 each_script = pytest.mark.parametrize("script", CALLS)
 
 
 def state_for(script: str) -> dict[str, Any]:
     """The state; for some scripts, that of a queue which is paused, idle, without messages or with a limit per key."""
-    if script in {"acquire_slot", "release_slot", "held_keys", "why"}:
+    if script in {"acquire_slot", "release_slot", "held_keys", "usage", "why"}:
         return STATE | KEYED
     if script == "remove_queue":
         return {"stats": {"sent": 1, "acked": 1}, "schedules": {"nightly": "{}"}}

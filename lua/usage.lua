@@ -1,0 +1,30 @@
+-- usage: how much of a queue's limits is in use, and which schedules wait for a consumer, at one instant.
+--
+-- Reads    meta, unack, rate, replaced, slots, waiting, armed
+-- KEYS[1]  meta      hash
+-- KEYS[2]  unack     zset  id -> end of the lease, ms
+-- KEYS[3]  rate      zset  number of the hand-out -> its time, microseconds
+-- KEYS[4]  replaced  zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[5]  slots     zset  key, receipt and id of what runs under a key
+-- KEYS[6]  waiting   zset  key, due and id of what waits for others of its key
+-- KEYS[7]  armed     zset  name -> slot of the occurrence on its way, ms; 0 while paused, -1 when finished
+-- ARGV[1]  now_ms    '' for the server's time
+-- ARGV[2]  late_ms   0..86400000: a schedule is late when its slot was longer ago
+-- Returns  {{concurrency or nil, how many run}; {rate or nil, its period, ms, or nil, hand-outs within the last period};
+--          {concurrency of a key or nil, slots in use, messages that wait for one}; {schedules that are late, how late the
+--          latest of them is, ms}}
+-- Cost     O(log n)
+local now, micros = clock(ARGV[1])
+local concurrency, most, ms, per_key =
+  unpack(redis.call('HMGET', KEYS[1], 'concurrency', 'rate', 'period_ms', 'per_key'))
+local running = redis.call('ZCARD', KEYS[2]) + redis.call('ZCOUNT', KEYS[4], '(' .. now, '+inf')
+local us, period, spent = now * 1000 + micros, (tonumber(ms or '') or 0) * 1000, 0
+if period > 0 then spent = redis.call('ZCOUNT', KEYS[3], '(' .. digits(us - period), '(' .. digits(us + period)) end
+local until_ms = '(' .. digits(now - ARGV[2])
+local late = redis.call('ZCOUNT', KEYS[7], '1', until_ms)
+local first = redis.call('ZRANGE', KEYS[7], '1', until_ms, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+return {
+  {tonumber(concurrency or '') or false, running}, {tonumber(most or '') or false, tonumber(ms or '') or false, spent},
+  {tonumber(per_key or '') or false, redis.call('ZCARD', KEYS[5]), redis.call('ZCARD', KEYS[6])},
+  {late, first and now - first or 0}
+}
