@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from delayq.errors import ServerError, ServerUnreachable
 from delayq.model.configuration import Configuration, parse_rate
 from delayq.model.units import from_ms
-from delayq.operations.inspect import summed
+from delayq.operations.inspect import LATE_MS, summed
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -87,34 +87,21 @@ def limit_use(context: QueueContext) -> Operation[LimitUse | None]:
     limits = yield from execute(scripts.configuration())
     if not (limits.rate or limits.concurrency or limits.concurrency_per_key):
         return None
-    waiting = scripts.keys.waiting
-    replies: list[Any] = yield [scripts.why(NO_MESSAGE), scripts.stats(), Command(waiting, ("ZCARD", waiting), int)]
-    standing, counted, waits = map(unwrap, replies)
-    handed_out, replaced = yield from _taken(scripts, limits, standing.now_ms)
+    replies: list[Any] = yield [scripts.why(NO_MESSAGE), scripts.stats(), scripts.usage(LATE_MS)]
+    standing, counted, usage = map(unwrap, replies)
     keys, has_more = (yield from _keys(scripts)) if limits.concurrency_per_key else ((), False)
     return LimitUse(
         at=from_ms(standing.now_ms),
         limits=limits,
         is_paused=standing.paused_ms is not None,
         due=summed(context.name, [counted]).due,
-        running=standing.running + replaced,
-        handed_out=handed_out,
+        running=usage.running,
+        handed_out=usage.handed_out,
         opens_at=None if standing.opens_ms is None else from_ms(standing.opens_ms),
-        waiting=waits,
+        waiting=usage.key_waiting,
         keys=keys,
         has_more=has_more,
     )
-
-
-def _taken(scripts: QueueCommands, limits: Configuration, now_ms: int) -> Operation[list[int]]:
-    """Return the hand-outs in the last period of the rate, and the deliveries that run although they were replaced."""
-    rate, replaced = scripts.keys.rate, scripts.keys.replaced
-    since_us = (now_ms - (parse_rate(limits.rate)[1] if limits.rate else 0)) * 1000
-    counts = yield [
-        Command(rate, ("ZCOUNT", rate, f"({since_us}", "+inf"), int),
-        Command(replaced, ("ZCOUNT", replaced, f"({now_ms}", "+inf"), int),
-    ]
-    return [unwrap(each) for each in counts]
 
 
 def _keys(scripts: QueueCommands) -> Operation[tuple[tuple[KeyUse, ...] | None, bool]]:
