@@ -74,7 +74,7 @@ def page(
         slices = yield from gather(*(_behind(scripts, state, at, limit) for scripts in shards))
     else:
         end = None if before == END else at
-        slices = yield from gather(*(_in_front(scripts, state, end, limit) for scripts in shards))
+        slices = yield from gather(*(rows_in_front(scripts, state, end, limit) for scripts in shards))
     found: list[tuple[int, int, list[Row]]] = [unwrap(each) for each in slices]
     total = sum(count for count, _, _ in found)
     rows = list(heapq.merge(*(rows for _, _, rows in found), key=place))
@@ -155,7 +155,7 @@ def _behind(scripts: QueueCommands, state: State, at: Place, limit: int) -> Oper
     return total, rank, [row for row in rows if place(row) > at][:limit]
 
 
-def _in_front(
+def rows_in_front(
     scripts: QueueCommands, state: State, at: Place | None, limit: int
 ) -> Operation[tuple[int, int, list[Row]]]:
     """Return how many rows there are, how many in front of the page, and the page in front of a place, or the last."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import time
 from typing import NamedTuple
 
 import msgspec
@@ -13,8 +12,18 @@ from starlette.datastructures import QueryParams
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.placement import State
-from delayq.model.units import delay_ms, parse_age, parse_duration, timestamp_ms
-from delayq.operations.bulk.actions import Act, burying, cancelling, requeueing, rescheduling
+from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration, timestamp_ms
+from delayq.operations.bulk.actions import (
+    Act,
+    Due,
+    burying,
+    cancelling,
+    requeueing,
+    rescheduling,
+    retiming,
+    shifted,
+    spread,
+)
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.sweep import Sweep
 from delayq.operations.encode import due_word
@@ -26,9 +35,9 @@ from delayq.web.forms import InvalidField, field
 from delayq.web.redaction import Redaction
 from delayq.web.states import WORDS
 
-COUNT_SECONDS = 0.06  # that a confirmation may take to count what is meant
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 MOST_IDS = 500
+PAGES = ("dead", "message")
 
 
 class ActionKind(NamedTuple):
@@ -48,7 +57,7 @@ class ActionKind(NamedTuple):
 KINDS = {
     "now": ActionKind("Run now", WAITING, "They are due at once; their attempts stay counted."),
     "reschedule": ActionKind("Reschedule", WAITING, "Their attempts stay counted."),
-    "bury": ActionKind("Bury", WAITING, "They become dead letters at once, which you can look at, requeue or cancel."),
+    "bury": ActionKind("Bury", WAITING, "They become dead letters at once, which you can look at, requeue or delete."),
     "requeue": ActionKind("Requeue", ("dead",), "They are scheduled again, and all their retries are available again."),
     "cancel": ActionKind(
         "Cancel", (*PURGEABLE, "unack"), "Withdrawn for good. What runs is not stopped, but will not be retried."
@@ -61,29 +70,15 @@ KINDS = {
 }
 
 
+def verb_of(act: str, state: str) -> str:
+    """Return what the button of an action says: a dead letter is not cancelled, but deleted."""
+    return "Delete" if act == "cancel" and state == "dead" else KINDS[act].verb
+
+
 def check_act(act: str, state: State) -> None:
     """Raise InvalidInput where an action is not for the messages of a state."""
     if state not in KINDS[act].states:
-        raise InvalidInput(f"{KINDS[act].verb} is not for messages that are {WORDS[state]}")
-
-
-class MessageCount(msgspec.Struct, frozen=True):
-    """How many messages are meant, as far as one could count in a moment.
-
-    Attributes:
-        matched: so many were found.
-        looked_at: among so many.
-        total: of so many that there are.
-    """
-
-    matched: int
-    looked_at: int
-    total: int
-
-    @property
-    def is_all(self) -> bool:
-        """Whether all were looked at."""
-        return self.looked_at >= self.total
+        raise InvalidInput(f"{verb_of(act, state)} is not for messages that are {WORDS[state]}")
 
 
 class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +86,11 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         act: a key of KINDS.
+        page: from which it is asked: "dead", "message", or empty for the list.
         ids: the messages that were ticked; empty where `filter` tells which are meant.
         filter: which messages are meant, and of which state.
-        when: of "reschedule": a length of time from now, or a moment.
+        when: of "reschedule": a length of time from now, or a moment; with a sign, what is added to their own times.
+        spread: of "reschedule": from then on, the length of time over which they are spread.
         delay: of "requeue": until they are due.
         rate: of "requeue" by a filter: how many come back, at most.
         dry: whether to count only.
@@ -103,8 +100,10 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     act: str
     filter: MessageFilter
+    page: str = ""
     ids: tuple[str, ...] = ()
     when: str = ""
+    spread: str = ""
     delay: str = ""
     rate: str = ""
     dry: bool = False
@@ -122,15 +121,21 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidField("ids", f"{len(ids)} messages are ticked: at most {MOST_IDS} at a time")
         if not ids and form.get("all") != "1":
             raise InvalidField("ids", "no message is ticked: tick at least one")
-        texts = {name: form.get(name, "").strip() for name in ("when", "delay", "rate", "most", "up_to")}
+        texts = {name: form.get(name, "").strip() for name in ("when", "spread", "delay", "rate", "most", "up_to")}
         wanted = MessageFilter.of(form, redaction)
         if not ids:
             check_act(act, wanted.state)
-        return cls(act=act, filter=wanted, ids=ids, dry=form.get("dry") == "1", **texts)
+        page = form.get("page", "") if form.get("page") in PAGES else ""
+        return cls(act=act, filter=wanted, page=page, ids=ids, dry=form.get("dry") == "1", **texts)
 
     @property
     def kind(self) -> ActionKind:
         return KINDS[self.act]
+
+    @property
+    def verb(self) -> str:
+        """What its button says."""
+        return verb_of(self.act, self.filter.state)
 
     @property
     def is_sweep(self) -> bool:
@@ -140,14 +145,14 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """Say what is done, with what."""
         if self.is_sweep:
-            return f"{self.kind.verb} all {self.filter.words()}{' (dry run)' if self.dry else ''}"
+            return f"{self.verb} all {self.filter.words()}{' (dry run)' if self.dry else ''}"
         many = "1 message" if len(self.ids) == 1 else f"{len(self.ids):,} messages"
-        return f"{self.kind.verb} {many}"
+        return f"{self.verb} {many}"
 
     def fields(self) -> list[tuple[str, str]]:
         """Return what `of` reads, but for what a confirmation asks for."""
         which = [("ids", quoted(each)) for each in self.ids] or [("all", "1")]
-        return [("act", self.act), *which, *self.filter.fields().items()]
+        return [("act", self.act), ("page", self.page), *which, *self.filter.fields().items()]
 
     def work(self, queue: Queue, now: dt.datetime) -> Work:
         """Return what does it; raises InvalidInput.
@@ -165,22 +170,41 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             with field("rate"):
                 redrive = Redrive(choice, delay, _rate(self.rate), self.dry)
             return jobs.redriven(queue, redrive, self.dry)
-        act, due_ms = self.doing(now)
+        if self.is_sweep and self.dry:
+            return jobs.swept(queue, Sweep(self.filter.state, choice, None), None)
+        act, due = self.doing(now)
+        word = "deleted" if self.filter.state == "dead" else "cancelled"
         if self.ids:
-            return jobs.selected(queue, act, self.ids)
-        wanted = None if self.dry else act
-        return jobs.swept(queue, Sweep(self.filter.state, choice, wanted, due_ms), wanted)
+            return jobs.selected(queue, act, self.ids, word)
+        backwards = callable(due) or self.when.startswith("+")  # what is later then is not met again
+        return jobs.swept(queue, Sweep(self.filter.state, choice, act, due, backwards), act, word)
 
-    def doing(self, now: dt.datetime) -> tuple[Act, int | None]:
-        """Return what is done with a message, and the due time that it gets, ms, where it is the same for all."""
+    def doing(self, now: dt.datetime) -> tuple[Act, int | Due | None]:
+        """Return what is done with a message, and the due time that it gets, where a sweep may meet it again."""
         if self.act == "cancel":
             return cancelling, None
         if self.act == "bury":
             return burying, None
         if self.act == "requeue":
             return requeueing(due_word(self._delay(), None)), None
-        due = self._due(now) if self.act == "reschedule" else timestamp_ms(now)
-        return rescheduling(due), due
+        if self.act == "reschedule":
+            return self._rescheduling(now)
+        return rescheduling(timestamp_ms(now)), timestamp_ms(now)
+
+    def _rescheduling(self, now: dt.datetime) -> tuple[Act, int | Due | None]:
+        with field("spread"):
+            over_ms = milliseconds(parse_duration(self.spread), "spread") if self.spread else 0
+        if self.when[:1] in ("+", "-"):
+            if over_ms:
+                raise InvalidField("spread", f"{self.spread!r} cannot be used with a shift: spread from a moment on")
+            with field("when"):
+                by_ms = milliseconds(parse_duration(self.when[1:]), "when")
+            return retiming(shifted(-by_ms if self.when[0] == "-" else by_ms)), None
+        start_ms = self._due(now)
+        if not over_ms:
+            return rescheduling(start_ms), start_ms
+        due = spread(start_ms, over_ms)
+        return retiming(due), due
 
     def _delay(self) -> float:
         with field("delay"):
@@ -193,19 +217,6 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             given = parse_age(self.when)
             at = given if isinstance(given, dt.datetime) else now + dt.timedelta(seconds=given)
             return timestamp_ms(at, "when")
-
-
-async def counted(queue: Queue, deed: ActionRequest) -> MessageCount:
-    """Count what is meant, for a moment."""
-    if not deed.is_sweep:
-        return MessageCount(len(deed.ids), len(deed.ids), len(deed.ids))
-    sweep, until = Sweep(deed.filter.state, deed.filter.choice(), None), time.monotonic() + COUNT_SECONDS
-    told = await queue.execute(sweep.step)
-    if deed.filter.is_empty:
-        return MessageCount(told.total, told.total, told.total)
-    while not sweep.done and time.monotonic() < until:
-        told = await queue.execute(sweep.step)
-    return MessageCount(told.matched, told.total if sweep.done else told.looked_at, told.total)
 
 
 def _whole(text: str) -> int:

@@ -11,7 +11,7 @@ import msgspec
 
 from delayq.errors import InvalidInput
 from delayq.model.placement import STATES, State
-from delayq.model.units import parse_age
+from delayq.model.units import parse_age, parse_duration
 from delayq.operations.bulk.causes import like
 from delayq.operations.bulk.selection import Choice
 from delayq.web.forms import InvalidField, field
@@ -32,6 +32,8 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         bare: "1" for those that have no error.
         kind: an error with its numbers as ``#``, as `Cause.error` has it.
         older, newer: of dead letters: how long ago they died, or when, as in ``1h30m``.
+        prefix: what the id begins with.
+        since, until: their time, as lists show it: a moment, or as in ``+2h`` and ``-10m`` from now.
         redaction: what is hidden from the one who filters.
     """
 
@@ -44,6 +46,9 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     bare: str = ""
     older: str = ""
     newer: str = ""
+    prefix: str = ""
+    since: str = ""
+    until: str = ""
     redaction: Redaction = Redaction()
 
     @classmethod
@@ -61,7 +66,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Whether all messages of the state are meant."""
-        return self.choice().is_of_all and not self.older and not self.newer
+        return not any(getattr(self, name) for name in FIELDS if name != "state")
 
     def fields(self) -> dict[str, str]:
         """Return the fields that `of` reads."""
@@ -80,6 +85,9 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             headers={name: value} if self.header else None,
             payload=self.payload or None,
             bare=bool(self.bare),
+            id_prefix=self.prefix or None,
+            since=_moment("since", self.since),
+            until=_moment("until", self.until),
             shown=self.redaction.text if self.redaction else None,
         )
 
@@ -94,6 +102,9 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             f"that died of {self.reason}" if self.reason else "",
             f"that died {self.older} ago or earlier" if self.older else "",
             f"that died within the last {self.newer}" if self.newer else "",
+            f"whose id begins with “{self.prefix}”" if self.prefix else "",
+            f"from {self.since}" if self.since else "",
+            f"until {self.until}" if self.until else "",
         ]
         return " ".join([WORDS[self.state], *filter(None, told)])
 
@@ -105,6 +116,24 @@ FIELDS = tuple(name for name in MessageFilter.__struct_fields__ if name != "reda
 def _age(name: str, text: str) -> float | dt.datetime | None:
     with field(name):
         return parse_age(text) if text else None
+
+
+def _moment(name: str, text: str) -> dt.datetime | None:
+    if not text:
+        return None
+    with field(name):
+        given = shift_or_moment(text)
+        return given if isinstance(given, dt.datetime) else dt.datetime.now(dt.UTC) + given
+
+
+def shift_or_moment(text: str) -> dt.timedelta | dt.datetime:
+    """Read a length of time with a sign, as in ``+10m`` or ``-1h``, or a moment; raises InvalidInput."""
+    if text[:1] in ("+", "-"):
+        return dt.timedelta(seconds=parse_duration(text[1:])) * (-1 if text[0] == "-" else 1)
+    given = parse_age(text)
+    if not isinstance(given, dt.datetime):
+        raise InvalidInput(f"{text!r} has no sign: write +{text} or -{text}, or a moment as in 2026-12-24T18:00+01:00")
+    return given
 
 
 def quoted(message_id: str) -> str:

@@ -40,24 +40,28 @@ class _Stopped(Exception):
     """Ends an examination."""
 
 
-def selected(queue: Queue, act: Act, ids: Sequence[str]) -> Work:
-    """Do it with these messages."""
+def selected(queue: Queue, act: Act, ids: Sequence[str], word: str = "cancelled") -> Work:
+    """Do it with these messages; `word` is for those that are cancelled."""
 
     async def work(task: BackgroundTask) -> None:
         told = await queue.execute(actions.each, act, ids)
         became = Counter(told.values())
-        task.tell(len(told), len(told), outcome(act, became, len(told)), done=_done(became))
+        task.tell(len(told), len(told), outcome(act, became, len(told), word), done=_done(became))
 
     return work
 
 
-def swept(queue: Queue, sweep: Sweep, act: Act | None) -> Work:
-    """Do it with all that a sweep finds; without an act, count them."""
+def swept(queue: Queue, sweep: Sweep, act: Act | None, word: str = "cancelled") -> Work:
+    """Do it with all that a sweep finds; without an act, count them.
+
+    Args:
+        word: for what is cancelled.
+    """
 
     async def work(task: BackgroundTask) -> None:
         while not sweep.done and task.goes_on:
             told = await queue.execute(sweep.step)
-            became = outcome(act, told.outcomes, told.matched) if told.outcomes else f"{told.matched:,} match."
+            became = outcome(act, told.outcomes, told.matched, word) if told.outcomes else f"{told.matched:,} match."
             done = None if act is None else _done(told.outcomes)
             task.tell(min(told.looked_at, told.total), told.total, became, done=done)
             await task.rest(0)
@@ -138,9 +142,10 @@ def examined(queue: Queue) -> Work:
     return work
 
 
-def outcome(act: Act | None, became: Mapping[str, int], of: int) -> str:
+def outcome(act: Act | None, became: Mapping[str, int], of: int, cancelled: str = "cancelled") -> str:
     """Say what became of messages: ``3 of 5 rescheduled; 2 delivered meanwhile``."""
-    meant = _BECAME | ({"in_flight": _CANCELLED_IN_FLIGHT} if act is actions.cancelling else {})
+    in_flight = _CANCELLED_IN_FLIGHT if act is actions.cancelling else _BECAME["in_flight"]
+    meant = _BECAME | {"cancelled": cancelled, "in_flight": in_flight}
     words = sorted(became.items(), key=lambda item: (item[0] not in DONE, item[0]))
     parts = [f"{count:,} {meant[word]}" for word, count in words]
     if parts:

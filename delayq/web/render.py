@@ -21,7 +21,7 @@ from delayq.model.record import lag_text
 from delayq.model.text import printable
 from delayq.model.units import show_duration
 from delayq.web import states
-from delayq.web.actions import KINDS
+from delayq.web.actions import KINDS, verb_of
 from delayq.web.filters import quoted, unquoted
 from delayq.web.payloads import preview, size, value_of
 from delayq.web.redaction import Redaction
@@ -184,6 +184,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "cause": cause,
         "kinds": KINDS,
+        "verb_of": verb_of,
         "preview": preview,
         "value_of": value_of,
         "state_words": states.WORDS,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ import redis
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
+from delayq.model.units import timestamp_ms
 from delayq.operations.bulk import actions
-from delayq.operations.bulk.actions import cancelling, requeueing, rescheduling
+from delayq.operations.bulk.actions import cancelling, requeueing, rescheduling, retiming, shifted, spread
 from delayq.operations.bulk.causes import kind_of, like
 from delayq.operations.bulk.search import Search
 from delayq.operations.bulk.selection import Choice
@@ -51,6 +54,48 @@ def found(queue: Queue, search: Search) -> list[str]:
     while not search.done:
         ids += [message_id for message_id, _ in queue.execute(search.step)]
     return ids
+
+
+@pytest.mark.parametrize("payload", [None, "color"])
+def test_range_of_times_and_a_prefix_of_ids_bound_a_search(queue: Queue, payload: str | None):
+    start = queue.stats().at
+    queue.send_many(
+        [Outgoing({"color": n}, at=start + dt.timedelta(minutes=n), id=f"{'ab'[n % 2]}{n:02}") for n in range(1, 60)]
+    )
+    since, until = start + dt.timedelta(minutes=15), start + dt.timedelta(minutes=40)
+    search = Search("pending", Choice(since=since, until=until, id_prefix="b", payload=payload))
+    assert sorted(found(queue, search)) == [f"b{n:02}" for n in range(15, 41, 2)]
+    assert search.looked_at <= 26  # what is outside is not even read
+
+
+def test_range_that_ends_before_it_begins_is_refused():
+    noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+    with pytest.raises(InvalidInput, match="give an end that is later"):
+        Choice(since=noon, until=noon - dt.timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("minutes", [10, -10])
+def test_shift_moves_each_message_once(queue: Queue, minutes: int):
+    start = queue.stats().at.replace(microsecond=0)
+    queue.send_many([Outgoing(n, at=start + dt.timedelta(minutes=60 + n), id=f"{n:02}") for n in range(35)])
+    by = shifted(minutes * 60_000)
+    told = swept(queue, Sweep("pending", Choice(), retiming(by), backwards=minutes > 0))
+    assert (told.matched, told.outcomes) == (35, {"rescheduled": 35})
+    due = {info.id: info.due_at for info in queue.peek("pending", 100)}
+    assert due == {f"{n:02}": start + dt.timedelta(minutes=60 + n + minutes) for n in range(35)}
+
+
+def test_spread_gives_each_message_one_time_within_the_range(queue: Queue):
+    start = queue.stats().at.replace(microsecond=0)
+    queue.send_many([Outgoing(n, at=start + dt.timedelta(minutes=60 + n), id=f"{n:03}") for n in range(300)])
+    due = spread(timestamp_ms(start + dt.timedelta(minutes=90)), 3_600_000)
+    for matched in (300, 0):  # those that have their time are left alone
+        told = swept(queue, Sweep("pending", Choice(), retiming(due), due, backwards=True))
+        assert told.matched == matched
+    times = [info.due_at for info in queue.peek("pending", 300) if info.due_at]
+    assert all(dt.timedelta(minutes=90) <= at - start < dt.timedelta(minutes=150) for at in times)
+    tenths = Counter(int((at - start - dt.timedelta(minutes=90)).total_seconds() // 360) for at in times)
+    assert min(tenths.values()) > 15
 
 
 def swept(queue: Queue, sweep: Sweep) -> Any:

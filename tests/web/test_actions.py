@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Mapping
 from html import unescape
@@ -12,7 +13,7 @@ import pytest
 from delayq import Outgoing, Queue
 from tests.harness.waiting import eventually
 from tests.web.conftest import OWN, Client, Enter, token_on
-from tests.web.test_messages import words
+from tests.web.test_messages import rows, words
 
 QUEUE = "/main/queues/emails"
 
@@ -42,6 +43,9 @@ def run(client: Client, asked: Mapping[str, Any], **more: str) -> str:
 
 
 def finished(client: Client, path: str) -> str:
+    """Return what is told in the end: by the page that a short action leads back to, or by the task of a long one."""
+    if "/tasks/" not in path:
+        return words(client.get(path).text)
     assert eventually(lambda: ">running<" not in client.get(path).text)
     return words(client.get(path).text)
 
@@ -93,7 +97,7 @@ def test_confirmation_tells_the_count_and_changes_nothing(enter: Enter, stocked:
 
 
 def test_count_of_many_ends_after_a_moment_and_says_so(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("delayq.web.actions.COUNT_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.web.meant.COUNT_SECONDS", 0.0)
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(300)])
     client = enter()
     asked = {"act": "cancel", "all": "1", "state": "pending", "payload": "99"}
@@ -107,6 +111,74 @@ def test_reschedule_gives_another_time(enter: Enter, stocked: Queue):
     assert "2 of 2 rescheduled." in told
     late = [info.id for info in stocked.peek("pending") if info.due_at and info.due_at.year == 2090]
     assert sorted(late) == ["m1", "m2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "due"),
+    [
+        ({"when": "+10m"}, [70, 71, 72]),
+        ({"when": "-1h"}, [0, 1, 2]),
+    ],
+)
+@pytest.mark.parametrize("meant", [{"ids": ["m0", "m1", "m2"]}, {"all": "1"}], ids=["ticked", "all"])
+def test_reschedule_with_a_sign_shifts_the_time_of_each(
+    enter: Enter, queue: Queue, given: dict[str, str], due: list[int], meant: dict[str, Any]
+):
+    queue.pause()
+    start = queue.stats().at.replace(microsecond=0) + dt.timedelta(hours=1)
+    queue.send_many([Outgoing(n, at=start + dt.timedelta(minutes=60 + n), id=f"m{n}") for n in range(3)])
+    assert "3 of 3 rescheduled." in run(enter(), {"act": "reschedule", "state": "pending"} | meant, **given)
+    times = {info.id: info.due_at for info in queue.peek("pending")}
+    assert times == {f"m{n}": start + dt.timedelta(minutes=minutes) for n, minutes in enumerate(due)}
+
+
+def test_reschedule_spreads_over_a_time(enter: Enter, stocked: Queue):
+    asked = {"act": "reschedule", "all": "1", "state": "pending"}
+    assert "6 of 6 rescheduled." in run(enter(), asked, when="2090-01-01T00:00Z", spread="1h")
+    times = {info.due_at for info in stocked.peek("pending") if info.due_at}
+    start = dt.datetime(2090, 1, 1, tzinfo=dt.UTC)
+    assert len(times) == 6
+    assert all(start <= at < start + dt.timedelta(hours=1) for at in times)
+
+
+def test_confirmation_shows_examples_and_from_when_to_when_they_are(
+    enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    start = dt.datetime(2090, 1, 1, tzinfo=dt.UTC)
+    queue.send_many([Outgoing(n, at=start + dt.timedelta(minutes=n), id=f"m{n:03}") for n in range(300)])
+    client, asked = enter(), {"act": "cancel", "all": "1", "state": "pending"}
+    page = send(client, f"{QUEUE}/confirm", **asked).text
+    assert rows(page) == [f"m{n:03}" for n in range(5)]
+    assert "5 of them. Due from 2090-01-01 00:00:00 to 2090-01-01 04:59:00 UTC." in words(page)
+    ticked = send(client, f"{QUEUE}/confirm", act="cancel", state="pending", ids=["m007", "m003", "gone"]).text
+    assert rows(ticked) == ["m003", "m007"]
+    assert "m003 2090-01-01 00:03:00" in words(ticked)
+    monkeypatch.setattr("delayq.web.meant.COUNT_SECONDS", 0.0)  # one step, of 250 messages
+    some = words(send(client, f"{QUEUE}/confirm", **asked, prefix="m").text)
+    assert "UTC, among those looked at." in some
+
+
+@pytest.mark.parametrize(("page", "path"), [("dead", "dead"), ("", "messages?state=dead"), ("message", "messages/a")])
+def test_short_action_leads_back_to_its_page_with_a_notice(enter: Enter, queue: Queue, page: str, path: str):
+    bury(queue, "a", "b")
+    client = enter()
+    confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="requeue", ids=["a"], state="dead", page=page).text)
+    answer = client.post(f"{QUEUE}/run", data=confirmed, headers=OWN)
+    assert answer.headers["location"] == f"{QUEUE}/{path}"
+    assert "Requeue 1 message: 1 of 1 scheduled again." in words(client.get(answer.headers["location"]).text)
+
+
+def test_dead_letter_is_deleted_and_not_cancelled(enter: Enter, queue: Queue):
+    bury(queue, "a", "b")
+    client = enter()
+    for path in ("dead", "messages?state=dead", "messages/a"):
+        page = client.get(f"{QUEUE}/{path}").text
+        assert ">Delete…<" in page
+        assert "Cancel" not in words(page)
+    page = send(client, f"{QUEUE}/confirm", act="cancel", all="1", state="dead").text
+    assert "Delete all dead" in words(page)
+    assert ">Delete 2 messages<" in page
+    assert "Delete all dead: 2 of 2 deleted." in run(client, {"act": "cancel", "all": "1", "state": "dead"})
 
 
 def test_run_now_lets_messages_be_due(enter: Enter, stocked: Queue):
@@ -192,7 +264,7 @@ def test_task_is_stopped_and_leaves_the_rest_as_it_was(enter: Enter, queue: Queu
     assert lines[-1]["outcome"].startswith("refused: Queue emails is busy: Requeue all dead.")
     send(client, "/main/queues/emails/examine", once="third")
     assert (lines[-1]["action"], lines[-1]["outcome"][:7]) == ("examine", "refused")
-    assert "1 of 1 cancelled." in run(client, {"act": "cancel", "ids": ["b"], "state": "dead"})
+    assert "Delete 1 message: 1 of 1 deleted." in run(client, {"act": "cancel", "ids": ["b"], "state": "dead"})
     stopped = send(client, f"{path}/stop")
     assert "It was stopped: what it had not reached is as before." in words(
         client.get(stopped.headers["location"]).text
@@ -211,7 +283,10 @@ def test_task_goes_on_when_its_browser_has_gone(enter: Enter, queue: Queue, monk
     assert client.get(f"{path}/live").status_code == 204  # which ends the stream of each page that shows it
 
 
-def test_task_tells_what_it_has_done_apart_from_what_it_has_looked_at(enter: Enter, stocked: Queue):
+def test_task_tells_what_it_has_done_apart_from_what_it_has_looked_at(
+    enter: Enter, stocked: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.pages.actions.QUICK_SECONDS", 0.0)  # each leads to its task
     client = enter()
     some = {"act": "now", "all": "1", "state": "pending", "header": "tenant=1"}
     assert "6 of 6 looked at" in (dry := run(client, some, dry="1"))
@@ -224,7 +299,10 @@ def test_task_tells_what_it_has_done_apart_from_what_it_has_looked_at(enter: Ent
     )
 
 
-def test_redrive_tells_what_is_back_apart_from_what_it_has_looked_at(enter: Enter, queue: Queue):
+def test_redrive_tells_what_is_back_apart_from_what_it_has_looked_at(
+    enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.pages.actions.QUICK_SECONDS", 0.0)
     bury(queue, "a", "b", "c")
     told = run(enter(), {"act": "requeue", "all": "1", "state": "dead", "error": "503: b"})
     assert "done 1 message done, 3 of 3 looked at" in told
@@ -295,6 +373,9 @@ def test_form_that_makes_no_sense_is_refused(enter: Enter, stocked: Queue, asked
     ("more", "refusal"),
     [
         ({"act": "reschedule", "when": "soon"}, "'soon' is neither a length of time"),
+        ({"act": "reschedule", "when": "+soon"}, "'soon' is not a length of time"),
+        ({"act": "reschedule", "when": "+1h", "spread": "1h"}, "'1h' cannot be used with a shift"),
+        ({"act": "reschedule", "when": "1h", "spread": "wide"}, "'wide' is not a length of time"),
         ({"act": "purge"}, "a purge is of all that is in a state"),
         ({"act": "purge", "all": "1", "ids": []}, "the form does not tell what was counted"),
         ({"act": "cancel", "once": ""}, "the form has no word of its own"),

@@ -124,10 +124,11 @@ class Redrive:
     def _look(self) -> Operation[None]:
         scripts, walk, up_to = self._left[0]
         rows = yield from walk.page()
-        ids = [message_id for message_id, died in rows if float(died) <= up_to]
+        ids = [row[0] for row in rows if float(row[1]) <= up_to]
         if len(ids) < len(rows):
             walk.ended = True
-        meant = yield from selection.meant(scripts, self._choice, ids)
+        placed = [row[0] for row in rows[: len(ids)] if self._choice.has_place(row)]
+        meant = yield from selection.meant(scripts, self._choice, placed)
         self._tell(looked_at=len(ids), matched=len(meant))
         if not self._dry_run:
             self._found = meant

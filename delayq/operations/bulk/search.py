@@ -10,12 +10,13 @@ from delayq.model.placement import State, check_state
 from delayq.operations.bulk import selection
 from delayq.operations.bulk.selection import Choice
 from delayq.operations.doctor import scan
-from delayq.operations.paging import cursor, rank_of, read_cursor
+from delayq.operations.paging import LAST, cursor, rank_of, read_cursor, rows_in_front
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import BEGINNING, Place, Row, Walk, place
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 
+LARGE_PAGE = 20  # messages whose envelopes a step backwards reads
 STEP_BYTES = 1024 * 1024  # of envelopes that a step reads: to open them takes some milliseconds
 
 
@@ -68,7 +69,8 @@ class Search:
         if not self._rows:
             yield from self._read_on(scripts)
         rows, sized = self._next()
-        meant = set((yield from selection.meant(scripts, self._choice, [row[0] for row in rows], sized)))
+        placed = [row[0] for row in rows if self._choice.has_place(row)]
+        meant = set((yield from selection.meant(scripts, self._choice, placed, sized)))
         self.looked_at += len(rows)
         if rows:
             self.cursor = f"{self.shard} {cursor(place(rows[-1]))}"
@@ -95,13 +97,16 @@ class Search:
         return self._span
 
     def _read_on(self, scripts: QueueCommands) -> Operation[None]:
+        since, until = self._choice.span
         if self._walk is None:
             rank = 0
+            self._behind = max(self._behind, (since, b""))
             if self._behind != BEGINNING:
                 rank = yield from rank_of(scripts, self._state, self._behind)
             self._walk = Walk(scripts, self._state, MAX_MOVED - 1, max(0, rank - 1), self._behind)
         rows = yield from self._walk.page()
-        self._rows = [row for row in rows if self._up_to is None or place(row) <= self._up_to[self.shard]]
+        last = (math.inf, b"") if self._up_to is None else self._up_to[self.shard]
+        self._rows = [row for row in rows if place(row) <= last and float(row[1]) <= until]
         if len(self._rows) < len(rows):
             self._walk.ended = True
         if self._choice.is_of_envelopes:
@@ -120,6 +125,41 @@ class Search:
             count += 1
         rows, self._rows = self._rows[:count], self._rows[count:]
         return rows, {message_id: self._sizes[message_id] for message_id, _ in rows}
+
+
+class BackwardSearch:
+    """A search from the highest score to the lowest: a message that is given a later time meanwhile is not met again.
+
+    Its attributes are those of `Search`.
+    """
+
+    def __init__(self, state: State, choice: Choice) -> None:
+        check_state(state)
+        self._state: State = state
+        self._choice = choice
+        self._at: Place | None = None  # of what was looked at last
+        self._size = LARGE_PAGE if choice.is_of_envelopes else MAX_MOVED
+        self.shard = 0
+        self.looked_at = 0
+        self.done = False
+
+    def step(self, context: QueueContext) -> Operation[list[Row]]:
+        """Look at a page, and return the rows of what is meant."""
+        shards = yield from context.opened()
+        scripts = shards[self.shard]
+        since, until = self._choice.span
+        end = self._at if self._at is not None or until == math.inf else (until, LAST)
+        _, _, rows = yield from rows_in_front(scripts, self._state, end, self._size)
+        rows = [row for row in rows if float(row[1]) >= since]
+        self.looked_at += len(rows)
+        if rows:
+            self._at = place(rows[0])
+        else:
+            self.shard, self._at = self.shard + 1, None
+            self.done = self.shard >= len(shards)
+        placed = [row[0] for row in rows if self._choice.has_place(row)]
+        meant = set((yield from selection.meant(scripts, self._choice, placed)))
+        return [row for row in rows if row[0] in meant]
 
 
 def _read(after: str) -> tuple[int, Place]:

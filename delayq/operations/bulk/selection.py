@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from delayq.model.envelope import Headers, parse
 from delayq.model.text import decode_text, encode_id
 from delayq.model.units import Seconds, milliseconds, timestamp_ms
 from delayq.operations.doctor import scan
+from delayq.operations.walk import Row
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import QueueCommands
@@ -31,6 +33,9 @@ class Choice:
         headers: they have all of these, with these values. A string also stands for a number, a boolean or bytes that
             read like it.
         payload: it has this in it, as text or bytes, upper and lower case as it is.
+        id_prefix: their ids begin with this.
+        since, until: their time is this moment or later, or earlier. It is when they are due; of those that run, when
+            the lease ends; of dead letters, when they died.
         shown: returns what is known of an error or a reason; `error` and `reason` are looked for in that.
     """
 
@@ -42,6 +47,9 @@ class Choice:
     payload: str | bytes | None = None
     bare: bool = False
     shown: Callable[[str], str] | None = None
+    id_prefix: str | None = None
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
 
     def __post_init__(self) -> None:
         self.bounds(0)
@@ -58,6 +66,9 @@ class Choice:
             raise InvalidInput(f"headers {self.headers!r} are no mapping: give a dict of names and values")
         if self.payload is not None and not (isinstance(self.payload, str | bytes) and self.payload):
             raise InvalidInput(f"payload {self.payload!r} is not some text or bytes of a payload")
+        since, until = self.span
+        if since > until:
+            raise InvalidInput(f"nothing is from {self.since} until {self.until}: give an end that is later")
 
     @property
     def is_of_envelopes(self) -> bool:
@@ -66,8 +77,19 @@ class Choice:
 
     @property
     def is_of_all(self) -> bool:
-        """Whether there is nothing that would keep a message out, but for the time of its death."""
+        """Whether there is nothing that would keep a message out, but for its id and its time."""
         return self.error is None and self.reason is None and not (self.bare or self.is_of_envelopes)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The lowest and the highest time of those that are meant, ms; infinite where there is no bound."""
+        since = -math.inf if self.since is None else timestamp_ms(self.since, "since")
+        return since, math.inf if self.until is None else timestamp_ms(self.until, "until")
+
+    def has_place(self, row: Row) -> bool:
+        """Whether a message is meant by its id and its time, as far as `since` and `until` say."""
+        since, until = self.span
+        return row[0].startswith(self.id_prefix or "") and since <= float(row[1]) <= until
 
     def bounds(self, now_ms: int) -> tuple[int | None, int]:
         """Return after which time of death, if any, and up to which one they are meant, ms.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from delayq.model.placement import State, check_state
-from delayq.operations.bulk.actions import Act
-from delayq.operations.bulk.search import Search
+from delayq.operations.bulk.actions import Act, Due
+from delayq.operations.bulk.search import BackwardSearch, Search
 from delayq.operations.bulk.selection import Choice
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import BEGINNING, place
@@ -44,20 +44,24 @@ class Sweep:
 
     Args:
         act: what to do; None for a dry run, which counts those that are meant.
-        due_ms: where the act is to give them this due time: those that have it already are left out.
+        due: where the act is to give them this due time, ms, or what this returns: those that have it are left out.
+        backwards: whether the last ones come first, so that those that are given a later time are not met again.
 
     Attributes:
         done: whether there is nothing left to do.
         told: how far it is.
     """
 
-    def __init__(self, state: State, choice: Choice, act: Act | None, due_ms: int | None = None) -> None:
+    def __init__(
+        self, state: State, choice: Choice, act: Act | None, due: int | Due | None = None, backwards: bool = False
+    ) -> None:
         check_state(state)
         self._state: State = state
         self._choice = choice
         self._act = act
-        self._due_ms = due_ms
-        self._search: Search | None = None
+        self._due = due
+        self._backwards = backwards
+        self._search: Search | BackwardSearch | None = None
         self.told = Swept()
         self.done = False
 
@@ -67,7 +71,7 @@ class Sweep:
             self._search = yield from self._begun(context)
         shards, shard = context.shards, self._search.shard
         rows = yield from self._search.step(context)
-        ids = [message_id for message_id, score in rows if self._due_ms is None or float(score) != self._due_ms]
+        ids = [message_id for message_id, score in rows if not self._has_its_time(message_id, float(score))]
         outcomes = Counter(self.told.outcomes)
         if self._act is not None and ids:
             outcomes.update((yield from self._act(shards[shard], ids)))
@@ -80,11 +84,16 @@ class Sweep:
         self.done = self._search.done
         return self.told
 
-    def _begun(self, context: QueueContext) -> Operation[Search]:
+    def _has_its_time(self, message_id: str, at: float) -> bool:
+        return at == (self._due(message_id, at) if callable(self._due) else self._due)
+
+    def _begun(self, context: QueueContext) -> Operation[Search | BackwardSearch]:
         shards = yield from context.opened()
         lasts = yield [scripts.last(self._state) for scripts in shards]
         up_to = [place(rows[0]) if rows else BEGINNING for rows in map(unwrap, lasts)]
         self.told = Swept(total=(yield from count(context, [self._state])))
+        if self._backwards:
+            return BackwardSearch(self._state, self._choice)
         return Search(self._state, self._choice, up_to=up_to)
 
 

@@ -10,14 +10,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from delayq.model.text import printable_id
-from delayq.web import audit, forms, jobs, path_params, render, tab_counts
-from delayq.web.actions import ActionRequest, counted
+from delayq.web import audit, forms, jobs, meant, path_params, render, tab_counts
+from delayq.web.actions import ActionRequest
 from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.pages import dead_letters, messages
 from delayq.web.request_context import visit, who
-
-MOST_LISTED = 10
 
 
 async def _origin(request: Request) -> Response:
@@ -35,9 +33,9 @@ async def confirm(request: Request) -> Response:
         request,
         "actions.html",
         deed=deed,
-        count=await counted(queue, deed),
+        count=await meant.look(queue, deed),
         up_to=up_to or 0,
-        listed=deed.ids[:MOST_LISTED],
+        now=(await queue.stats()).at,
         once=secrets.token_urlsafe(12),
         counts=(await tab_counts.count(queue))[1],
     )
@@ -56,6 +54,8 @@ async def run(request: Request) -> Response:
     if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
         task = start(request, queue.name, deed, work, once)
         await task.over(QUICK_SECONDS)
+    if task.status == "done" and not deed.dry:
+        return _back(request, task, deed)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
 
 
@@ -70,6 +70,18 @@ def start(request: Request, queue: str, deed: ActionRequest, work: Work, once: s
     if deed.is_sweep:
         audit.note(request, line | {"outcome": "began"})
     return task
+
+
+def _back(request: Request, task: BackgroundTask, deed: ActionRequest) -> Response:
+    """Lead back to where the action was asked for, with what became of it."""
+    told = f"{deed.title()}: {' '.join(task.told)}"
+    if deed.page == "message" and deed.act != "cancel":
+        return audit.back(request, told, "message", id=deed.ids[0])
+    if deed.page == "dead":
+        return audit.back(request, told, "dead")
+    answer = audit.back(request, told, "messages")
+    answer.headers["location"] += f"?{render.query(**deed.filter.fields() | {'state': deed.filter.state})}"
+    return answer
 
 
 QUICK_SECONDS = 0.3

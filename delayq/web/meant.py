@@ -1,0 +1,108 @@
+"""What a confirmation knows of the messages that are meant: how many, some of them, and from when to when they are."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from delayq.aio import Queue
+from delayq.model.message_info import MessageInfo
+from delayq.model.placement import State
+from delayq.model.text import encode_id
+from delayq.model.units import from_ms
+from delayq.operations import paging
+from delayq.operations.bulk.search import Search
+from delayq.operations.bulk.sweep import count
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.walk import Row
+from delayq.protocol.command import Command
+from delayq.protocol.operation import Operation, unwrap
+from delayq.web import jobs
+from delayq.web.actions import ActionRequest
+
+COUNT_SECONDS = 0.06  # that a confirmation may take to count what is meant
+MOST_EXAMPLES = 5
+LARGEST = 16 * 1024  # bytes of a payload that an example reads for its preview
+
+
+class Meant(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages are meant, as far as one could look in a moment.
+
+    Attributes:
+        matched: how many were found.
+        looked_at: among how many.
+        total: of how many that there are.
+        examples: some of them; of a payload that is large, nothing was read.
+        sizes: the bytes of the examples, by id.
+        first_at, last_at: the earliest and the latest time of those that were found, None where that is not known.
+    """
+
+    matched: int
+    looked_at: int
+    total: int
+    examples: Sequence[MessageInfo] = ()
+    sizes: dict[str, int] = {}
+    first_at: dt.datetime | None = None
+    last_at: dt.datetime | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether all were looked at."""
+        return self.looked_at >= self.total
+
+
+async def look(queue: Queue, deed: ActionRequest) -> Meant:
+    """Look at what is meant, for a moment."""
+    state = deed.filter.state
+    if deed.ids:
+        rows = await queue.execute(_rows, state, deed.ids)
+        return await _meant(queue, deed, rows, len(deed.ids), len(deed.ids), len(deed.ids))
+    if deed.filter.is_empty:
+        page, last_ms = await queue.page(state, limit=1), await jobs.last_score(queue, state)
+        rows = await queue.execute(Search(state, deed.filter.choice()).step)
+        found = await _meant(queue, deed, rows, page.total, page.total, page.total)
+        first_at = None if not page.messages else at(page.messages[0])
+        return msgspec.structs.replace(found, first_at=first_at, last_at=None if last_ms is None else from_ms(last_ms))
+    searching, until, rows = Search(state, deed.filter.choice()), time.monotonic() + COUNT_SECONDS, list[Row]()
+    while not searching.done:
+        rows += await queue.execute(searching.step)
+        if time.monotonic() >= until:
+            break
+    total = await queue.execute(count, [state])
+    return await _meant(queue, deed, rows, len(rows), total if searching.done else searching.looked_at, total)
+
+
+def at(info: MessageInfo) -> dt.datetime | None:
+    """Return the time by which lists sort a message: when it is due, its lease ends, or it died."""
+    return info.due_at or info.lease_until or info.died_at
+
+
+async def _meant(queue: Queue, deed: ActionRequest, rows: list[Row], matched: int, looked_at: int, total: int) -> Meant:
+    some, times = rows[:MOST_EXAMPLES], [float(score) for _, score in rows]
+    examples, sizes = await queue.execute(paging.described, deed.filter.state, some, LARGEST)
+    return Meant(
+        matched=matched,
+        looked_at=looked_at,
+        total=total,
+        examples=[deed.filter.redaction.info(each) for each in examples],
+        sizes=sizes,
+        first_at=from_ms(min(times)) if times else None,
+        last_at=from_ms(max(times)) if times else None,
+    )
+
+
+def _rows(context: QueueContext, state: State, ids: Sequence[str]) -> Operation[list[Row]]:
+    """Return those of the messages that are in a state, with their scores, lowest first."""
+    yield from context.opened()
+    keys = [context.shard(each).keys.state(state) for each in ids]
+    asked = [Command(key, ("ZSCORE", key, encode_id(each)), _bytes) for key, each in zip(keys, ids, strict=True)]
+    scores = [unwrap(told) for told in (yield asked)]
+    rows = [(each, score) for each, score in zip(ids, scores, strict=True) if score is not None]
+    return sorted(rows, key=lambda row: float(row[1]))
+
+
+def _bytes(reply: bytes | None) -> bytes | None:
+    return reply
