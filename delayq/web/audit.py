@@ -86,13 +86,14 @@ def _bounded(value: Any) -> Any:
     return text if len(text) <= MOST else f"{text[: MOST - 1]}…"
 
 
-def back(request: Request, told: str, route: str, **parameters: Any) -> RedirectResponse:
+def back(request: Request, told: str, route: str, asked: str = "", **parameters: Any) -> RedirectResponse:
     """Return to a page, and let it tell what was done.
 
     Args:
         route: its name; `parameters` are those of its path, those of this one when they are left out; what is None has
             no place in it.
+        asked: what follows the ? of the link.
     """
     visit(request).session.told = told
     known = {name: value for name, value in (request.path_params | parameters).items() if value is not None}
-    return RedirectResponse(render.url(request, route, **known), 303)
+    return RedirectResponse(render.url(request, route, **known) + (f"?{asked}" if asked else ""), 303)

@@ -46,7 +46,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         at: on the monotonic clock.
         page: the names that were wanted.
-        queues: these, in the same order.
+        queues: these, in the order that is asked for.
         total: how many queues there are.
         looked_at: of how many it is known whether they are in trouble.
         troubled: how many of them are.
@@ -55,7 +55,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         troubled_topics: how many topics are in trouble, as far as they were looked at.
         first_topics: the names of the first of these, with the troubles of their groups.
         error: why it could not be read, or empty.
-        parts: what was made of it, by the prefix under which it is seen.
+        parts: what was made of it, by the prefix under which it is seen, and whether who sees it may act.
     """
 
     at: float
@@ -69,7 +69,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     troubled_topics: int = 0
     first_topics: dict[str, dict[str, list[Trouble]]] = {}
     error: str = ""
-    parts: dict[str, LivePart] = {}
+    parts: dict[tuple[str, bool], LivePart] = {}
 
 
 class ServerPoller:
@@ -101,7 +101,7 @@ class ServerPoller:
         return await self._bounded(self._now(wanted))
 
     async def _now(self, wanted: Wanted) -> ServerSnapshot:
-        if wanted.troubled:  # before the lock, for which a round steps aside
+        if wanted.needs_all:  # before the lock, for which a round steps aside
             self._round.ask()
             await self._round.whole(ROUND_WAIT)
         async with self._looking:  # who comes meanwhile takes what this look sees
@@ -154,6 +154,12 @@ class ServerPoller:
             self._round.note(seen)
         return seen
 
+    def outdate(self, name: str) -> None:
+        """Look anew at a queue that an action has changed: the page that tells of that is to show it."""
+        if name in self._eyes:
+            self._eyes[name].outdate()
+        self._sights.clear()
+
     async def safely(self, name: str, look: Callable[[Queue], Awaitable[QueueSnapshot]]) -> QueueSnapshot:
         """Look at one queue; what keeps one from being seen hides no other."""
         try:
@@ -201,15 +207,17 @@ class ServerPoller:
     async def _look(self, wanted: Wanted, since: float) -> ServerSnapshot:
         names = await self.server.queue_names()
         self._round.ask()
-        page = wanted.listed(names, self._round.troubled)
+        page = wanted.listed(names, self._round.troubled, self._round.figures)
         told = [name for name in self._first() if name in names and name not in page.names] if wanted.tells else []
         seen = await in_earnest([*page.names, *told], lambda name: self.look_at(name, since), self.server.answer)
         for each in seen:
             self._round.note(each)
+        found = {each.name: each for each in seen}
+        ranked = wanted.ranked(page.names, self._round.figures)  # by what was seen just now
         return ServerSnapshot(
             at=time.monotonic(),
             page=page,
-            queues=tuple(seen[: len(page.names)]),
+            queues=tuple(found[name] for name in ranked),
             total=len(names),
             looked_at=min(len(names), self._round.looked_at),
             troubled=len(self._round.troubled),

@@ -1,15 +1,40 @@
-"""Which queues of a server are listed: a page of them, of those whose names or troubles are asked for."""
+"""Which queues of a server are listed, and in which order: a page of those whose names or troubles are asked for."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 
+from delayq.errors import InvalidInput
+from delayq.model.totals import QueueFigures
+
 PAGE = 50
+T = TypeVar("T", bound=str)
+MOST_DIGITS = 10
 LEAST_PAGE = 10
 """Queues of a page, where it has those of several servers."""
+
+SORTS: dict[str, str] = {
+    "name": "",
+    "scheduled": "pending",
+    "due": "ready",
+    "running": "unack",
+    "retrying": "retry",
+    "dead": "dead",
+    "in": "sent",
+    "out": "acked",
+    "late-50": "lateness_p50",
+    "late-99": "lateness_p99",
+    "overdue": "overdue",
+    "consumers": "consumers",
+}
+"""By what queues are sorted, and the field of `QueueFigures` that tells it."""
+
+Order = Literal["asc", "desc"]
+ORDERS: tuple[Order, ...] = ("asc", "desc")
 
 
 class NamePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +44,7 @@ class NamePage(msgspec.Struct, frozen=True, kw_only=True):
         names: in order.
         first: the place of the first of them, from 0.
         matched: how many there are on all pages.
-        back, following, last: the names that other pages begin with; None where there is no such page.
+        back, following, last: what other pages begin with, as `QueueListView.start`; None where there is no such page.
     """
 
     names: tuple[str, ...] = ()
@@ -36,27 +61,68 @@ class QueueListView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: text that their names hold, in capitals or not; empty for all.
         troubled: whether only those in trouble.
-        start: the name that the page begins with; when it is gone, the next one behind it.
+        start: the name that the page begins with; when it is gone, the next one behind it. Sorted by anything else than
+            the names, the number of queues before the page.
         rows: queues of a page.
+        sort: a key of `SORTS`.
+        order: with the least first, or the greatest.
+        is_dense: whether the rows are low.
     """
 
     name: str = ""
     troubled: bool = False
     start: str = ""
     rows: int = PAGE
+    sort: str = "name"
+    order: Order = "asc"
+    is_dense: bool = False
 
     @classmethod
     def of(cls, fields: Mapping[str, str], rows: int = PAGE) -> QueueListView:
-        """Read the fields of a link, or of the form that filters."""
+        """Read the fields of a link, or of the form that filters; raises InvalidInput."""
         asked = fields.get("rows", "")
         if asked.isdecimal() and len(asked) < 4:
             rows = min(max(int(asked), LEAST_PAGE), PAGE)
         name, start = fields.get("name", "").strip(), fields.get("start", "")
-        return cls(name=name, troubled=fields.get("trouble") == "1", start=start, rows=rows)
+        sort = fields.get("sort") or "name"
+        return cls(
+            name=name,
+            troubled=fields.get("trouble") == "1",
+            start=start,
+            rows=rows,
+            sort=_known("sort", sort, tuple(SORTS)),
+            order=_known("order", fields.get("order") or _first_order(sort), ORDERS),
+            is_dense=fields.get("dense") == "1",
+        )
 
     def fields(self) -> dict[str, str]:
         """Return what `of` reads, but for where the page begins and how long it is."""
-        return {"name": self.name, "trouble": "1" if self.troubled else ""}
+        return {"name": self.name, "trouble": "1" if self.troubled else ""} | self.looks()
+
+    def looks(self) -> dict[str, str]:
+        """Return those of the fields that leave no queue out: in which order, and how, they are shown."""
+        sort, order = ("", "") if self.is_by_name else (self.sort, self.order)
+        return {"sort": sort, "order": order, "dense": "1" if self.is_dense else ""}
+
+    def sorted_by(self, sort: str) -> QueueListView:
+        """Return the first page sorted by something; in the other order when it is sorted by that already."""
+        turned: Order = "asc" if self.order == "desc" else "desc"
+        order = turned if sort == self.sort else _first_order(sort)
+        return msgspec.structs.replace(self, sort=sort, order=order, start="")
+
+    def with_rows(self, is_dense: bool) -> QueueListView:
+        """Return the same with low rows, or high ones."""
+        return msgspec.structs.replace(self, is_dense=is_dense)
+
+    @property
+    def is_by_name(self) -> bool:
+        """Whether the names are in order, from a on."""
+        return (self.sort, self.order) == ("name", "asc")
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether all queues are to be looked at before one knows which are on the page."""
+        return self.troubled or self.sort != "name"
 
     @property
     def tells(self) -> bool:
@@ -68,22 +134,58 @@ class QueueListView(msgspec.Struct, frozen=True, kw_only=True):
         """Whether no queue is left out."""
         return not (self.name or self.troubled)
 
-    def listed(self, names: Sequence[str], troubled: Collection[str]) -> NamePage:
-        """Return the page of all names, which are in order."""
+    def listed(
+        self, names: Sequence[str], troubled: Collection[str], figures: Mapping[str, QueueFigures] | None = None
+    ) -> NamePage:
+        """Return the page of all names, which are in order.
+
+        Args:
+            figures: of the queues that were looked at; the others come last.
+        """
         text = self.name.casefold()
         found = [each for each in names if text in each.casefold() and (not self.troubled or each in troubled)]
         if not found:
             return NamePage()
-        first = min(bisect_left(found, self.start), len(found) - 1)
+        found = self.ranked(found, figures or {})
+        first = min(self._place(found), len(found) - 1)
         behind, last = first + self.rows, (len(found) - 1) // self.rows * self.rows
+        starts = found if self.is_by_name else [*map(str, range(len(found)))]
         return NamePage(
             names=tuple(found[first:behind]),
             first=first,
             matched=len(found),
-            back=found[max(0, first - self.rows)] if first else None,
-            following=found[behind] if behind < len(found) else None,
-            last=found[last] if behind < len(found) else None,
+            back=starts[max(0, first - self.rows)] if first else None,
+            following=starts[behind] if behind < len(found) else None,
+            last=starts[last] if behind < len(found) else None,
         )
+
+    def ranked(self, names: Sequence[str], figures: Mapping[str, QueueFigures]) -> list[str]:
+        """Return names in the order that is asked for; those of which nothing is known come last, in both orders."""
+        is_reversed = self.order == "desc"
+        if self.sort == "name":
+            return sorted(names, reverse=is_reversed)
+        found = {name: getattr(figures.get(name), SORTS[self.sort], None) for name in sorted(names)}
+        values: dict[str, float] = {name: value for name, value in found.items() if value is not None}
+        known = sorted(values, key=values.__getitem__, reverse=is_reversed)
+        return known + [name for name in found if name not in values]
+
+    def _place(self, found: Sequence[str]) -> int:
+        """Return the place of the first queue of the page."""
+        if self.is_by_name:
+            return bisect_left(found, self.start)
+        return int(self.start) if self.start.isdecimal() and len(self.start) < MOST_DIGITS else 0
+
+
+def _first_order(sort: str) -> Order:
+    """Return the order that comes first: names from a on, and what is most at the top."""
+    return "asc" if sort == "name" else "desc"
+
+
+def _known(field: str, value: str, values: tuple[T, ...]) -> T:
+    for each in values:
+        if each == value:
+            return each
+    raise InvalidInput(f"unknown {field} {value!r}: expected one of {', '.join(values)}")
 
 
 class SingleQueue(msgspec.Struct, frozen=True):
@@ -92,8 +194,8 @@ class SingleQueue(msgspec.Struct, frozen=True):
     name: str
 
     @property
-    def troubled(self) -> bool:
-        """Whether only queues in trouble are wanted."""
+    def needs_all(self) -> bool:
+        """Whether all queues are to be looked at."""
         return False
 
     @property
@@ -101,6 +203,10 @@ class SingleQueue(msgspec.Struct, frozen=True):
         """Whether others are told of."""
         return False
 
-    def listed(self, names: Sequence[str], troubled: Collection[str]) -> NamePage:  # noqa: ARG002  # as `QueueListView` has it
+    def listed(self, *_: object) -> NamePage:
         """Return the one."""
         return NamePage(names=(self.name,), matched=1)
+
+    def ranked(self, names: Sequence[str], _: object) -> list[str]:
+        """Return the one."""
+        return list(names)

@@ -88,6 +88,10 @@ class QueueWatcher:
             self._looked_at = began
         return self._last
 
+    def outdate(self) -> None:
+        """Look anew when it is next asked for."""
+        self._last = None
+
     async def _look(self) -> QueueSnapshot:
         stats = await self._queue.stats()
         await asyncio.gather(self._read_history(stats.at), self._read_consumers())

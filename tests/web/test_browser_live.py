@@ -77,6 +77,26 @@ def test_page_of_seven_servers_has_one_stream_and_no_click_waits_behind_it(
     assert screen.complaints == []
 
 
+def test_fifty_dense_rows_fit_on_two_screens_and_one_that_moves_up_keeps_the_focus(
+    serve: Serve, redis_server: RedisServer, screen: Screen
+):
+    for number in range(50):
+        with Queue(f"queue-{number:02}", url=redis_server.url) as queue:
+            queue.send("hello", delay=60)
+    page = screen.page
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(f"{serve()}/?dense=1&sort=scheduled")
+    links = page.locator("tbody th a")
+    expect(links).to_have_count(50)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 2 * 800
+    links.last.focus()
+    with Queue("queue-49", url=redis_server.url) as queue:
+        queue.send("hello", delay=60)
+    expect(links.first).to_have_text("queue-49")
+    expect(links.first).to_be_focused()
+    assert screen.complaints == []
+
+
 def test_hidden_tab_gives_its_stream_back_and_takes_it_again(
     seven: tuple[str, Dashboard], queue: Queue, screen: Screen
 ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from html import unescape
 from urllib.parse import quote
 
 import pytest
@@ -11,11 +12,11 @@ import redis
 
 from delayq import Queue, Topic
 from delayq.errors import InvalidInput
-from delayq.web import servers
+from delayq.web import User, servers
 from delayq.web.servers import address, servers_of
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
-from tests.web.conftest import Enter, act
+from tests.web.conftest import Enter, Follow, Serve, act
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -191,6 +192,45 @@ def test_pausing_and_resuming_change_the_queue_and_are_told_and_written_down(ent
     assert queue.stats().paused_since is None
     about = {"who": "local", "server": "main", "queue": "emails", "outcome": "done"}
     assert lines == [about | {"action": "pause"}, about | {"action": "resume"}]
+
+
+def test_queue_is_paused_and_resumed_from_its_row_and_the_list_comes_back_as_it_was(enter: Enter, queue: Queue):
+    queue.send("hello")
+    lines: list[object] = []
+    client = enter(audit=lines.append)
+    view = unescape(client.get("/?sort=dead&order=asc&dense=1&name=e").text.partition('name="view" value="')[2])
+    fields = {"page": "overview", "view": view.partition('"')[0]}
+    for verb, told in (("pause", "emails is paused"), ("resume", "emails goes on.")):
+        (path,) = re.findall(r'<button form="act" formaction="([^"]+)"', client.get("/").text)
+        assert path == f"/main/queues/emails/{verb}"
+        answer = act(client, path, **fields)
+        assert answer.headers["location"] == "/?name=e&sort=dead&order=asc&dense=1"
+        assert told in client.get(answer.headers["location"]).text
+        assert (queue.stats().paused_since is not None) is (verb == "pause")
+    assert len(lines) == 2
+    answer = act(client, "/main/queues/emails/pause", page="queues", view="start=50&sort=in")
+    assert answer.headers["location"] == "/main/queues?start=50&sort=in&order=desc"
+
+
+def test_row_action_that_names_no_list_changes_nothing(enter: Enter, queue: Queue):
+    queue.send("hello")
+    answer = act(enter(), "/main/queues/emails/pause", page="overview", view="sort=size")
+    assert answer.status_code == 400
+    assert "unknown sort" in answer.text
+    assert queue.stats().paused_since is None
+
+
+def test_who_may_only_look_sees_no_row_action_on_the_page_and_live(
+    enter: Enter, serve: Serve, follow: Follow, queue: Queue
+):
+    queue.send("hello")
+    assert "formaction" not in enter(read_only=True).get("/").text
+    url = serve(login=lambda request: User("ann", "viewer" if request.query_params["as"] == "viewer" else "operator"))
+    operator = follow(f"{url}/live?as=operator")
+    assert operator.has_seen("formaction")
+    viewer = follow(f"{url}/live?as=viewer")
+    assert viewer.has_seen("emails")
+    assert "formaction" not in viewer.text
 
 
 def test_action_that_failed_is_written_down_as_such(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):

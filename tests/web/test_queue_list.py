@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import re
+from html import unescape
 
+import msgspec
 import pytest
 import redis
 
-from delayq import Queue, aio
+from delayq import Outgoing, Queue, aio
 from delayq.model.queue_stats import QueueStats
+from delayq.model.totals import figures
 from delayq.web import health_sweep, poller
 from delayq.web.poller import ServerPoller
-from delayq.web.queue_list import PAGE, NamePage, QueueListView, SingleQueue
+from delayq.web.queue_list import PAGE, NamePage, Order, QueueListView, SingleQueue
 from delayq.web.servers import DashboardServer, KnownNames
 from delayq.web.snapshot import QueueSnapshot, QueueWatcher
 from tests.harness.servers import RedisServer
@@ -113,6 +116,63 @@ def test_first_page_of_queues_in_trouble_waits_until_a_few_were_looked_at(
     for name in NAMES[:3]:
         trouble(redis_client, name)
     assert rows(enter().get("/?trouble=1").text) == NAMES[:3]
+
+
+@pytest.mark.usefixtures("many")
+def test_queues_of_a_server_are_sorted_by_a_column_over_all_pages(
+    enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(poller, "ROUND_WAIT", 60.0)
+    for count, name in ((1, NAMES[3]), (2, NAMES[117])):
+        Queue(name, redis=redis_client).send_many([Outgoing(number, delay=86_400) for number in range(count)])
+    client, others = enter(), [name for name in NAMES if name not in {NAMES[3], NAMES[117]}]
+    page = client.get(link(client.get("/").text, '<abbr title="pending">Scheduled</abbr>')).text
+    assert rows(page) == [NAMES[117], NAMES[3], *others[:48]]
+    assert 'aria-sort="descending"><a href="?sort=scheduled&amp;order=asc">' in page
+    following = client.get("/main/queues" + link(page, "Next").removeprefix("/main/queues")).text
+    assert rows(following) == others[48:98]
+    assert rows(client.get(link(following, "Back")).text) == rows(page)
+    assert rows(client.get(link(page, "Last")).text) == others[98:]
+    least = client.get(link(page, '<abbr title="pending">Scheduled</abbr>').replace("?", "/?")).text
+    assert rows(client.get(link(least, "Last")).text)[-2:] == [NAMES[3], NAMES[117]]
+
+
+@pytest.mark.usefixtures("many")
+def test_dense_rows_stay_dense_and_sorted_on_the_pages_that_are_linked(enter: Enter):
+    client = enter()
+    assert 'class="queues"' in client.get("/").text
+    page = client.get("/" + link(client.get("/?sort=name&order=desc").text, "Dense")).text
+    assert 'class="queues dense"' in page
+    following = client.get(link(page, "Next")).text
+    assert 'class="queues dense"' in following
+    assert rows(following) == NAMES[69:19:-1]
+    assert 'class="queues dense"' not in client.get("/main/queues" + link(following, "Roomy")).text
+
+
+@pytest.mark.parametrize("path", ["/", "/main/queues", "/live", "/main/live"])
+def test_order_that_is_none_is_refused_with_those_there_are(enter: Enter, path: str):
+    client = enter()
+    answer = client.get(f"{path}?sort=size")
+    assert answer.status_code == 400
+    assert "unknown sort 'size': expected one of name, scheduled, due" in unescape(answer.text)
+    answer = client.get(f"{path}?sort=dead&order=up")
+    assert answer.status_code == 400
+    assert "unknown order 'up': expected one of asc, desc" in unescape(answer.text)
+
+
+@pytest.mark.parametrize(
+    ("sort", "order", "names"), [("overdue", "desc", "dbac"), ("overdue", "asc", "bdac"), ("name", "desc", "dcba")]
+)
+def test_queues_of_which_nothing_is_known_come_last_in_both_orders(sort: str, order: Order, names: str):
+    stats, now = QueueStats(queue="q"), dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    known = {"a": None, "b": 1, "d": 60}
+    due = {name: None if ago is None else now - dt.timedelta(seconds=ago) for name, ago in known.items()}
+    told = {name: figures(msgspec.structs.replace(stats, oldest_due_at=at), None, 0, False) for name, at in due.items()}
+    view = QueueListView(sort=sort, order=order, rows=3)
+    page = view.listed(list("abcd"), (), told)
+    assert page == NamePage(names=tuple(names[:3]), matched=4, following="3", last="3")
+    rest = msgspec.structs.replace(view, start="3").listed(list("abcd"), (), told)
+    assert (rest.names, rest.first, rest.back) == (tuple(names[3:]), 3, "0")
 
 
 @pytest.mark.usefixtures("many")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from delayq.web import path_params, render, sse
+from delayq.web import audit, path_params, render, sse
 from delayq.web.live_part import LivePart
 from delayq.web.poller import ServerPoller, ServerSnapshot
-from delayq.web.queue_list import LEAST_PAGE, PAGE, QueueListView
+from delayq.web.queue_list import LEAST_PAGE, PAGE, SORTS, QueueListView
 from delayq.web.render import NavLink
+from delayq.web.request_context import visit
 
 MOST_UNFILTERED = 12
 """Queues of a server that are found at a glance: of more, one can ask for some by their names."""
@@ -53,6 +55,8 @@ async def _page(request: Request, watches: Mapping[str, ServerPoller], rows: int
         "sights": dict(zip(watches, sights, strict=True)),
         "view": view,
         "has_filter": has_filter,
+        "page": "queues" if of_one else "overview",
+        "sorts": SORTS,
         "stream": f"{stream}?{asked}",
     }
     return render.page(request, "overview.html", status, **known)
@@ -64,12 +68,28 @@ async def _parts(request: Request, watch: ServerPoller, view: QueueListView) -> 
 
 
 def _part(request: Request, server: str, sight: ServerSnapshot, view: QueueListView) -> LivePart:
-    """Return what is the same for all browsers that see it under the same prefix: it is made once for all of them."""
-    root = request.scope.get("root_path", "")
-    if root not in sight.parts:
+    """Return what is the same for all who see it under the same prefix, and may act or may not: it is made once."""
+    seen_by = request.scope.get("root_path", ""), visit(request).may_act
+    if seen_by not in sight.parts:
         html = render.render(request, "_queues.html", server=server, sight=sight, view=view)
-        sight.parts[root] = LivePart.of(f"queues#{server}", html, not sight.error)
-    return sight.parts[root]
+        sight.parts[seen_by] = LivePart.of(f"queues#{server}", html, not sight.error)
+    return sight.parts[seen_by]
+
+
+def returning(request: Request) -> Callable[[str], RedirectResponse]:
+    """Return what leads back, with a notice, to the page whose form was sent: a list as it was, or the queue's page.
+
+    Raises:
+        InvalidInput: the form names no such list.
+    """
+    form = visit(request).form
+    view = QueueListView.of(dict(parse_qsl(form.get("view", ""))))
+    asked = render.query(start=view.start, **view.fields())
+    if form.get("page") == "overview":
+        return lambda told: audit.back(request, told, "overview", asked, server=None, queue=None)
+    if form.get("page") == "queues":
+        return lambda told: audit.back(request, told, "queues", asked, queue=None)
+    return lambda told: audit.back(request, told, "queue")
 
 
 NAV = NavLink("Queues", "queues")

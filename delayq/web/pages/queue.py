@@ -17,7 +17,7 @@ from delayq.web import audit, path_params, render, sse, tab_counts
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
 from delayq.web.live_part import LivePart
-from delayq.web.pages import queue_charts, queue_limits
+from delayq.web.pages import overview, queue_charts, queue_limits
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import SingleQueue
 from delayq.web.render import NavLink
@@ -48,14 +48,14 @@ async def follow(request: Request) -> Response | sse.EventStream:
 async def pause(request: Request) -> Response:
     """Hold a queue, for the time that the form holds, or until it is resumed."""
     found, length = await path_params.queue_of(request), visit(request).form.get("for", "").strip()
+    back = overview.returning(request)
     with field("for"):
         seconds = _seconds(length) if length else None
     async with audit.audited(request, "pause", queue=found.name, length=length or None):
         await found.pause(seconds)
+    _watch(request).outdate(found.name)
     until = f" for {length}" if length else ""
-    return audit.back(
-        request, f"{found.name} is paused{until}: what runs is finished, nothing more is handed out.", "queue"
-    )
+    return back(f"{found.name} is paused{until}: what runs is finished, nothing more is handed out.")
 
 
 def _seconds(length: str) -> float:
@@ -68,10 +68,11 @@ def _seconds(length: str) -> float:
 @back_on(queue)
 async def resume(request: Request) -> Response:
     """Let a queue go on."""
-    found = await path_params.queue_of(request)
+    found, back = await path_params.queue_of(request), overview.returning(request)
     async with audit.audited(request, "resume", queue=found.name):
         await found.resume()
-    return audit.back(request, f"{found.name} goes on.", "queue")
+    _watch(request).outdate(found.name)
+    return back(f"{found.name} goes on.")
 
 
 def _watch(request: Request) -> ServerPoller:

@@ -67,12 +67,14 @@
     const template = document.createElement("template");
     template.innerHTML = html;
     const fresh = [...template.content.children];
+    const focused = document.activeElement;
     for (const each of fresh) {
       const old = byId(each.id);
       if (old) morph(old, each);
       else place?.before(each);
     }
     if (place && !fresh.some((each) => each.id === place.id)) place.remove();
+    if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true }); // it was moved
     document.dispatchEvent(new Event("morphed"));
   };
 
