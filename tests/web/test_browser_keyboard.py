@@ -38,7 +38,7 @@ def test_queue_is_paused_and_a_message_is_cancelled_from_the_overview_by_keyboar
     page.keyboard.press("Enter")
     expect(page.get_by_text("emails is paused")).to_be_visible()
     assert queue.stats().paused_since is not None
-    tab_to(page, "Messages")
+    tab_to(page, "Messages 1")
     page.keyboard.press("Enter")
     expect(page.get_by_role("rowheader", name="one")).to_be_visible()
     tab_to(page, "Choose one")
