@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from delayq.errors import DelayqError
 from delayq.web import error_pages, path_params, problems, render, security_headers
+from delayq.web.api import page
 from delayq.web.api.idempotency import KeptAnswers
 from delayq.web.api.operation import ApiRoute
 from delayq.web.api.table import OPERATIONS
@@ -103,7 +104,7 @@ def app(
     static = Mount("/static", Assets(directory=str(files("delayq.web").joinpath("static"))), name="static")
     pages = (_bounded(route) for each in PAGES for route in each.ROUTES)
     dashboard = Dashboard(
-        routes=[static, *map(ApiRoute, OPERATIONS), *pages],
+        routes=[static, *map(ApiRoute, OPERATIONS), *page.ROUTES, *pages],
         middleware=[
             Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL, exclude_content_types=()),  # all that is sent is text
             Middleware(SecurityMiddleware, rules=rules, sessions=sessions),

@@ -10,6 +10,7 @@ from starlette.datastructures import MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from delayq.web import audit, error_pages, problems, render
@@ -113,11 +114,11 @@ class SecurityMiddleware:
             return self._ask_for_login(request)
         if request.method in READING:
             return None
+        if is_api(request):
+            return self._api_refusal(request, visit)
         if request.method != "POST":
             told = f"{request.method} is not what the dashboard is asked with."
             return error_pages.refused(request, HTTPException(405, told, {"allow": "GET, HEAD, POST"}))
-        if is_api(request):
-            return self._api_refusal(request, visit)
         try:
             visit.form = await _form(request)
         except ValueError:
@@ -140,6 +141,8 @@ class SecurityMiddleware:
         request comes from, and sends cookies and known passwords along by itself, but never a token: whoever sends one
         means it. Every other request from a browser carries the token of its session.
         """
+        if request.method not in (allowed := _allowed(request)):
+            return error_pages.refused(request, HTTPException(405, headers={"allow": ", ".join(sorted(allowed))}))
         if not self._is_same_site(request):
             return error_pages.page(request, 403, "The request comes from another site.")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -191,6 +194,12 @@ class SecurityMiddleware:
             urlsplit(origin).netloc == request.headers.get("host")
             or _hostname(urlsplit(origin).netloc) in self._rules.hosts
         )
+
+
+def _allowed(request: Request) -> set[str]:
+    """Return the methods by which a path is asked; of one that is not there, the one of a request that acts."""
+    routes = (each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE)
+    return {method for each in routes for method in getattr(each, "methods", None) or ()} or {"POST"}
 
 
 def _wrong_host(request: Request) -> Response:

@@ -201,10 +201,16 @@ def test_what_is_wrong_is_a_problem_that_names_the_field(enter: Enter, stocked: 
 def test_every_error_of_the_middleware_is_a_problem(enter: Enter, stocked: Queue):
     client = enter(hosts=["127.0.0.1"])
     assert is_problem(client.get(EMAILS, headers={"host": "evil.example"}), 421)
-    put = client.request("PUT", EMAILS)
-    assert is_problem(put, 405)
-    assert put.headers["allow"] == "GET, HEAD, POST"
-    assert is_problem(client.post(EMAILS, json={}), 405)
+    for method, path, allowed in (
+        ("PUT", EMAILS, "GET, HEAD"),
+        ("POST", EMAILS, "GET, HEAD"),
+        ("OPTIONS", f"{EMAILS}/messages", "GET, HEAD, POST"),
+        ("GET", f"{EMAILS}/pause", "POST"),
+        ("POST", "/api/v1/openapi.json", "GET, HEAD"),
+    ):
+        answer = client.request(method, path)
+        assert is_problem(answer, 405)
+        assert sorted(answer.headers["allow"].split(", ")) == allowed.split(", ")
     known = enter(login=lambda _: None).get(EMAILS)
     assert is_problem(known, 403)
     assert stocked.stats().dead == 1

@@ -45,10 +45,11 @@ PATHS = {
     "compose": f"{EMAILS}/send?copy=email-later-1",
     "task": "",  # the one that an action leads to
     "tasks": "/main/tasks",
+    "api": "/api/v1/",
 }
 PARTS = {"live", "queues-live", "queue-live", "follow", "found", "life", "charts", "limits"}
 """Routes that a page asks for by itself: no pages of their own."""
-FOR_PROGRAMS = {"metrics"}
+FOR_PROGRAMS = {"metrics", "openapi"}
 
 ANOTHER_FORM = {  # of a page: a query or a path, for what it shows otherwise
     "queue-day": f"{EMAILS}?span=day",

@@ -1,0 +1,51 @@
+"""The API, as people read it: a page of all operations; and the OpenAPI document, as programs do."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq.web import render
+from delayq.web.api import openapi
+from delayq.web.api.operation import ROOT
+from delayq.web.api.table import OPERATIONS
+from delayq.web.auth import Login
+
+
+async def api(request: Request) -> Response:
+    """Show all operations, and what they take and return."""
+    tags: dict[str, list[object]] = {}
+    for each in OPERATIONS:
+        tags.setdefault(each.tag, []).append(each)
+    root = f"{request.scope.get('root_path', '')}{ROOT}"
+    return render.page(
+        request,
+        "api.html",
+        about=openapi.ABOUT,
+        root=root,
+        tags=tags,
+        schemas=openapi.components(),
+        kind_of=openapi.kind_of,
+        refusals=openapi.REFUSALS,
+        scheme=_scheme(request),
+    )
+
+
+async def document(request: Request) -> Response:
+    """Answer with the OpenAPI document."""
+    made = openapi.document(request.scope.get("root_path", ""), _scheme(request))
+    return Response(msgspec.json.encode(made), media_type="application/json")
+
+
+def _scheme(request: Request) -> str | None:
+    """Return how programs log in; None where they need not, or where the application around the dashboard decides."""
+    login: Login | None = request.app.state.login if request.app.state.has_logout else None
+    return None if login is None else "basic" if login.asks_name else "bearer"
+
+
+ROUTES = [
+    Route(f"{ROOT}/", api, name="api"),
+    Route(f"{ROOT}/openapi.json", document, name="openapi"),
+]
