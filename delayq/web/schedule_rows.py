@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from delayq.aio import Queue
+from delayq.errors import ServerError
 from delayq.model.event import Event, read
+from delayq.model.record import Record
 from delayq.model.schedule import Schedule
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations import inspect
@@ -51,6 +53,11 @@ class Outcome(NamedTuple):
     reason: str | None
 
 
+LedgerState = Literal["kept", "unreadable", "none"]
+_Outcomes: TypeAlias = dict[str, dict[str, Outcome]]
+"""By the names of schedules, and by the ids of occurrences, the latest first."""
+
+
 class ScheduleRow(NamedTuple):
     """A schedule as its row tells it.
 
@@ -80,14 +87,14 @@ class ScheduleRows(NamedTuple):
     Attributes:
         total: how many there are, of which `rows` are the first ones.
         now: what the server's clock showed.
-        has_ledger: whether the queue keeps the ledger in which the outcomes stand.
+        ledger: whether the queue keeps the ledger in which the outcomes are, and lets this dashboard read it.
     """
 
     queue: str
     now: dt.datetime
     rows: list[ScheduleRow]
     total: int
-    has_ledger: bool
+    ledger: LedgerState
 
 
 async def schedule_rows(queue: Queue, most: int, times: int, redaction: Redaction) -> ScheduleRows:
@@ -99,13 +106,15 @@ async def schedule_rows(queue: Queue, most: int, times: int, redaction: Redactio
         redaction: hides values in the reasons.
     """
     found = await queue.schedules.list()
-    has_ledger = bool(found) and (await queue.configuration()).events is not None
-    names = {each.name for each in found[:most]}
-    outcomes = await _outcomes(queue, names, redaction) if has_ledger else {}
+    listed = found[:most]
+    is_kept = bool(found) and (await queue.configuration()).events is not None
+    outcomes = await _outcomes(queue, {each.name for each in listed}, redaction) if is_kept else {}
     rows = [
-        ScheduleRow(each, next_times(each, times), tuple(outcomes.get(each.name, {}).values())) for each in found[:most]
+        ScheduleRow(each, next_times(each, times), tuple((outcomes or {}).get(each.name, {}).values()))
+        for each in listed
     ]
-    return ScheduleRows(queue.name, await queue.execute(inspect.now), rows, len(found), has_ledger)
+    ledger: LedgerState = "unreadable" if outcomes is None else "kept" if is_kept else "none"
+    return ScheduleRows(queue.name, await queue.execute(inspect.now), rows, len(found), ledger)
 
 
 def next_times(schedule: Schedule, times: int) -> list[dt.datetime]:
@@ -118,15 +127,18 @@ def next_times(schedule: Schedule, times: int) -> list[dt.datetime]:
     return found
 
 
-async def _outcomes(queue: Queue, names: set[str], redaction: Redaction) -> dict[str, dict[str, Outcome]]:
-    """Return, by schedule and by id, what the ledger tells last of the occurrences that were handed out."""
-    found: dict[str, dict[str, Outcome]] = {name: {} for name in names}
+async def _outcomes(queue: Queue, names: set[str], redaction: Redaction) -> _Outcomes | None:
+    """Return what the ledger tells last of the occurrences that were handed out; None where it may not be read."""
+    found: _Outcomes = {name: {} for name in names}
     missing, end, looked_at = set(names), "+", 0
     while missing and looked_at < MOST_LOOKED_AT:
-        records = await queue.events.execute(records_range, "-", end, STEP, True)
+        try:
+            records = await queue.events.execute(records_range, "-", end, STEP, True)
+        except ServerError:  # such as a right that is missing; one that is away is told by the next call
+            return None
         if not records:
             break
-        for record in records:
+        for record in filter(_may_be_occurrence, records):
             event = read(record.id, record.fields)
             name, outcome = _outcome(None if event is None else redaction.event(event))
             if outcome is not None and name in missing:
@@ -136,6 +148,11 @@ async def _outcomes(queue: Queue, names: set[str], redaction: Redaction) -> dict
         looked_at += len(records)
         end = f"({records[-1].id}"
     return found
+
+
+def _may_be_occurrence(record: Record) -> bool:
+    """Whether an entry may be one of an occurrence: to read each of thousands takes long."""
+    return len(record.fields) > 1 and b"@" in record.fields[1]
 
 
 def _outcome(event: Event | None) -> tuple[str, Outcome | None]:

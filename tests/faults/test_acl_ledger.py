@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from delayq import Event, Queue
+from delayq.operations.topics.read import records_range
 from tests.harness.acl.telling import LINES, ON_OCCASION, forget_scripts, tell
 from tests.harness.ledgers import entry
 from tests.harness.servers import RedisServer
 
 RECOUNTS = ON_OCCASION["`delayq show --history`, `queue.history`, and what only the ledger tells of `why`"].split()
+OUTCOMES = ON_OCCASION["the last outcomes on the dashboard's pages of schedules"].split()
 KEYS = ON_OCCASION["the ledger of the queue `emails` as a topic, with a role of topics"].split()
 
 
@@ -50,6 +52,12 @@ def explains_without(mine: Queue, root: Queue) -> None:
     assert mine.why("a").endswith("and the ledger, which would tell how, cannot be read")
 
 
+def sees_outcomes(mine: Queue, root: Queue) -> None:
+    """Read the last entries of the ledger, as the dashboard does for the outcomes of schedules."""
+    acked(root)
+    assert mine.events.execute(records_range, "-", "+", 10, True)
+
+
 def follows(mine: Queue, root: Queue) -> None:
     """Read the ledger with a group and without, and wait for what comes."""
     write(root)
@@ -76,6 +84,12 @@ def trims(mine: Queue, root: Queue) -> None:
 def test_role_tells_what_became_of_a_message_with_what_the_page_adds(role: str, any_server: RedisServer) -> None:
     assert tell(any_server, role, [*LINES[role], *RECOUNTS], recounts) == ""
     assert tell(any_server, role, LINES[role], recounts)
+
+
+@pytest.mark.parametrize("role", ["observer", "administrator"])
+def test_role_sees_the_outcomes_of_schedules_with_what_the_page_adds(role: str, any_server: RedisServer) -> None:
+    assert tell(any_server, role, [*LINES[role], *OUTCOMES], sees_outcomes) == ""
+    assert tell(any_server, role, LINES[role], sees_outcomes)
 
 
 @pytest.mark.parametrize("role", ["observer", "administrator"])

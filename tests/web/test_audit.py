@@ -58,6 +58,21 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
         {"died": "1", "payload": "{"},
         {"action": "edit", "id": "m", "outcome": "refused: the field payload is not JSON"},
     ),
+    "a message for no time": (
+        "/send",
+        {"payload": "1", "when": "soon", "once": "o"},
+        {"action": "send", "outcome": "refused: 'soon' is neither a length of time"},
+    ),
+    "a schedule that is none": (
+        "/new-schedule",
+        {"act": "store", "name": "nightly", "when": "at night", "once": "o"},
+        {"action": "add-schedule", "outcome": "refused: schedule 'at night'"},
+    ),
+    "a setting that is none": (
+        "/configure",
+        {"act": "apply", "rate": "fast"},
+        {"action": "configure", "outcome": "refused: rate 'fast' is not 1 to 100000 messages"},
+    ),
 }
 
 

@@ -141,4 +141,5 @@ def test_every_post_is_known_here():
         "stop",
         "send",
         "add-schedule",
+        "configure",
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import closing
 from html import unescape
 from typing import Any
 
@@ -96,6 +98,24 @@ def test_reason_of_an_outcome_hides_what_the_dashboard_hides(enter: Enter, queue
         page = client.get(path).text
         assert "HTTP 401" in page
         assert "abcdef" not in page
+
+
+@pytest.fixture
+def unable(redis_server: RedisServer) -> Iterator[str]:
+    """The URL of a user who may do all but read a stream backwards."""
+    with closing(redis_server.client()) as root:
+        root.execute_command("ACL", "SETUSER", "dash", "on", ">secret", "~*", "&*", "+@all", "-xrevrange")
+        yield redis_server.url.replace("unix://", "unix://dash:secret@")
+        root.execute_command("ACL", "DELUSER", "dash")
+
+
+def test_ledger_that_may_not_be_read_hides_no_schedule(enter: Enter, queue: Queue, unable: str):
+    handle(queue)
+    client = enter(servers={"main": unable})
+    for path in (f"{QUEUE}/schedules", "/main/schedules"):
+        told = words(client.get(path).text)
+        assert "Every 1h" in told
+        assert "the dashboard’s user of Redis may not read the ledger" in told
 
 
 def test_schedules_of_a_server_are_those_of_all_its_queues(enter: Enter, queue: Queue, redis_server: RedisServer):
