@@ -15,7 +15,7 @@ from delayq.errors import InvalidInput
 from delayq.model.units import timestamp_ms
 from delayq.operations.bulk import actions
 from delayq.operations.bulk.actions import cancelling, requeueing, rescheduling, retiming, shifted, spread
-from delayq.operations.bulk.causes import kind_of, like
+from delayq.operations.bulk.causes import causes, kind_of, like
 from delayq.operations.bulk.search import Search
 from delayq.operations.bulk.selection import Choice
 from delayq.operations.bulk.sweep import Sweep
@@ -66,6 +66,16 @@ def test_range_of_times_and_a_prefix_of_ids_bound_a_search(queue: Queue, payload
     search = Search("pending", Choice(since=since, until=until, id_prefix="b", payload=payload))
     assert sorted(found(queue, search)) == [f"b{n:02}" for n in range(15, 41, 2)]
     assert search.looked_at <= 26  # what is outside is not even read
+
+
+def test_causes_count_the_last_hour_and_the_one_before(queue: Queue):
+    queue.send_many([Outgoing(n) for n in range(3)])
+    for message in queue.receive(3):
+        message.reject("no luck")
+    died = timestamp_ms(queue.stats().at)
+    for minutes, counts in ((1, (3, 0)), (61, (0, 3)), (121, (0, 0))):
+        (cause,) = queue.execute(causes, 100, str, died + minutes * 60_000).causes
+        assert (cause.last_hour, cause.hour_before) == counts
 
 
 def test_range_that_ends_before_it_begins_is_refused():

@@ -145,8 +145,9 @@ def requeue_some(page: Page, queue: Queue) -> None:
 @act("confirm", "run", words=("requeue",))
 def redrive_by_a_filter_after_a_dry_run_at_a_rate(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/dead")
-    page.get_by_label("Text of the error").fill("503: d1")
-    press(page, "Requeue…", -1)
+    page.get_by_label("Error").fill("503: d1")
+    told(page, "1 matches")
+    page.locator("#matches").get_by_role("button", name="Requeue…").click()
     told(page, "1 message is meant, as of now.")
     press(page, "Dry run: only count")
     told(page, "1 match.")

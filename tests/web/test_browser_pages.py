@@ -47,7 +47,7 @@ PATHS = {
     "tasks": "/main/tasks",
     "api": "/api/v1/",
 }
-PARTS = {"live", "queues-live", "queue-live", "follow", "found", "life", "charts", "limits"}
+PARTS = {"matches", "live", "queues-live", "queue-live", "follow", "found", "life", "charts", "limits"}
 """Routes that a page asks for by itself: no pages of their own."""
 FOR_PROGRAMS = {"metrics", "openapi"}
 

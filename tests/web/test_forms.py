@@ -111,11 +111,12 @@ def test_search_for_a_header_that_is_no_pair_comes_back_and_lists_nothing(enter:
 def test_filter_of_dead_letters_that_cannot_be_comes_back(enter: Enter, queue: Queue, name: str, value: str):
     bury(queue, "a")
     client = enter()
-    form = client.get(f"{QUEUE}/dead").text.partition("<h2>Requeue by a filter</h2>")[2]
-    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
     known = {"error": "503", "reason": "no luck", "header": "n=1", "older": "1s", "newer": "2d"} | {name: value}
-    answer = client.post(f"{QUEUE}/confirm", data=hidden | known | {"act": "requeue"}, headers=OWN)
+    answer = client.get(f"{QUEUE}/dead", params=known)
     assert (answer.status_code, wrong(answer.text)[0]) == (400, name)
+    assert "Requeue…" not in answer.text.partition('id="matches"')[2].partition("<h2>")[0]
+    live = client.get(f"{QUEUE}/dead/matches", params=known).text
+    assert wrong(answer.text)[1] in unescape(live)
     assert {each: typed(answer.text, each) for each in known} == known
 
 

@@ -211,6 +211,29 @@ def test_payload_that_is_large_is_not_read_for_a_list(enter: Enter, queue: Queue
     assert "xxxx" in client.get(f"{MESSAGES}/m").text
 
 
+def test_filter_of_dead_letters_counts_and_acts_on_what_it_counted(enter: Enter, queue: Queue):
+    for message_id in ("a", "b", "c"):
+        queue.send("x", id=message_id)
+        queue.receive(1)[0].reject("no luck", error=f"HTTP 503: {message_id}")
+    client = enter()
+    for path in ("dead", "dead/matches"):
+        page = client.get(f"/main/queues/emails/{path}", params={"error": "503: b"}).text
+        part = page.partition('id="matches"')[2].partition("</div>")[0]
+        assert "1 matches" in part
+        assert '<input type="hidden" name="error" value="503: b">' in part
+        assert rows(client.get(link(part, "List them")).text) == ["b"]
+    assert "3 match" in client.get("/main/queues/emails/dead").text
+
+
+def test_cause_tells_how_many_died_within_the_last_hour_and_the_newest_is_first(enter: Enter, queue: Queue):
+    for reason in ("old", "old", "new"):
+        queue.send("x")
+        queue.receive(1)[0].reject(reason)
+    page = words(enter().get("/main/queues/emails/dead").text)
+    assert "new 1 ↑ more: 1 0" in page
+    assert page.index("old 2 ↑ more: 2 0") > page.index("new 1")
+
+
 def test_message_tells_its_attempts_and_the_retries_that_these_have_used(enter: Enter, queue: Queue):
     queue.send("x", id="a", max_retries=5)
     for counts in (False, False, False, True):

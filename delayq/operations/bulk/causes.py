@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 MAX_KIND = 200  # characters
+HOUR_MS = 3_600_000
 
 _NUMBER = re.compile(r"\d+")
 _Died: TypeAlias = tuple[str, float, str | None, str | None]  # id, time of death (ms), reason, last error
@@ -35,6 +37,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         count: how many.
         first_at, last_at: when the first and the last of them died.
         example: the id of the last one.
+        last_hour, hour_before: how many of them died within the last hour, and within the one before; 0 unless a time
+            was given to count from.
     """
 
     reason: str | None
@@ -43,6 +47,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     first_at: dt.datetime
     last_at: dt.datetime
     example: str
+    last_hour: int = 0
+    hour_before: int = 0
 
     @property
     def text(self) -> str:
@@ -64,10 +70,13 @@ class Causes(msgspec.Struct, frozen=True, kw_only=True):
     causes: list[Cause]
 
 
-def causes(context: QueueContext, most: int, shown: Callable[[str], str] = str) -> Operation[Causes]:
+def causes(
+    context: QueueContext, most: int, shown: Callable[[str], str] = str, now_ms: float = math.inf
+) -> Operation[Causes]:
     """Group up to `most` dead letters, those that died last.
 
     Args:
+        now_ms: from when the last hour is counted back.
         shown: returns what is told of an error or a reason; those that look the same then are of one group.
     """
     check_limit(most, "most")
@@ -81,7 +90,7 @@ def causes(context: QueueContext, most: int, shown: Callable[[str], str] = str) 
     for each in latest:
         _, _, reason, error = each
         groups.setdefault((reason and shown(reason), kind_of(error and shown(error))), []).append(each)
-    return Causes(total=total, looked_at=len(latest), causes=list(_counted(groups)))
+    return Causes(total=total, looked_at=len(latest), causes=list(_counted(groups, now_ms)))
 
 
 def kind_of(error: str | None) -> str | None:
@@ -102,7 +111,7 @@ def like(reason: str | None, kind: str | None) -> Choice:
     return Choice(reason=reason, error=re.compile(rf"\A{pattern}{end}"))
 
 
-def _counted(groups: dict[tuple[str | None, str | None], list[_Died]]) -> Iterator[Cause]:
+def _counted(groups: dict[tuple[str | None, str | None], list[_Died]], now_ms: float) -> Iterator[Cause]:
     for (reason, kind), members in sorted(groups.items(), key=lambda item: -len(item[1])):
         yield Cause(
             reason=reason,
@@ -111,6 +120,8 @@ def _counted(groups: dict[tuple[str | None, str | None], list[_Died]]) -> Iterat
             first_at=from_ms(members[-1][1]),
             last_at=from_ms(members[0][1]),
             example=members[0][0],
+            last_hour=sum(now_ms - HOUR_MS < died_ms for _, died_ms, _, _ in members),
+            hour_before=sum(now_ms - 2 * HOUR_MS < died_ms <= now_ms - HOUR_MS for _, died_ms, _, _ in members),
         )
 
 

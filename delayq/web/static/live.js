@@ -4,6 +4,7 @@
 //   <main data-stream="…" data-patience="5">  the page's one stream, and after how many seconds without news it is silent
 //   <p class="seen" data-part="…">            says when the part with that id was seen last, and that nothing answers
 //   <div id="…" data-next="…" data-after="30">  asks for what follows it after that many seconds, as long as it has data-next
+//   <form data-live="id" data-from="…">       renews the element with that id from there, with its fields, when typing pauses
 //   <a data-swap="…">                         asks for the element around it that has an id, instead of leaving the page
 //   <button data-copy="…">                    copies that text; with data-copy-of="…", the text of the element with that id
 (() => {
@@ -186,6 +187,14 @@
       timer = setTimeout(() => { button.classList.remove("copied"); write(said, ""); }, 2000);
     });
   }
+
+  let typing = 0;
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-live]");
+    if (!form) return;
+    clearTimeout(typing);
+    typing = setTimeout(() => renew(form.dataset.live, `${form.dataset.from}?${new URLSearchParams(new FormData(form))}`), 400);
+  });
 
   for (const each of document.querySelectorAll("[data-next]")) renew(each.id);
   if (main.dataset.stream) {
