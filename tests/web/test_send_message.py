@@ -72,6 +72,8 @@ def test_form_that_is_sent_twice_sends_one_message_also_to_another_dashboard(
 ):
     fields = filled(client) | {"payload": "1"}
     path = client.post(SEND, data=fields, headers=OWN).headers["location"]
+    assert fields["once"].isalnum()
+    assert f"Sent as {fields['once']}, due at once." in words(client.get(path).text)
     again = client.post(SEND, data=fields, headers=OWN).headers["location"]
     assert "was sent already" in words(client.get(again).text)
     other = enter()

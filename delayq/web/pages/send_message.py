@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import secrets
 from typing import Any, NamedTuple, get_args
 
 from starlette.datastructures import QueryParams
@@ -16,6 +15,7 @@ from delayq.aio import Queue
 from delayq.errors import DuplicateMessage, PayloadNotSerializable, PayloadTooLarge
 from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import JSON
+from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.occurrence import SLOT
 from delayq.model.units import delay_ms, parse_age, show_away, timestamp_ms
@@ -64,7 +64,7 @@ async def compose(request: Request) -> Response:
         kinds=KINDS,
         conflicts=CONFLICTS,
         counts=(await tab_counts.count(queue))[1],
-        once=secrets.token_urlsafe(12),
+        once=new_id(),  # which the message gets, when it is given none
     )
 
 
@@ -163,7 +163,8 @@ async def _sent(queue: Queue, options: dict[str, Any]) -> SentMessage:
 
 def _told(sent: SentMessage, on_conflict: str, now: dt.datetime) -> str:
     if sent.created:
-        return f"Sent as {sent.id}, due {show_away(sent.due_at, now)}. Once it has been handled, it is no longer here."
+        due = show_away(sent.due_at, now) if sent.due_at > now else "at once"
+        return f"Sent as {sent.id}, due {due}. Once it has been handled, it is no longer here."
     if on_conflict == "replace":
         return f"{sent.id} existed: the new message has taken its place."
     return f"{sent.id} existed, and was left as it is: nothing was sent."
