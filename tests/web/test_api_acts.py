@@ -33,7 +33,13 @@ BODIES: dict[str, dict[str, Any]] = {
     "reschedule_matching": {"filter": {"state": "pending"}, "delay_seconds": 1},
     "purge_queue": {"state": "dead", "confirm": "emails"},
     "add_schedule": {"name": "hourly", "when": "0 * * * *"},
+    "configure_queue": {"rate": "5/s", "max_dead": None},
     "publish_record": {"payload": 1},
+    "delete_records": {"keys": ["0.1-1"]},
+    "trim_topic": {"keep_records": 1, "confirm": "orders"},
+    "make_group": {"name": "shipping", "position": "0"},
+    "move_group": {"at": "2020-01-01T00:00:00Z"},
+    "destroy_group": {"confirm": "billing"},
     "claim_records": {"consumer": "one", "idle_seconds": 0},
     "requeue_dead_letters": {"keys": ["0.1-1"]},
     "delete_dead_letters": {"keys": ["0.1-1"]},
@@ -117,7 +123,7 @@ def test_operator_with_the_token_acts_and_an_audit_line_says_so(enter: Enter, st
 @pytest.mark.parametrize("operation", ACTING, ids=lambda each: each.name)
 def test_forged_or_unclear_request_changes_nothing(enter: Enter, stocked: Queue, operation: Operation):
     before, body, client = snapshot(stocked), BODIES.get(operation.name, {}), enter()
-    token = token_on(client.get("/main/queues/emails").text)
+    token = token_on(client.get("/main/queues/emails/messages").text)  # a page that keeps no sample
     path = path_of(operation)
     for headers, status in (
         ({"content-type": "text/plain"}, 415),
@@ -225,6 +231,14 @@ WRONG: dict[str, tuple[str, Any, str | None]] = {
     "expression": (f"{EMAILS}/schedules", {"name": "x", "when": "whenever"}, "when"),
     "time zone": (f"{EMAILS}/schedules", {"name": "x", "when": "@daily", "timezone": "Mars"}, "timezone"),
     "name of a schedule": (f"{EMAILS}/schedules", {"name": "", "when": "@daily"}, "name"),
+    "rate of a queue": (f"{EMAILS}/configure", {"rate": "fast", "max_dead": 5}, "rate"),
+    "limit of a queue": (f"{EMAILS}/configure", {"concurrency": 0}, "concurrency"),
+    "two positions": (f"{BILLING}/move", {"position": "0", "at": "2020-01-01T00:00:00Z"}, "at"),
+    "position": (f"{ORDERS}/groups", {"name": "x", "position": "first"}, "position"),
+    "group unconfirmed": (f"{BILLING}/destroy", {"confirm": "biling"}, "confirm"),
+    "trim unconfirmed": (f"{ORDERS}/trim", {"keep_records": 0, "confirm": ""}, "confirm"),
+    "trim to nothing said": (f"{ORDERS}/trim", {"confirm": "orders"}, "keep_records"),
+    "key of a record": (f"{ORDERS}/records/delete", {"keys": ["1-1"]}, "keys"),
     "id of a record": (f"{ORDERS}/records", {"payload": 1, "id": "x"}, "id"),
     "consumer": (f"{BILLING}/claim", {"consumer": "none", "idle_seconds": 0}, "consumer"),
     "keys": (f"{BILLING}/dead-letters/delete", {"keys": ["x"]}, "keys"),
@@ -359,6 +373,40 @@ def test_records_are_published_and_claimed(enter: Enter, topic: Topic):
     claimed = act(client, f"{BILLING}/claim", {"consumer": "two", "idle_seconds": 0, "new": True}).json()
     assert len(claimed["ids"]) == 1
     assert topic.group("billing").unacked("two")[0].id == claimed["ids"][0]
+
+
+def test_queue_is_configured_and_what_is_left_out_stays(enter: Enter, stocked: Queue):
+    client = enter()
+    told = act(client, f"{EMAILS}/configure", {"rate": "5/s", "max_dead": 9, "backoff": "fixed:10s"}).json()
+    assert (told["rate"], told["max_dead"], told["events"]) == ("5/s", 9, 100_000)
+    told = act(client, f"{EMAILS}/configure", {"rate": None}).json()
+    assert (told["rate"], told["max_dead"]) == (None, 9)
+    assert stocked.configuration().backoff is not None
+
+
+def test_groups_are_made_moved_and_destroyed(enter: Enter, topic: Topic):
+    client, path = enter(), f"{ORDERS}/groups"
+    assert act(client, path, {"name": "shipping"}).json() == {"name": "shipping", "created": True}
+    assert act(client, path, {"name": "shipping", "position": "0"}).json()["created"] is False
+    assert topic.group("shipping").lag() == 0
+    moved = act(client, f"{path}/shipping/move", {"position": "0"}).json()
+    assert (moved["name"], moved["lag"]) == ("shipping", 3)
+    assert act(client, f"{path}/shipping/destroy", {"confirm": "shipping"}).json() == {"name": "shipping"}
+    for verb, body in (("move", {}), ("destroy", {"confirm": "shipping"})):
+        assert is_problem(act(client, f"{path}/shipping/{verb}", body), 404)
+    assert [each.name for each in topic.groups()] == ["billing"]
+
+
+def test_records_are_deleted_and_trimmed(enter: Enter, topic: Topic):
+    client = enter()
+    first = client.get(f"{ORDERS}/records").json()["records"][0]
+    assert act(client, f"{ORDERS}/records/delete", {"keys": [first["key"], "0.1-1"]}).json() == {"done": 1}
+    assert [each.payload["n"] for each in topic.range()] == [1, 2]
+    done = ended(client, act(client, f"{ORDERS}/trim", {"keep_records": 1, "confirm": "orders"}))
+    assert (done["done"], done["topic"]) == (1, "orders")
+    assert [each.payload["n"] for each in topic.range()] == [2]
+    ended(client, act(client, f"{ORDERS}/trim", {"keep_since": "2999-01-01T00:00:00Z", "confirm": "orders"}))
+    assert topic.length() == 0
 
 
 def test_dead_letters_of_a_group_are_requeued_and_deleted(enter: Enter, topic: Topic):

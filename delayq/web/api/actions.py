@@ -21,7 +21,7 @@ from delayq.web.api.messages import Filter
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
 from delayq.web.api.tasks import Task, begun
-from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_due, check_times
+from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_confirmed, check_due, check_times
 from delayq.web.filters import MessageFilter
 from delayq.web.forms import InvalidField, field
 from delayq.web.pages.actions import start
@@ -159,8 +159,7 @@ async def reschedule_matching(request: Request, body: MatchingAt) -> Task:
 async def purge_queue(request: Request, body: Purge) -> Task:
     """Discard all messages that are in a state now, as a task."""
     queue = await path_params.queue_of(request)
-    if body.confirm != queue.name:
-        raise InvalidField("confirm", f"confirm is {body.confirm!r}: give the name of the queue, {queue.name!r}")
+    check_confirmed(body.confirm, "queue", queue.name)
     most, up_to = await queue.execute(count, [body.state]), await jobs.last_score(queue, body.state)
     deed = ActionRequest(act="purge", filter=MessageFilter(state=body.state), most=str(most), up_to=str(up_to or 0))
     return await begun(

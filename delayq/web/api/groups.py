@@ -8,18 +8,19 @@ import secrets
 from collections.abc import Iterator
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from delayq.errors import UnknownGroup
+from delayq.model.positions import Position, beginning
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import dead_letters, group_admin, group_read, reclaim
 from delayq.web import audit, path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.tasks import Task, begun
 from delayq.web.api.topics import MOST_LISTED, PAGE, TOPIC, Group, Record, record
-from delayq.web.api.values import Answer, Given, Name, Seconds, check_times, of
+from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_confirmed, check_moments, check_times, of
 from delayq.web.forms import InvalidField, field
 from delayq.web.pages.dead_records import MOST_IDS, DeadRecordsRequest, group_info, start
 from delayq.web.pages.group import MOST_CLAIMED, check_known
@@ -96,6 +97,67 @@ class DeadRecords(Answer):
     dead_letters: list[DeadRecord]
     total: int
     next: str | None
+
+
+class Place(Given):
+    """From where a group is to read.
+
+    Attributes:
+        position: $ for what is published from now on, 0 for the first record, or the id behind which to begin.
+        at: records that were published at this moment or later, instead of `position`.
+    """
+
+    position: str | UnsetType = UNSET
+    at: Moment | None = None
+
+    def found(self) -> Position:
+        """Return it as the library has it; raises InvalidInput."""
+        if self.at is not None and self.position is not UNSET:
+            raise InvalidField("at", "position and at are both given: give one of them")
+        check_moments(at=self.at)
+        with field("position"):
+            found: Position = self.at or ("$" if self.position is UNSET else self.position)
+            beginning(found, "position")
+        return found
+
+
+class NewGroup(Place, kw_only=True):
+    """A group to make.
+
+    Attributes:
+        name: 1 to 256 bytes.
+        position: $ for what is published from now on, 0 for the first record, or the id behind which to begin.
+        at: records that were published at this moment or later, instead of `position`.
+    """
+
+    name: Name
+
+
+class MadeGroup(Answer):
+    """A group.
+
+    Attributes:
+        created: false when it was there, and stays where it is.
+    """
+
+    name: str
+    created: bool
+
+
+class Destroy(Given):
+    """Whether the group is meant.
+
+    Attributes:
+        confirm: the name of the group.
+    """
+
+    confirm: str
+
+
+class DestroyedGroup(Answer):
+    """A group that is there no more."""
+
+    name: str
 
 
 class Claim(Given):
@@ -190,6 +252,35 @@ async def list_group_dead_letters(request: Request, query: DeadQuery) -> DeadRec
     return DeadRecords(dead_letters=letters, total=total, next=key_of(page.after) if page.after else None)
 
 
+async def make_group(request: Request, body: NewGroup) -> MadeGroup:
+    """Make a group of a topic; one that exists stays where it is."""
+    topic, position = await path_params.topic_of(request), body.found()
+    with field("name"):
+        check_group_name(body.name)
+    async with audit.audited(request, "make group", topic=topic.name, group=body.name, position=str(position)):
+        created = await topic.execute(group_admin.make, body.name, position)
+    return MadeGroup(name=body.name, created=created)
+
+
+async def move_group(request: Request, body: Place) -> Group:
+    """Let a group go on from elsewhere; what it has unacked stays with its consumers."""
+    topic, name, position = await path_params.topic_of(request), request.path_params["group"], body.found()
+    await group_info(topic, name)
+    async with audit.audited(request, "move group", topic=topic.name, group=name, position=str(position)):
+        await topic.execute(group_admin.move, name, position)
+    return of(Group, await group_info(topic, name))
+
+
+async def destroy_group(request: Request, body: Destroy) -> DestroyedGroup:
+    """Take a group away, with its unacked list and its dead letters; the topic keeps its records."""
+    topic, name = await path_params.topic_of(request), request.path_params["group"]
+    check_confirmed(body.confirm, "group", name)
+    await group_info(topic, name)
+    async with audit.audited(request, "destroy group", topic=topic.name, group=name):
+        await topic.execute(group_admin.destroy, name)
+    return DestroyedGroup(name=name)
+
+
 async def claim_records(request: Request, body: Claim) -> Claimed:
     """Let a consumer of a group take over what others have not acked for long, up to 100 records."""
     topic, name = await path_params.topic_of(request), request.path_params["group"]
@@ -233,8 +324,7 @@ async def _letters(request: Request, act: str, keys: list[str]) -> Task:
 
 async def _all_letters(request: Request, act: str, body: AllLetters) -> Task:
     topic, name = await path_params.topic_of(request), request.path_params["group"]
-    if body.confirm != name:
-        raise InvalidField("confirm", f"confirm is {body.confirm!r}: give the name of the group, {name!r}")
+    check_confirmed(body.confirm, "group", name)
     return await _began(request, DeadRecordsRequest(act, (), await topic.execute(dead_letters.last_ms, name)))
 
 
@@ -256,6 +346,9 @@ def known_group(topic: str, name: str) -> Iterator[None]:
 OPERATIONS = [
     Operation("GET", GROUP, get_group),
     Operation("GET", DEAD, list_group_dead_letters),
+    Operation("POST", f"{TOPIC}/groups", make_group, action="make group"),
+    Operation("POST", f"{GROUP}/move", move_group, action="move group"),
+    Operation("POST", f"{GROUP}/destroy", destroy_group, action="destroy group"),
     Operation("POST", f"{GROUP}/claim", claim_records, action="claim"),
     Operation("POST", f"{DEAD}/requeue", requeue_dead_letters, action="requeue dead", status=202),
     Operation("POST", f"{DEAD}/delete", delete_dead_letters, action="delete dead", status=202),

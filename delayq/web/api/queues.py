@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
-from msgspec import Meta
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from delayq.model.configuration import Configuration
+from delayq.model.configuration import Configuration, changes
 from delayq.model.health import Trouble
 from delayq.model.rates import Rates
 from delayq.operations.manage import MAX_PAUSE_MS
 from delayq.web import audit, path_params
 from delayq.web.api.operation import Operation
 from delayq.web.api.tasks import Task, begun
-from delayq.web.api.values import Answer, Given, of
+from delayq.web.api.values import Answer, Given, Retries, of
+from delayq.web.forms import field
 from delayq.web.pages.server import start_examination
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import PAGE, QueueListView
 from delayq.web.snapshot import QueueSnapshot
 
 MOST_CONSUMERS = 1000
+
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class QueueRates(Answer):
@@ -231,6 +235,28 @@ class Paused(Answer):
     paused_until: dt.datetime | None
 
 
+class Configure(Given):
+    """What is to hold for all that use a queue: what is left out stays, and null removes it.
+
+    Attributes:
+        rate: hand-outs in any span of time, at most, such as 100/s, 5/10s or 9/min.
+        concurrency: messages that run at the same time, at most.
+        concurrency_per_key: the same, of those that share a key.
+        events: entries that the ledger keeps; null ends it.
+        max_retries: deliveries after the first one, of messages that are sent without it.
+        backoff: the waits before them, such as fixed:10s or exponential:base=10s,factor=3.
+        max_dead: dead letters to keep, at most; the oldest go first.
+    """
+
+    rate: str | UnsetType | None = UNSET
+    concurrency: Count | UnsetType | None = UNSET
+    concurrency_per_key: Count | UnsetType | None = UNSET
+    events: Annotated[int, Meta(ge=1, le=10000000)] | UnsetType | None = UNSET
+    max_retries: Retries | UnsetType | None = UNSET
+    backoff: str | UnsetType | None = UNSET
+    max_dead: Count | UnsetType | None = UNSET
+
+
 class QueuesQuery(Given):
     """Which queues to list.
 
@@ -310,6 +336,18 @@ async def resume_queue(request: Request) -> Paused:
     return of(Paused, await queue.stats())
 
 
+async def configure_queue(request: Request, body: Configure) -> Configuration:
+    """Change what holds for all that use a queue: limits, retries and the ledger. Programs see it within a minute."""
+    queue, given = await path_params.queue_of(request), msgspec.structs.asdict(body)
+    wanted = {name: value for name, value in given.items() if value is not UNSET}
+    for name, value in wanted.items():
+        with field(name):
+            changes(**{name: value})
+    async with audit.audited(request, "configure", queue=queue.name, changes=[f"{k}: {v}" for k, v in wanted.items()]):
+        await queue.configure(**wanted)
+    return await queue.configuration()
+
+
 async def examine_queue(request: Request) -> Task:
     """Let the doctor look at a queue, as a task, without repairs."""
     task = start_examination(request, await path_params.queue_of(request), secrets.token_urlsafe())
@@ -357,5 +395,6 @@ OPERATIONS = [
     Operation("GET", f"{QUEUE}/due", count_due),
     Operation("POST", f"{QUEUE}/pause", pause_queue, action="pause"),
     Operation("POST", f"{QUEUE}/resume", resume_queue, action="resume"),
+    Operation("POST", f"{QUEUE}/configure", configure_queue, action="configure"),
     Operation("POST", f"{QUEUE}/examine", examine_queue, action="examine", status=202),
 ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from typing import Annotated
+import secrets
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -11,20 +13,25 @@ from starlette.requests import Request
 
 from delayq.errors import UnreadableEnvelope
 from delayq.model import record as model
-from delayq.model.positions import known_id, own_id
+from delayq.model.positions import Place, known_id, own_id
+from delayq.model.units import timestamp_ms
 from delayq.model.validation import check_id
-from delayq.operations.topics import group_admin, read
+from delayq.operations.topics import group_admin, read, trim
 from delayq.web import audit, path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.send import CreateQuery
+from delayq.web.api.tasks import Task, begun
 from delayq.web.api.values import (
     Answer,
     Given,
     HeaderValues,
     Moment,
+    Name,
     PayloadKind,
     Seconds,
+    check_confirmed,
     check_due,
+    check_moments,
     envelope_of,
     header_values,
     headers_of,
@@ -32,7 +39,9 @@ from delayq.web.api.values import (
     payload_fields,
     required_payload,
 )
-from delayq.web.forms import field
+from delayq.web.forms import InvalidField, field
+from delayq.web.pages.change_records import MOST_IDS, start_trim
+from delayq.web.record_keys import key_of, place_of
 from delayq.web.redaction import Redaction
 
 PAGE = 50
@@ -99,6 +108,7 @@ class Record(Answer):
     """A record of a topic.
 
     Attributes:
+        key: by which requests name it.
         published_at: when it was appended, by the server's clock.
         payload_kind: "json" where `payload` holds it, "bytes" where `payload_base64` does, "gone" where it cannot be
             read.
@@ -107,6 +117,7 @@ class Record(Answer):
     """
 
     id: str
+    key: str
     published_at: dt.datetime
     headers: HeaderValues
     payload_kind: PayloadKind
@@ -161,6 +172,36 @@ class Published(Answer):
     id: str
     due_at: dt.datetime | None
     created: bool
+
+
+class Keys(Given):
+    """Which records are meant.
+
+    Attributes:
+        keys: their keys, 1 to 100.
+    """
+
+    keys: Annotated[list[Name], Meta(min_length=1, max_length=MOST_IDS)]
+
+
+class Deleted(Answer):
+    """How many records were deleted."""
+
+    done: int
+
+
+class Trim(Given):
+    """Which records a topic keeps: the newest, or the young.
+
+    Attributes:
+        confirm: the name of the topic.
+        keep_records: how many to keep, of each shard; or give `keep_since`.
+        keep_since: keep what was published then or later.
+    """
+
+    confirm: str
+    keep_records: Annotated[int, Meta(ge=0, le=10**15)] | None = None
+    keep_since: Moment | None = None
 
 
 class TopicsQuery(Given):
@@ -238,22 +279,47 @@ async def publish_record(request: Request, query: CreateQuery, body: NewRecord) 
     return of(Published, done)
 
 
+async def delete_records(request: Request, body: Keys) -> Deleted:
+    """Delete records for good, for every group, acked or not."""
+    topic = await path_params.topic_of(request)
+    with field("keys"):
+        places = [*dict.fromkeys(map(place_of, body.keys))]
+    records = [model.Record(topic.name, each.id, (), 0, each.shard) for each in places]
+    async with audit.audited(request, "delete records", topic=topic.name, ids=[*map(key_of, places)]) as line:
+        done = await topic.execute(trim.delete, records)
+        line["told"] = f"{done:,} of {len(places):,}"
+    return Deleted(done=done)
+
+
+async def trim_topic(request: Request, body: Trim) -> Task:
+    """Drop the oldest records of a topic, acked or not, as a task."""
+    topic = await path_params.topic_of(request)
+    check_confirmed(body.confirm, "topic", topic.name)
+    if (body.keep_records is None) is (body.keep_since is None):
+        raise InvalidField("keep_records", "give either keep_records or keep_since")
+    check_moments(keep_since=body.keep_since)
+    since_ms = None if body.keep_since is None else timestamp_ms(body.keep_since)
+    plan = trim.TrimPlan(length=body.keep_records, since_ms=since_ms)
+    return await begun(start_trim(request, topic, plan, secrets.token_urlsafe()))
+
+
 def record(seen: model.Record, redaction: Redaction) -> Record:
     """Return a record as answers have it."""
-    try:
+    key, envelope, headers = key_of(Place(seen.shard, seen.id)), None, dict[str, Any]()
+    with contextlib.suppress(UnreadableEnvelope):  # another program has written it
         envelope = seen.envelope
-    except UnreadableEnvelope:  # another program has written it
-        return of(Record, seen, headers={}, **payload_fields(None, redaction))
-    if envelope is None:
-        fields = payload_fields(envelope_of(redaction.headers(seen.values)), redaction)
-        return of(Record, seen, headers={}, **fields)
-    headers = header_values(redaction.headers(seen.headers))
-    return of(Record, seen, headers=headers, **payload_fields(envelope, redaction))
+        headers = seen.headers
+        if envelope is None:
+            envelope = envelope_of(redaction.headers(seen.values))
+    fields = payload_fields(envelope, redaction)
+    return of(Record, seen, key=key, headers=header_values(redaction.headers(headers)), **fields)
 
 
 OPERATIONS = [
     Operation("GET", "/servers/{server}/topics", list_topics),
     Operation("GET", TOPIC, get_topic),
     Operation("GET", f"{TOPIC}/records", list_records),
+    Operation("POST", f"{TOPIC}/records/delete", delete_records, action="delete records"),
+    Operation("POST", f"{TOPIC}/trim", trim_topic, action="trim", status=202),
     Operation("POST", f"{TOPIC}/records", publish_record, action="publish"),
 ]

@@ -129,6 +129,12 @@ def check_due(delay_seconds: float | None, at: dt.datetime | None) -> None:
     check_moments(at=at)
 
 
+def check_confirmed(confirm: str, kind: str, name: str) -> None:
+    """Raise InvalidInput unless a request repeats the name of what it is about."""
+    if confirm != name:
+        raise InvalidField("confirm", f"confirm is {confirm!r}: give the name of the {kind}, {name!r}")
+
+
 def check_times(**seconds: float | None) -> None:
     """Raise InvalidInput, naming the field, for a length of time that leads past the year 9999."""
     for name, given in seconds.items():

@@ -105,15 +105,19 @@ async def run_trim(request: Request) -> Response:
     forms.check_name(form, "topic", topic.name)
     task = tasks.asked(once)
     if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
-        server, title = request.path_params["server"], f"Trim to {_words(plan)}"
-        task = BackgroundTask(server, "", title, who(request), alone=True, topic=topic.name)
-        line = (
-            {"who": task.who, "action": "trim", "server": server} | task.about() | {"to": _words(plan), "task": task.id}
-        )
-        begin(request, task, _trimmed(topic, plan), once, line)
-        audit.note(request, line | {"outcome": "began"})
+        task = start_trim(request, topic, plan, once)
         await task.over(QUICK_SECONDS)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
+
+
+def start_trim(request: Request, topic: Topic, plan: TrimPlan, once: str) -> BackgroundTask:
+    """Let a task drop the oldest records, with audit lines of its beginning and its end."""
+    server, title = request.path_params["server"], f"Trim to {_words(plan)}"
+    task = BackgroundTask(server, "", title, who(request), alone=True, topic=topic.name)
+    line = {"who": task.who, "action": "trim", "server": server} | task.about() | {"to": _words(plan), "task": task.id}
+    begin(request, task, _trimmed(topic, plan), once, line)
+    audit.note(request, line | {"outcome": "began"})
+    return task
 
 
 def _trimmed(topic: Topic, plan: TrimPlan) -> Work:
