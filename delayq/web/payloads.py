@@ -16,14 +16,19 @@ from delayq.web.redaction import Redaction
 
 MOST_SHOWN = 256 * 1024  # bytes of a payload that its page shows
 MOST_HEX = 4096
+MOST_WHOLE = 4 * 1024 * 1024  # bytes that it shows on request
 
 
-def payload_of(info: MessageInfo, redaction: Redaction) -> dict[str, Any]:
-    """Return a payload as text to be shown, what it is, its size, and whether that is all of it."""
+def payload_of(info: MessageInfo, redaction: Redaction, whole: bool = False) -> dict[str, Any]:
+    """Return a payload as text to be shown, what it is, its size, and whether that is all of it.
+
+    Args:
+        whole: whether up to four megabytes are shown, and not only the beginning of a large one.
+    """
     if info.envelope is None:
         return _UNREADABLE
     envelope = redaction.envelope(info.envelope)
-    return _shown(envelope.body, envelope.kind == JSON, len(info.envelope.body))
+    return _shown(envelope.body, envelope.kind == JSON, len(info.envelope.body), whole)
 
 
 def payload_of_record(record: Record, redaction: Redaction) -> dict[str, Any]:
@@ -41,17 +46,18 @@ def payload_of_record(record: Record, redaction: Redaction) -> dict[str, Any]:
 _UNREADABLE = {"text": "", "kind": "gone or unreadable", "size": None, "cut": False}
 
 
-def _shown(body: bytes, is_json: bool, size: int) -> dict[str, Any]:
-    part = body[:MOST_SHOWN]
+def _shown(body: bytes, is_json: bool, size: int, whole: bool = False) -> dict[str, Any]:
+    most, most_hex = (MOST_WHOLE, MOST_WHOLE // 4) if whole else (MOST_SHOWN, MOST_HEX)
+    part = body[:most]
     if is_json:
         return {"text": pretty(part), "kind": "JSON", "size": size, "cut": len(part) < len(body)}
     try:
-        text = body[:MOST_SHOWN].decode()
+        text = part.decode()
     except UnicodeDecodeError:
         text = ""
     if text and not any(unicodedata.category(char) == "Cc" and char not in "\n\r\t" for char in text):
         return {"text": text, "kind": "text in bytes", "size": size, "cut": len(part) < len(body)}
-    return {"text": _hex(body[:MOST_HEX]), "kind": "bytes", "size": size, "cut": len(body) > MOST_HEX}
+    return {"text": _hex(body[:most_hex]), "kind": "bytes", "size": size, "cut": len(body) > most_hex}
 
 
 def pretty(body: bytes) -> str:

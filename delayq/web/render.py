@@ -27,6 +27,8 @@ from delayq.web.payloads import preview, size, value_of
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import visit
 
+MOST_ID = 36  # characters of an id in a list: as many as a UUID has
+
 
 class NavLink(NamedTuple):
     """A link that base.html shows.
@@ -123,6 +125,13 @@ def number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+def short(message_id: str) -> str:
+    """Return an id without its middle where it is long."""
+    return (
+        message_id if len(message_id) <= MOST_ID else f"{message_id[: MOST_ID // 2 - 1]}…{message_id[-MOST_ID // 2 :]}"
+    )
+
+
 def rate(value: float | None) -> str:
     """Return how often something happens in a second: with as many digits as mean something."""
     if value is None or not math.isfinite(value):
@@ -180,6 +189,7 @@ def _environment() -> Environment:
     environment.filters |= {"number": number, "plural": plural, "rate": rate, "span": span, "lag": lag_text}
     environment.filters |= {"moment": moment, "away": away_from, "clock": clock}
     environment.filters |= {"quoted": quoted, "unquoted": unquoted, "size": size, "exact": escape, "lines": lines}
+    environment.filters |= {"short": short}
     environment.filters |= {"state": states.state}
     environment.globals |= {
         "cause": cause,

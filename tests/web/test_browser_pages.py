@@ -49,7 +49,7 @@ PATHS = {
 }
 PARTS = {"matches", "live", "queues-live", "queue-live", "follow", "found", "life", "charts", "limits"}
 """Routes that a page asks for by itself: no pages of their own."""
-FOR_PROGRAMS = {"metrics", "openapi"}
+FOR_PROGRAMS = {"metrics", "openapi", "payload"}
 
 ANOTHER_FORM = {  # of a page: a query or a path, for what it shows otherwise
     "queue-day": f"{EMAILS}?span=day",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from html import unescape
 from typing import Any
@@ -12,6 +13,7 @@ import redis
 from delayq import Outgoing, Queue, RetryAfter
 from delayq.model.outcome import of_error
 from delayq.protocol.queue_keys import QueueKeys
+from tests.harness.waiting import eventually
 from tests.web.conftest import Enter
 
 MESSAGES = "/main/queues/emails/messages"
@@ -229,9 +231,68 @@ def test_cause_tells_how_many_died_within_the_last_hour_and_the_newest_is_first(
     for reason in ("old", "old", "new"):
         queue.send("x")
         queue.receive(1)[0].reject(reason)
+        # So that the next one dies later.
+        assert eventually(lambda: queue.stats().at > max(each.died_at for each in queue.dead.list() if each.died_at))
     page = words(enter().get("/main/queues/emails/dead").text)
     assert "new 1 ↑ more: 1 0" in page
     assert page.index("old 2 ↑ more: 2 0") > page.index("new 1")
+
+
+def test_filters_are_combined(enter: Enter, queue: Queue):
+    start = queue.stats().at.replace(microsecond=0) + dt.timedelta(days=1)
+    queue.send_many(
+        Outgoing({"n": n}, at=start + dt.timedelta(minutes=n), id=f"{'ab'[n % 2]}{n:02}", headers={"tenant": n % 3})
+        for n in range(60)
+    )
+    since = (start + dt.timedelta(minutes=10)).isoformat()
+    client, asked = enter(), {"since": since, "until": "+2d", "prefix": "a", "header": "tenant=1"}
+    page = client.get(MESSAGES, params=asked).text
+    assert sorted(rows(page)) == [f"a{n:02}" for n in range(10, 60) if n % 2 == 0 and n % 3 == 1]
+    assert client.get(MESSAGES, params={"since": "soon"}).status_code == 400
+    assert "'2h' has no sign: write +2h or -2h" in words(client.get(MESSAGES, params={"until": "2h"}).text)
+
+
+def test_long_id_is_shortened_in_the_middle_and_copied_whole(enter: Enter, queue: Queue):
+    message_id = f"order-{'0' * 40}-end"
+    queue.send("x", id=message_id, delay=60)
+    page = enter().get(MESSAGES).text
+    assert f'title="{message_id}">order-{"0" * 11}…{"0" * 14}-end</a>' in page
+    assert f'data-copy="{message_id}"' in page
+
+
+def test_timeline_tells_how_long_after_the_event_before(enter: Enter, queue: Queue):
+    queue.configure(events=True)
+    queue.send("x", id="m", delay=60)
+    queue.reschedule("m", delay=90)
+    page = words(enter().get(f"{MESSAGES}/m").text)
+    assert re.search(r"rescheduled .* after sent sent ", page)
+
+
+def test_traceback_shows_its_end_first_and_the_whole_on_request(enter: Enter, queue: Queue):
+    queue.send("x", id="m")
+    queue.receive(1)[0].reject("no luck", error="Traceback\n  File x\nValueError: three")
+    page = enter().get(f"{MESSAGES}/m").text
+    assert '<pre class="block">ValueError: three</pre>' in page
+    assert "<summary>All 3 lines</summary>" in page
+
+
+@pytest.mark.parametrize(("payload", "file"), [({"n": 1.5}, "a_b.json"), (b"\xff<script>", "a_b.bin")])
+def test_payload_is_sent_as_a_file_of_a_type_that_no_browser_runs(enter: Enter, queue: Queue, payload: Any, file: str):
+    queue.send(payload, id="a/b", delay=60)
+    client = enter()
+    answer = client.get(link(client.get(f"{MESSAGES}/a%252Fb").text, "Download"))
+    assert answer.content == (payload if isinstance(payload, bytes) else b'{"n":1.5}')
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == f'attachment; filename="{file}"'
+    assert client.get(f"{MESSAGES}/gone/payload").status_code == 404
+
+
+def test_whole_of_a_large_payload_is_shown_on_request(enter: Enter, queue: Queue):
+    queue.send("x" * 300_000 + "end", id="m", delay=60)
+    client = enter()
+    page = client.get(f"{MESSAGES}/m").text
+    assert "xend" not in page
+    assert "xend" in client.get(f"{MESSAGES}/m{link(page, 'Show all of it')}").text
 
 
 def test_message_tells_its_attempts_and_the_retries_that_these_have_used(enter: Enter, queue: Queue):

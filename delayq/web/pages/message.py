@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
+from delayq.model.envelope import JSON
 from delayq.model.event import Event
 from delayq.model.text import is_foreign_id
 from delayq.model.units import from_ms
@@ -19,6 +21,7 @@ from delayq.operations import explain
 from delayq.web import path_params, render, tab_counts
 from delayq.web.payloads import payload_of
 
+MOST_NAME = 64  # characters of an id in the name of a file
 LOOK_SECONDS = 0.05
 """How long a request looks through the ledger: it may have millions of entries."""
 
@@ -29,6 +32,7 @@ async def message(request: Request) -> Response:
     if is_foreign_id(message_id):
         raise HTTPException(404, f"{message_id} is an id of another program: delayq tells nothing of it.")
     info, redaction = await queue.get(message_id), render.redaction(request)
+    is_whole = request.query_params.get("whole") == "1"
     life = await _life(request, queue)
     events, link = life["events"], life["link"]
     is_open = info is None and not events and link  # nobody knows yet whether the ledger tells of it
@@ -40,11 +44,25 @@ async def message(request: Request) -> Response:
         id=message_id,
         info=None if info is None else redaction.info(info),
         why=why or redaction.text(await queue.execute(explain.why, message_id, events[::-1])),
-        payload=None if info is None else payload_of(info, redaction),
+        payload=None if info is None else payload_of(info, redaction, is_whole),
+        is_whole=is_whole,
         has_ledger=(await queue.configuration()).events is not None,
         counts=(await tab_counts.count(queue))[1],
         **life,
     )
+
+
+async def payload(request: Request) -> Response:
+    """Send the payload as a file: its bytes as they were sent, but for what this dashboard hides."""
+    queue, message_id = await path_params.queue_of(request), request.path_params["id"]
+    info = None if is_foreign_id(message_id) else await queue.get(message_id)
+    if info is None or info.envelope is None:
+        raise HTTPException(404, f"The payload of {message_id} is gone or unreadable.")
+    shown = render.redaction(request).envelope(info.envelope)
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", message_id)[:MOST_NAME]
+    file = f"{name}.{'json' if shown.kind == JSON else 'bin'}"
+    headers = {"content-disposition": f'attachment; filename="{file}"'}
+    return Response(shown.body, media_type="application/octet-stream", headers=headers)
 
 
 async def life(request: Request) -> Response:
@@ -80,5 +98,6 @@ def _place(request: Request) -> str:
 
 ROUTES = [
     Route("/{server:name}/queues/{queue:name}/messages/{id:name}", message, name="message"),
+    Route("/{server:name}/queues/{queue:name}/messages/{id:name}/payload", payload, name="payload"),
     Route("/{server:name}/queues/{queue:name}/messages/{id:name}/life", life, name="life"),
 ]

@@ -17,8 +17,8 @@ from delayq.operations.bulk.search import Search
 from delayq.operations.bulk.sweep import count
 from delayq.operations.walk import Row
 from delayq.web import path_params, render, tab_counts
-from delayq.web.filters import WHERE, MessageFilter, quoted, unquoted
-from delayq.web.forms import Refusal
+from delayq.web.filters import MessageFilter, quoted, unquoted
+from delayq.web.forms import InvalidField, Refusal
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 
@@ -34,13 +34,13 @@ async def messages(request: Request) -> Response:
     if message_id := asked.get("id", "").strip():
         return RedirectResponse(render.url(request, "message", **request.path_params, id=message_id), 303)
     redaction = render.redaction(request)
-    known: dict[str, Any] = {"states": STATES, "wheres": WHERE, "where": asked.get("where", "")}
+    known: dict[str, Any] = {"states": STATES}
     known["stats"], known["counts"] = await tab_counts.count(queue)
     try:
         known["filter"] = wanted = MessageFilter.of(asked, redaction)
         wanted.choice()
     except InvalidInput as error:
-        visit(request).refusal = Refusal(400, str(error), "text")
+        visit(request).refusal = Refusal(400, str(error), error.field if isinstance(error, InvalidField) else "")
         known["filter"] = MessageFilter.of({"state": asked.get("state", "")}, redaction)
         return render.page(request, "messages.html", **known, page=None, rows=None)
     if not wanted.is_empty:

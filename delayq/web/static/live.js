@@ -5,6 +5,7 @@
 //   <p class="seen" data-part="…">            says when the part with that id was seen last, and that nothing answers
 //   <div id="…" data-next="…" data-after="30">  asks for what follows it after that many seconds, as long as it has data-next
 //   <form data-live="id" data-from="…">       renews the element with that id from there, with its fields, when typing pauses
+//   <input type="checkbox" data-ticks="name"> ticks all boxes of that name in its form
 //   <a data-swap="…">                         asks for the element around it that has an id, instead of leaving the page
 //   <button data-copy="…">                    copies that text; with data-copy-of="…", the text of the element with that id
 (() => {
@@ -185,6 +186,13 @@
       write(said, "Copied.");
       clearTimeout(timer);
       timer = setTimeout(() => { button.classList.remove("copied"); write(said, ""); }, 2000);
+    });
+  }
+
+  for (const each of document.querySelectorAll("[data-ticks]")) {
+    each.hidden = false;
+    each.addEventListener("change", () => {
+      for (const tick of each.form.querySelectorAll(`[name="${each.dataset.ticks}"]`)) tick.checked = each.checked;
     });
   }
 
