@@ -121,5 +121,6 @@ def test_who_may_only_look_finds_no_button_that_acts(serve: Serve, evil: Queue, 
         assert answer.status == 200, path
         expect(page.get_by_text("viewer")).to_be_visible()
         expect(page.locator("form[method=post], input[type=checkbox]")).to_have_count(0)
-        assert set(page.get_by_role("button").all_inner_texts()) <= {"Open", "Search", "Count", "Copy the id", "Copy the payload"}, path
+        buttons = {each for each in page.get_by_role("button").all_inner_texts() if not each.startswith("Copy the ")}
+        assert buttons <= {"Open", "Search", "Count"}, path
     assert evil.stats().inside == 3
