@@ -18,7 +18,8 @@ from tests.web.test_every_route import POSTS, ROUTES
 
 pytestmark = pytest.mark.full
 
-SCHEDULING = {"pause", "resume", "run"}
+SCHEDULING = {"pause", "resume", "run", "remove"}
+PREVIEWED = {"preview", "store", "apply"}  # of forms that show what they would do
 
 
 class Act(NamedTuple):
@@ -212,11 +213,48 @@ def hold_a_schedule_let_it_go_on_and_run_it(page: Page, queue: Queue) -> None:
     told(page, "hourly is paused")
     assert [each.paused for each in queue.schedules.list()] == [True]
     press(page, "Resume")
-    told(page, "hourly goes on")
+    told(page, "hourly continues")
     assert [each.paused for each in queue.schedules.list()] == [False]
     press(page, "Run now")
     told(page, "was sent out of turn")
     assert [message.payload for message in queue.receive(9)] == [{"of": "hourly"}]
+
+
+@act("add-schedule", "schedule", words=("preview", "store", "remove"))
+def add_a_schedule_and_remove_it(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/new-schedule")
+    page.get_by_label("Name", exact=True).fill("nightly")
+    page.get_by_label("Fires").fill("0 9 * * mon-fri")
+    press(page, "Preview")
+    told(page, "Every weekday at 09:00, UTC.")
+    press(page, "Add nightly")
+    told(page, "nightly is stored")
+    assert [each.name for each in queue.schedules.list()] == ["hourly", "nightly"]
+    page.get_by_role("link", name="Remove…").last.click()
+    press(page, "Remove nightly")
+    told(page, "nightly is removed")
+    assert [each.name for each in queue.schedules.list()] == ["hourly"]
+
+
+@act("send")
+def send_one(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/send")
+    page.locator("textarea[name=payload]").fill('{"n":\n 7}')
+    page.get_by_label("Headers").fill("tenant=acme\nn=1")
+    press(page, "Send")
+    told(page, "due at once.")
+    (message,) = queue.receive(9)
+    assert (message.payload, message.headers) == ({"n": 7}, {"tenant": "acme", "n": "1"})
+
+
+@act("configure", words=("preview", "apply"))
+def configure_it(page: Page, queue: Queue) -> None:
+    visit(page, "queues/emails/configure")
+    page.get_by_label("Rate").fill("5/s")
+    press(page, "Show what changes")
+    press(page, "Configure emails")
+    told(page, "emails is configured: rate: none → 5/s.")
+    assert queue.configuration().rate == "5/s"
 
 
 @act("claim")
@@ -270,7 +308,7 @@ def test_id_is_copied_exactly_and_no_button_says_so_without_the_script(serve: Se
 
 def test_no_action_is_forgotten():
     assert {route for each in ACTS.values() for route in each.routes} == set(POSTS) - {"enter", "logout"}
-    assert {word for each in ACTS.values() for word in each.words} == set(KINDS) | SCHEDULING
+    assert {word for each in ACTS.values() for word in each.words} == set(KINDS) | SCHEDULING | PREVIEWED
 
 
 def route_of(request: Request) -> str:
