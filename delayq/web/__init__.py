@@ -31,6 +31,7 @@ How to add to it:
 - **A form that is refused comes back.** Its endpoint has `@error_pages.back_on(page)`, with the function that shows the
   page of the form; ``with forms.field("when"):`` says which field an InvalidInput is about. The template takes its
   fields from ``forms.html``, which fills in what was typed and tells what is wrong.
+- **The HTTP API** in `delayq.web.api` can do what the pages can: who adds an action to a page adds an operation there.
 - Raise errors, do not render them: `error_pages` turns a `DelayqError` into a page with its remedy, of status 400, 409
   or 503.
 """
