@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from delayq.model.configuration import Usage
 from delayq.model.text import printable
 from delayq.model.units import show_away
 
@@ -14,6 +15,7 @@ from ..upcoming import sparkline
 from .snapshot import QueueRow
 
 LEAST_NAME = 12  # characters of a queue's name; a fifth of the line, where that is more
+WIDE_LINE = 120  # characters: from there on, all troubles of a queue are named
 GAP = 1  # between columns
 
 
@@ -39,7 +41,17 @@ def that_fit(pulses: Sequence[QueueRow], width: int, keep: str = "") -> list[str
 
 def cell(name: str, pulse: QueueRow, width: int) -> str:
     """Return what a column shows of a queue, on a line of so many characters."""
+    if name == "trouble" and width < WIDE_LINE and len(pulse.troubles) > 1:
+        return f"{pulse.troubles[0].code} +{len(pulse.troubles) - 1}"
     return shortened(COLUMNS[name].show(pulse), max(LEAST_NAME, width // 5) if name == "queue" else None)
+
+
+def names(pulses: Sequence[QueueRow], columns: Sequence[str], width: int, sort: str) -> list[str]:
+    """Return what the first column shows of each queue: its name, as far as the other columns leave room."""
+    heads = {name: len(name) + (name == sort) for name in columns[1:]}
+    wide = [max([head, *(len(cell(name, each, width)) for each in pulses)]) for name, head in heads.items()]
+    room = max(LEAST_NAME, width - sum(wide) - GAP * len(columns), width // 5)
+    return [shortened(COLUMNS["queue"].show(each), room) for each in pulses]
 
 
 def ordered(pulses: Iterable[QueueRow], name: str, is_reversed: bool) -> list[QueueRow]:
@@ -98,6 +110,23 @@ def _age(pulse: QueueRow) -> str:
     return "-" if pulse.oldest_due is None else show_duration(pulse.oldest_due)
 
 
+def limits(usage: Usage) -> str:
+    """Show how much of its limits a queue uses, such as ``run 3/5 rate 90/100 key waits 7``; nothing without limits."""
+    told = [
+        f"run {usage.running}/{usage.concurrency}" if usage.concurrency else "",
+        f"rate {usage.handed_out}/{usage.rate}" if usage.rate else "",
+        f"key waits {usage.key_waiting}" if usage.per_key else "",
+    ]
+    return " ".join(filter(None, told)) or "-"
+
+
+def _limit(pulse: QueueRow) -> float | None:
+    usage = pulse.usage
+    shares = [usage.running / usage.concurrency] if usage.concurrency else []
+    shares += [usage.handed_out / usage.rate] if usage.rate else []
+    return max(shares, default=None)
+
+
 def _trouble(pulse: QueueRow) -> str:
     return ", ".join(each.code for each in pulse.troubles)
 
@@ -117,18 +146,20 @@ COLUMNS: dict[str, Column] = {
     "ran 99%": _quantile("handler_time_p99"),
     "overdue": Column(_age, lambda pulse: pulse.oldest_due),
     "cons": Column(lambda pulse: f"{pulse.alive:,}", lambda pulse: pulse.alive),
+    "limits": Column(lambda pulse: limits(pulse.usage), _limit, is_text=True),
     "next due": Column(next_due, _until_next, is_text=True),
     "upcoming": Column(
         lambda pulse: sparkline(pulse.upcoming), lambda pulse: sum(each.count for each in pulse.upcoming)
     ),
     "trouble": Column(_trouble, lambda pulse: len(pulse.troubles)),
 }
-LEFT = {"queue", "next due", "upcoming", "trouble"}
+LEFT = {"queue", "limits", "next due", "upcoming", "trouble"}
 LEAST = (
     *(
         "late 50%",
         "sent/s",
         "upcoming",
+        "limits",
         "next due",
         "ran 99%",
         "failed/s",

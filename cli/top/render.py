@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,13 +15,15 @@ from delayq.model.totals import totals
 from delayq.model.units import show_moment
 
 from ..formats import show_duration
-from ..output import plural
+from ..output import plural, shortened
 from ..upcoming import sparkline
-from .columns import COLUMNS, GAP, LEFT, STYLES, cell, next_due, rate, show_bound, that_fit
+from .columns import COLUMNS, GAP, LEAST_NAME, LEFT, STYLES, cell, limits, names, next_due, rate, show_bound, that_fit
 from .snapshot import QueueRow, TopicRow
 from .state import HELP_LINE, KEYS, TopView
 
-AROUND = 7  # lines above and below the queues, their header included
+MOST_TROUBLE_LINES = 3  # below the list, of the selected queue
+LEAST_DETAILS = 14  # lines that are free below the list: all of the selected queue is shown there
+TOPIC_FIGURES = 64  # characters that the figures of a topic take
 HISTOGRAM = " ▁▂▃▄▅▆▇█"
 
 
@@ -33,33 +36,36 @@ def frame(view: TopView, above: str, errors: str, width: int, height: int) -> An
     """
     from rich.console import Group  # noqa: PLC0415  # only a terminal needs it
 
-    lines = [_line(above, "dim")]
+    top, last = [_line(above, "dim")], [_line(printable(errors), "dim"), _below(view, width)]
+    room = height - len(top) - len(last) - 1  # a line stays free, for the cursor
     if view.page == "help":
-        return Group(
-            *lines, *(_line(f"{key:>8}  {told}") for key, told in KEYS.items()), _line("any key goes back", "dim")
-        )
+        told = [line for key, what in KEYS.items() for line in _wrapped(f"{key:>8}  {what}", width, 10)]
+        return Group(*top, *map(_line, told), _line("any key goes back", "dim"))
     if view.page == "topics":
-        lines += _of_topics(view.topics, max(1, height - AROUND))
+        lines = _of_topics(view.topics, width, max(1, room - 2))
     elif view.page == "queue" and view.pulse is not None:
-        lines += _of_one(view.pulse, height - 3)
+        lines = _of_one(view.pulse, width, room)
     else:
-        lines += [_line(totals_line(view.shown)), *_of_all(view, width, max(1, height - AROUND))]
-    return Group(*lines, _line(printable(errors), "dim"), _below(view))
+        lines = _of_all(view, width, room)
+    return Group(*top, *lines, *last)
 
 
-def totals_line(rows: Sequence[QueueRow]) -> str:
-    """Return what queues do and hold together."""
+def totals_lines(rows: Sequence[QueueRow], width: int) -> list[str]:
+    """Return what queues do and hold together, on as many lines as it takes."""
     told = totals(each.figures for each in rows)
     per_second = [(told.sent, "sent"), (told.acked, "acked"), (told.failed, "failed")]
-    return "  ".join(
-        [
-            *(f"{rate(each)} {name}/s" for each, name in per_second),
-            f"overdue {show_duration(told.overdue) if told.overdue else '-'}",
-            f"{told.dead:,} dead",
-            plural(told.consumers, "consumer"),
-            f"{told.in_trouble:,} in trouble",
-        ]
-    )
+    parts = [
+        *(f"{rate(each)} {name}/s" for each, name in per_second),
+        f"overdue {show_duration(told.overdue) if told.overdue else '-'}",
+        f"{told.dead:,} dead",
+        plural(told.consumers, "consumer"),
+        f"{told.in_trouble:,} in trouble",
+    ]
+    lines = [parts[0]]
+    for part in parts[1:]:
+        fits = len(lines[-1]) + 2 + len(part) <= width
+        lines[-1:] = [f"{lines[-1]}  {part}"] if fits else [lines[-1], part]
+    return lines
 
 
 def table(pulses: Sequence[QueueRow], width: int, view: TopView | None = None) -> Any:
@@ -78,8 +84,9 @@ def table(pulses: Sequence[QueueRow], width: int, view: TopView | None = None) -
         header = Text(f"{name}{_arrow(view)}", "reverse") if view and name == sort else Text(name)
         drawn.add_column(header, justify="left" if name in LEFT else "right", no_wrap=True, overflow="ellipsis")
     selected = view.pulse if view else None
-    for pulse in pulses:
-        cells = (Text(cell(name, pulse, width), style=STYLES.get(name, "")) for name in columns)
+    for pulse, queue in zip(pulses, names(pulses, columns, width, sort), strict=True):
+        told = [queue, *(cell(name, pulse, width) for name in columns[1:])]
+        cells = (Text(each, style=STYLES.get(name, "")) for name, each in zip(columns, told, strict=True))
         style = "reverse" if pulse is selected else "dim" if pulse.stats.paused_since else ""
         drawn.add_row(*cells, style=style)
     return drawn
@@ -90,19 +97,23 @@ def _arrow(view: TopView) -> str:
 
 
 def _of_all(view: TopView, width: int, room: int) -> list[Any]:
-    """Return the lines of the list: as many queues as there is room for, the selected one among them."""
-    first = max(0, min(view.selected - room // 2, len(view.shown) - room))
-    hidden = len(view.shown) - room
+    """Return the totals, the list with the selected queue, and below it all of that queue where there is room."""
     pulse = view.pulse
-    troubles = f"{pulse.queue}: {' '.join(each.text for each in pulse.troubles)}" if pulse and pulse.troubles else ""
-    return [
-        table(view.shown[first : first + room], width, view),
-        _line(f"{hidden} more: ↑ ↓ go to them" if hidden > 0 else "", "dim"),
-        _line(printable(troubles), "bold red"),
-    ]
+    above = [_line(each) for each in totals_lines(view.shown, width)]
+    said = f"{pulse.queue}: {' '.join(each.text for each in pulse.troubles)}" if pulse and pulse.troubles else ""
+    troubles = _wrapped(printable(said), width)[:MOST_TROUBLE_LINES]
+    rows = max(1, room - len(above) - 1 - len(troubles) - 1)  # the header, and how many there are beyond
+    first = max(0, min(view.selected - rows // 2, len(view.shown) - rows))
+    hidden = len(view.shown) - rows
+    lines = [*above, table(view.shown[first : first + rows], width, view)]
+    left = rows - len(view.shown)
+    if pulse is not None and left >= LEAST_DETAILS:
+        return [*lines, _line(""), *_of_one(pulse, width, left + len(troubles))]
+    more = _line(f"{hidden} more: ↑ ↓ go to them" if hidden > 0 else "", "dim")
+    return [*lines, more, *(_line(each, "bold red") for each in troubles)]
 
 
-def _of_topics(rows: Sequence[TopicRow], room: int) -> list[Any]:
+def _of_topics(rows: Sequence[TopicRow], width: int, room: int) -> list[Any]:
     """Return the lines of the topics, those with the most left to do first."""
     from rich.table import Table  # noqa: PLC0415
 
@@ -113,7 +124,8 @@ def _of_topics(rows: Sequence[TopicRow], room: int) -> list[Any]:
         numbers = [sum(getattr(group, name) for group in each.groups) for name in ("consumers", "unacked")]
         dead = sum(group.dead for group in each.groups)
         cells = [f"{each.records:,}", str(len(each.groups)), *(f"{number:,}" for number in numbers)]
-        drawn.add_row(printable(each.name), *cells, lag_text(each.groups), f"{dead:,}")
+        name = shortened(printable(each.name), max(LEAST_NAME, width - TOPIC_FIGURES))
+        drawn.add_row(name, *cells, lag_text(each.groups), f"{dead:,}")
     left_out = len(rows) - room
     return [
         drawn,
@@ -121,20 +133,24 @@ def _of_topics(rows: Sequence[TopicRow], room: int) -> list[Any]:
     ]
 
 
-def _below(view: TopView) -> Any:
+def _below(view: TopView, width: int) -> Any:
     if view.to_confirm is not None:
         verb = "resume" if view.to_confirm.stats.paused_since else "pause"
         return _line(f"{verb} {printable(view.to_confirm.queue)}? y does it, any other key does not", "bold")
     if view.is_typing:
         return _line(f"/{printable(view.filter)}█")
-    return _line(f"/{printable(view.filter)}  Esc shows all  {HELP_LINE}" if view.filter else HELP_LINE, "dim")
+    filtered = f"/{printable(view.filter)}  Esc shows all  {HELP_LINE}"
+    if view.filter and len(filtered) > width:
+        filtered = f"/{printable(view.filter)}  Esc shows all  ? help  q quits"
+    return _line(filtered if view.filter else HELP_LINE, "dim")
 
 
-def _of_one(pulse: QueueRow, room: int) -> list[Any]:
+def _of_one(pulse: QueueRow, width: int, room: int) -> list[Any]:
     """Return the lines that tell all of a queue; where there is no room for all, its consumers are cut."""
     stats, rates = pulse.stats, pulse.rates
     lines = [_line(printable(pulse.queue), "bold")]
-    lines += [_line(each.text, "bold red") for each in pulse.troubles] or [_line("No trouble.", "green")]
+    troubles = [line for each in pulse.troubles for line in _wrapped(each.text, width)]
+    lines += [_line(each, "bold red") for each in troubles] or [_line("No trouble.", "green")]
     per_second = [(name, rate(getattr(rates, name, None))) for name in ("sent", "delivered", "acked", "failed")]
     oldest = "-" if pulse.oldest_due is None else f"for {show_duration(pulse.oldest_due)}"
     fields = [
@@ -143,13 +159,16 @@ def _of_one(pulse: QueueRow, room: int) -> list[Any]:
         ("a second", ", ".join(f"{told} {name}" for name, told in per_second)),
         ("lateness", _spread(stats.lateness, rates.lateness if rates else {})),
         ("handlers", _spread(stats.handler_time, rates.handler_time if rates else {})),
+        ("limits", limits(pulse.usage)),
         ("next due", next_due(pulse)),
         ("overdue", oldest),
         ("upcoming", f"{sparkline(pulse.upcoming)}  {sum(each.count for each in pulse.upcoming):,} in all"),
         ("consumers", f"{pulse.alive} of {len(pulse.consumers)} alive"),
     ]
-    lines += [_line(f"{name:<10} {told}") for name, told in fields]
-    lines += [_line(printable(_of_consumer(each)), "" if each.is_alive else "dim") for each in pulse.consumers]
+    lines += [_line(line) for name, told in fields for line in _wrapped(f"{name:<10} {told}", width, 11)]
+    for each in pulse.consumers:
+        told = _wrapped(printable(_of_consumer(each)), width, 4)
+        lines += [_line(line, "" if each.is_alive else "dim") for line in told]
     return lines[: max(1, room)]
 
 
@@ -174,6 +193,11 @@ def _spread(counts: Mapping[int, int], lately: Mapping[int, int]) -> str:
     bars = "".join(HISTOGRAM[-(-8 * counts.get(2**power, 0) // highest)] for power in powers)
     half, most = (show_bound(quantile(lately, share)) for share in (0.5, 0.99))
     return f"▏{bars}▏ 1ms to {show_duration(max(counts) / 1000)}; now half {half}, 99 % {most}"
+
+
+def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """Return a text as lines of so many characters, cut between words."""
+    return textwrap.wrap(text, max(width, 2 * indent + 1), subsequent_indent=" " * indent, drop_whitespace=False)
 
 
 def _line(text: str, style: str = "") -> Any:

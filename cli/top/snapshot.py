@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.health import WINDOW, Trouble, lately, troubles
 from delayq.model.queue_stats import QueueStats, Upcoming
@@ -13,6 +14,7 @@ from delayq.model.rates import Rates, between
 from delayq.model.record import GroupInfo
 from delayq.model.sample import Sample
 from delayq.model.totals import QueueFigures, figures, overdue
+from delayq.operations import inspect
 from delayq.queue import Queue
 
 
@@ -23,6 +25,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     upcoming: Sequence[Upcoming]
     consumers: Sequence[ConsumerInfo] = ()
     samples: Sequence[Sample] = ()
+    usage: Usage = Usage()
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +33,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rates: None on the first look.
+        usage: of its limits.
         troubles: what is wrong with it, in words.
     """
 
@@ -38,6 +42,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
     consumers: Sequence[ConsumerInfo]
     rates: Rates | None
     troubles: Sequence[Trouble]
+    usage: Usage = Usage()
 
     @property
     def queue(self) -> str:
@@ -76,7 +81,8 @@ class TopicRow(msgspec.Struct, frozen=True):
 def look(queue: Queue, window: float, bucket: float) -> Snapshot:
     """Look at a queue."""
     stats = queue.stats()
-    return Snapshot(stats, queue.upcoming(window, bucket), queue.consumers(), queue.samples(stats.at - WINDOW))
+    samples, usage = queue.samples(stats.at - WINDOW), queue.execute(inspect.usage)
+    return Snapshot(stats, queue.upcoming(window, bucket), queue.consumers(), samples, usage)
 
 
 def pulse(before: Snapshot | None, now: Snapshot, first: Snapshot | None) -> QueueRow:
@@ -89,4 +95,5 @@ def pulse(before: Snapshot | None, now: Snapshot, first: Snapshot | None) -> Que
         consumers=now.consumers,
         rates=rates,
         troubles=troubles(now.stats, lately(now.stats, earlier), now.consumers),
+        usage=now.usage,
     )

@@ -23,7 +23,7 @@ KEYS = {
     "?": "this help; also h",
     "q": "quit; also Ctrl-C",
 }
-HELP_LINE = "<> sort  r reverse  / filter  ↑↓ select  Enter details  t topics  P pause  ? help  q quits"
+HELP_LINE = "<> sort  r reverse  / filter  ↑↓ Enter  t topics  P pause  ? help  q quits"
 PAGE = 10  # queues that PgUp and PgDn go by
 
 

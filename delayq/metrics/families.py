@@ -188,7 +188,7 @@ HISTOGRAMS = {
 ESTIMATED = "The sum is an estimate, from the middles of the buckets."
 GROUPS = {
     "lag": (
-        "Records that the group was not handed yet; where the server does not know, up to 10,000 are counted.",
+        "Records that the group was not handed yet; where the server does not know, up to 1,000 a shard are counted.",
         "lag",
     ),
     "lag_at_least": ("1 where there may be more records than the lag says.", "at_least"),

@@ -6,15 +6,17 @@ import io
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from delayq.cli.top.columns import COLUMNS, ordered
-from delayq.cli.top.render import frame, table, totals_line
+from delayq.cli.top.render import frame, table, totals_lines
 from delayq.cli.top.snapshot import QueueRow, Snapshot, TopicRow, pulse
 from delayq.cli.top.state import HELP_LINE, KEYS, TopView
 from delayq.cli.top.terminal import keys
 from delayq.cli.upcoming import sparkline
 from rich.console import Console
 
+from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo, Held
 from delayq.model.record import GroupInfo
 from delayq.model.sample import Sample
@@ -67,6 +69,59 @@ def test_columns_that_matter_least_give_way():
     assert shown[80] == [*("queue", "scheduled", "due", "running", "retrying", "dead", "acked/s", "cons", "trouble")]
     assert shown[45] == ["queue", "scheduled", "due", "dead", "cons", "trouble"]
     assert shown[5] == ["queue", "scheduled", "dead"]
+
+
+def drawn(view: TopView, width: int, height: int) -> list[str]:
+    """Return the lines that a terminal of a size shows."""
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(frame(view, "delayq top", "", width, height))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def busy(number: int) -> QueueRow:
+    """Return a queue in trouble, with large counts."""
+    consumers = [consumer(f"worker-{number}-of-a-host-with-a-long-name.example", seen_at=from_ms(2_000))]
+    counts = {"scheduled": 1_234_567, "due": 34_567, "dead": 1_200, "died": 1_200, "lateness": {2048: 100}}
+    row = shows(f"billing-{number}", **counts, sent=8_372_805, acked=867_300, nacked=4620, consumers=consumers)
+    usage = Usage(concurrency=20, running=20, rate=100, period_ms=1000, handed_out=87)
+    return msgspec.structs.replace(row, usage=usage)
+
+
+@pytest.mark.parametrize("count", [3, 60])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50)])
+def test_frame_fits_its_terminal_and_cuts_nothing(width: int, height: int, count: int):
+    view = TopView()
+    view.take([busy(number) for number in range(count)])
+    for pressed in ("", "enter", "?", "t"):
+        lines = drawn(press(view, pressed), width, height)
+        assert len(lines) < height
+        assert not [line for line in lines if "…" in line]
+        assert "q quits" in lines[-1] or pressed == "?"
+        press(view, "escape")
+    told = " ".join(" ".join(drawn(view, width, height)).split())
+    assert all(each in told for each in (f"{8_372_805 * count:,} sent/s", "in trouble", "billing-2"))
+
+
+def test_large_terminal_shows_limits_and_all_of_the_selected_queue_below_the_list():
+    view = TopView()
+    view.take([busy(number) for number in range(3)])
+    told = drawn(press(view, "down"), 200, 50)
+    assert "run 20/20 rate 87/100" in told[3]
+    below = told[7:]
+    assert below[0] == "billing-1"
+    assert "limits     run 20/20 rate 87/100" in below
+    assert any("worker-1-of-a-host-with-a-long-name.example on host" in line for line in below)
+    small = drawn(view, 80, 24)
+    assert not any(line.startswith("limits ") for line in small)
+
+
+def test_troubles_beyond_the_first_are_counted_where_there_is_no_room():
+    view = TopView()
+    view.take([busy(0)])
+    codes = [each.code for each in busy(0).troubles]
+    assert len(codes) > 1
+    assert drawn(view, 200, 10)[3].endswith(", ".join(codes))
+    assert any(line.endswith(f"{codes[0]} +{len(codes) - 1}") for line in drawn(view, 80, 10))
 
 
 def shown_of(pulse: QueueRow, *pressed: str) -> str:
@@ -193,8 +248,10 @@ def test_totals_are_those_of_the_queues_that_are_shown():
         shows("a", sent=30, acked=10, dead=7, died=7, consumers=consumers),
         shows("b", sent=2, **due),
     ]
-    assert totals_line(rows) == ("32 sent/s  10 acked/s  7.0 failed/s  overdue 1s  7 dead  1 consumer  2 in trouble")
-    assert totals_line([]) == "0 sent/s  0 acked/s  0 failed/s  overdue -  0 dead  0 consumers  0 in trouble"
+    told = "32 sent/s  10 acked/s  7.0 failed/s  overdue 1s  7 dead  1 consumer  2 in trouble"
+    assert totals_lines(rows, 200) == [told]
+    assert totals_lines(rows, 80) == [told.removesuffix("  2 in trouble"), "2 in trouble"]
+    assert totals_lines([], 80) == ["0 sent/s  0 acked/s  0 failed/s  overdue -  0 dead  0 consumers  0 in trouble"]
 
 
 def test_page_of_topics_begins_with_those_that_have_the_most_left_to_do():
@@ -203,7 +260,7 @@ def test_page_of_topics_begins_with_those_that_have_the_most_left_to_do():
     groups = [GroupInfo("billing", 2, 3, 40, "1-0", True, 5), GroupInfo("mail", 1, 0, 2, "9-0")]
     view.topics = [TopicRow("quiet", 7, ()), TopicRow("orders", 1200, groups), TopicRow("third", 1, ())]
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(frame(view, "above", "an error", 80, 9))
+    console.print(frame(view, "above", "an error", 80, 8))
     lines = [line.split() for line in console.export_text().splitlines()]
     assert lines[1:4] == [
         ["topic", "records", "groups", "consumers", "unacked", "lag", "dead"],
