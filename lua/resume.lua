@@ -3,8 +3,11 @@
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  meta  hash
 -- KEYS[2]  bell  list
--- Returns  1; 0 when no pause was stored
+-- ARGV[1]  seen  to end only a pause that began until then, ms, for who has seen that one; '' for any
+-- Returns  1; 0 when no such pause was stored
 -- Cost     O(1)
+local since = ARGV[1] ~= '' and tonumber(redis.call('HGET', KEYS[1], 'paused') or '')
+if since and since > tonumber(ARGV[1]) then return 0 end
 if redis.call('HDEL', KEYS[1], 'paused', 'paused_until') == 0 then return 0 end
 ring(KEYS[2])
 return 1

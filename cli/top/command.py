@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from delayq.errors import DelayqError, InvalidInput
+from delayq.operations import manage
 from delayq.operations.counts import check_buckets
 from delayq.operations.topics import group_admin, read
 from delayq.queue import Queue
@@ -151,12 +152,8 @@ class TopWatch:
         """Pause or resume a queue, unless that is no longer what was shown."""
         queue = self._queues.get(row.queue)
         try:
-            if queue is None or (queue.stats().paused_since is None) is not (row.stats.paused_since is None):
+            if queue is None or not queue.execute(manage.toggle, row.stats):
                 self._refused.append(f"{row.queue} has changed meanwhile: press P again")
-            elif row.stats.paused_since is None:
-                queue.pause()
-            else:
-                queue.resume()
         except DelayqError as error:
             self._refused.append(f"{row.queue}: {error}")
 

@@ -37,7 +37,7 @@ def frame(view: TopView, above: str, errors: str, width: int, height: int) -> An
     from rich.console import Group  # noqa: PLC0415  # only a terminal needs it
 
     top, last = [_line(above, "dim")], [_line(printable(errors), "dim"), _below(view, width)]
-    room = height - len(top) - len(last) - 1  # a line stays free, for the cursor
+    room = height - len(top) - len(last)
     if view.page == "help":
         told = [line for key, what in KEYS.items() for line in _wrapped(f"{key:>8}  {what}", width, 10)]
         return Group(*top, *map(_line, told), _line("any key goes back", "dim"))
@@ -101,7 +101,7 @@ def _of_all(view: TopView, width: int, room: int) -> list[Any]:
     pulse = view.pulse
     above = [_line(each) for each in totals_lines(view.shown, width)]
     said = f"{pulse.queue}: {' '.join(each.text for each in pulse.troubles)}" if pulse and pulse.troubles else ""
-    troubles = _wrapped(printable(said), width)[:MOST_TROUBLE_LINES]
+    troubles = _wrapped(printable(said), width)[:MOST_TROUBLE_LINES] or [""]  # a line is kept for them
     rows = max(1, room - len(above) - 1 - len(troubles) - 1)  # the header, and how many there are beyond
     first = max(0, min(view.selected - rows // 2, len(view.shown) - rows))
     hidden = len(view.shown) - rows
@@ -197,7 +197,7 @@ def _spread(counts: Mapping[int, int], lately: Mapping[int, int]) -> str:
 
 def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     """Return a text as lines of so many characters, cut between words."""
-    return textwrap.wrap(text, max(width, 2 * indent + 1), subsequent_indent=" " * indent, drop_whitespace=False)
+    return textwrap.wrap(text, max(width, 2 * indent + 1), subsequent_indent=" " * indent)
 
 
 def _line(text: str, style: str = "") -> Any:

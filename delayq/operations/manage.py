@@ -9,7 +9,8 @@ from typing import Any, Literal
 from delayq.errors import InvalidInput, InvalidTime
 from delayq.model.outcome import error_text
 from delayq.model.placement import State, check_state
-from delayq.model.units import Seconds, milliseconds
+from delayq.model.queue_stats import QueueStats
+from delayq.model.units import Seconds, milliseconds, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.operations import schedule_chain
 from delayq.operations.bulk.redrive import Redrive
@@ -65,6 +66,16 @@ def resume(context: QueueContext) -> Operation[None]:
     shards = yield from context.opened()
     for result in (yield [scripts.resume() for scripts in shards]):
         unwrap(result)
+
+
+def toggle(context: QueueContext, seen: QueueStats) -> Operation[bool]:
+    """Pause a queue, or resume it; return whether it was still as it was seen: else nothing is changed."""
+    shards = yield from context.opened()
+    if seen.paused_since is None:
+        calls = [scripts.pause(if_running=True) for scripts in shards]
+    else:
+        calls = [scripts.resume(timestamp_ms(seen.at)) for scripts in shards]
+    return any(list(map(unwrap, (yield calls))))
 
 
 def remove(context: QueueContext) -> Operation[int]:

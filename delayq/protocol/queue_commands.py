@@ -275,12 +275,12 @@ class QueueCommands:
         keys = [k.garbage, k.stats, k.pending, k.ready, k.unack, k.retry, k.dead, *map(self._message_key, ids)]
         return self._call("delete_payloads", keys, list(map(encode_id, ids)), int, repeats=False)
 
-    def pause(self, for_ms: int | None = None) -> Command[int]:
-        args: list[Raw] = [self._clock(), "" if for_ms is None else for_ms]
+    def pause(self, for_ms: int | None = None, if_running: bool = False) -> Command[int]:
+        args: list[Raw] = [self._clock(), "" if for_ms is None else for_ms, "1" if if_running else ""]
         return self._call("pause", [self.keys.meta, self.keys.bell], args, int)
 
-    def resume(self) -> Command[int]:
-        return self._call("resume", [self.keys.meta, self.keys.bell], [], int)
+    def resume(self, until: Raw = "") -> Command[int]:
+        return self._call("resume", [self.keys.meta, self.keys.bell], [until], int)
 
     def configure(self, changes: Changes, are_wishes: bool = False) -> Command[int]:
         words = ["1" if are_wishes else "", *_fields(changes)]

@@ -108,7 +108,7 @@ def test_live_view_follows_what_happens_until_q_is_pressed(terminal: Open, queue
     told = view.until(r"emails +7 +0 +0 +0 +0 ")
     assert "1 queue · every 100ms · q quits" in told
     counted = r"queue▲ +scheduled due running retrying dead +sent/s acked/s failed/s"
-    header = rf"{counted} late 50% late 99% ran 99% overdue cons next due"
+    header = rf"{counted} late 50% late 99% ran 99% overdue cons limits next due"
     assert re.search(header, told)
     queue.send_many([Outgoing("x")] * 5)
     queue.ack(queue.receive(3))

@@ -94,7 +94,7 @@ def test_frame_fits_its_terminal_and_cuts_nothing(width: int, height: int, count
     view.take([busy(number) for number in range(count)])
     for pressed in ("", "enter", "?", "t"):
         lines = drawn(press(view, pressed), width, height)
-        assert len(lines) < height
+        assert len(lines) <= height
         assert not [line for line in lines if "…" in line]
         assert "q quits" in lines[-1] or pressed == "?"
         press(view, "escape")
@@ -260,7 +260,7 @@ def test_page_of_topics_begins_with_those_that_have_the_most_left_to_do():
     groups = [GroupInfo("billing", 2, 3, 40, "1-0", True, 5), GroupInfo("mail", 1, 0, 2, "9-0")]
     view.topics = [TopicRow("quiet", 7, ()), TopicRow("orders", 1200, groups), TopicRow("third", 1, ())]
     console = Console(width=80, file=io.StringIO(), record=True)
-    console.print(frame(view, "above", "an error", 80, 8))
+    console.print(frame(view, "above", "an error", 80, 7))
     lines = [line.split() for line in console.export_text().splitlines()]
     assert lines[1:4] == [
         ["topic", "records", "groups", "consumers", "unacked", "lag", "dead"],

@@ -77,3 +77,11 @@ def test_pause_for_a_time_ends_at_its_very_millisecond(queue):
 def test_end_that_another_program_has_overwritten_is_none(queue):
     queue.given(ready={"a": NOW}, meta={"paused": NOW, "paused_until": "soon"})
     assert queue.ready_to_unack(10, LEASE).ids == []
+
+
+def test_who_has_seen_the_queue_running_changes_no_pause(queue):
+    assert queue.pause(if_running=True) == 1
+    queue.pause(5000)
+    before = queue.state()
+    assert queue.pause(if_running=True) == 0
+    assert queue.state() == before

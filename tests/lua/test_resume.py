@@ -31,3 +31,11 @@ def test_resumed_queue_hands_out_again(queue):
     queue.pause()
     queue.resume()
     assert queue.ready_to_unack(10, LEASE).ids == ["a"]
+
+
+def test_who_has_seen_a_pause_ends_no_later_one(queue):
+    queue.pause()
+    assert queue.resume(NOW - 1) == 0
+    assert queue.state()["meta"] == {"paused": str(NOW)}
+    assert queue.resume(NOW) == 1
+    assert queue.resume(NOW) == 0
