@@ -69,6 +69,18 @@ def test_group_is_made_where_the_form_says(enter: Enter, topic: Topic, begins: d
     assert [(each.name, each.lag) for each in topic.groups()] == [("billing", lag)]
 
 
+def test_topic_names_its_groups_in_trouble(enter: Enter, topic: Topic):
+    publish(topic, 3)
+    group = topic.group("billing", start="0")
+    topic.group("mail")
+    (record,) = group.poll("one", count=1)
+    group.bury(record, "one")
+    page = enter().get(TOPIC).text
+    assert "billing dead letters" in words(page)
+    assert 'title="The group has 1 dead letter."' in page
+    assert "mail 0 0 0 0" in words(page)
+
+
 def test_group_that_exists_stays_where_it_is(enter: Enter, topic: Topic):
     publish(topic, 4)
     topic.group("billing", start="0")

@@ -8,9 +8,10 @@ from starlette.routing import Route
 
 from delayq.model.positions import Place
 from delayq.model.record import Record
-from delayq.operations.topics import group_admin, read
+from delayq.operations.topics import read
 from delayq.web import path_params, render
 from delayq.web.payloads import preview_of_record
+from delayq.web.poller import ServerPoller
 from delayq.web.record_keys import key_of, place_of
 
 PAGE = 20  # records
@@ -21,16 +22,17 @@ MOST_TEXT = 300  # characters of a record
 async def topic(request: Request) -> Response:
     """Show a topic; what is due but not appended is left so."""
     found, redaction = await path_params.topic_of(request), render.redaction(request)
-    groups = await found.execute(group_admin.groups)
+    watch: ServerPoller = request.app.state.watches[request.path_params["server"]]
     before = request.query_params.get("before", "")
     records = await found.execute(read.records_before, place_of(before) if before else None, PAGE + 1)
+    seen = await watch.topics.look(found.name)
     return render.page(
         request,
         "topic.html",
         topic=found.name,
-        length=await found.execute(read.length),
-        groups=groups[:MOST_GROUPS],
-        more_groups=max(0, len(groups) - MOST_GROUPS),
+        seen=seen,
+        groups=seen.groups[:MOST_GROUPS],
+        more_groups=max(0, len(seen.groups) - MOST_GROUPS),
         records=[(_key(record), record, preview_of_record(record, redaction, MOST_TEXT)) for record in records[:PAGE]],
         is_first=not before,
         before=_key(records[PAGE - 1]) if len(records) > PAGE else None,
