@@ -40,6 +40,8 @@ PATHS = {
     "topics": "/main/topics",
     "topic": "/main/topics/orders",
     "group": "/main/topics/orders/groups/shipping",
+    "dead_records": "/main/topics/orders/groups/shipping/dead",
+    "dead_record": "",  # the first that the page of them lists
     "server": "/main/server",
     "configuration-form": f"{EMAILS}/configure",
     "compose": f"{EMAILS}/send?copy=email-later-1",
@@ -137,7 +139,11 @@ def opened(page: Page, base: str, url: str) -> Iterator[str]:
     expect(page.get_by_text("done", exact=True)).to_be_visible()
     yield "task"
     for name, path in (PATHS | ANOTHER_FORM).items():
-        if name not in {"login", "task"}:
+        if name == "dead_record":
+            page.get_by_role("rowheader").get_by_role("link").first.click()
+            page.wait_for_url("**/letters/*")
+            yield name
+        elif name not in {"login", "task"}:
             answer = page.goto(base + path.replace("ID", dead))
             assert answer is not None, name
             assert answer.status == 200, name

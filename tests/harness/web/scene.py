@@ -142,4 +142,4 @@ class Scene:
         for order in range(48_000, 48_024):
             topic.publish({"order": order, "total": f"{order % 89}.90 EUR"}, headers={"tenant": "acme"})
         billing.ack(billing.poll("billing-1", 16))
-        shipping.poll("shipping-2", 5)
+        shipping.bury(shipping.poll("shipping-2", 5)[0], "shipping-2", "rejected", "KeyError: 'street'")
