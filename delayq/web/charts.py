@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -76,6 +76,13 @@ class Sparkline(NamedTuple):
 
     path: str = ""
     told: str = ""
+
+
+class LagCount(NamedTuple):
+    """How many records each group of a topic was behind at a moment."""
+
+    at: dt.datetime
+    lags: Mapping[str, int]
 
 
 class Line(NamedTuple):
@@ -151,6 +158,17 @@ def times(title: str, rates: Sequence[Rates], half: Values, most: Values, time: 
     return _lines(
         title, [each.until for each in rates], lines, time, values, step, lambda value: f"< {show_duration(value)}"
     )
+
+
+def lag(counted: Sequence[LagCount], time: TimeAxis, step: dt.timedelta) -> Chart:
+    """Draw how far groups of a topic were behind: those with the longest lag now, as many as there are lines."""
+    now = counted[-1].lags
+    names = sorted(now, key=lambda name: (-now[name], name))[: len(BACKLOG)]
+    lines = [
+        Line(name, kind, [each.lags.get(name) for each in counted]) for name, kind in zip(names, BACKLOG, strict=False)
+    ]
+    values = axes.counts([value or 0 for value in line.values] for line in lines)
+    return _lines("Lag", [each.at for each in counted], lines, time, values, step, _number)
 
 
 def due(title: str, upcoming: Sequence[Upcoming]) -> Chart:

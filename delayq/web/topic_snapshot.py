@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from delayq.errors import DelayqError
 from delayq.model.health import WINDOW, Trouble, group_troubles
 from delayq.model.record import GroupInfo
 from delayq.operations.topics import group_admin, read
+from delayq.web.charts import HOUR, LagCount
 from delayq.web.servers import DashboardServer
 
 MOST_ASKED = 50
@@ -21,6 +23,12 @@ MOST_ASKED = 50
 
 MOST_TOPICS = 1000
 """Topics that are watched; metrics read as many."""
+
+MOST_DRAWN = 200
+"""Topics whose lags of the last hour are kept for a chart: those that were looked at last."""
+
+MOST_LAGS = 20
+"""Of a topic: the longest ones."""
 
 REMEMBER_SECONDS = 60.0
 """Between two counts of a topic's groups that are remembered."""
@@ -60,6 +68,7 @@ class TopicWatcher:
     def __init__(self, server: DashboardServer) -> None:
         self._server = server
         self._earlier: dict[str, deque[tuple[float, Sequence[GroupInfo]]]] = {}
+        self._lags: dict[str, deque[LagCount]] = {}
 
     async def names(self) -> list[str]:
         """Return the names of the topics that are watched: the first thousand."""
@@ -80,6 +89,10 @@ class TopicWatcher:
             return TopicSnapshot(name=name, error=str(error))
         return TopicSnapshot(name=name, length=length, groups=tuple(groups), troubles=found)
 
+    def lags(self, name: str) -> Sequence[LagCount]:
+        """Return how far the groups of a topic were behind within the last hour, whenever somebody looked."""
+        return list(self._lags.get(name, ()))
+
     async def glance(self, name: str) -> TopicSnapshot:
         """Look at a topic for its troubles: a lag is counted for a moment only."""
         return await self.look(name, 1)
@@ -92,9 +105,20 @@ class TopicWatcher:
             del self._earlier[next(iter(self._earlier))]
         if not known or known[-1][0] <= now - REMEMBER_SECONDS:
             known.append((now, groups))
+            self._keep_lags(name, groups)
         while known[0][0] < now - WINDOW.total_seconds():
             known.popleft()
         return known[0][1]
+
+    def _keep_lags(self, name: str, groups: Sequence[GroupInfo]) -> None:
+        now = dt.datetime.now(dt.UTC)
+        kept = self._lags[name] = self._lags.pop(name, deque())
+        if len(self._lags) > MOST_DRAWN:
+            del self._lags[next(iter(self._lags))]
+        longest = sorted(groups, key=lambda each: -each.lag)[:MOST_LAGS]
+        kept.append(LagCount(now, {each.name: each.lag for each in longest}))
+        while kept[0].at < now - HOUR:
+            kept.popleft()
 
 
 async def _troubles(

@@ -81,6 +81,21 @@ def test_topic_names_its_groups_in_trouble(enter: Enter, topic: Topic):
     assert "mail 0 0 0 0" in words(page)
 
 
+def test_lag_is_drawn_as_far_as_this_dashboard_has_counted_it(
+    enter: Enter, topic: Topic, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.web.topic_snapshot.REMEMBER_SECONDS", 0.0)
+    publish(topic, 30)
+    group, client = topic.group("billing", start="0"), enter()
+    topic.group("mail", start="0")
+    assert "Counted by this dashboard while somebody looks, since" in words(client.get(TOPIC).text)
+    group.poll("one", count=20)
+    table = client.get(TOPIC).text.partition('aria-label="Lag, as a table"')[2].partition("</table>")[0]
+    assert re.findall("<th[^>]*>([a-z]+)</th>", table) == ["mail", "billing"]
+    assert re.findall("<td>([^<]*)</td>", table) == ["30", "30", "30", "10"]
+    assert "Lag" not in words(enter().get("/main/topics").text)
+
+
 def test_group_that_exists_stays_where_it_is(enter: Enter, topic: Topic):
     publish(topic, 4)
     topic.group("billing", start="0")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -9,10 +12,13 @@ from starlette.routing import Route
 from delayq.model.positions import Place
 from delayq.model.record import Record
 from delayq.operations.topics import read
-from delayq.web import path_params, render
+from delayq.web import charts, path_params, render
+from delayq.web.axes import TimeAxis
+from delayq.web.charts import Chart, LagCount
 from delayq.web.payloads import preview_of_record
 from delayq.web.poller import ServerPoller
 from delayq.web.record_keys import key_of, place_of
+from delayq.web.topic_snapshot import REMEMBER_SECONDS
 
 PAGE = 20  # records
 MOST_GROUPS = 200
@@ -31,12 +37,21 @@ async def topic(request: Request) -> Response:
         "topic.html",
         topic=found.name,
         seen=seen,
+        chart=_drawn(watch.topics.lags(found.name)) if seen.groups else None,
         groups=seen.groups[:MOST_GROUPS],
         more_groups=max(0, len(seen.groups) - MOST_GROUPS),
         records=[(_key(record), record, preview_of_record(record, redaction, MOST_TEXT)) for record in records[:PAGE]],
         is_first=not before,
         before=_key(records[PAGE - 1]) if len(records) > PAGE else None,
     )
+
+
+def _drawn(counted: Sequence[LagCount]) -> Chart | None:
+    """Draw the lag within the last hour, as far as this dashboard has counted it."""
+    if not counted:
+        return None
+    now = dt.datetime.now(dt.UTC)
+    return charts.lag(counted, TimeAxis(now - charts.HOUR, now), dt.timedelta(seconds=REMEMBER_SECONDS))
 
 
 def _key(record: Record) -> str:
