@@ -137,6 +137,11 @@ def test_search_finds_what_matches_and_says_where_to_go_on(enter: Enter, stocked
     client = enter()
     found = client.get(f"{EMAILS}/search?state=pending&header=tenant%3Dacme").json()
     assert ([each["id"] for each in found["messages"]], found["next"]) == (["m"], None)
+    later = [each["due_at"] for each in client.get(f"{EMAILS}/search?id_prefix=raw").json()["messages"]]
+    for until, ids in ((later[0], ["raw"]), ("2001-01-01T00:00:00Z", [])):
+        page = client.get(f"{EMAILS}/search", params={"until": until, "id_prefix": "ra"}).json()
+        assert [each["id"] for each in page["messages"]] == ids
+    assert client.get(f"{EMAILS}/search?since=2999-01-01T00:00:00Z").json()["messages"] == []
     dead = client.get(f"{EMAILS}/search?state=dead&cause=%23: no such user").json()
     assert [each["id"] for each in dead["messages"]] == ["dead"]
     monkeypatch.setattr("delayq.web.api.messages.SEARCH_SECONDS", 0)

@@ -25,7 +25,7 @@ from delayq.operations.walk import Row
 from delayq.web import path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
-from delayq.web.api.values import Answer, Given, HeaderValues, PayloadKind, header_values, of, payload_fields
+from delayq.web.api.values import Answer, Given, HeaderValues, Moment, PayloadKind, header_values, of, payload_fields
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import field
 from delayq.web.redaction import Redaction
@@ -183,6 +183,9 @@ class Filter(Given):
         cause: the error of a cause of dead letters, with its numbers as #.
         older: of dead letters: how long ago they died, or longer, as in 1h30m, or when.
         newer: of dead letters: less than how long ago they died, or after when.
+        id_prefix: what their ids begin with.
+        since: their time, by which lists are sorted, is this or later.
+        until: their time is this or earlier.
     """
 
     state: State = "pending"
@@ -194,12 +197,18 @@ class Filter(Given):
     cause: str = ""
     older: str = ""
     newer: str = ""
+    id_prefix: str = ""
+    since: Moment | None = None
+    until: Moment | None = None
 
     def meant(self, redaction: Redaction) -> MessageFilter:
         """Return it as the pages have it; raises InvalidInput where it would tell what is hidden."""
         names = ("state", "payload", "header", "error", "reason", "older", "newer")
         known = {name: getattr(self, name) for name in names}
-        return MessageFilter.of(known | {"kind": self.cause, "bare": "1" if self.bare else ""}, redaction)
+        known |= {"kind": self.cause, "bare": "1" if self.bare else "", "prefix": self.id_prefix}
+        known |= {"since": self.since.isoformat() if self.since else ""}
+        known |= {"until": self.until.isoformat() if self.until else ""}
+        return MessageFilter.of(known, redaction)
 
 
 class SearchQuery(Filter):

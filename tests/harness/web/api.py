@@ -39,7 +39,7 @@ def stocked_with(queue: Queue, url: str) -> Iterator[Topic]:
     )
     (message,) = queue.receive(1)
     message.reject("no such address", error="550: no such user")
-    queue.schedules.add("nightly", "0 3 * * *", {"report": 1})
+    queue.schedules.add("nightly", "0 3 1 1 *", {"report": 1})
     with Topic("orders", url=url) as topic:
         group = topic.group("billing", start="0")
         topic.publish_many([])
