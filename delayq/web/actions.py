@@ -65,7 +65,7 @@ KINDS = {
     "purge": ActionKind(
         "Purge",
         PURGEABLE,
-        "So many are discarded for good, the earliest first, and none that stands behind all that are there now.",
+        "They are discarded for good. What comes later stays.",
     ),
 }
 
