@@ -68,6 +68,8 @@ def render(request: Request, template: str, **context: Any) -> str:
         "counts": {},
         "server": request.path_params.get("server"),
         "queue": request.path_params.get("queue"),
+        "topic": request.path_params.get("topic"),
+        "group": request.path_params.get("group"),
         "patience": state.patience,
         "told": "",
         "error": None,

@@ -92,7 +92,7 @@ def test_confirmation_tells_the_count_and_changes_nothing(enter: Enter, stocked:
     chosen = words(send(client, f"{QUEUE}/confirm", act="cancel", ids=["m1", "m2"], state="pending").text)
     assert "Cancel 2 messages 2 messages were chosen." in chosen
     matching = words(send(client, f"{QUEUE}/confirm", act="cancel", all="1", state="pending", header="tenant=1").text)
-    assert "Cancel all scheduled with the header tenant=1 3 messages are meant" in matching
+    assert "Cancel all scheduled with the header tenant=1 3 messages match now" in matching
     assert stocked.stats().pending == 6
 
 
@@ -101,7 +101,9 @@ def test_count_of_many_ends_after_a_moment_and_says_so(enter: Enter, queue: Queu
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(300)])
     client = enter()
     asked = {"act": "cancel", "all": "1", "state": "pending", "payload": "99"}
-    assert re.search(r"2 are meant among the first 2\d\d of 300", words(send(client, f"{QUEUE}/confirm", **asked).text))
+    assert re.search(
+        r"2 of the first 2\d\d messages match, of 300 in all", words(send(client, f"{QUEUE}/confirm", **asked).text)
+    )
     dry = run(client, asked, dry="1")
     assert ("3 match." in dry, queue.stats().pending) == (True, 300)
 

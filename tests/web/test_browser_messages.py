@@ -94,7 +94,7 @@ def cancel_one(page: Page, queue: Queue) -> None:
 def cancel_all_that_a_search_finds(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=pending&where=header&text=tenant%3D1")
     page.locator(".all").get_by_role("button", name="Cancel…").click()
-    told(page, "2 messages are meant, as of now.")
+    told(page, "2 messages match now.")
     press(page, "Cancel 2 messages")
     told(page, "2 of 2 cancelled.")
     assert ids(queue, "pending") == {"m0", "m2"}
@@ -149,7 +149,7 @@ def redrive_by_a_filter_after_a_dry_run_at_a_rate(page: Page, queue: Queue) -> N
     page.get_by_label("Error").fill("503: d1")
     told(page, "1 matches")
     page.locator("#matches").get_by_role("button", name="Requeue…").click()
-    told(page, "1 message is meant, as of now.")
+    told(page, "1 message matches now.")
     press(page, "Dry run: only count")
     told(page, "1 match.")
     assert ids(queue, "dead") == {"d0", "d1", "d2"}
@@ -176,7 +176,7 @@ def edit_and_requeue(page: Page, queue: Queue) -> None:
 def purge_a_state(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=dead")
     press(page, "Purge…")
-    told(page, "3 messages are meant, as of now.")
+    told(page, "3 messages match now.")
     page.get_by_label("Type the name of the queue").fill("emails")
     press(page, "Purge 3 messages")
     told(page, "3 purged.")

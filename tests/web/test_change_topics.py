@@ -224,7 +224,7 @@ def test_trim_says_first_how_many_go(enter: Enter, topic: Topic, asked: dict[str
     assert topic.length() == 10
     told = finished(client, confirmed(client, f"{TOPIC}/trim", asked, name="orders").headers["location"])
     assert f"{drops} records done" in told
-    assert "On topic orders , asked for by local" in told
+    assert "On topic orders , started by local" in told
     assert topic.length() == left
 
 

@@ -94,7 +94,7 @@ def test_ticked_dead_letters_are_requeued_and_the_others_stay(enter: Enter, grou
     assert group.dead_length() == 5
     told = finished(client, run(client, act="requeue", ids=chosen).headers["location"])
     assert "2 of 2 back among the unacked." in told
-    assert "On group billing of topic orders , asked for by local" in told
+    assert "On group billing of topic orders , started by local" in told
     assert not {*chosen} & {*keys(client.get(f"{GROUP}/dead").text)}
     assert (group.dead_length(), len(group.fetch_not_acked("two"))) == (3, 2)
 

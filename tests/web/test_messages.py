@@ -77,6 +77,12 @@ def test_no_page_names_a_structure_but_in_a_title_or_an_address(enter: Enter, qu
             assert re.findall(r"\b([Pp]ending|[Rr]eady|[Uu]nack|[Rr]etry)\b", told) == [], path
 
 
+def test_forms_that_search_have_names_of_their_own(enter: Enter, queue: Queue):
+    queue.send("x")
+    names = re.findall('role="search" aria-label="([^"]*)"', enter().get(MESSAGES).text)
+    assert names == ["By id", "By filters"]
+
+
 def test_state_that_is_none_is_refused(enter: Enter, queue: Queue):
     queue.pause()
     answer = enter().get(f"{MESSAGES}?state=lost")

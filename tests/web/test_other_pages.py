@@ -40,11 +40,9 @@ def test_dead_letters_are_grouped_and_each_group_leads_to_its_messages(enter: En
     client = enter()
     page = client.get(f"{QUEUE}/dead").text
     groups = re.findall(r'<a href="([^"]*messages\?[^"]*)">(no luck.*?)</a></th>\s*<td[^>]*>(\d+)<', page)
-    assert [(unescape(name), count) for _, name, count in groups] == [
-        ("no luck: HTTP #", "3"),
-        ("no luck: KeyError: 'a'", "2"),
-    ]
-    assert rows(client.get(unescape(groups[0][0])).text) == ["m0", "m1", "m2"]
+    counts, links = {unescape(name): count for _, name, count in groups}, {name: path for path, name, _ in groups}
+    assert counts == {"no luck: HTTP #": "3", "no luck: KeyError: 'a'": "2"}
+    assert rows(client.get(unescape(links["no luck: HTTP #"])).text) == ["m0", "m1", "m2"]
 
 
 def test_group_of_dead_letters_is_brought_back(enter: Enter, queue: Queue):
@@ -230,8 +228,18 @@ def test_topics_lead_to_their_groups_and_these_to_what_is_unacked(enter: Enter, 
     assert "billing/<b> 2 3 0 1" in words(page)
     assert '{"n":4}' in words(page)
     told = words(client.get(unescape(re.findall(r'href="([^"]*/groups/[^"]*)"', page)[0])).text)
-    assert "lag 2 unacked 3 dead 0 consumers 1" in told
+    assert "Lag 2 Unacked 3 Dead 0 Consumers 1" in told
     assert all(record.id in told for record in records)
+
+
+def test_trail_leads_from_a_group_to_its_topic_all_topics_and_the_server(enter: Enter, topic: Topic):
+    topic.group("billing")
+    client = enter()
+    page = client.get(f"{TOPIC}/groups/billing").text
+    trail = page.split('aria-label="You are here">')[1].split("</nav>")[0]
+    assert words("<main" + trail) == "Queues / Topics / orders/of 100% / billing"
+    for path in re.findall('href="([^"]*)"', trail):
+        assert client.get(unescape(path)).status_code == 200
 
 
 def test_topics_in_trouble_name_their_groups_and_say_why(enter: Enter, topic: Topic):
