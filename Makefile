@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 export PYTHONDONTWRITEBYTECODE := # what pytest has compiled is kept: else each of its processes takes ten seconds more
 
-.PHONY: help demo bench bench-short chaos faces test test-all lint types wheel-test
+.PHONY: help demo bench bench-short chaos docs faces test test-all lint types wheel-test
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -34,6 +34,10 @@ test-all: $(VENV)/.installed-dev  ## run all tests: also those of Spark, browser
 
 faces: $(VENV)/.installed-dev  ## make the blocking API of the async one, delayq/aio, after a change there
 	@$(BIN)/python -m tools.faces
+
+docs: $(VENV)/.installed-dev  ## build the site in build/site (ARGS: of sphinx)
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet $(ARGS) docs build/site
+	@echo "built: build/site/index.html"
 
 lint: $(VENV)/.installed-dev  ## ruff: rules and format (ARGS: of both, such as paths)
 	$(BIN)/ruff check $(ARGS)

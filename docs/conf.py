@@ -1,0 +1,53 @@
+"""The site: Sphinx makes it from the pages of this folder. `make docs` builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+from delayq.cli import main
+from sphinx.application import Sphinx
+
+import delayq
+
+project = "delayq"
+author = "delayq contributors"
+copyright = "delayq contributors"  # noqa: A001  # Sphinx's name
+release = version = delayq.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+default_role = "code"  # docstrings write `name`
+myst_heading_anchors = 4  # links to headings, as GitHub writes them
+
+autodoc_default_options = {"members": True}
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_use_ivar = True  # "Attributes:" do not describe once more what is documented beside the fields
+
+html_theme = "furo"
+html_title = "delayq"
+html_favicon = "../delayq/web/static/icon.svg"
+
+CLI_PAGE = "reference/cli"
+
+
+def command_line(command: click.Command, parent: click.Context | None, name: str) -> Iterator[str]:
+    """Yield the Markdown of a command and of those below it: a heading, and what `--help` prints."""
+    context = click.Context(command, parent, info_name=name, max_content_width=100)
+    yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            below = command.get_command(context, each)
+            if below is not None and not below.hidden:
+                yield from command_line(below, context, each)
+
+
+def add_command_line(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001  # Sphinx calls it so
+    """Append the reference of the command line to its page."""
+    if page == CLI_PAGE:
+        source[0] += "\n".join(["", *command_line(main, None, "delayq")])
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what Sphinx calls."""
+    app.connect("source-read", add_command_line)
