@@ -29,8 +29,8 @@ COMPLETES = "_DELAYQ_COMPLETE"
 """The variable by which click knows that a shell asks."""
 
 SECTIONS = {
-    "See it, and begin": {"demo": "demo.command", "init": "init"},
-    "A message goes in, waits, and is handled": {
+    "Get started": {"demo": "demo.command", "init": "init"},
+    "Messages": {
         "send": "send.command",
         "peek": "show",
         "show": "show",
@@ -41,8 +41,8 @@ SECTIONS = {
         "dead": "dead",
         "cron": "cron",
     },
-    "A record goes to every group": {"topic": "topic.command"},
-    "The queue": {
+    "Topics": {"topic": "topic.command"},
+    "Queues": {
         "stats": "stats",
         "top": "top.command",
         "consumers": "consumers",
@@ -58,7 +58,7 @@ SECTIONS = {
         "bench": "bench.command",
         "plan": "plan",
     },
-    "Outside Redis, and on Spark": {"lake": "lake.command", "pipeline": "pipeline"},
+    "Beyond Redis": {"lake": "lake.command", "pipeline": "pipeline"},
     "Your shell": {"completion": "completion"},
 }
 """Commands as the help groups them, each with the module that has a function of its name."""
@@ -143,10 +143,10 @@ def _fail(text: str, code: int) -> NoReturn:
     epilog=example("delayq demo"),
 )
 @click.version_option(delayq.__version__, prog_name="delayq")
-@click.option("--url", metavar="URL", callback=refuse_empty, help="As behind the command: the server.")
-@click.option("--prefix", metavar="TEXT", help="As behind the command: what all keys begin with.")
+@click.option("--url", metavar="URL", callback=refuse_empty, help="The server; also accepted after the command.")
+@click.option("--prefix", metavar="TEXT", help="The prefix of all keys; also accepted after the command.")
 def main(url: str | None, prefix: str | None) -> None:  # noqa: ARG001  # the commands' own options look for them
-    """A message queue on Redis that delivers each message at its time, and loses none.
+    """A message queue on Redis that delivers each message at its time and loses none.
 
     \b
     send ─► pending ─► ready ─► unack ── ack ──► done
@@ -154,8 +154,8 @@ def main(url: str | None, prefix: str | None) -> None:  # noqa: ARG001  # the co
                │                 ├─ failed ──► retry ─► unack …
                └─ requeue ◄─ dead ◄─ rejected, or no retry left
 
-    Every command that needs a server takes --url (before or behind it), or DELAYQ_URL; without both, the embedded store
-    in ./.delayq is used. Commands that send, consume, configure or pause make it; the others need one that exists.
-    Exit codes: 0 done, 1 failed, 2 bad usage or input.
+    Every command that needs a server takes --url, before or after its name, or DELAYQ_URL. Without both, it uses the
+    embedded store in ./.delayq. Commands that send, consume, configure or pause create the store; the others need an
+    existing one. Exit codes: 0 done, 1 failed, 2 bad usage or input.
     """  # noqa: D301  # click wants the character
     logging.configure()

@@ -12,20 +12,20 @@ from .app import COMPLETES
 from .options import command
 
 
-@command("delayq completion bash", "Print the script that completes in your shell.")
+@command("delayq completion bash", "Print the completion script for your shell.")
 @click.argument("shell", metavar="bash|zsh|fish", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script by which a shell completes commands, options, queues, message ids and TARGETs.
+    """Print the script with which a shell completes commands, options, queues, message ids and TARGETs.
 
     \b
-    To have it now and in each shell to come:
+    To install it:
       bash  echo 'eval "$(delayq completion bash)"' >> ~/.bashrc && exec bash
       zsh   echo 'eval "$(delayq completion zsh)"' >> ~/.zshrc && exec zsh
       fish  delayq completion fish > ~/.config/fish/completions/delayq.fish
 
-    Queues and ids are those on the server of --url or DELAYQ_URL, or in the embedded store of this folder; it is asked
-    for a second at most. TARGETs are found in the modules of this folder, which are read and not run.
+    Queues and ids come from the server of --url or DELAYQ_URL, or the embedded store of this folder; it is asked
+    for a second at most. TARGETs are found in the modules of this folder, which are parsed, not run.
     """  # noqa: D301  # click wants the character
     script: Any = get_completion_class(shell)
     root = ctx.find_root()

@@ -93,15 +93,15 @@ def _entries(text: str) -> int | bool:
     "rate",
     Parsed("rate", _rate),
     "N/TIME",
-    "The most hand-outs in any such time: 100/s, 5/10s, 20/100ms, 9/min.",
+    "At most this many hand-outs in any such period: 100/s, 5/10s, 20/100ms, 9/min.",
 )
-@_field("concurrency", _count("concurrency"), "N", "Hand out no more while so many are being handled.")
-@_field("per-key", _count("per-key"), "N", "Likewise, of those that share a key.")
+@_field("concurrency", _count("concurrency"), "N", "Run at most this many messages at a time.")
+@_field("per-key", _count("per-key"), "N", "Run at most this many messages per key at a time.")
 @_field(
     "events",
     Parsed("entries", _entries),
     "[N]",
-    "Keep a ledger: an entry for each step of a message, N or else 100000 of them.",
+    "Keep a ledger: an entry for each step of a message, at most N. Default N: 100000.",
     is_flag=False,
     flag_value=DEFAULT,
 )
@@ -109,16 +109,16 @@ def _entries(text: str) -> int | bool:
     "max-retries",
     _count("max-retries", 0, MAX_RETRIES),
     "N",
-    "Deliveries after the first one, of messages that are sent without --max-retries.",
+    "Deliveries after the first one, for messages sent without --max-retries.",
 )
 @_field(
     "backoff",
     Parsed("backoff", _backoff),
     "TEXT",
-    "The waits before them: fixed:10s, linear:base=1s,step=5s,maximum=1h, "
+    "The waits before retries: fixed:10s, linear:base=1s,step=5s,maximum=1h, "
     "exponential:base=10s,factor=3,maximum=1h,jitter=0.1 or sequence:1s,10s,1m.",
 )
-@_field("max-dead", _count("max-dead"), "N", "Keep no more dead letters; the oldest are purged.")
+@_field("max-dead", _count("max-dead"), "N", "Keep at most N dead letters; the oldest are purged.")
 @create_option
 @json_option
 def configure(
@@ -141,10 +141,10 @@ def configure(
     create: bool,
     as_json: bool,
 ) -> None:
-    """Say what holds for all that use QUEUE, now and later, and show it; without options, only show it.
+    """Change the settings of QUEUE for all programs that use it, and show them. Without options, only show them.
 
-    What is not named stays as it is. Programs that run notice other retries, or another backoff, within a minute; what
-    a program's own constructor says of them then counts no longer.
+    Settings that you do not name stay as they are. Running programs notice new retries or a new backoff within a
+    minute; these take precedence over what a program passes to Queue(…).
     """
     new_rate: Rate = _chosen(rate, no_rate, "rate")
     counts: list[Count] = [

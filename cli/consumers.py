@@ -29,8 +29,8 @@ from .output import note, print_json, print_table
 def consumers(server: ServerOptions, name: str | None, long: bool, as_json: bool) -> None:
     """List the consumers of QUEUE, or of every queue, that were seen within the last hour.
 
-    One that was not seen for 30 seconds is gone. What it holds is what it had taken and not settled when it was seen.
-    Those of a topic are told by delayq topic groups TOPIC GROUP.
+    A consumer that was not seen for 30 seconds is gone. It holds the messages that it had taken and not settled
+    when last seen. For a topic, use delayq topic groups TOPIC GROUP.
     """
     names = server.queue_names() if name is None else [name]
     found = [(each, consumer) for each in names for consumer in server.queue(each).consumers()]

@@ -18,8 +18,8 @@ from .output import say
 def convert(folder: Path | None) -> None:
     """Rewrite the embedded store in FOLDER, which Redis 7.4 or newer wrote, so that Valkey opens it.
 
-    Without FOLDER, the store is that of DELAYQ_HOME, or .delayq. End the programs that use it first. A copy of the old
-    files is kept in FOLDER. If the command fails or is killed, call it again.
+    Without FOLDER, the store is DELAYQ_HOME or .delayq. Stop the programs that use it first. A copy of the old
+    files stays in FOLDER. If the command fails or is killed, run it again.
     """
     folder = (folder or default_folder()).absolute()
     done = convert_store(folder)

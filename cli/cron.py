@@ -39,11 +39,13 @@ from .output import note, print_json, print_table, say
 ADDS = "delayq cron add cron nightly '0 3 * * *' --timezone Europe/Berlin\n"
 
 
-@click.group(epilog=example(ADDS + "delayq cron list cron"), short_help="Schedules: messages sent as cron does it.")
+@click.group(
+    epilog=example(ADDS + "delayq cron list cron"), short_help="Schedules: send messages at set times, like cron."
+)
 def cron() -> None:
-    """Keep schedules: their messages are sent again and again, as cron does it.
+    """Manage schedules: messages that are sent at set times, like cron.
 
-    There is no process for it: whichever consumer is handed an occurrence sends the next one.
+    There is no scheduler process: the consumer that is handed an occurrence sends the next one.
     """
 
 
@@ -54,26 +56,33 @@ name_argument = click.argument("schedule_name", metavar="NAME")
 
 
 @cron.command(
-    epilog=example(ADDS + "delayq cron add cron report '@daily' --exec './report.sh'"), short_help="Add or change."
+    epilog=example(ADDS + "delayq cron add cron report '@daily' --exec './report.sh'"),
+    short_help="Create or change a schedule.",
 )
 @new_queue_argument
 @name_argument
 @click.argument("when", metavar="WHEN")
 @click.argument("payload", metavar="[PAYLOAD]", required=False)
-@click.option("--exec", "program", metavar="CMD", help="A shell command as the payload; see below.")
-@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="In which WHEN is meant.")
+@click.option("--exec", "program", metavar="CMD", help="A shell command as the payload; see above.")
+@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="The time zone of WHEN.")
 @click.option(
     "--missed",
     type=click.Choice(["once", "skip", "all"]),
     default="once",
     show_default=True,
-    help="Slots that no consumer was there for: run one late, none that is later than --grace, or all.",
+    help="What to do with slots missed while no consumer ran: run one late, skip those later than --grace, or run all.",
 )
-@click.option("--grace", type=DURATION, metavar="TIME", help="How late a slot may be with --missed skip. Default: 1m.")
-@click.option("--start", type=SLOT, metavar="ISO8601", help="Skip slots before this time, given with a time zone.")
-@click.option("--end", type=SLOT, metavar="ISO8601", help="Skip slots after this time; then it is finished.")
 @click.option(
-    "--jitter", type=JITTER, default=0, metavar="TIME", help="Delay each slot by its own time, less than this."
+    "--grace", type=DURATION, metavar="TIME", help="With --missed skip: how late a slot may run. Default: 1m."
+)
+@click.option("--start", type=SLOT, metavar="ISO8601", help="Skip slots before this time; include the time zone.")
+@click.option("--end", type=SLOT, metavar="ISO8601", help="Skip slots after this time; the schedule is then finished.")
+@click.option(
+    "--jitter",
+    type=JITTER,
+    default=0,
+    metavar="TIME",
+    help="Delay each slot by a fixed time of its own, less than this.",
 )
 @retries_option
 @timeout_option
@@ -91,7 +100,7 @@ def add(
     missed: Missed, grace: float | None, start: dt.datetime | None, end: dt.datetime | None, jitter: float,
     max_retries: int | None, timeout: float | None, headers: Sequence[tuple[str, str]], kind: Kind, as_json: bool,
 ) -> None:  # fmt: skip
-    """Store the schedule NAME of QUEUE, or change it; the same again changes nothing.
+    """Create the schedule NAME of QUEUE, or change it. Repeating the command changes nothing.
 
     \b
     WHEN is one of
@@ -100,8 +109,8 @@ def add(
       @hourly, @daily, @weekly, @monthly, @yearly
       'every 90s', 'every 1h 30m'
 
-    With --exec, the payload is a shell command. It is run by a consumer that hands payloads to a shell, on the machine
-    and in the folder of that consumer: delayq consume QUEUE --exec sh
+    With --exec, the payload is a shell command. A consumer that passes payloads to a shell runs it on its own
+    machine, in its own folder: delayq consume QUEUE --exec sh
     """  # noqa: D301  # click wants the character
     if program is not None and payload is not None:
         raise click.UsageError("PAYLOAD and --exec CMD were given: give one of them")
@@ -132,20 +141,20 @@ def add(
 
 @cron.command(
     epilog=example("printf '[nightly]\\nwhen = \"0 3 * * *\"\\n' > jobs.toml\ndelayq cron load cron jobs.toml"),
-    short_help="Make the schedules those of a file.",
+    short_help="Replace the schedules with those in a file.",
 )
 @new_queue_argument
 @click.argument("file", metavar="FILE.toml", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
 def load(queue: Queue, file: Path, dry_run: bool) -> None:
-    """Make the schedules of QUEUE those of FILE.toml, after showing what changes.
+    """Replace the schedules of QUEUE with those in FILE.toml, and show what changes.
 
-    A line begins with + for a schedule that is new, ~ for one that changes, - for one that goes. Those that the
-    functions of a program have asked for are its own, and are left alone; so is a pause.
+    A line starts with + for a new schedule, ~ for a changed one, - for a removed one. Schedules that a program
+    declares in code are left alone, and pauses are kept.
 
     \b
     [nightly]
-    when = "0 3 * * *"            # all else may be left out
+    when = "0 3 * * *"            # the rest is optional
     timezone = "Europe/Berlin"
     missed = "skip"               # or "once", "all"
     grace = "10m"
@@ -168,9 +177,9 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
             change.make(queue)
 
 
-@cron.command("list", epilog=example(ADDS + "delayq cron list cron"), short_help="List them.")
+@cron.command("list", epilog=example(ADDS + "delayq cron list cron"), short_help="List schedules.")
 @click.argument("name", metavar="[QUEUE]", required=False, shell_complete=candidates.queues)
-@click.option("--all", "everything", is_flag=True, help="Those of all queues.")
+@click.option("--all", "everything", is_flag=True, help="The schedules of all queues.")
 @long_option
 @server_options
 @json_option
@@ -199,9 +208,9 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
 @click.option("-n", "count", type=click.IntRange(1, 100_000), default=5, show_default=True, help="How many slots.")
 @json_option
 def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) -> None:
-    """Show the next slots of the schedule NAME of QUEUE, or of all that will fire again, earliest first.
+    """Show the next slots of the schedule NAME of QUEUE, or of all its schedules, earliest first.
 
-    Exit code 1 when there is none of this name.
+    Exit code 1 if there is no such schedule.
     """
     if schedule_name is not None:
         _check_there(queue.schedules.get(schedule_name) is not None, queue, schedule_name)
@@ -222,7 +231,7 @@ def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) ->
 def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
     """Send an occurrence of the schedule NAME of QUEUE out of turn; its slots stay as they are.
 
-    Exit code 1 when there is none of this name.
+    Exit code 1 if there is no such schedule.
     """
     _check_there(queue.schedules.get(schedule_name) is not None, queue, schedule_name)
     sent = queue.schedules.run_now(schedule_name)
@@ -232,30 +241,30 @@ def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
         say(f"sent {sent.id} of {schedule_name} to {queue.name}")
 
 
-@cron.command(epilog=example(ADDS + "delayq cron pause cron nightly"), short_help="Let one rest.")
+@cron.command(epilog=example(ADDS + "delayq cron pause cron nightly"), short_help="Pause a schedule.")
 @queue_argument
 @name_argument
 def pause(queue: Queue, schedule_name: str) -> None:
-    """Let the schedule NAME of QUEUE rest: its waiting occurrence is withdrawn.
+    """Pause the schedule NAME of QUEUE: its waiting occurrence is withdrawn.
 
-    Exit code 1 when there is none of this name.
+    Exit code 1 if there is no such schedule.
     """
     _done(queue.schedules.pause(schedule_name), "paused", queue, schedule_name)
 
 
-@cron.command(epilog=example(ADDS + "delayq cron resume cron nightly"), short_help="Let one go on.")
+@cron.command(epilog=example(ADDS + "delayq cron resume cron nightly"), short_help="Resume a schedule.")
 @queue_argument
 @name_argument
 def resume(queue: Queue, schedule_name: str) -> None:
-    """Let the schedule NAME of QUEUE go on with its next slot from now. Exit code 1 when there is none of this name."""
+    """Let the schedule NAME of QUEUE go on with its next slot from now. Exit code 1 if there is no such schedule."""
     _done(queue.schedules.resume(schedule_name), "resumed", queue, schedule_name)
 
 
-@cron.command(epilog=example(ADDS + "delayq cron remove cron nightly"), short_help="Forget one.")
+@cron.command(epilog=example(ADDS + "delayq cron remove cron nightly"), short_help="Remove a schedule.")
 @queue_argument
 @name_argument
 def remove(queue: Queue, schedule_name: str) -> None:
-    """Forget the schedule NAME of QUEUE with its waiting occurrence. Exit code 1 when there is none of this name."""
+    """Forget the schedule NAME of QUEUE with its waiting occurrence. Exit code 1 if there is no such schedule."""
     _done(queue.schedules.remove(schedule_name), "removed", queue, schedule_name)
 
 

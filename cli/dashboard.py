@@ -32,37 +32,42 @@ STOP_SECONDS = 5
     """,
     "Show queues in a browser.",
 )
-@click.option("--port", default=8700, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; others need a login.")
+@click.option("--port", default=8700, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free port.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on; any other than the default requires a login.",
+)
 @servers_option
 @prefix_option
-@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@click.option("--read-only", is_flag=True, help="Allow no changes.")
 @click.option(
     "--token",
     envvar="DELAYQ_DASHBOARD_TOKEN",
     show_envvar=True,
     metavar="TEXT",
-    help="One secret for all who may look; better in the environment, for others on this machine see arguments.",
+    help="One secret for all users. Prefer the environment variable: other users of this machine can see arguments.",
 )
 @click.option(
     "--users-file",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="Users and their passwords: lines that --new-user prints.",
+    help="Users and their passwords: the lines that --new-user prints.",
 )
-@click.option("--new-user", metavar="NAME", help="Ask for a password, print a line for the users file, and end.")
+@click.option("--new-user", metavar="NAME", help="Ask for a password, print a line for the users file, and exit.")
 @click.option(
     "--role",
     default="operator",
     show_default=True,
     type=click.Choice(["operator", "viewer"]),
-    help="Of the new user, or of whoever has the token: a viewer changes nothing.",
+    help="The role of the new user or of the token; a viewer cannot change anything.",
 )
 @click.option(
     "--allow-host",
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="A name by which browsers may ask; repeatable. Default: on a loopback address its own names, else any.",
+    help="A host name that browsers may use; repeatable. Default: the names of a loopback address, otherwise any.",
 )
 @click.option(
     "--redact",
@@ -74,9 +79,11 @@ STOP_SECONDS = 5
     "separated by spaces.",
 )
 @click.option(
-    "--behind", metavar="ADDRESS", help="Address or network of the proxy in front: believe its X-Forwarded-… headers."
+    "--behind",
+    metavar="ADDRESS",
+    help="The address or network of the proxy in front, whose X-Forwarded-… headers are trusted.",
 )
-@click.option("--root-path", default="", metavar="PATH", help="The path below which the proxy serves the dashboard.")
+@click.option("--root-path", default="", metavar="PATH", help="The path under which the proxy serves the dashboard.")
 @log_options
 def dashboard(
     port: int, host: str, places: Sequence[NamedServer], prefix: str, read_only: bool, token: str | None,
@@ -84,14 +91,14 @@ def dashboard(
     behind: str | None, root_path: str,
     log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
-    """Serve the dashboard until SIGTERM or Ctrl-C: all queues of one or more servers, live, and what keeps them.
+    """Serve the dashboard until SIGTERM or Ctrl-C: all queues of one or more servers, live.
 
     \b
     delayq dashboard --new-user ann >> users.txt
     delayq dashboard --host 0.0.0.0 --users-file users.txt
 
-    Passwords go over the wire as they are: off this machine, put a proxy with TLS in front of it, and name it by
-    --behind. Each action is logged with who did it.
+    Passwords are sent unencrypted: if browsers connect from other machines, put a proxy with TLS in front and name
+    it with --behind. Each action is logged with the user's name.
     """  # noqa: D301  # click wants the character
     configure(log_format, log_level)
     if click.get_current_context().get_parameter_source("token") is click.core.ParameterSource.COMMANDLINE:

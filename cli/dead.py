@@ -1,4 +1,4 @@
-"""dead list, causes, show, bury, requeue, edit and purge: the messages that were rejected or ran out of retries."""
+"""dead list, causes, show, bury, requeue, edit and purge: the messages rejected or out of retries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ delayq consume emails --exec 'exit 65' --burst
     epilog=example(DIES + "delayq dead list emails"), short_help="Dead letters: list, causes, requeue, edit, purge …"
 )
 def dead() -> None:
-    """List, show, count, bury, requeue, edit or purge dead letters: messages rejected, or out of retries."""
+    """Handle dead letters: messages that were rejected or ran out of retries."""
 
 
 dead.command_class = ExampledCommand
@@ -61,21 +61,21 @@ def list_(queue: Queue, limit: int | None, long: bool, as_json: bool) -> None:
     print_messages(queue, "dead", limit, long, as_json)
 
 
-@dead.command(epilog=example(DIES + "delayq dead causes emails"), short_help="Count what they died of.")
+@dead.command(epilog=example(DIES + "delayq dead causes emails"), short_help="Count dead letters by cause.")
 @queue_argument
 @click.option(
     "--most",
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
-    help="How many of the latest to look at.",
+    help="How many of the latest dead letters to look at.",
 )
 @long_option
 @json_option
 def causes(queue: Queue, most: int, long: bool, as_json: bool) -> None:
-    """Count what the dead letters of QUEUE died of, the most frequent cause first, with the id of an example.
+    """Count the dead letters of QUEUE by cause, the most frequent first, each with the id of an example.
 
-    Numbers in an error make no difference: each is shown as #.
+    Numbers in errors are shown as # and ignored.
     """
     told = queue.dead.causes(most)
     if as_json:
@@ -98,7 +98,7 @@ def causes(queue: Queue, most: int, long: bool, as_json: bool) -> None:
 @id_argument
 @json_option
 def show(queue: Queue, message_id: str, as_json: bool) -> None:
-    """Show all that is known of the dead letter ID of QUEUE. Exit code 1 when there is none."""
+    """Show all that is known of the dead letter ID of QUEUE. Exit code 1 if it does not exist."""
     info = queue.get(message_id)
     if info is not None and info.state != "dead":
         raise click.ClickException(f"message {message_id!r} is not dead, it is {phase(info, queue.stats().at)}")
@@ -114,7 +114,7 @@ NOT_BURIED = {
 
 @dead.command(
     epilog=example("delayq send emails hello --id order-42 --delay 1h\ndelayq dead bury emails order-42"),
-    short_help="Move waiting messages to them.",
+    short_help="Move waiting messages to the dead letters.",
 )
 @queue_argument
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=candidates.ids)
@@ -123,7 +123,7 @@ NOT_BURIED = {
 def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
     """Move the waiting messages ID of QUEUE to its dead letters, where you can look at, edit, requeue or purge them.
 
-    Exit code 1 when one of them does not wait; a message that is being handled is left alone.
+    Exit code 1 if one of them is not waiting; running messages are left alone.
     """
     told = {message_id: queue.dead.bury(message_id, reason) for message_id in dict.fromkeys(ids)}
     for message_id, outcome in told.items():
@@ -142,23 +142,21 @@ def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
 )
 @queue_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=candidates.ids)
-@click.option("--all", "everything", is_flag=True, help="All that is dead now, instead of IDs.")
+@click.option("--all", "everything", is_flag=True, help="All current dead letters, instead of IDs.")
 @filter_options
 @delay_option
-@click.option(
-    "--rate", type=RATE, metavar="RATE", help="No faster than this: 100/s, 5/10s, 30/min. Default: as fast as it goes."
-)
+@click.option("--rate", type=RATE, metavar="RATE", help="At most this rate: 100/s, 5/10s, 30/min. Default: no limit.")
 @dry_run_option
 @json_option
 def requeue(
     queue: Queue, ids: Sequence[str], everything: bool, filters: dict[str, Any], delay: float | None,
     rate: float | None, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Bring dead letters of QUEUE back to pending, with their retries reset: by ID, all, or by filters.
+    """Requeue dead letters of QUEUE, with their retries reset: by ID, all, or by filters.
 
-    Those come back to which all of --older-than, --newer-than, --error, --error-regex, --reason and --header applies.
-    What dies later, perhaps anew, is not touched. It may be interrupted at any point: what has come back is back, all
-    else is dead as before. Exit code 1 when one of the IDs is not dead, or its payload is gone.
+    A message must match all filters that you give: --older-than, --newer-than, --error, --error-regex, --reason and
+    --header. Messages that die after the start are not touched. You may interrupt the command at any point: what came
+    back stays back, the rest stays dead. Exit code 1 if one of the IDs is not dead or its payload is gone.
     """
     if bool(ids) + everything + bool(filters) != 1:
         raise click.UsageError("give IDs, or --all for all that is dead, or filters: one of these")
@@ -180,14 +178,19 @@ dead.add_command(edit)
 
 @dead.command(epilog=example(DIES + "delayq dead purge emails --older-than 30d --yes"), short_help="Discard them.")
 @queue_argument
-@click.option("--older-than", type=DURATION, metavar="TIME", help="Only what died so long ago: 12h, 30d. Default: all.")
+@click.option(
+    "--older-than",
+    type=DURATION,
+    metavar="TIME",
+    help="Only those that died at least this long ago: 12h, 30d. Default: all.",
+)
 @dry_run_option
 @yes_option(
     lambda **given: f"Discard {plural(_count(**given), 'dead letter')} of queue {given['queue'].name} for good?"
 )
 @json_option
 def purge(queue: Queue, older_than: float | None, dry_run: bool, as_json: bool) -> None:
-    """Discard dead letters of QUEUE, counted as purged."""
+    """Discard the dead letters of QUEUE; they are counted as purged."""
     count = _count(queue, older_than)
     if dry_run:
         print_count("would purge", count, as_json)

@@ -40,7 +40,7 @@ MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without en
         delayq dead edit emails order-42 --payload '{"to": "a@example.org"}'
         """
     ),
-    short_help="Bring one back with another payload, headers or timeout.",
+    short_help="Requeue one with another payload, headers or timeout.",
 )
 @queue_argument
 @id_argument
@@ -50,24 +50,23 @@ MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without en
     "--as",
     "kind",
     type=click.Choice(["auto", "json", "text", "raw"]),
-    help="What the payload is, as in delayq send. Default: raw where the old one is bytes, else auto.",
+    help="What the payload is, as in delayq send. Default: raw if the old one is bytes, else auto.",
 )
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Another or new value.")
-@click.option("--without-header", "without", multiple=True, metavar="NAME", help="Take a header away; repeatable.")
+@click.option("--without-header", "without", multiple=True, metavar="NAME", help="Remove a header; repeatable.")
 @delay_option
 @timeout_option
-@click.option("--without-timeout", is_flag=True, help="Take its time limit away: the consumer's own holds.")
+@click.option("--without-timeout", is_flag=True, help="Remove the message's time limit; the consumer's applies.")
 @json_option
 def edit(
     queue: Queue, message_id: str, payload: str | None, file: IO[bytes] | None, kind: Kind | None,
     headers: Sequence[tuple[str, str]], without: Sequence[str], delay: float | None, timeout: float | None,
     without_timeout: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Bring the dead letter ID of QUEUE back to pending with another payload, headers or timeout, its retries reset.
+    """Requeue the dead letter ID of QUEUE with another payload, headers or timeout, and reset its retries.
 
-    With none of --payload, --file and the options of timeout and headers, your editor opens ($VISUAL, $EDITOR).
-    Nothing is changed when nothing is saved there. Exit code 1 when the message is not dead, or has died again
-    meanwhile.
+    Without --payload, --file, and options for headers and timeout, your editor opens ($VISUAL, $EDITOR). If you
+    save nothing, nothing changes. Exit code 1 if the message is not dead, or has died again meanwhile.
     """
     if payload is not None and file is not None:
         raise click.UsageError("--payload and --file were given: give one of them")

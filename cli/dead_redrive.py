@@ -19,11 +19,17 @@ from .output import note, plural, print_json, say
 from .progress import progress
 
 _FILTERS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (("--older-than",), {"type": AGE, "metavar": "TIME", "help": "Died so long ago (1h, 30d), or by this moment."}),
-    (("--newer-than",), {"type": AGE, "metavar": "TIME", "help": "Died within this time, or after this moment."}),
-    (("--error", "text"), {"metavar": "TEXT", "help": "The last error has this in it, upper and lower case as it is."}),
-    (("--error-regex", "pattern"), {"type": PATTERN, "metavar": "REGEX", "help": "This is found in the last error."}),
-    (("--reason",), {"metavar": "TEXT", "help": "Died for this reason, literally."}),
+    (
+        ("--older-than",),
+        {"type": AGE, "metavar": "TIME", "help": "Died at least this long ago (1h, 30d), or before this time."},
+    ),
+    (("--newer-than",), {"type": AGE, "metavar": "TIME", "help": "Died within this time, or after this time."}),
+    (("--error", "text"), {"metavar": "TEXT", "help": "The last error contains this text; case-sensitive."}),
+    (
+        ("--error-regex", "pattern"),
+        {"type": PATTERN, "metavar": "REGEX", "help": "The last error matches this regular expression."},
+    ),
+    (("--reason",), {"metavar": "TEXT", "help": "Died for exactly this reason."}),
     (
         ("--header", "-H", "headers"),
         {"type": PAIR, "multiple": True, "metavar": "NAME=VALUE", "help": "Has this header; repeatable."},

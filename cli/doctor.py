@@ -22,17 +22,19 @@ from .progress import ProgressBar, progress
     delayq send emails hello --delay 1h
     delayq doctor emails
     """,
-    "Examine queues, and mend them.",
+    "Check queues, and repair them.",
 )
 @click.argument("names", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
-@click.option("--lake", metavar="PATH", help="Examine what they have in this lake, too.")
-@click.option("--repair", is_flag=True, help="Mend what can be mended, and say each step.")
+@click.option("--lake", metavar="PATH", help="Also check their messages in this lake.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired, and print each step.")
 @server_options
 @json_option
 def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair: bool, as_json: bool) -> int:
-    """Examine QUEUEs, or all: each message in one place, with its payload, counted. Exit code 1 when one is not well.
+    """Check QUEUEs, or all: each message is in one place, has its payload, and is counted.
 
-    Also looks at the server's clock and settings. Works on a live queue.
+    Exit code 1 if a queue has a fault.
+
+    Also checks the server's clock and settings. Safe on a live queue.
     """
     logging.getLogger("delayq").setLevel(logging.ERROR)  # the report tells what a connection warns of
     healthy = True

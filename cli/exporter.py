@@ -32,12 +32,12 @@ SECONDS = 5.0  # that --once waits for a server
     """,
     "Serve metrics of all queues and topics, for Prometheus.",
 )
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535), help="0 is any free port.")
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535), help="0 picks a free port.")
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Listen on this address; 0.0.0.0 is all of them, as a container needs.",
+    help="The address to listen on; 0.0.0.0 means all, which a container needs.",
 )
 @click.option(
     "--topic",
@@ -54,20 +54,20 @@ SECONDS = 5.0  # that --once waits for a server
     show_default=True,
     help="Read at most this many queues, and topics, of each server: the first by name.",
 )
-@click.option("--once", is_flag=True, help="Print what a scrape would get, and end.")
+@click.option("--once", is_flag=True, help="Print what a scrape would get, and exit.")
 @servers_option
 @prefix_option
 def exporter(
     places: Sequence[NamedServer], prefix: str, port: int, host: str, topics: Sequence[str], max_queues: int, once: bool
 ) -> int:
-    """Serve /metrics of all queues and topics of each --url, looked for every minute, until SIGTERM or Ctrl-C.
+    """Serve /metrics of all queues and topics of each --url until SIGTERM or Ctrl-C. New ones appear within a minute.
 
-    One exporter is enough for a server. Of several, each sample has the label server: the name, or else the address. A
-    server that does not answer has delayq_server_up 0. /healthz says that the exporter runs, /readyz that all servers
-    answer.
+    One exporter per server is enough. With several servers, each sample has the label server: the name or else the
+    address. delayq_server_up is 0 if a server does not answer. /healthz says that the exporter runs, /readyz that all
+    servers answer.
 
-    With --once, metrics are printed, as for the textfile collector of a node_exporter. Exit code 1 when a queue could
-    not be read.
+    With --once, print the metrics and exit, for example for the textfile collector of node_exporter. Exit code 1 if
+    a queue could not be read.
     """
     if topics and len(places) > 1:
         raise click.UsageError("--topic goes with one --url: give each server an exporter of its own")

@@ -54,13 +54,13 @@ FILES = {"emails.py": (QUEUE, "a queue and its handler"), "signup.py": (PRODUCER
 COMMANDS = ("python signup.py", "delayq consume emails:emails --burst", "delayq peek emails")
 
 
-@command("delayq init", "Write a small example that runs, to begin with.")
+@command("delayq init", "Write a small example that runs.")
 @click.argument("folder", metavar="[FOLDER]", default=".", type=click.Path(path_type=Path, file_okay=False))
 def init(folder: Path) -> None:
-    """Write an example into this folder, or FOLDER: emails.py, a queue and its handler, and signup.py, which sends.
+    """Write an example into this folder, or FOLDER: emails.py, a queue with its handler, and signup.py, which sends.
 
-    Prints the commands that run it. Writes over nothing: where one of the files is there already, it names that file,
-    writes none, and ends with exit code 1.
+    Prints the commands that run it. Overwrites nothing: if one of the files exists, it names that file, writes
+    none, and exits with code 1.
     """
     there = [str(folder / name) for name in FILES if (folder / name).exists() or (folder / name).is_symlink()]
     if there:

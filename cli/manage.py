@@ -49,9 +49,9 @@ NOT_RESCHEDULED = {
 @id_argument
 @json_option
 def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
-    """Withdraw the message ID of QUEUE, wherever it waits, or from the dead letters; with --lake, also one that rests.
+    """Withdraw the message ID of QUEUE, whether it waits or is a dead letter. With --lake, also look in the lake.
 
-    Exit code 1 when it is unknown, or in flight: what is being handled is not stopped, but will not be retried.
+    Exit code 1 if it is unknown or in flight. A message in flight is not stopped, but will not be retried.
     """
     outcome = queue.cancel(message_id)
     if as_json:
@@ -78,9 +78,10 @@ def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
 @lakes.horizon_option
 @json_option
 def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.datetime | None, as_json: bool) -> int:
-    """Give the waiting message ID of QUEUE another due time. Exit code 1 when it does not wait.
+    """Give the waiting message ID of QUEUE another due time. Exit code 1 if it is not waiting.
 
-    With --lake, one that rests there goes into Redis when it is due within the horizon, and rests on else.
+    With --lake, a message in the lake moves into Redis if it is now due within the horizon; otherwise it stays in the
+    lake.
     """
     one_of(delay, at)
     if delay is None and at is None:
@@ -108,7 +109,7 @@ def _pause(text: str) -> float:
     delayq send emails hello
     delayq pause emails --for 10m
     """,
-    "Hand out nothing for a time, or until it is resumed.",
+    "Stop handing out messages, for a time or until resume.",
 )
 @new_queue_argument
 @click.option(
@@ -119,9 +120,11 @@ def _pause(text: str) -> float:
     help="Resume after this time, up to 366d: 30s, 10m, 2h. Default: the pause lasts until delayq resume.",
 )
 def pause(queue: Queue, seconds: float | None) -> None:
-    """Hand out nothing of QUEUE for a time, or until it is resumed; it still takes messages, and what runs is finished.
+    """Hand out no messages of QUEUE for a time, or until resume.
 
-    If QUEUE is paused already, the new end replaces the old one.
+    It still accepts messages, and running handlers finish.
+
+    If QUEUE is already paused, the new end replaces the old one.
     """
     queue.pause(seconds)
     until = queue.stats().paused_until if seconds is not None else None
@@ -168,7 +171,7 @@ def _question(queue: Queue, states: Sequence[State], **_others: object) -> str:
 @yes_option(_question)
 @json_option
 def purge(queue: Queue, states: Sequence[State], dry_run: bool, as_json: bool) -> None:
-    """Discard the messages of QUEUE that wait or are dead, counted as purged. What is in flight stays."""
+    """Discard the waiting messages and dead letters of QUEUE; they are counted as purged. Messages in flight stay."""
     counts = _counts(queue, states)
     if dry_run:
         print_count("would purge", sum(counts.values()), as_json)

@@ -252,9 +252,11 @@ def new_queue_argument(function: Function) -> Function:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; a list as one document a line.")
 
-long_option = click.option("--long", is_flag=True, help="Also dates, beside how far they are from now.")
+long_option = click.option("--long", is_flag=True, help="Show dates beside relative times.")
 
-create_option = click.option("--create", is_flag=True, help="QUEUE is meant, although it is new.")
+create_option = click.option(
+    "--create", is_flag=True, help="Do not warn that a new QUEUE has a name much like another one."
+)
 
 retries_option = click.option(
     "--max-retries",
@@ -277,7 +279,11 @@ limit_option = click.option(
 )
 
 states_option = click.option(
-    "--state", "states", multiple=True, type=click.Choice(PURGEABLE), help="From here only; repeatable. Default: all."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(PURGEABLE),
+    help="Only from this state; repeatable. Default: all.",
 )
 
 delay_option: Decorator = click.option(
@@ -287,11 +293,13 @@ delay_option: Decorator = click.option(
 
 def due_options(function: Function) -> Function:
     """--delay and --at."""
-    at: Decorator = click.option("--at", type=MOMENT, metavar="ISO8601", help="Due then; with a time zone.")
+    at: Decorator = click.option(
+        "--at", type=MOMENT, metavar="ISO8601", help="Due at this time; include the time zone."
+    )
     return delay_option(at(function))
 
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing, and tell how many it would be.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing; only count.")
 
 
 def yes_option(question: str | Callable[..., str]) -> Decorator:
@@ -373,6 +381,6 @@ servers_option = click.option(
     show_envvar=True,
     metavar="[NAME=]URL",
     callback=_places,
-    help="Of a server, as elsewhere, and what to call it; repeatable. Default: the embedded store in ./.delayq.",
+    help="A server, as in other commands, and its name; repeatable. Default: the embedded store in ./.delayq.",
 )
 """The function gets `places`, a list of `NamedServer`; an empty one when none was given."""

@@ -24,21 +24,28 @@ TOO_MANY = "{servers:,} servers are more than the {most:,} shards that a queue m
 
 @command(
     "delayq plan --messages 1e9 --payload 300 --spread 365d --horizon 2h",
-    "How much memory, and how many servers, messages need.",
+    "Estimate the memory and servers that messages need.",
 )
-@click.option("--messages", required=True, type=COUNT, metavar="COUNT", help="That wait: 1000000, 1,000,000 or 1e6.")
-@click.option("--payload", required=True, type=SIZE, metavar="SIZE", help="Bytes of a payload: 300, 2k.")
-@click.option("--spread", required=True, type=DURATION, metavar="TIME", help="Over which they fall due: 365d.")
+@click.option(
+    "--messages", required=True, type=COUNT, metavar="COUNT", help="Waiting messages: 1000000, 1,000,000 or 1e6."
+)
+@click.option("--payload", required=True, type=SIZE, metavar="SIZE", help="Bytes per payload: 300, 2k.")
+@click.option(
+    "--spread", required=True, type=DURATION, metavar="TIME", help="The period over which they fall due: 365d."
+)
 @click.option(
     "--horizon",
     default="2h",
     show_default=True,
     type=DURATION,
     metavar="TIME",
-    help="Messages of a lake come into Redis this long before they are due.",
+    help="With a lake: messages move into Redis this long before they are due.",
 )
 @click.option(
-    "--rate", type=RATE, metavar="RATE", help="That fall due when most do: 5000/s. Default: evenly over the spread."
+    "--rate",
+    type=RATE,
+    metavar="RATE",
+    help="The peak rate at which messages fall due: 5000/s. Default: evenly over the spread.",
 )
 @click.option(
     "--server-memory",
@@ -46,7 +53,7 @@ TOO_MANY = "{servers:,} servers are more than the {most:,} shards that a queue m
     show_default=True,
     type=SIZE,
     metavar="SIZE",
-    help="Of a server; planned for are three quarters of it.",
+    help="Memory of a server, three quarters of which are used.",
 )
 @click.option(
     "--id-length", default=ID_BYTES, show_default=True, type=click.IntRange(1, 256), help="Bytes of a message's id."
@@ -56,18 +63,23 @@ TOO_MANY = "{servers:,} servers are more than the {most:,} shards that a queue m
     default="0",
     type=DURATION,
     metavar="TIME",
-    help="All are sent to Redis at once, and their ids stay reserved: the format delayq has 1d. Default: they are not.",
+    help="Ids stay reserved for this long, and all messages are sent to Redis at once; the Spark format uses 1d. "
+    "Default: not reserved.",
 )
 @click.option(
-    "--redis", default="7.0", show_default=True, type=click.Choice(list(LAYOUTS)), help="Whose memory is computed."
+    "--redis",
+    default="7.0",
+    show_default=True,
+    type=click.Choice(list(LAYOUTS)),
+    help="The Redis version whose memory is computed.",
 )
 @json_option
 def plan(payload: int, id_length: int, as_json: bool, **settings: Any) -> None:
-    """Say how much memory of Redis messages need, how many servers, how large a lake, and how long moving them takes.
+    """Estimate the memory and servers that messages need, the size of a lake, and how long moving them takes.
 
-    Two ways are told: all messages wait in Redis; or they wait in a lake of Parquet, and only the next hours are in
-    Redis. Memory is computed as Redis lays it out, and comes within 5 % of what it uses. Times are those of small
-    payloads on a machine with two cores, and tell the order. Nothing is asked of a server. See docs/capacity.md.
+    Compares two ways: all messages wait in Redis; or they wait in a Parquet lake, and only the next hours are in
+    Redis. Memory is computed from Redis's data layout, within 5 % of actual use. Times are for small payloads on a
+    machine with two cores: read them as orders of magnitude. No server is contacted. See docs/capacity.md.
     """
     load = Load(shape=Shape(payload, id=id_length), **settings)
     found = capacity(load)

@@ -14,9 +14,9 @@ from .output import note, plural, print_json, say
 SENDS = "delayq send emials hello\n"
 
 
-@click.group(epilog=example(SENDS + "delayq queue list"), short_help="List queues, and remove one.")
+@click.group(epilog=example(SENDS + "delayq queue list"), short_help="List queues, or remove one.")
 def queue() -> None:
-    """List queues, and remove one; delayq stats counts their messages."""
+    """List queues, or remove one. delayq stats counts their messages."""
 
 
 queue.command_class = ExampledCommand
@@ -26,7 +26,7 @@ queue.command_class = ExampledCommand
 @server_options
 @json_option
 def list_(server: ServerOptions, as_json: bool) -> None:
-    """List the names of all queues, a line each: those ever sent to, consumed, configured or paused."""
+    """List the names of all queues, one per line: those ever sent to, consumed, configured or paused."""
     names = server.queue_names()
     for name in names:
         if as_json:
@@ -45,10 +45,12 @@ def list_(server: ServerOptions, as_json: bool) -> None:
 @server_options
 @yes_option("Forget queue {name} with its limits, schedules, counts and ledger?")
 def remove(server: ServerOptions, name: str) -> None:
-    """Forget QUEUE with its limits, schedules, counts and ledger. Exit code 1 when it holds messages: it stays.
+    """Remove QUEUE with its limits, schedules, counts and ledger.
 
-    Stop the programs that use QUEUE first. One that still uses it logs within a minute that the queue was removed, and
-    until then the queue is missing from delayq stats. A program that starts later makes the queue again.
+    It must hold no messages; otherwise it stays and the exit code is 1.
+
+    Stop the programs that use QUEUE first. A program that still uses it logs within a minute that the queue was
+    removed; until then delayq stats does not list it. A program that starts later creates the queue again.
     """
     queue = server.queue(name)
     if not server.has("queue", name):

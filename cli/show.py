@@ -57,18 +57,18 @@ limit_option = click.option(
     "--state",
     metavar="STATE",
     type=click.Choice([*QueueStats.PHASES, *(state for state in STATES if state not in QueueStats.PHASES)]),
-    help="Which messages; see below. Default: all that wait.",
+    help="Which messages; see above. Default: all that wait.",
 )
 @limit_option
 @long_option
 @json_option
 def peek(queue: Queue, state: str | None, limit: int | None, long: bool, as_json: bool) -> None:
-    """Look at messages of QUEUE without taking them: those due first.
+    """Look at the messages of QUEUE without taking them, those due first at the top.
 
     \b
     STATE is one of
       scheduled  new messages that are not due yet
-      due        messages that are due, and wait for a consumer
+      due        messages that are due and wait for a consumer
       running    messages that a consumer has
       retrying   messages whose next attempt is not due yet
       dead       messages that were rejected, or have no retry left
@@ -162,16 +162,16 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
 )
 @lakes.queue_argument
 @id_argument
-@click.option("--history", is_flag=True, help="And what became of it so far, from the queue's ledger.")
+@click.option("--history", is_flag=True, help="Also show the message's history from the queue's ledger.")
 @long_option
 @json_option
 def show(queue: Queue, message_id: str, history: bool, long: bool, as_json: bool) -> None:
-    """Show all that is known of the message ID of QUEUE; with --lake, also of one that rests there, deferred.
+    """Show all that is known about the message ID of QUEUE. With --lake, also look in the lake.
 
-    Exit code 1 when there is none.
+    Exit code 1 if it does not exist.
 
-    With --history, what the ledger tells of it follows, and one that is gone is known by that alone. A ledger is kept
-    from the moment on when it is switched on: delayq configure QUEUE --events.
+    With --history, also show the ledger's entries, which remain after the message is gone. A ledger starts when you
+    turn it on: delayq configure QUEUE --events.
     """
     info = queue.get(message_id)
     if history:

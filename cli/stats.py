@@ -46,7 +46,7 @@ OTHER_COUNTERS = tuple(name for name in QueueStats.COUNTERS if name not in ("sen
     "Count the messages of a queue, or of all queues.",
 )
 @click.argument("name", metavar="[QUEUE|TOPIC]", required=False, shell_complete=candidates.queues)
-@click.option("--upcoming", is_flag=True, help="Count instead what falls due when.")
+@click.option("--upcoming", is_flag=True, help="Count when messages fall due instead.")
 @window_option(None, "  [default: 1h]")
 @bucket_option(None, "  [default: 5m]")
 @watch_option
@@ -63,10 +63,10 @@ def stats(
     long: bool,
     as_json: bool,
 ) -> int | None:
-    """Count the messages of QUEUE, or the records of TOPIC, or all. Exit code 1 when one of them cannot be read.
+    """Count the messages of QUEUE, the records of TOPIC, or all. Exit code 1 if one of them cannot be read.
 
-    With --upcoming, how many new messages and retries fall due within the next hour, in steps of five minutes; what is
-    due already counts in the first.
+    With --upcoming, count the messages and retries that fall due within the next hour, in steps of five minutes;
+    the first step includes those already due.
     """
     if not upcoming and (window is not None or bucket is not None):
         raise click.UsageError("--window and --bucket go with --upcoming")

@@ -41,7 +41,7 @@ def bucket_option(default: str | None, means: str = "") -> Decorator:
         metavar="TIME",
         default=default,
         show_default=default is not None,
-        help=f"In steps of this; at most 500 of them.{means}",
+        help=f"The length of a step; at most 500 steps.{means}",
     )
 
 

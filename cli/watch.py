@@ -18,7 +18,7 @@ watch_option: Decorator = click.option(
     metavar="[TIME]",
     is_flag=False,
     flag_value="2s",
-    help="Again and again, every 2s or as given, as in --watch=10s, until Ctrl-C.",
+    help="Repeat every 2s, or as in --watch=10s, until Ctrl-C.",
 )
 
 

@@ -26,12 +26,13 @@ from .output import print_json, say
 @id_argument
 @json_option
 def why(server: ServerOptions, name: str, lake: str | None, message_id: str, as_json: bool) -> None:
-    """Say in one sentence why the message ID of QUEUE has not been delivered, or what became of it.
+    """Say in one sentence why the message ID of QUEUE has not been delivered, or what happened to it.
 
-    It is not due; or it is, but the queue is paused, a limit holds it back, others are due earlier, or there is no
-    consumer; it runs; it waits for its next attempt; it is dead; or it is gone: how, only the ledger tells.
+    Possible answers: it is not due yet; the queue is paused; a limit holds it back; other messages are due earlier;
+    there is no consumer; it is running; it waits for its next attempt; it is dead; or it is gone, and the ledger says
+    how.
 
-    Of the record ID of TOPIC, where it is: it waits for its time, or which groups have acked it.
+    For the record ID of TOPIC: whether it waits for its time, or which groups have acked it.
     """
     is_topic = server.has("topic", name) and not server.has("queue", name)
     if is_topic:

@@ -60,27 +60,33 @@ COSTS: dict[str, Callable[[Bench, BenchPlan], Any]] = {
 }
 
 
-@command("delayq bench --short", "Measure how quick delayq is on this server.")
+@command("delayq bench --short", "Measure how fast delayq is on this server.")
 @click.option(
-    "--messages", default=50_000, show_default=True, type=click.IntRange(100, 10_000_000), help="How many a run sends."
+    "--messages", default=50_000, show_default=True, type=click.IntRange(100, 10_000_000), help="Messages per run."
 )
-@click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 100), help="Of each rate; told: medians.")
 @click.option(
-    "--seconds", default=20.0, show_default=True, type=click.FloatRange(0.1, 3600), help="For which lateness is taken."
+    "--runs", default=5, show_default=True, type=click.IntRange(1, 100), help="Runs per rate; medians are printed."
 )
-@click.option("--size", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="Bytes of a payload.")
-@click.option("--short", is_flag=True, help="A first impression: 20,000 messages, 1 run, 2 seconds.")
+@click.option(
+    "--seconds",
+    default=20.0,
+    show_default=True,
+    type=click.FloatRange(0.1, 3600),
+    help="How long lateness is measured.",
+)
+@click.option("--size", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="Bytes per payload.")
+@click.option("--short", is_flag=True, help="Quick: 20,000 messages, 1 run, 2 seconds.")
 @server_options
 @json_option
 def bench(
     server: ServerOptions, messages: int, runs: int, seconds: float, size: int, short: bool, as_json: bool
 ) -> None:
-    """Measure how quick delayq is on this server, how late its messages are, and what they cost.
+    """Measure how fast delayq is on this server, how late its messages are, and what they cost.
 
-    Beside each rate stands that of the bare scripts: what delayq does within Redis, driven by the leanest client, in
-    turn with delayq. Their ratio tells more than the rate, which is the machine's and the network's.
+    Next to each rate is the rate of the bare scripts: the same work within Redis, driven by a minimal client. Their
+    ratio says more than the rate, which depends on the machine and the network.
 
-    Uses a queue of its own, and deletes its keys in the end. The server works hard meanwhile: do not run this on one
+    Uses its own queue and deletes its keys at the end. This puts a heavy load on the server: do not run it on one
     that others depend on.
     """
     plan = SHORT if short else BenchPlan(messages, runs, seconds)

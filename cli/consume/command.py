@@ -47,43 +47,55 @@ log = structlog.get_logger("delayq")
     "Handle messages as they fall due.",
 )
 @click.argument("targets", metavar="TARGET[=WEIGHT]...", nargs=-1, required=True, shell_complete=candidates.targets)
-@click.option("--exec", "program", metavar="CMD", help="Run this shell command for each message of the queues TARGET.")
-@click.option("--strict", is_flag=True, help="Begin with a TARGET's messages only while none of those before it waits.")
+@click.option("--exec", "program", metavar="CMD", help="Run this shell command for each message.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Strict order: start a TARGET's messages only while no earlier TARGET has any waiting.",
+)
 @click.option(
     "--concurrency",
     "-c",
     type=click.IntRange(1, 10_000),
-    help="Handlers at a time, of all TARGETs together: 8, or with --pool process a core each.",
+    help="Handlers that run at the same time, over all TARGETs. Default: 8, or with --pool process one per core.",
 )
 @click.option(
     "--pool",
     default="thread",
     show_default=True,
     type=click.Choice(["thread", "process"]),
-    help="What plain handlers run in; process is for those that compute.",
+    help="Where plain handlers run; use process for handlers that compute.",
 )
 @click.option(
     "--timeout",
     type=LONGEST_RUN,
     metavar="TIME",
-    help="Time limit of a handler, unless the message brings its own. Programs, processes and async handlers are "
+    help="Time limit per handler, unless the message has its own. Programs, processes and async handlers are "
     "stopped; threads are only logged.",
 )
 @click.option(
-    "--processes", "-p", default=1, show_default=True, type=click.IntRange(1, 1000), help="Restarted when they die."
+    "--processes",
+    "-p",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Consumer processes; they are restarted when they die.",
 )
-@click.option("--burst", is_flag=True, help="End when nothing is due.")
+@click.option("--burst", is_flag=True, help="Stop when no message is due.")
 @click.option(
     "--no-wait",
     is_flag=True,
     help="Fail if the server does not answer at the start, instead of waiting for it. --burst implies this. With "
-    "--processes, one that fails three times in a row at its start is not restarted.",
+    "--processes, a process that fails to start three times in a row is not restarted.",
 )
 @click.option(
-    "--reload", is_flag=True, help="For development: begin anew when a Python file in this folder, or below, changes."
+    "--reload", is_flag=True, help="For development: restart when a Python file in or below this folder changes."
 )
 @click.option(
-    "--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages of all TARGETs, in each process."
+    "--max-messages",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Stop after N messages over all TARGETs, in each process.",
 )
 @click.option(
     "--shutdown-timeout",
@@ -91,7 +103,7 @@ log = structlog.get_logger("delayq")
     type=DURATION,
     metavar="TIME",
     show_default=True,
-    help="For what runs at the end. What is not done by then is handed back, and uses up no retry.",
+    help="Time for running handlers to finish at the end. Unfinished messages are handed back without using a retry.",
 )
 @click.option(
     "--lease",
@@ -99,13 +111,13 @@ log = structlog.get_logger("delayq")
     type=DURATION,
     metavar="TIME",
     show_default=True,
-    help="With --exec: how long the message of a consumer that vanished waits for another one.",
+    help="With --exec: redeliver a message this long after its consumer vanished.",
 )
 @log_options
 @click.option(
     "--events",
     is_flag=True,
-    help="Keep a ledger of each TARGET, unless configure has ended it; see delayq show --history.",
+    help="Keep a ledger for each TARGET, unless configure has turned it off; see delayq show --history.",
 )
 @monitor_options
 @topic_options
@@ -118,18 +130,18 @@ def consume(
     processes: int, burst: bool, no_wait: bool, reload: bool, max_messages: int | None, shutdown_timeout: float,
     lease: float, log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
-    """Handle messages as they fall due, until SIGTERM or Ctrl-C; then finish what runs, and hand back the rest.
+    """Handle messages as they fall due, until SIGTERM or Ctrl-C. Then finish the running ones and hand back the rest.
 
-    A second Ctrl-C abandons what runs: its messages stay leased, and the exit code is 1.
+    A second Ctrl-C abandons the running messages: they stay leased until their leases end, and the exit code is 1.
 
-    TARGET is MODULE:QUEUE, a Queue in an importable module with its handler, such as tasks:emails; it connects as the
-    module says, and by --url where the module says nothing. With --exec, TARGET is the name of a queue.
+    TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler in an importable module. The module's URL
+    takes precedence over --url. With --exec, TARGET is the name of a queue.
 
-    While several TARGETs are backlogged, each has the same part of the handlers' runs; with WEIGHTs, 1 to 1000, as much
-    as those say. A queue whose own name ends in = and digits is given with its weight: a=5=1. Those of delayq.aio share
-    an event loop, and beside others they have a --concurrency, and --max-messages, of their own.
+    Several backlogged TARGETs share the handlers equally, or by their WEIGHTs, 1 to 1000. If a queue's name ends in =
+    and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; next to other queues they have their
+    own --concurrency and --max-messages.
 
-    With --topic, TARGET is MODULE:HANDLER: a function, plain or async, that is called with each Record of the topic.
+    With --topic, TARGET is MODULE:HANDLER: a plain or async function that is called with each Record of the topic.
 
     \b
     --exec runs CMD with sh for each message:

@@ -58,14 +58,14 @@ def monitor_options(function: Function) -> Function:
         "--metrics-port",
         type=click.IntRange(0, 65_535),
         metavar="PORT",
-        help="Serve /metrics, /healthz and /readyz there; 0 is any free port.",
+        help="Serve /metrics, /healthz and /readyz on this port; 0 picks a free one.",
     )
     @click.option(
         "--metrics-host",
         default="127.0.0.1",
         show_default=True,
         metavar="HOST",
-        help="With --metrics-port: this address; 0.0.0.0 is all of them, as a container needs.",
+        help="With --metrics-port: the address to listen on; 0.0.0.0 means all, which a container needs.",
     )
     @click.option(
         "--stall-timeout",
@@ -73,7 +73,7 @@ def monitor_options(function: Function) -> Function:
         default="60s",
         show_default=True,
         metavar="TIME",
-        help="With --metrics-port: /healthz fails when the consumer has not turned for so long.",
+        help="With --metrics-port: /healthz fails if the consumer's loop has not run for this long.",
     )
     @click.pass_context
     @functools.wraps(function)

@@ -37,25 +37,23 @@ class Subscription(NamedTuple):
 def topic_options(function: Function) -> Function:
     """--topic and what goes with it; the function gets a `Subscription` as `subscription`, or None."""
 
-    @click.option(
-        "--topic", metavar="NAME", help="Handle the records of this topic; TARGET is MODULE:HANDLER, called with each."
-    )
-    @click.option("--ledger", is_flag=True, help="With --topic: NAME is that of a queue, whose ledger is meant.")
-    @click.option("--group", metavar="NAME", help="With --topic: the group to handle them for, made if it is missing.")
+    @click.option("--topic", metavar="NAME", help="Handle the records of this topic; TARGET is MODULE:HANDLER.")
+    @click.option("--ledger", is_flag=True, help="With --topic: NAME is a queue, whose ledger is read.")
+    @click.option("--group", metavar="NAME", help="With --topic: the group to read for; created if missing.")
     @click.option(
         "--start",
         type=POSITION,
         metavar="POSITION",
         default="$",
         show_default=True,
-        help="With --topic: where a new group begins: behind this id, or 0 for all there is, a time with a zone, or $ "
-        "for what comes from now on.",
+        help="With --topic: where a new group starts: after this id, 0 for the first record, a time with a zone, "
+        "or $ for new records only.",
     )
     @click.option(
         "--max-deliveries",
         type=click.IntRange(1),
         metavar="N",
-        help="With --topic: of a record, then it is a dead letter of the group. Default: any number.",
+        help="With --topic: a record becomes a dead letter of the group after N deliveries. Default: no limit.",
     )
     @click.option(
         "--ack-timeout",
@@ -63,7 +61,7 @@ def topic_options(function: Function) -> Function:
         type=DURATION,
         metavar="TIME",
         show_default=True,
-        help="With --topic: how long the record of a consumer that vanished waits for another one.",
+        help="With --topic: redeliver a record this long after its consumer vanished.",
     )
     @click.pass_context
     @functools.wraps(function)

@@ -36,12 +36,12 @@ CONSUMER = "demo"
 REMOVE_SECONDS = 40.0  # for the store's server, which ends when its last user is gone, and is killed after 30 s
 
 
-@command("delayq demo", "Watch messages live, from send to the end.")
+@command("delayq demo", "Watch messages live, from send to ack.")
 @server_options
 def demo(server: ServerOptions) -> int:
-    """Watch 40 messages live: delays, retries, a dead letter, a cancel, a reschedule, an expiry. Ends by itself.
+    """Watch 40 messages live: delays, retries, a dead letter, a cancel, a reschedule, an expiry. Stops by itself.
 
-    Uses a store of its own in a temporary folder or, with --url, a queue of its own there; leaves nothing behind.
+    Uses its own store in a temporary folder or, with --url, its own queue on that server. Leaves nothing behind.
     """
     logging.getLogger("delayq").setLevel(logging.ERROR)  # the demo tells the story itself
     with _place(server) as (home, where):

@@ -27,11 +27,11 @@ REFUSED_SECONDS = 60.0  # until the next try after a refusal: somebody may grant
 
 
 @click.group(
-    short_help="A lake: messages of the far future, outside Redis.",
+    short_help="A lake: far-future messages, outside Redis.",
     epilog=example("mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h"),
 )
 def lake() -> None:
-    """Bring what rests in a lake into Redis before it is due."""
+    """Move messages from a lake into Redis before they are due."""
 
 
 lake.command_class = ExampledCommand
@@ -39,10 +39,10 @@ lake.command_class = ExampledCommand
 
 @lake.command(
     epilog=example("mkdir -p lake\ndelayq lake hydrate --lake lake --horizon 2h"),
-    short_help="Bring what falls due soon from a lake into Redis.",
+    short_help="Move messages that fall due soon from a lake into Redis.",
 )
 @options.hydrate_options
-@click.option("--every", type=DURATION, metavar="TIME", help="Stay, and do it again and again, such as every 15m.")
+@click.option("--every", type=DURATION, metavar="TIME", help="Repeat at this interval, such as 15m.")
 @server_options
 @json_option
 def hydrate(
@@ -55,13 +55,13 @@ def hydrate(
     every: float | None,
     as_json: bool,
 ) -> None:
-    """Bring the messages of QUEUE, or all, that begin to fall due within the horizon from a lake into Redis, once each.
+    """Move the messages of QUEUE, or all queues, that fall due within the horizon from a lake into Redis, once each.
 
-    A run may be killed anywhere: the next one completes it. Exit code 1 when a file is gone or was changed, 2 when
-    the server refuses a queue; all others are loaded.
+    If a run is killed, the next one completes it. Exit code 1 if a file is gone or was changed, 2 if the server
+    refuses a queue; all others are loaded.
 
-    With --every, the process stays until SIGTERM or Ctrl-C, and finishes the run that it is in. It waits for a server
-    that is away, logs any other error, and continues.
+    With --every, the process repeats this until SIGTERM or Ctrl-C, and finishes its current run first. It waits for
+    an unavailable server, logs any other error, and continues.
     """
     if every is not None and until is not None:
         raise click.UsageError("--every goes with --horizon: hours until a moment are loaded once")

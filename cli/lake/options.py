@@ -48,16 +48,14 @@ def queue_of(server: ServerOptions, name: str, lake: str | None, horizon: float 
     return server.queue(name, lake=lake, horizon=DAY if horizon is None else horizon)
 
 
-lake_option: Decorator = click.option(
-    "--lake", metavar="PATH", help="Look in this lake, too, for what is due in the far future."
-)
+lake_option: Decorator = click.option("--lake", metavar="PATH", help="Also look in this lake of far-future messages.")
 
 
 horizon_option: Decorator = click.option(
     "--horizon",
     type=DURATION,
     metavar="TIME",
-    help="With --lake: what is due later rests there. More than the time between two loads. Default: 1d.",
+    help="With --lake: messages due later than this stay there. Must exceed the time between two loads. Default: 1d.",
 )
 """For a command that moves messages; it stands under `queue_argument`."""
 
@@ -71,10 +69,12 @@ def hydrate_options(function: Function) -> Function:
         "--horizon",
         type=DURATION,
         metavar="TIME",
-        help="How far ahead; more than the time between two runs. This, or --until.",
+        help="How far ahead; must exceed the time between two runs. Give this or --until.",
     )
-    @click.option("--until", type=MOMENT, metavar="ISO8601", help="Load the hours that begin by then, instead.")
-    @click.option("--keep", type=DURATION, metavar="TIME", help="Remove files so long after their hour. Default: 30d.")
+    @click.option("--until", type=MOMENT, metavar="ISO8601", help="Load the hours that begin by this time instead.")
+    @click.option(
+        "--keep", type=DURATION, metavar="TIME", help="Remove files this long after their hour. Default: 30d."
+    )
     @functools.wraps(function)
     def checked(*args: Any, horizon: float | None, until: Any, **kwargs: Any) -> Any:
         if (horizon is None) == (until is None):

@@ -13,13 +13,13 @@ from ..options import example
 
 JOBS = {
     "schedule": "Send each row of a table as a message.",
-    "defer": "Put a table of messages into a lake, outside Redis.",
-    "hydrate": "Bring what falls due soon from a lake into Redis.",
-    "archive": "Keep the ledgers of queues as Parquet.",
-    "report": "What queues have done: figures, and a page.",
+    "defer": "Write a table of messages to a lake, outside Redis.",
+    "hydrate": "Move messages that fall due soon from a lake into Redis.",
+    "archive": "Archive the ledgers of queues as Parquet.",
+    "report": "Report what queues have done: figures and a page.",
     "drain": "Write a whole queue to Parquet.",
     "restore": "Put a drained queue back.",
-    "redrive": "Send dead letters again that a condition in SQL chooses.",
+    "redrive": "Requeue dead letters that match a condition in SQL.",
 }
 """Jobs, in the order of the help, each with what it says of itself; a module of its name has a command of its name."""
 
@@ -60,7 +60,7 @@ delayq pipeline report emails --to report
 
 @click.group(cls=Jobs, short_help="Jobs on Spark: archive, report, schedule, …", epilog=example(EXAMPLE))
 def pipeline() -> None:
-    """Work on whole queues, and on tables, with Spark.
+    """Process whole queues and tables with Spark.
 
-    Each job runs on this machine, or on a cluster with --master.
+    Each job runs on this machine or, with --master, on a cluster.
     """

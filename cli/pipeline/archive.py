@@ -33,25 +33,25 @@ delayq pipeline archive emails --to archive
 """
 
 
-@command(EXAMPLE, "Keep the ledgers of queues as Parquet.")
+@command(EXAMPLE, "Archive the ledgers of queues as Parquet.")
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
 @click.option("--all", "everything", is_flag=True, help="All queues of the server that keep a ledger.")
 @click.option("--to", "path", required=True, metavar="FOLDER", help="The archive: a folder, or a URI such as s3://….")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM or Ctrl-C.")
-@click.option("--every", type=DURATION, metavar="TIME", help="With --follow: from batch to batch. Default: 1m.")
+@click.option("--follow", is_flag=True, help="Continue with new entries until SIGTERM or Ctrl-C.")
+@click.option("--every", type=DURATION, metavar="TIME", help="With --follow: time between batches. Default: 1m.")
 @click.option(
-    "--batch", type=click.IntRange(1), default=MOST, show_default=True, metavar="N", help="The most entries of a batch."
+    "--batch", type=click.IntRange(1), default=MOST, show_default=True, metavar="N", help="Maximum entries per batch."
 )
 @click.option(
     "--skip-lost", is_flag=True,
-    help="Go on where the ledger has dropped entries before they were archived; what is missing is told, and noted in "
+    help="Continue if the ledger has dropped entries before they were archived; the gap is printed and recorded in "
     "FOLDER/lost.",
 )  # fmt: skip
-@click.option("--compact", "compacts", is_flag=True, help="Merge small files afterwards; alone, without QUEUE, too.")
+@click.option("--compact", "compacts", is_flag=True, help="Merge small files afterwards; also works without QUEUE.")
 @click.option(
     "--before",
     type=click.DateTime(["%Y-%m-%d"]),
-    help="With --compact: days before this one. Default: before today, in UTC.",
+    help="With --compact: only days before this one. Default: today, in UTC.",
 )
 @server_options
 @spark_options
@@ -60,12 +60,12 @@ def archive(
     queues: Sequence[str], everything: bool, path: str, follow: bool, every: float | None, batch: int, skip_lost: bool,
     compacts: bool, before: dt.datetime | None, server: ServerOptions, open_session: OpenSession, as_json: bool,
 ) -> None:  # fmt: skip
-    """Add what is new in the ledgers of queues to an archive in Parquet, each entry once.
+    """Add new entries of the ledgers of queues to an archive in Parquet, each once.
 
-    The archive is FOLDER/events/queue=…/date=…/*.parquet: any reader of Parquet reads it. The command may be killed at
-    any point, and begins where it was when it is run again, by cron, say. Exit code 1 when it was stopped before it had
-    archived all that was there at its start, unless it follows. A ledger that has dropped entries before they were
-    archived is an error, until --skip-lost says to go on without them.
+    The archive is FOLDER/events/queue=…/date=…/*.parquet: any Parquet reader can read it. You may kill the command at
+    any point; the next run continues from there. Exit code 1 if it was stopped before it had archived all entries
+    that existed at its start, unless it follows. If a ledger has dropped entries before they were archived, the
+    command fails; --skip-lost continues without them.
     """
     if (queues and everything) or not (queues or everything or compacts):
         raise click.UsageError("give queues, or --all, or --compact alone: one of these")

@@ -25,7 +25,7 @@ from .tables import ASIDE, table_options, tell_preview, tell_rejected
     echo '{"payload": "a year later", "delay": 31536000}' > reminders.json
     delayq pipeline defer reminders reminders.json --lake lake
     """,
-    "Put a table of messages into a lake, outside Redis.",
+    "Write a table of messages to a lake, outside Redis.",
 )
 @click.argument("queue", metavar="QUEUE")
 @table_options
@@ -43,10 +43,10 @@ def defer(
     as_json: bool,
     open_session: OpenSession,
 ) -> int:
-    """Put each row of TABLE into a lake, as a message for QUEUE: Redis is not asked.
+    """Write each row of TABLE to a lake, as a message for QUEUE. Redis is not contacted.
 
-    TABLE is a file or folder of Parquet, CSV, JSON lines or ORC, or a table that Spark knows by its name. A run that
-    broke off is run again under its name, which is told when it begins. Exit code 1 when rows were put aside.
+    TABLE is a file or folder of Parquet, CSV, JSON lines or ORC, or the name of a table that Spark knows. To continue
+    an interrupted run, run it again under its name, which is printed at the start. Exit code 1 if rows were rejected.
     """
     run = check_run(new_id() if run is None else run)
     spark = open_session()

@@ -25,8 +25,8 @@ from .spark_session import OpenSession, spark_options, watched
 )
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
 @click.argument("folder")
-@click.option("--live", is_flag=True, help="Read a queue that is in use: this is no picture of one instant.")
-@click.option("--remove", is_flag=True, help="Discard from the queue what was written, once it was verified.")
+@click.option("--live", is_flag=True, help="Read a queue that is in use; the result is not a snapshot of one instant.")
+@click.option("--remove", is_flag=True, help="Discard the written messages from the queue after verifying them.")
 @json_option
 @spark_options
 @server_options
@@ -35,8 +35,8 @@ def drain(
 ) -> None:
     """Write QUEUE to FOLDER: messages, schedules, limits, counts.
 
-    The queue is to be paused, with nothing handed out. `delayq pipeline restore` puts it back, on any server. The
-    manifest in the folder, which is written last, has the number of messages in each state, and their checksum.
+    The queue must be paused, with no message in flight. `delayq pipeline restore` restores it, on any server. The
+    manifest, written last, has the number of messages in each state and their checksum.
     """
     with watched(open_session(), f"draining {name}"):
         told = job.drain(

@@ -18,7 +18,7 @@ from .spark_session import OpenSession, spark_options, watched
     """
     delayq pipeline hydrate --lake lake --horizon 2h
     """,
-    "Bring what falls due soon from a lake into Redis.",
+    "Move messages that fall due soon from a lake into Redis.",
 )
 @lakes.hydrate_options
 @spark_options
@@ -34,10 +34,10 @@ def hydrate(
     open_session: OpenSession,
     as_json: bool,
 ) -> None:
-    """Bring the messages of QUEUE, or all, that begin to fall due within the horizon from a lake into Redis, once each.
+    """Move the messages of QUEUE, or all queues, that fall due within the horizon from a lake into Redis, once each.
 
-    Run it again and again; a run that broke off anywhere is completed by the next. On one machine, `delayq lake
-    hydrate` does the same without Spark. Exit code 1 when a file is gone or was changed; all others are loaded.
+    Run it regularly; each run completes an interrupted one. On one machine, `delayq lake hydrate` does the same
+    without Spark. Exit code 1 if a file is gone or was changed; all others are loaded.
     """
     lakes.check(lake, name)
     spark = open_session()

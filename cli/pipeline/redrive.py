@@ -21,14 +21,16 @@ from .spark_session import OpenSession, spark_options, watched
     delayq pipeline redrive emails --where "error LIKE '%timeout%'" --dry-run
     delayq pipeline redrive emails --where "attempts > 3" --rate 100/s
     """,
-    "Send dead letters again that a condition in SQL chooses.",
+    "Requeue dead letters that match a condition in SQL.",
 )
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
-@click.option("--where", metavar="SQL", help="Which ones, by the columns of dead: id, error, reason, attempts, …")
-@click.option("--edit", "target", metavar="MODULE:FUNCTION", help="Changes each before it goes: dict -> dict or None.")
+@click.option("--where", metavar="SQL", help="Which dead letters, by the columns id, error, reason, attempts, …")
+@click.option(
+    "--edit", "target", metavar="MODULE:FUNCTION", help="Change each dead letter first: dict -> dict or None."
+)
 @delay_option
-@click.option("--rate", type=RATE, metavar="RATE", help="No faster than this: 100, 100/s, 5/10s, 30/min.")
-@click.option("--dry-run", is_flag=True, help="Change nothing, and count them by error.")
+@click.option("--rate", type=RATE, metavar="RATE", help="At most this rate: 100, 100/s, 5/10s, 30/min.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; count them by error.")
 @json_option
 @spark_options
 @server_options
@@ -43,11 +45,11 @@ def redrive(
     server: ServerOptions,
     open_session: OpenSession,
 ) -> int:
-    """Send the dead letters of QUEUE again, all of them or those that a condition chooses.
+    """Requeue the dead letters of QUEUE: all, or those that match a condition.
 
-    Each goes back only if it is still the one that was looked at. The function of --edit is called with the columns of
-    a dead letter and returns its new payload, headers or both, or None to leave it as it is; where it raises, the
-    message stays dead, and the exit code is 1. An interrupted run is simply run again.
+    A dead letter goes back only if it has not changed since it was read. --edit calls a function with the columns of
+    a dead letter; it returns a new payload, headers or both, or None to keep them. If it raises, the message stays
+    dead and the exit code is 1. Simply rerun an interrupted run.
     """
     edit = None if target is None else load_function(target)
     spark, at = open_session(), RedisOptions(server.url, server.prefix)

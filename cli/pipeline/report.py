@@ -27,17 +27,17 @@ from .spark_session import OpenSession, spark_options, watched
 COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 
 
-@command(EXAMPLE, "What queues have done: figures, and a page.")
+@command(EXAMPLE, "Report what queues have done: figures and a page.")
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
-@click.option("--archive", "source", metavar="FOLDER", help="Of this archive; else, of the ledgers in Redis.")
+@click.option("--archive", "source", metavar="FOLDER", help="Read this archive instead of the ledgers in Redis.")
 @click.option("--to", "path", required=True, metavar="FOLDER", help="Where report.html and figures/*.parquet go.")
-@click.option("--since", type=MOMENT, metavar="ISO8601", help="Of events from then on; with a time zone.")
-@click.option("--until", type=MOMENT, metavar="ISO8601", help="Of events before that; with a time zone.")
-@click.option("--follow", is_flag=True, help="Keep them up to date, by the minute, until SIGTERM or Ctrl-C.")
+@click.option("--since", type=MOMENT, metavar="ISO8601", help="Only events from this time on; include the time zone.")
+@click.option("--until", type=MOMENT, metavar="ISO8601", help="Only events before this time; include the time zone.")
+@click.option("--follow", is_flag=True, help="Update them every minute until SIGTERM or Ctrl-C.")
 @click.option(
     "--skip-lost", is_flag=True,
-    help="With --follow: go on where a ledger has dropped entries before they were counted; what is missing is told, "
-    "and noted in FOLDER/lost.",
+    help="With --follow: continue if a ledger has dropped entries before they were counted; the gap is printed and "
+    "recorded in FOLDER/lost.",
 )  # fmt: skip
 @server_options
 @spark_options
@@ -46,10 +46,11 @@ def report(
     queues: Sequence[str], source: str | None, path: str, since: dt.datetime | None, until: dt.datetime | None,
     follow: bool, skip_lost: bool, server: ServerOptions, open_session: OpenSession, as_json: bool,
 ) -> None:  # fmt: skip
-    """Tell by the minute what was sent, delivered, acked, retried and died, how late, how long it took, and of what.
+    """Report by the minute what was sent, delivered, acked, retried and died, with lateness, handler times and causes.
 
-    FOLDER/report.html shows it in a browser, and needs no network; FOLDER/figures holds the same as Parquet. A ledger
-    that has dropped entries before they were counted is an error to --follow, until --skip-lost says to go on.
+    FOLDER/report.html shows it in a browser, without a network; FOLDER/figures holds the same as Parquet. With
+    --follow, if a ledger has dropped entries before they were counted, the command fails; --skip-lost continues
+    without them.
     """
     if not queues and source is None:
         raise click.UsageError("give queues, or --archive for all that are in one")

@@ -25,11 +25,11 @@ from .spark_session import OpenSession, spark_options, watched
     "Put a drained queue back.",
 )
 @click.argument("folder")
-@click.option("--queue", metavar="NAME", help="Another name than it had.")
+@click.option("--queue", metavar="NAME", help="Restore under this name. Default: the name it had.")
 @click.option(
-    "--shards", type=click.IntRange(1, MAX_SHARDS), help="Of a queue that is new. Default: as many as it had."
+    "--shards", type=click.IntRange(1, MAX_SHARDS), help="Shards, if the queue is new. Default: as many as it had."
 )
-@click.option("--resume", is_flag=True, help="Let the queue go on, once all is there. Default: it stays paused.")
+@click.option("--resume", is_flag=True, help="Resume the queue when all messages are back. Default: it stays paused.")
 @json_option
 @spark_options
 @server_options
@@ -42,10 +42,10 @@ def restore(
     server: ServerOptions,
     open_session: OpenSession,
 ) -> None:
-    """Put the queue in FOLDER back, each message as it was.
+    """Restore the queue in FOLDER, each message as it was.
 
-    FOLDER is what `delayq pipeline drain` has written. The queue must be empty, or hold what an earlier run has put
-    back: one that was interrupted is simply run again. In the end, all is counted, and compared with the manifest.
+    `delayq pipeline drain` writes FOLDER. The queue must be empty, or hold what an earlier run restored: simply
+    rerun an interrupted one. At the end, all messages are counted and compared with the manifest.
     """
     with watched(open_session(), f"restoring {folder}"):
         to = RedisOptions(server.url, server.prefix)

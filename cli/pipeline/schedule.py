@@ -50,10 +50,9 @@ def schedule(
 ) -> int:
     """Send each row of TABLE to QUEUE.
 
-    TABLE is a file or folder of Parquet, CSV, JSON lines or ORC, or a table that Spark knows by its name. An id that
-    exists, or was sent within --unique-for, is left as it is: so a job that was interrupted may be run again. Rows
-    without an id have one made for them, which is the same only under the same --run. Exit code 1 when rows were put
-    aside.
+    TABLE is a file or folder of Parquet, CSV, JSON lines or ORC, or the name of a table that Spark knows. An id that
+    exists, or was sent within --unique-for, is not sent again, so you can rerun an interrupted job. Rows without an
+    id get one that is the same only under the same --run. Exit code 1 if rows were rejected.
     """
     spark, to = open_session(), RedisOptions(server.url, server.prefix)
     if dry_run:

@@ -33,7 +33,7 @@ def spark_options(function: Function) -> Function:
     @click.option(
         "--conf", "settings", multiple=True, type=PAIR, metavar="KEY=VALUE", help="A setting of Spark; repeatable."
     )
-    @click.option("--verbose", is_flag=True, help="Show Spark's own log. For more, also: --conf spark.log.level=DEBUG.")
+    @click.option("--verbose", is_flag=True, help="Show Spark's own log. For more: --conf spark.log.level=DEBUG.")
     @functools.wraps(function)
     def with_session(
         *args: Any, master: str | None, settings: tuple[tuple[str, str], ...], verbose: bool, **kwargs: Any

@@ -28,15 +28,20 @@ OPTIONS: tuple[Decorator, ...] = (
         multiple=True,
         type=PAIR,
         metavar="COLUMN=SQL",
-        help="What payload, due_at, delay, id, headers, max_retries, expires_at or timeout is, in Spark SQL; "
-        "repeatable. Default: the table's columns of these names.",
+        help="How to compute payload, due_at, delay, id, headers, max_retries, expires_at or timeout, in Spark "
+        "SQL; repeatable. Default: the table's columns of these names.",
     ),
     delay_option,
     click.option(
         "--format", "table_format", metavar="NAME", help="parquet, csv, json, orc or table. Default: by the name's end."
     ),
     click.option(
-        "--option", "options", multiple=True, type=PAIR, metavar="KEY=VALUE", help="Of the format: sep=';'; repeatable."
+        "--option",
+        "options",
+        multiple=True,
+        type=PAIR,
+        metavar="KEY=VALUE",
+        help="An option of the format: sep=';'; repeatable.",
     ),
     click.option(
         "--payload-format",
@@ -45,11 +50,15 @@ OPTIONS: tuple[Decorator, ...] = (
         show_default=True,
         help="What a string payload is.",
     ),
-    click.option("--run", metavar="NAME", help="Name this work: done again under its name, no row is sent twice."),
     click.option(
-        "--rejects", metavar="FOLDER", help="Put rows that cannot be sent there, with the reasons, and go on."
+        "--run", metavar="NAME", help="A name for this run: if repeated under this name, no row is sent twice."
     ),
-    click.option("--dry-run", is_flag=True, help="Change nothing, and tell what would be sent, and when."),
+    click.option(
+        "--rejects",
+        metavar="FOLDER",
+        help="Write rows that cannot be sent to this folder, with the reasons, and continue.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Change nothing; print what would be sent, and when."),
 )
 
 

@@ -43,17 +43,17 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
 @new_queue_argument
 @click.argument("payload", metavar="[PAYLOAD|-]", required=False)
 @due_options
-@click.option("--id", "id_", metavar="ID", help="Its id, 1 to 256 bytes; a random one without this.")
+@click.option("--id", "id_", metavar="ID", help="The message's id, 1 to 256 bytes. Default: random.")
 @click.option(
     "--on-conflict",
     type=click.Choice(["ignore", "replace", "error"]),
-    help="When the id exists: leave that message (the default), put this one in its place, or fail.",
+    help="If the id exists: keep that message (the default), replace it, or fail.",
 )
 @click.option(
     "--unique-for",
     type=DURATION,
     metavar="TIME",
-    help="Reserve the --id for this long from now, also after the ack: others with --unique-for are not sent.",
+    help="Reserve the --id for this long from now, even after the ack: other sends with --unique-for are dropped.",
 )
 @click.option(
     "--expires-in", type=DURATION, metavar="TIME", help="Drop the message if it has not started within this time."
@@ -71,25 +71,26 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
     "--file",
     "-f",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Send the messages of a JSON Lines file instead; - is stdin.",
+    help="Send the messages in a JSON Lines file instead; - is stdin.",
 )
-@click.option("--resume", is_flag=True, help="Go on with a --file whose sending was interrupted; nothing is doubled.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted --file; no line is sent twice.")
 @json_option
 def send(
     queue: Queue, payload: str | None, id_: str | None, headers: Sequence[tuple[str, str]], kind: Kind | None,
     file: Path | None, resume: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Send PAYLOAD, or what stdin holds (-), or each line of a file, to QUEUE.
+    """Send PAYLOAD, stdin (-) or each line of a file to QUEUE.
 
     \b
     PAYLOAD that is valid JSON is sent as that JSON, anything else as a string:
       42, true, "42" and {"to": "a"} are JSON
       hello and a@example.org are strings; --as text makes 42 one
 
-    A line of a --file is a JSON object: {"payload": …} and, if wanted, "delay" (seconds, or as in --delay), "at", "id",
-    "headers", "max_retries", "expires_in", "on_conflict", "unique_for", "timeout". When a line is malformed, the
-    lines before it are sent, and the exit code is 2: correct it, and go on with --resume. The queue remembers for 30
-    days, in one transaction with the messages, how far a file is: also after a kill -9, --resume sends each line once.
+    A line of a --file is a JSON object: {"payload": …} and, optionally, "delay" (seconds, or as in --delay), "at",
+    "id", "headers", "max_retries", "expires_in", "on_conflict", "unique_for", "timeout". If a line is malformed, the
+    lines before it are sent and the exit code is 2: correct it, then run again with --resume. The queue remembers for
+    30 days how far a file was sent, in the same transaction as the messages, so --resume sends each line once, even
+    after a kill -9.
     """  # noqa: D301  # click wants the character
     given = {"id": id_, "headers": dict(headers) or None} | options
     given = {name: value for name, value in given.items() if value is not None}

@@ -29,7 +29,7 @@ delayq topic publish orders '{"order": 1}'
 
 @click.group(
     epilog=example(PUBLISHES + "delayq topic group create orders billing --start 0\ndelayq topic groups orders"),
-    short_help="Topics: records that go to every group of readers.",
+    short_help="Topics: each group of readers gets every record.",
 )
 def topic() -> None:
     """Publish records to topics and read them: a message goes to one consumer, a record to every group."""
@@ -49,12 +49,17 @@ topic.command_class = ExampledCommand
 )
 @published_topic_argument
 @click.argument("payload", metavar="[PAYLOAD|-]", required=False)
-@click.option("--delay", type=DURATION, metavar="TIME", help="Appended after this time: 500ms, 10s, 1h30m, 2d.")
-@click.option("--at", type=MOMENT, metavar="ISO8601", help="Appended then; with a time zone.")
 @click.option(
-    "--id", "id_", metavar="ID", help="Its own id, as in 1700000000000-0; with a delay, any that can be cancelled."
+    "--delay", type=DURATION, metavar="TIME", help="Append the record after this time: 500ms, 10s, 1h30m, 2d."
 )
-@click.option("--key", metavar="KEY", help="Records of one key keep their order, also in a topic with shards.")
+@click.option("--at", type=MOMENT, metavar="ISO8601", help="Append the record at this time; include the time zone.")
+@click.option(
+    "--id",
+    "id_",
+    metavar="ID",
+    help="The record's id, such as 1700000000000-0; with a delay, any id, by which you can cancel it.",
+)
+@click.option("--key", metavar="KEY", help="Records with the same key keep their order, even in a topic with shards.")
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
 @click.option(
     "--as",
@@ -62,13 +67,15 @@ topic.command_class = ExampledCommand
     type=click.Choice(["auto", "json", "text", "raw"]),
     help="What PAYLOAD is, as in send.",
 )
-@click.option("--max-length", type=click.IntRange(0), metavar="N", help="Drop the oldest records beyond so many.")
-@click.option("--exact", is_flag=True, help="With --max-length: keep no more; else up to a hundred or so.")
+@click.option("--max-length", type=click.IntRange(0), metavar="N", help="Drop the oldest records beyond this number.")
+@click.option(
+    "--exact", is_flag=True, help="With --max-length: keep exactly this number. Default: up to about a hundred more."
+)
 @click.option(
     "--file",
     "-f",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Publish the records of a JSON Lines file instead; - is stdin.",
+    help="Publish the records in a JSON Lines file instead; - is stdin.",
 )
 @json_option
 def publish(
@@ -76,13 +83,13 @@ def publish(
     headers: Sequence[tuple[str, str]], kind: Kind | None, max_length: int | None, exact: bool, file: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Publish PAYLOAD, or what stdin holds (-), or each line of a file, to TOPIC.
+    """Publish PAYLOAD, stdin (-) or each line of a file to TOPIC.
 
     PAYLOAD that is valid JSON is published as that JSON, anything else as a string.
 
-    A line of a --file is a JSON object: {"payload": …} and, if wanted, "delay" (seconds, or as in --delay), "at", "id",
-    "key", "headers". When a line is malformed, the lines before it are published, and the exit code is 2. Sent again,
-    a file is there twice, except for records with an id of their own.
+    A line of a --file is a JSON object: {"payload": …} and, optionally, "delay" (seconds, or as in --delay), "at",
+    "id", "key", "headers". If a line is malformed, the lines before it are published and the exit code is 2. If you
+    publish a file twice, its records are there twice, except those with their own id.
     """
     if exact and max_length is None:
         raise click.UsageError("--exact goes with --max-length")
@@ -132,17 +139,19 @@ def cancel(topic: Topic, record_id: str, as_json: bool) -> int:
     epilog=example(PUBLISHES + "delayq topic trim orders --max-length 100000"), short_help="Drop the oldest records."
 )
 @topic_argument
-@click.option("--max-length", type=click.IntRange(0), metavar="N", help="Keep so many (of each shard).")
-@click.option("--from", "first", type=POSITION, metavar="ID|ISO8601", help="Keep this one, and what came after it.")
-@click.option("--acked", is_flag=True, help="Drop what every group has acked, and nothing else.")
-@click.option("--exact", is_flag=True, help="To the record; else up to a hundred or so more are kept, at less cost.")
+@click.option("--max-length", type=click.IntRange(0), metavar="N", help="Keep this many records (per shard).")
+@click.option("--from", "first", type=POSITION, metavar="ID|ISO8601", help="Keep this record and all later ones.")
+@click.option("--acked", is_flag=True, help="Drop only records that every group has acked.")
+@click.option(
+    "--exact", is_flag=True, help="Trim to the exact record. Default: keep up to about a hundred more, at lower cost."
+)
 @json_option
 def trim(
     topic: Topic, max_length: int | None, first: Any, acked: bool, exact: bool, as_json: bool
 ) -> None:  # fmt: skip
-    """Drop the oldest records of TOPIC. With --max-length and --from, also those that a group has not acked.
+    """Drop the oldest records of TOPIC. --max-length and --from also drop records that a group has not acked.
 
-    With --acked, the group that needs the oldest record left is named: it keeps the others from being dropped.
+    With --acked, the output names the group that holds back further records.
     """
     if (max_length is not None) + (first is not None) + acked != 1:
         raise click.UsageError("give --max-length, or --from, or --acked: one of these")
@@ -188,7 +197,7 @@ def delete(topic: Topic, ids: Sequence[str], as_json: bool) -> None:
 @topic_argument
 @json_option
 def shrink(topic: Topic, as_json: bool) -> None:
-    """Drop what was in TOPIC at the last shrink already, acked or not: run daily, it keeps what came within a day."""
+    """Drop the records that TOPIC had at the last shrink, acked or not. Run daily, it keeps one day of records."""
     _print_dropped(topic, topic.shrink_by_last_size(), as_json)
 
 

@@ -82,9 +82,9 @@ def _of_group(group: GroupInfo) -> str:
 @server_options
 @json_option
 def list_(server: ServerOptions, as_json: bool) -> int:
-    """List all topics: their records, those that wait for their time, and the lag of the group that is last.
+    """List all topics: their records, delayed records, and the lag of the slowest group.
 
-    Exit code 1 when one of them cannot be read; those that this user may not read are named on stderr.
+    Exit code 1 if one of them cannot be read; stderr names those that this user may not read.
     """
     found, failed = of_all_topics(server, server.names()["topic"])
     if as_json:

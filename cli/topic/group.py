@@ -31,22 +31,22 @@ DIED = POLLED + "delayq topic claim orders billing billing-2 --idle 0 --max-deli
     epilog=example(MADE + "delayq topic group move orders billing 0"), short_help="Make, move and change a group."
 )
 def group() -> None:
-    """Make a group, move it, ack for it, remove its consumers, and see to its dead letters."""
+    """Create or move a group, ack for it, remove its consumers, and handle its dead letters."""
 
 
 group.command_class = ExampledCommand
 
 
-@group.command(epilog=example("delayq topic group create orders billing --start 0"), short_help="Make a group.")
+@group.command(epilog=example("delayq topic group create orders billing --start 0"), short_help="Create a group.")
 @topic_argument
 @click.argument("group_name", metavar="GROUP")
 @click.option(
     "--start", type=POSITION, default="$", show_default=True, metavar="POSITION",
-    help="Behind this id, or 0 for all there is, a time with a zone, or $ for what comes from now on.",
+    help="After this id, 0 for the first record, a time with a zone, or $ for new records only.",
 )  # fmt: skip
 @json_option
 def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
-    """Make GROUP of TOPIC, unless there is one: that goes on where it is."""
+    """Create GROUP of TOPIC. An existing group stays where it is."""
     check_group_name(group_name)
     created = topic.execute(group_admin.make, group_name, start)
     if as_json:
@@ -55,13 +55,15 @@ def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
         say(f"made group {group_name} of topic {topic.name}" if created else f"{group_name} exists: left where it is")
 
 
-@group.command(epilog=example(MADE + "delayq topic group move orders billing 0"), short_help="Let it go on elsewhere.")
+@group.command(
+    epilog=example(MADE + "delayq topic group move orders billing 0"), short_help="Move a group to another position."
+)
 @group_argument
 @click.argument("position", type=POSITION, metavar="POSITION")
 def move(group: Group, position: Any) -> None:
-    """Let GROUP of TOPIC go on from POSITION: behind an id, 0 for all, a time with a zone, or $ for what comes.
+    """Move GROUP of TOPIC to POSITION: after an id, 0 for the first record, a time with a zone, or $ for new ones.
 
-    What is unacked stays so.
+    Unacked records stay unacked.
     """
     group.set_position(position)
     say(f"group {group.name} continues there, {lag_text([group.info()])} to come")
@@ -72,7 +74,7 @@ def move(group: Group, position: Any) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @json_option
 def ack(group: Group, ids: Sequence[str], as_json: bool) -> None:
-    """Ack records of a TOPIC without shards by their IDs. Exit code 1 when one of them was not unacked."""
+    """Ack records of a TOPIC without shards by their IDs. Exit code 1 if one of them was not unacked."""
     acked = group.ack(ids)
     if as_json:
         print_json({"acked": acked})
@@ -89,10 +91,10 @@ def ack(group: Group, ids: Sequence[str], as_json: bool) -> None:
 )
 @group_argument
 @click.argument("consumer", metavar="CONSUMER")
-@click.option("--to", "heir", metavar="NAME", help="Who is to have what it holds.")
+@click.option("--to", "heir", metavar="NAME", help="The consumer that takes over its records.")
 @json_option
 def remove_consumer(group: Group, consumer: str, heir: str | None, as_json: bool) -> None:
-    """Remove CONSUMER of GROUP. Without --to, nothing is changed when it holds records, and the exit code is 1."""
+    """Remove CONSUMER of GROUP. If it holds records and --to is missing, nothing changes and the exit code is 1."""
     moved = group.remove_consumer(consumer, heir)
     if as_json:
         print_json({"removed": consumer, "handed_over": moved})
@@ -100,7 +102,9 @@ def remove_consumer(group: Group, consumer: str, heir: str | None, as_json: bool
         say(f"removed {consumer}" + (f", {plural(moved, 'record')} handed over to {heir}" if moved else ""))
 
 
-@group.command(epilog=example(DIED + "delayq topic group dead orders billing"), short_help="List its dead letters.")
+@group.command(
+    epilog=example(DIED + "delayq topic group dead orders billing"), short_help="List the dead letters of a group."
+)
 @group_argument
 @limit_option
 @long_option
@@ -129,16 +133,16 @@ def dead(group: Group, limit: int, long: bool, as_json: bool) -> None:
 
 
 @group.command(
-    epilog=example(DIED + "delayq topic group requeue orders billing --all"), short_help="Bring dead letters back."
+    epilog=example(DIED + "delayq topic group requeue orders billing --all"), short_help="Requeue dead letters."
 )
 @group_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that is dead now, instead of IDs.")
+@click.option("--all", "everything", is_flag=True, help="All current dead letters, instead of IDs.")
 @json_option
 def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -> None:
-    """Bring dead letters of GROUP back, as if never delivered: the next claim, or rescue by a consumer, takes them.
+    """Requeue dead letters of GROUP as if they had never been delivered: the next claim or consumer takes them.
 
-    A record that was trimmed is appended again, for GROUP alone. Exit code 1 when one of the IDs is not dead.
+    A trimmed record is appended again, for GROUP only. Exit code 1 if one of the IDs is not dead.
     """
     chosen, wanted = _chosen(group, ids, everything)
     _report("requeued", group.requeue_dead(chosen), wanted, as_json)
@@ -149,11 +153,11 @@ def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -
 )
 @group_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that is dead now, instead of IDs.")
+@click.option("--all", "everything", is_flag=True, help="All current dead letters, instead of IDs.")
 @yes_option("Delete these dead letters of group {group.name} of topic {group.topic} for good?")
 @json_option
 def delete(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -> None:
-    """Delete dead letters of GROUP for good. Exit code 1 when one of the IDs is not dead."""
+    """Delete dead letters of GROUP for good. Exit code 1 if one of the IDs is not dead."""
     chosen, wanted = _chosen(group, ids, everything)
     _report("deleted", group.delete_dead(chosen), wanted, as_json)
 

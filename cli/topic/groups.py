@@ -31,7 +31,7 @@ POLLED = MADE + "delayq topic read orders billing --consumer billing-1\n"
 @click.argument("group_name", metavar="[GROUP]", required=False, shell_complete=candidates.groups)
 @json_option
 def groups(topic: Topic, group_name: str | None, as_json: bool) -> None:
-    """List the groups of TOPIC with their lag: how many records each was not handed yet; or the consumers of GROUP."""
+    """List the groups of TOPIC with their lag, the records not yet delivered; or the consumers of GROUP."""
     if group_name is not None:
         _consumers(topic, group_name, as_json)
         return
@@ -64,15 +64,15 @@ def _consumers(topic: Topic, group_name: str, as_json: bool) -> None:
     short_help="List what a group was handed and has not acked.",
 )
 @group_argument
-@click.option("--consumer", metavar="NAME", help="Only what this one holds.")
-@click.option("--idle", type=DURATION, default=0, metavar="TIME", help="Only what was handed out so long ago.")
+@click.option("--consumer", metavar="NAME", help="Only records that this consumer holds.")
+@click.option("--idle", type=DURATION, default=0, metavar="TIME", help="Only records delivered at least this long ago.")
 @limit_option
-@click.option("--clear-ghosts", is_flag=True, help="Clear the list of records that were trimmed, and tell how many.")
+@click.option("--clear-ghosts", is_flag=True, help="Remove trimmed records from the list, and print how many.")
 @json_option
 def unacked(
     group: Group, consumer: str | None, idle: float, limit: int, clear_ghosts: bool, as_json: bool
 ) -> None:  # fmt: skip
-    """List what GROUP of TOPIC was handed and has not acked, by id: who holds it, for how long, how often delivered."""
+    """List the unacked records of GROUP of TOPIC by id, each with its consumer, idle time and deliveries."""
     if clear_ghosts:
         if consumer is not None or idle:
             raise click.UsageError("--consumer and --idle do not go with --clear-ghosts, which looks at all")
@@ -137,7 +137,7 @@ def claim(
 @yes_option("Destroy group {group.name} of topic {group.topic}, with its unacked list and its dead letters?")
 @json_option
 def destroy(group: Group, as_json: bool) -> None:
-    """Take GROUP of TOPIC away, with its unacked list and its dead letters. Exit code 1 when there is none."""
+    """Take GROUP of TOPIC away, with its unacked list and its dead letters. Exit code 1 if it does not exist."""
     if not group.destroy():
         raise click.ClickException(f"topic {group.topic} has no group {group.name!r}")
     if as_json:

@@ -50,7 +50,7 @@ def published_topic_argument(function: Function) -> Function:
     return with_topic
 
 
-ledger_option = click.option("--ledger", is_flag=True, help="TOPIC is the name of a queue: its ledger is meant.")
+ledger_option = click.option("--ledger", is_flag=True, help="TOPIC is a queue, whose ledger is used.")
 
 
 def group_argument(function: Function) -> Function:

@@ -30,13 +30,15 @@ POLLS = "delayq topic group create orders billing --start 0\n"
 )
 @topic_argument
 @click.argument("group_name", metavar="[GROUP]", required=False, shell_complete=candidates.groups)
-@click.option("--from", "start", type=POSITION, metavar="POSITION", help="Where to begin; see below.  [default: -]")
+@click.option("--from", "start", type=POSITION, metavar="POSITION", help="Where to start; see above.  [default: -]")
 @click.option("--to", "end", type=POSITION, metavar="POSITION", help="Where to end.  [default: +]")
 @click.option("--reverse", is_flag=True, help="The newest first.")
-@click.option("--consumer", metavar="NAME", help="With GROUP: who takes the records.")
-@click.option("--own", is_flag=True, help="With GROUP: again what the consumer holds, instead of new records.")
+@click.option("--consumer", metavar="NAME", help="With GROUP: the consumer that takes the records.")
+@click.option(
+    "--own", is_flag=True, help="With GROUP: read the records that the consumer already holds, instead of new ones."
+)
 @click.option("--ack", is_flag=True, help="With GROUP: ack the records when they are printed.")
-@click.option("--wait", type=DURATION, metavar="TIME", help="With GROUP: wait so long for the first record.")
+@click.option("--wait", type=DURATION, metavar="TIME", help="With GROUP: how long to wait for the first record.")
 @click.option(
     "--limit",
     default=10,
@@ -50,7 +52,7 @@ def read(
     topic: Topic, start: Any, end: Any, reverse: bool, group_name: str | None, consumer: str | None, own: bool,
     ack: bool, wait: float | None, limit: int, long: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Read records of TOPIC between two positions; or, with GROUP, poll what nobody of that group was handed yet.
+    """Read records of TOPIC between two positions; or, with GROUP, poll records that are new to the group.
 
     \b
     A position is one of
@@ -59,7 +61,7 @@ def read(
       2026-12-24T18:00+01:00     a time, with a zone
       -, +                       the first record, the last one
 
-    What GROUP polls stays with the consumer until it is acked: by --ack, or by delayq topic group ack.
+    Polled records belong to the consumer until you ack them with --ack or delayq topic group ack.
     """  # noqa: D301  # click wants the character
     if group_name is None:
         if consumer is not None or own or ack or wait is not None:
@@ -88,12 +90,14 @@ def read(
 @topic_argument
 @click.option(
     "--from", "start", type=POSITION, default="$", show_default=True, metavar="POSITION",
-    help="Behind this id, or 0 for all, a time with a zone, or $ for what comes from now on.",
+    help="After this id, 0 for all records, a time with a zone, or $ for new records only.",
 )  # fmt: skip
-@click.option("--wait", type=DURATION, metavar="TIME", help="End when nothing came for so long. Default: never.")
+@click.option(
+    "--wait", type=DURATION, metavar="TIME", help="Stop when no record arrives for this long. Default: never."
+)
 @json_option
 def tail(topic: Topic, start: Any, wait: float | None, as_json: bool) -> None:
-    """Print records of TOPIC as they come, one a line, until Ctrl-C. Nothing is taken from anybody."""
+    """Print records of TOPIC as they arrive, one per line, until Ctrl-C. Groups are not affected."""
     with contextlib.suppress(KeyboardInterrupt), contextlib.closing(topic.tail(start, wait)) as records:  # type: ignore[type-var]
         for record in records:
             if as_json:
