@@ -27,12 +27,12 @@ class Table(NamedTuple):
 
 
 def tables(results: Results) -> Iterator[Table]:
-    """Yield a table of each thing that was measured."""
-    held = [[each.name, *each.shown, each.word] for each in verdicts(results)]
-    yield Table("Targets", ["", "measured", "wanted", "verdict"], held)
+    """Yield a table of each thing that was measured: first delayq beside its peers, then its targets."""
     for workload in WORKLOADS:
         if workload.name in results["workloads"]:
             yield _of_peers(workload, results)
+    held = [[each.name, *each.shown, each.word] for each in verdicts(results)]
+    yield Table("Targets", ["", "measured", "target", "verdict"], held)
     own = results["own"]
     yield from _beside(own)
     for key in ("backlog", "backlog_10m"):
@@ -147,19 +147,21 @@ def _of_metrics(found: dict[str, Any]) -> Table:
         str(sum(found["scrapes"])),
         f"{found['unrest']:.0%}",
     ]
-    return Table("Scraped once a second, and not", ["messages/s", "scraped", "not", "cost", "scrapes", "unrest"], [row])
+    return Table(
+        "Scraped once a second, and without", ["messages/s", "scraped", "not", "cost", "scrapes", "unrest"], [row]
+    )
 
 
 def _of_backlog(found: dict[str, Any]) -> Iterator[Table]:
     title = f"{found['waiting']:,} messages of {found['size']} bytes wait"
     yield _of_pairs(title, found["rates"])
-    rows = [[f"{name}, of what it is on an empty queue", f"{share:.2f}"] for name, share in found["of_empty"].items()]
+    rows = [[f"{name}, relative to an empty queue", f"{share:.2f}"] for name, share in found["of_empty"].items()]
     for name, took in found["calls"].items():
         rows.append([name, f"{took['p50_ms']:.2f} ms, 99% {took['p99_ms']:.2f}, longest {took['max_ms']:.2f}"])
     longest = found["longest_script"]
     rows.append(["longest script", f"{longest['ms']:.2f} ms {longest['name']}; {longest['over_5_ms']} over 5 ms"])
     rows.append(["memory", f"{found['memory_bytes']:.0f} bytes a message"])
-    yield Table(f"{title}: the calls of its keepers", ["", "measured"], rows)
+    yield Table(f"{title}: single calls", ["", "measured"], rows)
 
 
 def _of_own(own: dict[str, Any]) -> Iterator[list[str]]:
@@ -178,8 +180,8 @@ def _of_own(own: dict[str, Any]) -> Iterator[list[str]]:
             yield [f"{what}: commands sent", f"{used['commands_per_second']:.1f}/s"]
             yield [f"{what}: commands within scripts", f"{used['within_scripts_per_second']:.1f}/s"]
     if fleet := own.get("fleet"):
-        late = f"50% {fleet['p50_ms']:.2f}, 99% {fleet['p99_ms']:.2f}, greatest {fleet['max_ms']:.1f} ms"
-        yield ["lateness before that fleet, 100 a second", f"{late}; {fleet['early']:,} early"]
+        late = f"50% {fleet['p50_ms']:.2f}, 99% {fleet['p99_ms']:.2f}, maximum {fleet['max_ms']:.1f} ms"
+        yield ["lateness with that fleet, 100 a second", f"{late}; {fleet['early']:,} early"]
     if growth := own.get("growth"):
         early, late = growth["bytes_at_10_percent"] / 2**20, growth["bytes_at_the_end"] / 2**20
         yield [f"a consumer's memory over {growth['messages']:,} messages", f"{early:.1f} → {late:.1f} MiB"]
@@ -212,8 +214,8 @@ def _measured_on(results: Results) -> str:
     return (
         f"Measured on {about['processor']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['system']}; "
         f"Redis {about['redis']}, Python {about['python']}, delayq {about['delayq']}, redis-py {about['redis-py']}, "
-        f"hiredis {about['hiredis']}; {about['at']}. A process that wanted to run stood still for up to "
-        f"{about['longest_pause_ms']} ms. Medians, with least and greatest of up to {about['runs']} runs.\n"
+        f"hiredis {about['hiredis']}; {about['at']}. The longest pause of a process that was ready "
+        f"to run was {about['longest_pause_ms']} ms. Medians, with minimum and maximum of up to {about['runs']} runs.\n"
     )
 
 
@@ -224,4 +226,4 @@ def _peers(results: Results) -> Iterator[str]:
         yield f"  Throughput: {about['throughput']}."
         yield f"  Latency: {about['latency']}."
         if about.get("note"):
-            yield f"  {about['note']}."
+            yield f"  {about['note'].rstrip('.')}."

@@ -70,15 +70,15 @@ def _rates(results: Results) -> Iterator[TargetVerdict]:
     yield TargetVerdict("send from 8 threads", rate("threads_8"), 60_000, True, "/s")
     yield TargetVerdict("send from 64 threads", rate("threads_64"), 60_000, True, "/s")
     yield TargetVerdict("drain", median(results, "drain", OWN), 60_000, True, "/s")
-    yield TargetVerdict("drain, of BullMQ's on Node", _times(results, "drain", "bullmq_node"), 2, True, "×")
+    yield TargetVerdict("drain, relative to BullMQ on Node", _times(results, "drain", "bullmq_node"), 2, True, "×")
     yield TargetVerdict(*_times_best_python(results, "drain", "drain"), 10, True, "×")
     yield TargetVerdict("receive and ack by 500", rate("pull"), 100_000, True, "/s")
-    yield TargetVerdict("receive and ack, of the bare scripts", rate("pull", "ratio"), 0.85, True)
+    yield TargetVerdict("receive and ack, relative to the bare scripts", rate("pull", "ratio"), 0.85, True)
     for name in ("publish", "poll", "ack"):
         ratio = _at(results, "own", "topics", name, "ratio")
-        yield TargetVerdict(f"topics: {name}, of redis-py's own commands", ratio, 0.7, True)
+        yield TargetVerdict(f"topics: {name}, relative to redis-py's own commands", ratio, 0.7, True)
     yield TargetVerdict(
-        "tables: write, of plain Python with the same script",
+        "tables: write, relative to plain Python with the same script",
         _at(results, "own", "tables", "write_of_plain"),
         0.8,
         True,
@@ -91,7 +91,7 @@ def _lateness(results: Results) -> Iterator[TargetVerdict]:
     for name, figure, of_runs, bound, unit in (
         ("lateness, 50%", "p50_ms", "median", 1.2, "ms"),
         ("lateness, 99%", "p99_ms", "median", 3, "ms"),
-        ("lateness, greatest", "max_ms", "max", 20, "ms"),
+        ("lateness, maximum", "max_ms", "max", 20, "ms"),
         ("delivered early", "early", "max", 0, ""),
     ):
         late = _at(results, "workloads", "lateness", OWN, "figures", figure, of_runs)
@@ -99,7 +99,7 @@ def _lateness(results: Results) -> Iterator[TargetVerdict]:
     for figure in ("p50_ms", "p99_ms"):
         own, celery = (median(results, "lateness", peer, figure) for peer in (OWN, "celery"))
         ratio = own / celery if own is not None and celery else None
-        yield TargetVerdict(f"lateness, {figure[1:3]}%, of Celery's", ratio, 1.2, False, "×")
+        yield TargetVerdict(f"lateness, {figure[1:3]}%, relative to Celery", ratio, 1.2, False, "×")
     yield TargetVerdict("lateness at 1,000/s, 99%", median(results, "lateness_1000", OWN, "p99_ms"), 5, False, "ms")
 
 
@@ -108,8 +108,8 @@ def _costs(results: Results) -> Iterator[TargetVerdict]:
     yield TargetVerdict("an idle fleet", _at(idle, "fleet", "commands_per_second"), 30, False, "commands/s")
     yield TargetVerdict("an idle consumer", _at(idle, "one", "cpu_percent"), 0.5, False, "% of a core")
     fleet = _at(results, "own", "fleet")
-    for name, figure, bound in (("50%", "p50_ms", 1.2), ("99%", "p99_ms", 3), ("greatest", "max_ms", 20)):
-        yield TargetVerdict(f"lateness before an idle fleet, {name}", _at(fleet, figure), bound, False, "ms")
+    for name, figure, bound in (("50%", "p50_ms", 1.2), ("99%", "p99_ms", 3), ("maximum", "max_ms", 20)):
+        yield TargetVerdict(f"lateness with an idle fleet, {name}", _at(fleet, figure), bound, False, "ms")
     yield TargetVerdict("memory of a waiting message", median(results, "memory", OWN, "bytes"), 350, False, "bytes")
     yield TargetVerdict("Redis' processor time a message", _at(own, "redis_cpu_us"), 15, False, "µs")
     yield TargetVerdict("round trips of a lone message", _at(own, "lone_trips"), 5, False)
@@ -121,10 +121,14 @@ def _backlog(results: Results) -> Iterator[TargetVerdict]:
         found = _at(results, "own", key)
         waiting = f"{_at(found, 'waiting') or planned:,}"
         calls = _at(found, "calls") or {}
-        yield TargetVerdict(f"drain with {waiting} waiting, of empty", _at(found, "of_empty", "drain"), 0.9, True)
+        yield TargetVerdict(
+            f"drain with {waiting} waiting, relative to an empty queue", _at(found, "of_empty", "drain"), 0.9, True
+        )
         beside, alone = _at(found, "rates", "send_bulk", "ratio"), _at(results, "own", "rates", "send_bulk", "ratio")
         kept = beside / alone if beside and alone else None
-        yield TargetVerdict(f"send in bulk with {waiting} waiting, of what the bare scripts keep", kept, 1, True, "×")
+        yield TargetVerdict(
+            f"send in bulk with {waiting} waiting, relative to what the bare scripts keep", kept, 1, True, "×"
+        )
         slowest = max((each["p99_ms"] for each in calls.values()), default=None)
         yield TargetVerdict(f"slowest call with {waiting} waiting, 99%", slowest, MS_OF_A_CALL, False, "ms")
         longest = _at(found, "longest_script", "ms")
@@ -149,10 +153,10 @@ def _times_best_python(results: Results, workload: str, what: str) -> tuple[str,
     others = [key for key, about in peers.items() if key != OWN and about["language"] == "Python"]
     ratios = {key: ratio for key in others if (ratio := _times(results, workload, key)) is not None}
     if not ratios:
-        return f"{what}, of the quickest Python peer's", None
+        return f"{what}, relative to the fastest Python peer", None
     best: Callable[[str], float] = ratios.__getitem__
     key = min(ratios, key=best)
-    return f"{what}, of {peers[key]['peer']}'s, the quickest in Python", ratios[key]
+    return f"{what}, relative to {peers[key]['peer']}, the fastest in Python", ratios[key]
 
 
 def _at(found: Any, *path: str) -> Any:

@@ -41,7 +41,7 @@ RATE = {"per_second": ("messages/s", ",.0f")}
 LATE = {
     "p50_ms": ("50%, ms", ",.2f"),
     "p99_ms": ("99%, ms", ",.2f"),
-    "max_ms": ("greatest, ms", ",.1f"),
+    "max_ms": ("maximum, ms", ",.1f"),
     "early": ("early", ",.0f"),
 }
 

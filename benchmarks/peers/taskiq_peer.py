@@ -34,7 +34,7 @@ class TaskiqPeer(AsyncPeer):
         "not parsed; on uvloop, which was quicker"
     )
     latency = (
-        "the same, with schedules read anew each second instead of each minute; the scheduler sends once a second, at "
+        "the same, with schedules read again each second instead of each minute; the scheduler sends once a second, at "
         "the full second, which is the most"
     )
     note = (
