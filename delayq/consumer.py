@@ -27,40 +27,40 @@ from delayq.runtime.time_limit import TimeLimit
 
 
 class Consumer(Lifecycle):
-    """Takes the messages of queues as they fall due, and runs a handler on each.
+    """Takes the messages of queues as they fall due and runs a handler for each.
 
-    It outlives the handler's exceptions and the server's restarts. Leases are renewed while handlers run.
+    It survives exceptions of handlers and restarts of the server.
+    Leases are renewed while handlers run.
 
     Args:
-        queue: whose messages to take. Of several queues in a list, each has the same share of the handlers' runs while
-            all are backlogged; of those in a dict, as much as its weight says: 1 to 1000. They may be on different
-            servers.
+        queue: one queue, or several: backlogged queues in a list share the handlers equally, those in a dict by
+            their weights, 1 to 1000. They may be on different servers.
         handler: is called with each `Message`, or with its payload (see `Queue.handler`), but for those of a schedule
             that has a function of its own by `Queue.cron`; the one registered with `Queue.handler`, or with
             `Queue.batch_handler`, when None.
-        strict: a queue's messages are begun only while nothing of those before it in the list waits here.
-        concurrency: handlers, or batches, that run at the same time, of all queues: 1 to 10,000; 8, or as many
-            processes as there are cores, when None.
-        shutdown_timeout: seconds (0 or more) or a timedelta that running handlers are given in the end. What they
-            have not done by then is handed back, which uses up no retry.
-        timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
-            message that was sent with a `timeout` has that instead. A thread cannot be ended: a handler that
-            takes longer is logged and counted, and runs on under its lease. A process is killed, which fails its
-            delivery.
+        strict: start a queue's messages only while no queue before it in the list has any waiting here.
+        concurrency: handlers, or batches, that run at the same time, over all queues: 1 to 10,000. Default: 8, or
+            with processes one per core.
+        shutdown_timeout: how long running handlers may take at the end, seconds (0 or more) or a timedelta. Then
+            their messages are handed back without using a retry.
+        timeout: time limit of a handler with its middleware, seconds (0.001 to 86,400) or a timedelta; None for no
+            limit. A message sent with a `timeout` has that instead.
+            A thread cannot be stopped.
+            It is logged and counted, and continues under its lease. A process is killed, which fails the delivery.
         pool: "thread", or "process": each handler runs in one of `concurrency` processes, for what computes. It must be
             a plain function of a module, as must the middleware and the functions of schedules; a process imports them.
         initializer: with pool="process": is called in each process first; a function of a module.
         name: of this consumer, as the queue's timer knows it; host, process and a random part when None.
 
     Attributes:
-        handled: messages whose handling has ended, so far.
-        failed: of these, deliveries that were nacked or rejected, for an error or by the handler itself.
-        overran: deliveries that have run longer than they may, so far.
-        abandoned: messages that the last run has left to others, as a second signal has ended it at once.
-        queues: whose messages it takes.
+        handled: messages handled so far.
+        failed: deliveries nacked or rejected so far, after an error or by the handler itself.
+        overran: deliveries that exceeded their time limit so far.
+        abandoned: messages that the last run left to others because a second signal ended it at once.
+        queues: the queues that it consumes.
 
     Raises:
-        HandlerMissing: neither `handler` nor a registered one.
+        HandlerMissing: `handler` is None and the queue has no registered handler.
         InvalidInput: naming the argument.
     """
 
@@ -101,12 +101,12 @@ class Consumer(Lifecycle):
 
     @property
     def handler(self) -> Callable[[Message], Any]:
-        """What is called with each message; of several queues, the first's."""
+        """The function that is called with each message, of several queues, the first."""
         return self._stacks[0].handler
 
     @property
     def batching(self) -> Batching[Message] | None:
-        """How messages are handled together; None without a batch handler."""
+        """The sizes of batches; None without a batch handler."""
         return self._stacks[0].batching
 
     @property
@@ -118,20 +118,20 @@ class Consumer(Lifecycle):
         return self._time_limit.count
 
     def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
-        """Consume until `stop`, SIGTERM or SIGINT; then finish what runs, and hand back what has not started.
+        """Consume until `stop`, SIGTERM or SIGINT; then finish running handlers and hand back what has not started.
 
-        A second signal ends it at once: what ran is delivered again when its lease ends. (Signals are watched for
+        A second signal ends it at once: running messages are redelivered when their leases end. (Signals are handled
         in the main thread only.)
 
         Args:
-            burst: return when nothing is due.
-            max_messages: return after so many, 1 or more.
+            burst: return when no message is due.
+            max_messages: return after this many messages, 1 or more.
 
         Returns:
             the number of messages handled.
 
         Raises:
-            ServerError: there was no connection to begin with; a later loss is waited out.
+            ServerError: the first connection failed; later losses are retried.
             StartFailed: a function of `Middleware.on_start` has failed.
         """
         if max_messages is not None:
@@ -139,7 +139,7 @@ class Consumer(Lifecycle):
         return self._run(self._new_run(burst, max_messages))
 
     def drain(self) -> int:
-        """Handle all that is due, and what becomes due meanwhile; return how many deliveries that took."""
+        """Handle all due messages, and those that fall due meanwhile; return the number of deliveries."""
         return self.run(burst=True)
 
     def _new_run(self, burst: bool = False, most: int | None = None) -> Driver | MultiQueueRun:

@@ -35,39 +35,39 @@ class DeadLetters:
         return self._executor.execute(inspect.peek(self._context, "dead", limit))
 
     def bury(self, id: str, reason: str = manage.BURIED) -> manage.Buried:
-        """Put a message that waits (pending, ready or retry) among the dead letters, as it is.
+        """Move a waiting message (pending, ready or retry) to the dead letters, unchanged.
 
-        A place that a limit keeps for it is free. Of an occurrence of a schedule, its slot alone is left out. A message
-        that rests in a lake is "unknown" here.
+        This frees its place in a limit. For an occurrence of a schedule, only its slot is skipped. A message in a
+        lake is "unknown" here.
 
         Args:
-            reason: why, at most 2,000 characters of it; `MessageInfo.reason`.
+            reason: stored as `MessageInfo.reason`, at most 2,000 characters.
 
         Returns:
-            "buried"; "in_flight" when it is being handled, "dead" when it is a dead letter already, or "unknown":
-            nothing was changed.
+            "buried"; or "in_flight" if it is being handled, "dead" if it already is a dead letter, or "unknown":
+            then nothing was changed.
         """
         outcome: manage.Buried = self._executor.execute(manage.bury(self._context, id, reason))
         return outcome
 
     def causes(self, most: int = 10_000) -> Causes:
-        """Tell of what dead letters died, the most frequent cause first; numbers in their errors make no difference.
+        """Count dead letters by cause, the most frequent first; numbers in errors are ignored.
 
         Args:
-            most: how many to look at, 1 to 1,000,000: those that died last, of several shards
-                an equal part each.
+            most: how many to look at, 1 to 1,000,000: the latest ones, an equal part of each
+                shard.
         """
         return self._executor.execute(causes.causes(self._context, most))
 
     def requeue(self, ids: str | Iterable[str] = "all", delay: Seconds = 0) -> int:
-        """Bring dead letters back to pending with their retries reset.
+        """Requeue dead letters: back to pending, with their retries reset.
 
         Args:
-            ids: one id, several, or "all" for what is dead now. (A message whose id is "all": give ["all"].)
+            ids: one id, several, or "all" for all present ones. (For a message whose id is "all", give ["all"].)
             delay: seconds (0 or more) or a timedelta until they are due.
 
         Returns:
-            how many came back; those whose payload is gone stay dead.
+            How many came back; those whose payload is gone stay dead.
         """
         return self._executor.execute(manage.requeue_chosen(self._context, ids, delay))
 
@@ -84,22 +84,22 @@ class DeadLetters:
         dry_run: bool = False,
         progress: Callable[[Redriven], object] | None = None,
     ) -> Redriven:
-        """Bring back the dead letters to which all that is given applies, the longest dead first.
+        """Requeue the dead letters that match all given filters, the longest dead first.
 
-        What dies later than the call, perhaps anew, is not touched. It may be interrupted at any point, also by an
-        error or a kill: what has come back is back, all else is dead as before, and a second call goes on.
+        Messages that die after the call are not touched. The call may be interrupted at any point, even by a kill:
+        what came back stays back, the rest stays dead, and a second call continues.
 
         Args:
-            older_than: died so long ago or longer (seconds or a timedelta), or at this moment or before.
-            newer_than: died less than so long ago, or after this moment.
-            error: text that is part of the last error, upper and lower case as it is; or a compiled pattern.
-            reason: why they died, literally.
-            headers: what they all have; a string also stands for a number, a boolean or bytes that read like it.
+            older_than: died at least this long ago (seconds or a timedelta), or not after this datetime.
+            newer_than: died less than this long ago, or after this datetime.
+            error: text that the last error contains, case-sensitive; or a compiled pattern.
+            reason: the exact reason of death.
+            headers: that each has; a string also matches a number, a boolean or bytes with the same text.
             delay: until they are due, from when they come back.
-            rate: how many come back, at most: 100 or "100/s", "5/10s", "9/h"; None for as fast as it goes. The call
-                lasts as long as it takes.
-            dry_run: change nothing, and count.
-            progress: is called with how far it is: after each page, or with a rate, about every tenth of a second.
+            rate: maximum rate: 100 or "100/s", "5/10s", "9/h"; None for no limit. The call returns when all are
+                back.
+            dry_run: change nothing; only count.
+            progress: called with the progress after each page or, with a rate, about ten times a second.
 
         Raises:
             InvalidInput: an argument is out of range; nothing was changed.
@@ -122,26 +122,27 @@ class DeadLetters:
         died_at: dt.datetime | None = None,
         timeout: Any = msgspec.UNSET,
     ) -> bool:
-        """Bring a dead letter back to pending with another payload, headers or timeout, and its retries reset.
+        """Requeue a dead letter with another payload, headers or timeout, and its retries reset.
 
-        It counts as sent now: `created_at` and `expires_in` begin anew. Its id, its number of retries and its attempt
-        numbers go on.
+        It counts as sent now: `created_at` and `expires_in` start again. It keeps its id and its number of retries,
+        and its attempt numbers continue.
 
         Args:
-            payload: as in `Queue.send`; its own when it is not given.
-            headers: in place of all of its own, {} for none; its own when None.
+            payload: as in `Queue.send`; by default, its own.
+            headers: replace all of its own, {} for none; None keeps them.
             delay: seconds (0 or more) or a timedelta until it is due.
-            died_at: `MessageInfo.died_at` of the dead letter that you have looked at; None for what is there now.
-            timeout: as in `Queue.send`, None for no limit of its own; its own when it is not given.
+            died_at: `MessageInfo.died_at` of the dead letter that you have looked at; None for the present one.
+            timeout: as in `Queue.send`, None for no limit; by default, its own.
 
         Returns:
-            False when it is not dead (any more), or has died again since `died_at`: nothing was changed.
+            False if it is not dead (any more), or has died again since `died_at`: nothing was changed.
 
         Raises:
-            InvalidInput: no payload, headers or timeout; or the payload is gone and none is given; nothing was changed.
+            InvalidInput: an invalid payload, headers or timeout; or the payload is gone and none is given; nothing
+            was changed.
         """
         return self._executor.execute(edit.edit(self._context, id, payload, headers, delay, died_at, timeout))
 
     def purge(self, older_than: Seconds | None = None) -> int:
-        """Discard dead letters, those that died `older_than` ago or all; return how many there were."""
+        """Discard all dead letters, or those that died at least `older_than` ago; return how many."""
         return self._executor.execute(manage.purge(self._context, ["dead"], older_than))

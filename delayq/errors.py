@@ -1,4 +1,6 @@
-"""Everything that delayq raises::
+"""Everything that delayq raises.
+
+::
 
     DelayqError
     ├── InvalidInput (ValueError)          the caller's argument; nothing was changed

@@ -65,38 +65,37 @@ Handler = TypeVar("Handler", bound=Callable[[Any], Any])
 class Queue:
     """A queue of messages, each delivered at its time to at least one consumer.
 
-    Nothing is connected before the first call. A queue may be used by several threads.
+    It connects at the first call. Several threads may share a queue.
 
     Args:
-        name: 1 to 128 bytes, printable, without braces and ``#``.
-        url: of the server; DELAYQ_URL, or the embedded store, when neither it nor `redis` is given.
-        redis: a client to use as it is, instead of `url`.
-        prefix: what all keys begin with.
-        lease: seconds or a timedelta, 0.001 s to a day: how long a delivery may go without a sign of life.
-        max_retries: deliveries after the first one, 0 to 1,000,000, for messages that this program sends without it.
-            What `configure` has stored goes first, and a difference is logged once; 5 where neither says anything.
-        backoff: the waits before them, for what fails in this program: one of `delayq.backoff`, or a function that
-            returns seconds. It is called with the number of the attempt that failed and, if it takes a second argument,
-            with what the handler has raised or was nacked with, or None. What `configure` has stored goes first. By
-            default: 10 s, then three times as long each time, at most an hour, with 10 % of jitter: what fails each
-            time is a dead letter after about 20 minutes.
-        shards: over how many hash slots the queue is spread, 1 to 1,024; None takes what Redis has recorded.
-        max_payload: the most bytes of a payload, 1 or more.
-        middleware: what is done around each delivery and send, if other queues share it; else one of its own is made.
-        concurrency_key: called with a message that is due, tells by a text (1 to 256 bytes) with which others it shares
-            the limit per key, or None: it is not limited.
-        dead_retention: seconds (0 or more) or a timedelta that it and its ledger's groups keep dead letters; None for
-            ever.
-        horizon: seconds or a timedelta: what is due later than that from its send rests in `lake`, until a load brings
-            it into Redis; see docs/far-future.md. Off when None.
+        name: 1 to 128 bytes, printable, without braces and ``#``. url: of the server. Without `url` and `redis`:
+        DELAYQ_URL, or else the embedded store. redis: a client to use instead of `url`. prefix: of all keys. lease:
+        visibility timeout, seconds or a timedelta, 0.001 s to a day: a message is redelivered if its lease is not
+        renewed within this time. max_retries: deliveries after the first one, 0 to 1,000,000, for messages that this
+        program sends without it.
+            What `configure` has stored takes precedence, and a difference is logged once. The default is 5.
+        backoff: the waits before retries of messages that fail in this program: one of `delayq.backoff`, or a
+            function that returns seconds. It gets the number of the failed attempt and, if it takes a second
+            argument, the error that was raised or nacked with, or None. What `configure` has stored takes precedence.
+            Default: 10 s, tripled each time, at most an hour, with 10 % of jitter; a message that always fails
+            becomes a dead letter after about 20 minutes.
+        shards: the number of hash slots that the queue uses, 1 to 1,024; None for the number recorded in Redis.
+        max_payload: maximum size of a payload, bytes, 1 or more.
+        middleware: a Middleware to share with other queues; by default, the queue has its own.
+        concurrency_key: a function from a due message to its key, a text of 1 to 256 bytes; messages with the same
+            key share the limit per key. None means no limit for this message.
+        dead_retention: how long the queue and its ledger's groups keep dead letters, seconds (0 or more) or a
+            timedelta; None for ever.
+        horizon: seconds or a timedelta: messages due later than this after their send wait in `lake`, until a load
+            moves them into Redis; see docs/far-future.md. None turns it off.
         lake: a folder that all clients share, or a URI that pyarrow knows, such as ``s3://bucket/folder``.
-        rate, concurrency, concurrency_per_key, events: as in `configure`: stored when this client first sends,
-            consumes, receives or configures, where nothing is stored yet. Afterwards `configure` alone changes or
-            removes them; a difference is logged once. None says nothing.
-        clock: for tests: returns the time, in milliseconds, that the scripts go by instead of the server's.
+        rate, concurrency, concurrency_per_key, events: as in `configure`. This client stores them when it first
+            sends, consumes, receives or configures, unless a value is stored already. Later, only `configure` changes
+            or removes them; a difference is logged once.
+        clock: for tests: a function that returns the time, ms, that the scripts use instead of the server's.
 
     Raises:
-        InvalidInput: naming the argument. Calls raise it, too, for theirs, and ServerError for the server's troubles.
+        InvalidInput: naming the argument. Calls raise it too, and ServerError if the server fails.
     """
 
     def __init__(
@@ -148,12 +147,12 @@ class Queue:
 
     @property
     def schedules(self) -> Schedules:
-        """The schedules: add, list, pause, resume, run or remove them, and see what comes next."""
+        """The schedules: add, list, pause, resume, run or remove them, and list their next slots."""
         return self._schedules
 
     @property
     def middleware(self) -> Middleware:
-        """What is done around each delivery and each send: register functions with its methods."""
+        """The functions that run around each delivery and each send; register them with its methods."""
         return self._context.middleware
 
     @property
@@ -170,7 +169,7 @@ class Queue:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that this queue has made; a client that was passed in stays open."""
+        """Close the connections that this queue has opened; a client that you passed in stays open."""
         self._coalescer.close()
         self._receiver.close()
         self._events.close()
@@ -182,10 +181,10 @@ class Queue:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run one of `delayq.operations` on this queue: ``queue.execute(function, …)``, its context coming first.
+        """Run one of `delayq.operations` on this queue: ``queue.execute(function, …)``; it gets the context first.
 
-        It is for what this class has no method for, as in delayq's own command line and dashboard. What operations
-        there are may change with any version.
+        The command line and the dashboard use it where this class has no method. Operations may change with any
+        version.
         """
         return self._executor.execute(operation(self._context, *args, **kwargs))
 
@@ -208,12 +207,12 @@ class Queue:
         """Send a message; the options are those of `Outgoing`.
 
         Args:
-            wait_replicas: return once so many replicas have confirmed it, within 3 seconds.
+            wait_replicas: return after this many replicas have confirmed it, within 3 seconds.
 
         Raises:
             InvalidInput: an argument is out of range; nothing was stored.
             DuplicateMessage: on_conflict="error", and the id exists.
-            NotReplicated: the message is stored, but not on as many replicas.
+            NotReplicated: the message is stored, but on fewer replicas.
         """
         if unknown:
             raise unknown_option(*unknown)
@@ -243,15 +242,15 @@ class Queue:
         return sent
 
     def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
-        """Send any number of messages, in batches; the results stand in their order.
+        """Send any number of messages, in batches; the results are in the same order.
 
-        All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
+        All are checked before the first is stored. If the server fails in between, some of them are stored.
 
         Raises:
             InvalidInput: one of them is out of range; nothing was stored.
             DuplicateMessage: on_conflict="error", and an id exists; all others are stored.
-            NotReplicated: too few replicas confirmed a batch of them, and those behind it are not stored: the error
-                says which are stored, which are not, and what to send again.
+            NotReplicated: too few replicas confirmed a batch, and later batches are not stored. The error says
+                which messages are stored, which are not, and what to send again.
         """
         return self._executor.execute(self._store.send_many(messages, wait_replicas))
 
@@ -268,15 +267,15 @@ class Queue:
         return self.send(payload, at=at, max_retries=retry_count, **options)
 
     def receive(self, max_messages: int = 10, wait: Seconds = 0, lease: Seconds | None = None) -> list[Message]:
-        """Take messages that are due; settle each with its `ack`, `nack`, `release` or `reject`.
+        """Take due messages; settle each with its `ack`, `nack`, `release` or `reject`.
 
         Args:
             max_messages: 1 to 500.
             wait: seconds (0 or more) or a timedelta to wait for the first one.
-            lease: how long they are ours; the queue's own lease when None. `Message.extend` makes it longer.
+            lease: seconds or a timedelta; None for the queue's lease. `Message.extend` extends it.
 
         Returns:
-            retries first, each side earliest due first; empty when nothing came in time.
+            Retries first, then new messages, each earliest due first; empty if none came in time.
 
         Raises:
             ServerUnreachable: the queue was closed while the call waited.
@@ -286,15 +285,15 @@ class Queue:
         return self._receiver.receive(max_messages, leased, milliseconds(wait, "wait") / 1000)
 
     def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
-        """Settle messages as done, in one round trip; False where the receipt was stale."""
+        """Ack messages in one round trip; return for each whether it was acked: False if its receipt was stale."""
         return self._executor.execute(settle.ack(self._context, messages, Message))
 
     def settle(self, message: Message, outcome: Outcome) -> None:
-        """Settle one delivery; raises StaleReceipt when it is no longer ours."""
+        """Settle one delivery; raise StaleReceipt if it is no longer yours."""
         self._executor.execute(settle.settle_one(self._context, message, outcome))
 
     def extend(self, message: Message, seconds: Seconds) -> None:
-        """Let a delivery's lease end `seconds` from now; raises StaleReceipt when it is no longer ours."""
+        """Make a delivery's lease end `seconds` from now; raise StaleReceipt if it is no longer yours."""
         self._executor.execute(settle.extend(self._context, message, seconds))
 
     @overload
@@ -308,16 +307,16 @@ class Queue:
 
         ``@queue.handler()`` does the same.
 
-        Returning acks; returning `Ack(then=[…])` also sends what follows, in the same step. Returning False or raising
-        nacks with the queue's backoff; `Reject` buries the message; `RetryAfter` retries it then.
+        Returning acks the message; returning `Ack(then=[…])` also sends the messages in the list, in the same step.
+        Returning False or raising nacks it with the queue's backoff. Raising `Reject` makes it a dead letter; raising
+        `RetryAfter` retries it after that time.
 
-        A function whose argument is annotated as `Message[Order]` gets messages whose payload is an Order; as Order,
-        the payload itself. A payload that is none makes its message a dead letter.
+        If the argument is annotated as `Message[Order]`, the function gets messages whose payload is an Order; if
+        annotated as Order, it gets the payload. A payload that does not match makes its message a dead letter.
 
         Raises:
-            InvalidInput: it is not callable, or a coroutine or generator function, which a call does not run; or its
-                annotation cannot be resolved, or names what no payload can be read as; or the queue has a handler
-                already.
+            InvalidInput: it is not callable; it is a coroutine or generator function; its annotation cannot be
+                resolved or is not a type for payloads; or the queue already has a handler.
         """
         if function is ...:
             return self.handler
@@ -336,21 +335,22 @@ class Queue:
     def batch_handler(self, function: Any = None, /, *, max_messages: int = 500, max_wait: Seconds = 0.1) -> Any:
         """Register the function that a `Consumer` of this queue calls with lists of messages (a decorator).
 
-        Without parentheses, ``@queue.batch_handler``, the defaults hold.
+        Without parentheses, as ``@queue.batch_handler``, the defaults apply.
 
-        Returning None acks them all, and raising fails each of them, as in `handler`. To decide about each message,
-        return a mapping from ids to verdicts: True, False, ``Ack(then=[…])``, or an error, such as ``Reject("why")``,
-        which counts as raised for this message alone. What the mapping leaves out is acked.
+        Returning None acks all of them; raising fails each of them, as in `handler`. To decide for each message,
+        return a mapping from ids to verdicts: True, False, ``Ack(then=[…])``, or an error such as ``Reject("why")``,
+        which counts as raised for this message only. Messages that are not in the mapping are acked.
 
-        A function whose argument is annotated as ``list[Message[Order]]`` gets messages whose payload is an Order; as
-        ``list[Order]``, the payloads. A payload that is none makes its own message a dead letter.
+        If the argument is annotated as ``list[Message[Order]]``, the function gets messages whose payload is an
+        Order; if annotated as ``list[Order]``, it gets the payloads. A payload that does not match makes its own
+        message a dead letter.
 
         Args:
-            max_messages: the most in a batch, 1 to 10,000.
+            max_messages: maximum size of a batch, 1 to 10,000.
             max_wait: seconds (0 to 86,400) or a timedelta that the first message of a batch waits for others.
 
         Raises:
-            InvalidInput: a number is out of range, or for what `handler` refuses.
+            InvalidInput: a number is out of range, or `handler` would raise it.
         """
         check_sizes(max_messages, max_wait)
 
@@ -379,8 +379,8 @@ class Queue:
     ) -> Callable[[Handler], Handler]:
         """Register a function that a `Consumer` of this queue calls at the slots of a schedule (a decorator).
 
-        The schedule is stored when a consumer starts; the options are those of `Schedules.add`. What the function
-        returns or raises means what it does in `handler`.
+        A consumer stores the schedule when it starts; the options are those of `Schedules.add`.
+        Its result or error means the same as in `handler`.
 
         Args:
             name: of the schedule; the function's own when None.
@@ -393,7 +393,7 @@ class Queue:
         return self.handlers.crons.registering(self._context, check_handler, plan, *wanted)
 
     def cancel(self, id: str) -> manage.Cancelled:
-        """Withdraw a message that waits or is dead. One "in_flight" is not stopped, but will not be retried."""
+        """Withdraw a waiting or dead message. One that is "in_flight" is not stopped, but will not be retried."""
         return self._executor.execute(self._store.cancel(id))
 
     def reschedule(
@@ -406,22 +406,23 @@ class Queue:
         return self._executor.execute(self._store.reschedule(id, delay, at))
 
     def get(self, id: str) -> MessageInfo | None:
-        """Return what is known of a message; None when there is none (any more)."""
+        """Return what is known about a message; None if it does not exist (any more)."""
         return self._executor.execute(self._store.get(id))
 
     def why(self, id: str) -> str:
-        """Say in one sentence why a message has not been delivered, or what became of it.
+        """Say in one sentence why a message has not been delivered, or what happened to it.
 
-        It is not due; or it is, but the queue is paused, a limit holds it back, others are due earlier, or there is no
-        consumer; it runs; it waits for its next attempt; it is dead; or it is gone: how, only the ledger tells.
+        Possible answers: it is not due yet; the queue is paused; a limit holds it back; others are due earlier; there
+        is no consumer; it is running; it waits for its next attempt; it is dead; or it is gone, and the ledger says
+        how.
         """
         return self._executor.execute(self._store.why(id))
 
     def history(self, id: str) -> list[Event]:
-        """Return what became of a message, oldest first, as far as the ledger tells (`configure`); gone ones included.
+        """Return the history of a message from the ledger (`configure`), oldest first, even if the message is gone.
 
-        Of an id that was used again, it tells of all messages that had it. Without a ledger, or of an id that is not in
-        it (any more), nothing is told: the list is empty. All of the ledger is looked through, 500 entries a call.
+        If an id was used again, this includes all messages that had it. The list is empty without a ledger, or if
+        the ledger has no entry of the id (any more). This reads the whole ledger, 500 entries per call.
         """
         return self._executor.execute(explain.history(self._context, id))
 
@@ -438,13 +439,13 @@ class Queue:
         limit: int = 100,
         largest: int | None = None,
     ) -> Page:
-        """Look at a page of a state, lowest score first, without taking messages; as quick for the last of a million.
+        """Look at a page of a state, lowest score first, without taking messages; late pages are as fast as early ones.
 
         Args:
-            after: `after` of the page in front of the wanted one; None for the first page.
-            before: `before` of the page behind the wanted one, or "+" for the last page, instead.
+            after: `after` of the previous page; None for the first page.
+            before: instead of `after`: `before` of the next page, or "+" for the last page.
             limit: 1 to 500 messages.
-            largest: bytes; of a message that takes more in Redis the payload, headers and the like are not read.
+            largest: bytes: payload and headers of messages that take more in Redis are not read.
         """
         return self._executor.execute(paging.page(self._context, state, after, before, limit, largest))
 
@@ -453,12 +454,12 @@ class Queue:
         self._context.wish(events)
 
     def pause(self, seconds: Seconds | None = None) -> None:
-        """Hand out nothing for a time, or until `resume`; sending continues, and what runs is finished.
+        """Hand out no messages for a time, or until `resume`; sending continues, and running handlers finish.
 
-        If the queue is paused already, the new end replaces the old one.
+        If the queue is already paused, the new end replaces the old one.
 
         Args:
-            seconds: 0.001 to 366 days, as a number or a timedelta, by the server's clock; None for no end but `resume`.
+            seconds: 0.001 s to 366 days, as a number or a timedelta, by the server's clock; None until `resume`.
 
         Raises:
             InvalidTime: outside that range; nothing was changed.
@@ -480,28 +481,28 @@ class Queue:
         backoff: Waits = UNSET,
         max_dead: Count = UNSET,
     ) -> None:
-        """Set what holds for all that use the queue, from now on: limits, retries, and whether it keeps a ledger.
+        """Set limits, retries and the ledger for all programs that use the queue.
 
-        What is not named stays, and None removes it. No constructor undoes that.
+        Settings that you leave out stay as they are; None removes one. No constructor overrides this.
 
         Args:
-            rate: the most hand-outs, those of retries included, in any span of time: 1 to 100,000 in 1 ms to a day, as
-                in "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d".
-            concurrency: the most messages, 1 to 1,000,000, that are handed out and not settled, at any time.
-            concurrency_per_key: likewise, of those that share a key. Clients with a `concurrency_key` keep to it, and
-                others hand out everything.
-            events: whether each transition of a message adds an entry to the queue's ledger: the number of entries
-                that it keeps (each shard's, to about a hundred), 1 to 10,000,000; True is as many as so far, or else
-                100,000. None or False ends it, and leaves what is there.
-            max_retries: deliveries after the first one, 0 to 1,000,000, of messages that are sent without it. Each
-                message keeps the number with which it was sent. Programs that run notice a change within a minute.
-            backoff: the waits before them: one of `delayq.backoff`, or its text, as in
-                "exponential:base=10s,factor=3". Programs that run notice a change within a minute.
-            max_dead: the most dead letters to keep, 1 to 1,000,000 (each shard keeps an equal part, and at least
-                one). Consumers, and programs that call `receive`, purge the oldest ones beyond it within a minute.
+            rate: maximum hand-outs, retries included, in any period: 1 to 100,000 in 1 ms to a day, such
+                as "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d".
+            concurrency: maximum messages that are handed out and not settled at any time, 1 to 1,000,000.
+            concurrency_per_key: the same per key. Only clients with a `concurrency_key` enforce
+                it.
+            events: keep a ledger, with an entry for each transition of a message: the number of entries to keep
+                (per shard, give or take a hundred), 1 to 10,000,000; True for the present number, or else 100,000.
+                None or False turns it off and leaves the existing entries.
+            max_retries: deliveries after the first one, 0 to 1,000,000, for messages sent without it. Each message
+                keeps the number that it was sent with. Running programs notice a change within a minute.
+            backoff: the waits before retries: one of `delayq.backoff`, or its text, such as
+                "exponential:base=10s,factor=3". Running programs notice a change within a minute.
+            max_dead: maximum dead letters to keep, 1 to 1,000,000 (each shard keeps an equal part, at least one).
+                Consumers and programs that call `receive` purge older ones within a minute.
 
         Raises:
-            InvalidInput: naming the argument, or limits of a queue with shards; nothing was changed.
+            InvalidInput: naming the argument, or limits on a queue with shards; nothing was changed.
         """
         self._executor.execute(
             configure.configure(
@@ -510,19 +511,19 @@ class Queue:
         )
 
     def configuration(self) -> Configuration:
-        """Return what holds for all that use the queue.
+        """Return the settings of all programs that use the queue.
 
         Raises:
-            ServerError: it cannot be asked.
+            ServerError: the server cannot be asked.
         """
         return self._executor.execute(configure.configuration(self._context))
 
     def purge(self, state: State | None = None) -> int:
-        """Discard what is in a state now (pending, ready, retry or dead; all of these when None); return how many."""
+        """Discard the messages of a state (pending, ready, retry or dead; None for all of these); return how many."""
         return self._executor.execute(manage.purge(self._context, manage.PURGEABLE if state is None else [state]))
 
     def collect_garbage(self) -> int:
-        """Delete the payloads of discarded messages, as consumers and receivers do all the time; return how many."""
+        """Delete the payloads of discarded messages, as consumers and receivers do regularly; return how many."""
         return self._executor.execute(garbage.collect(self._context))
 
     def stats(self) -> QueueStats:
@@ -530,32 +531,32 @@ class Queue:
         return self._executor.execute(inspect.stats(self._context))
 
     def sample(self) -> bool:
-        """Keep the counts of this minute for `samples`, unless they are kept; return whether they were not.
+        """Record the counts of this minute for `samples`; return False if they were recorded already.
 
-        Consumers do so all the time: it is for who watches a queue that may have none.
+        Consumers do this regularly; call it to watch a queue that may have no consumer.
         """
         return self._executor.execute(counts.sample(self._context))
 
     def samples(self, since: dt.datetime | None = None) -> list[Sample]:
-        """Return what was counted of the queue, oldest first: every minute of the last hour, and every ten of the day.
+        """Return past counts of the queue, oldest first: each minute of the last hour, every ten of the last day.
 
         Args:
-            since: an aware datetime: those of then or later only.
+            since: an aware datetime: only samples of this time or later.
 
         Raises:
-            InvalidTime: `since` is naive, or no datetime.
+            InvalidTime: `since` is naive or not a datetime.
         """
         return self._executor.execute(counts.samples(self._context, since))
 
     def consumers(self) -> list[ConsumerInfo]:
-        """Return the consumers that were seen within the last hour and have not ended in good order, by name."""
+        """Return the consumers that were seen within the last hour and did not shut down, by name."""
         return self._executor.execute(presence.consumers(self._context))
 
     def upcoming(self, window: Seconds = 3600, bucket: Seconds = 300) -> list[Upcoming]:
-        """Count what falls due within `window` from now, in buckets: seconds or timedeltas, 1 to 500 buckets.
+        """Count the messages that fall due within `window` from now, in buckets: seconds or timedeltas, 1 to 500.
 
-        The last bucket ends where the window does, or behind it. What is due already counts in the first; what is
-        ready or runs counts in none.
+        The last bucket ends with the window, or after it. Messages already due count in the first bucket; ready and
+        running ones in none.
 
         Raises:
             InvalidInput: a time is out of range, or there would be more buckets.

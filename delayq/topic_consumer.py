@@ -48,9 +48,8 @@ class TopicConsumer(Lifecycle):
             argument, by what the handler has raised (or None); exponential when None.
         shutdown_timeout: seconds or a timedelta that running handlers are given in the end. What they have not
             done by then is handed back, which counts no delivery.
-        timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
-            thread cannot be ended: a handler that takes longer is logged and counted, and goes on, its record being
-            renewed.
+        timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever.
+            A thread cannot be stopped: it is logged and counted, and continues, its record being renewed.
         middleware: what runs around the handler: of a `Middleware`, the functions for deliveries, which are called with
             the record, and those for the start and the stop of a consumer.
         name: of this consumer, 1 to 256 bytes, no other of the group having the same: what it had not acked is handled

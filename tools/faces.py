@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -56,107 +57,40 @@ EXCHANGES = (
 )
 """Patterns, and what stands in their place, in code and texts alike."""
 
-TEXTS: dict[str, tuple[tuple[str, str], ...]] = {
-    "aio/consumer": (
-        (
-            """ Leases are renewed while handlers run, as long as
-    none of them blocks the event loop: one that computes, or waits without `await`, belongs into a plain function.
-""",
-            """ Leases are renewed while handlers run.
-""",
-        ),
-        (" An async one runs on the event loop, a plain one in a thread.", ""),
-        (" Async handlers are cancelled.", ""),
-        (
-            """ An async handler that takes longer is cancelled,
-            which fails its delivery. A thread cannot be ended: a plain one is logged and counted, and runs on under its
-            lease. A process is killed, which fails its delivery.
-""",
-            """ A thread cannot be ended: a handler that
-            takes longer is logged and counted, and runs on under its lease. A process is killed, which fails its
-            delivery.
-""",
-        ),
-        (
-            """
-            Its messages are then those of the sync face.
-""",
-            "\n",
-        ),
-        ("called with each message, and awaited if it is an async function; of", "called with each message; of"),
-        (
-            """ When the task that awaits it is cancelled, it ends as soon as the handlers do,
-        which are cancelled, too: their messages are handed back.
-""",
-            "\n",
-        ),
-    ),
-    "aio/dead_letters": (
-        (
-            """ It
-                is a plain function.
-""",
-            "\n",
-        ),
-    ),
-    "aio/queue": (
-        (
-            "A queue may be used by any number of tasks, of one event loop at a time.",
-            "A queue may be used by several threads.",
-        ),
-        (
-            """ A call that is cancelled
-            hands back what it has claimed.
-""",
-            "\n",
-        ),
-        (
-            """ An async function
-        runs on the event loop, a plain one in a thread.
-""",
-            "\n",
-        ),
-        (
-            """it is not callable, or a generator function, which a call does not run; or its annotation
-                cannot be resolved, or names what no payload can be read as; or the queue has a handler already.
-""",
-            """it is not callable, or a coroutine or generator function, which a call does not run; or its
-                annotation cannot be resolved, or names what no payload can be read as; or the queue has a handler
-                already.
-""",
-        ),
-        (
-            """ The function is async
-        or plain, and what it returns or raises means what it does in `handler`.
-""",
-            """ What the function
-        returns or raises means what it does in `handler`.
-""",
-        ),
-    ),
-    "aio/topic": (("A topic belongs to one event loop.", "A topic may be used by several threads."),),
-    "aio/topic_consumer": (
-        ("an async one runs on the event loop, a plain one on a thread.", "on a thread."),
-        (" Async handlers are cancelled.", ""),
-        (
-            """ An
-            async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
-            logged and counted, and goes on, its record being renewed.
-""",
-            """ A
-            thread cannot be ended: a handler that takes longer is logged and counted, and goes on, its record being
-            renewed.
-""",
-        ),
-    ),
-    "testing/aio/clock": (
-        (
-            """Handlers run one at a time, and their messages become
-    what they become in life. Async handlers run in the test's task, plain ones in a thread.""",
-            """Handlers run in the test's thread, one at a time, and
-    their messages become what they become in life.""",
-        ),
-    ),
+TEXTS: dict[str, dict[str, str]] = {
+    "aio/consumer": {
+        "Leases are renewed while handlers run, unless one blocks the event loop: use a plain function to compute, or "
+        "to wait without `await`.": "Leases are renewed while handlers run.",
+        "An async one runs on the event loop, a plain one in a thread.": "",
+        "Async handlers are cancelled.": "",
+        "An async handler that takes longer is cancelled and a process is killed, which fails the delivery. A": "A",
+        "It is logged and counted, and continues under its lease.": "It is logged and counted, and continues under its "
+        "lease. A process is killed, which fails the delivery.",
+        "Its messages are then those of the sync face.": "",
+        "and awaited if async; of": "of",
+        "If the awaiting task is cancelled, the handlers are cancelled too, and their messages are handed back.": "",
+    },
+    "aio/dead_letters": {"It is a plain function.": ""},
+    "aio/queue": {
+        "Any number of tasks may share a queue, on one event loop at a time.": "Several threads may share a queue.",
+        "A cancelled call hands back what it has claimed.": "",
+        "An async function runs on the event loop, a plain one in a thread.": "",
+        "it is a generator function;": "it is a coroutine or generator function;",
+        "The function is async or plain; its": "Its",
+    },
+    "aio/topic": {"A topic belongs to one event loop.": "A topic may be used by several threads."},
+    "aio/topic_consumer": {
+        "an async one runs on the event loop, a plain one on a thread.": "on a thread.",
+        "Async handlers are cancelled.": "",
+        "An async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one "
+        "is logged and counted, and goes on, its record being renewed.": "A thread cannot be stopped: it is logged and "
+        "counted, and continues, its record being renewed.",
+    },
+    "testing/aio/clock": {
+        "Handlers run one at a time, and their messages become what they become in life. Async handlers run in the "
+        "test's task, plain ones in a thread.": "Handlers run in the test's thread, one at a time, and their messages "
+        "become what they become in life.",
+    },
 }
 """Of a module, sentences that are true of one of the two APIs only."""
 
@@ -170,13 +104,20 @@ def made(name: str) -> str:
         ValueError: a text that is to be exchanged is not in it.
     """
     text = (PACKAGE / f"{name}.py").read_text()
-    for theirs, ours in TEXTS.get(name, ()):
-        if theirs not in text:
+    for theirs, ours in TEXTS.get(name, {}).items():
+        sentence = r"\s+".join(map(re.escape, theirs.split()))  # which may be broken over lines anywhere
+        text, count = re.subn(sentence if ours else rf"\s*{sentence}", partial(_exchanged, ours), text)
+        if not count:
             raise ValueError(f"delayq/{name}.py no longer says {theirs!r}: change TEXTS in tools/faces.py")
-        text = text.replace(theirs, ours)
     for pattern, replacement in EXCHANGES:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return _formatted(HEAD.format(name=name) + text, target(name))
+
+
+def _exchanged(ours: str, match: re.Match[str]) -> str:
+    """Return what replaces a sentence; when that was broken over lines, on a line of its own."""
+    breaks: list[str] = re.findall(r"\n *", match[0]) if ours else []
+    return "".join(breaks[-1:]) + ours
 
 
 def target(name: str) -> Path:

@@ -27,27 +27,26 @@ from delayq.runtime.time_limit import TimeLimit
 
 
 class Consumer(Lifecycle):
-    """Takes the messages of queues as they fall due, and runs a handler on each: `delayq.Consumer`, awaited.
+    """Takes the messages of queues as they fall due and runs a handler for each: `delayq.Consumer`, awaited.
 
-    It outlives the handler's exceptions and the server's restarts. Leases are renewed while handlers run, as long as
-    none of them blocks the event loop: one that computes, or waits without `await`, belongs into a plain function.
+    It survives exceptions of handlers and restarts of the server. Leases are renewed while handlers run, unless one
+    blocks the event loop: use a plain function to compute, or to wait without `await`.
 
     Args:
-        queue: whose messages to take. Of several queues in a list, each has the same share of the handlers' runs while
-            all are backlogged; of those in a dict, as much as its weight says: 1 to 1000. They may be on different
-            servers.
+        queue: one queue, or several: backlogged queues in a list share the handlers equally, those in a dict by
+            their weights, 1 to 1000. They may be on different servers.
         handler: is called with each `Message`, or with its payload (see `Queue.handler`), but for those of a schedule
             that has a function of its own by `Queue.cron`; the one registered with `Queue.handler`, or with
             `Queue.batch_handler`, when None. An async one runs on the event loop, a plain one in a thread.
-        strict: a queue's messages are begun only while nothing of those before it in the list waits here.
-        concurrency: handlers, or batches, that run at the same time, of all queues: 1 to 10,000; 8, or as many
-            processes as there are cores, when None.
-        shutdown_timeout: seconds (0 or more) or a timedelta that running handlers are given in the end. What they
-            have not done by then is handed back, which uses up no retry. Async handlers are cancelled.
-        timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. A
-            message that was sent with a `timeout` has that instead. An async handler that takes longer is cancelled,
-            which fails its delivery. A thread cannot be ended: a plain one is logged and counted, and runs on under its
-            lease. A process is killed, which fails its delivery.
+        strict: start a queue's messages only while no queue before it in the list has any waiting here.
+        concurrency: handlers, or batches, that run at the same time, over all queues: 1 to 10,000. Default: 8, or
+            with processes one per core.
+        shutdown_timeout: how long running handlers may take at the end, seconds (0 or more) or a timedelta. Then
+            their messages are handed back without using a retry. Async handlers are cancelled.
+        timeout: time limit of a handler with its middleware, seconds (0.001 to 86,400) or a timedelta; None for no
+            limit. A message sent with a `timeout` has that instead. An async handler that takes longer is cancelled
+            and a process is killed, which fails the delivery. A thread cannot be stopped. It is logged and counted,
+            and continues under its lease.
         pool: "thread", or "process": each handler runs in one of `concurrency` processes, for what computes. It must be
             a plain function of a module, as must the middleware and the functions of schedules; a process imports them.
             Its messages are then those of the sync face.
@@ -55,14 +54,14 @@ class Consumer(Lifecycle):
         name: of this consumer, as the queue's timer knows it; host, process and a random part when None.
 
     Attributes:
-        handled: messages whose handling has ended, so far.
-        failed: of these, deliveries that were nacked or rejected, for an error or by the handler itself.
-        overran: deliveries that have run longer than they may, so far.
-        abandoned: messages that the last run has left to others, as a second signal has ended it at once.
-        queues: whose messages it takes.
+        handled: messages handled so far.
+        failed: deliveries nacked or rejected so far, after an error or by the handler itself.
+        overran: deliveries that exceeded their time limit so far.
+        abandoned: messages that the last run left to others because a second signal ended it at once.
+        queues: the queues that it consumes.
 
     Raises:
-        HandlerMissing: neither `handler` nor a registered one.
+        HandlerMissing: `handler` is None and the queue has no registered handler.
         InvalidInput: naming the argument.
     """
 
@@ -103,12 +102,12 @@ class Consumer(Lifecycle):
 
     @property
     def handler(self) -> Callable[[Message], Any]:
-        """What is called with each message, and awaited if it is an async function; of several queues, the first's."""
+        """The function that is called with each message, and awaited if async; of several queues, the first."""
         return self._stacks[0].handler
 
     @property
     def batching(self) -> Batching[Message] | None:
-        """How messages are handled together; None without a batch handler."""
+        """The sizes of batches; None without a batch handler."""
         return self._stacks[0].batching
 
     @property
@@ -120,21 +119,21 @@ class Consumer(Lifecycle):
         return self._time_limit.count
 
     async def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
-        """Consume until `stop`, SIGTERM or SIGINT; then finish what runs, and hand back what has not started.
+        """Consume until `stop`, SIGTERM or SIGINT; then finish running handlers and hand back what has not started.
 
-        A second signal ends it at once: what ran is delivered again when its lease ends. (Signals are watched for
-        in the main thread only.) When the task that awaits it is cancelled, it ends as soon as the handlers do,
-        which are cancelled, too: their messages are handed back.
+        A second signal ends it at once: running messages are redelivered when their leases end. (Signals are handled
+        in the main thread only.) If the awaiting task is cancelled, the handlers are cancelled too, and their
+        messages are handed back.
 
         Args:
-            burst: return when nothing is due.
-            max_messages: return after so many, 1 or more.
+            burst: return when no message is due.
+            max_messages: return after this many messages, 1 or more.
 
         Returns:
             the number of messages handled.
 
         Raises:
-            ServerError: there was no connection to begin with; a later loss is waited out.
+            ServerError: the first connection failed; later losses are retried.
             StartFailed: a function of `Middleware.on_start` has failed.
         """
         if max_messages is not None:
@@ -142,7 +141,7 @@ class Consumer(Lifecycle):
         return await self._run(await self._new_run(burst, max_messages))
 
     async def drain(self) -> int:
-        """Handle all that is due, and what becomes due meanwhile; return how many deliveries that took."""
+        """Handle all due messages, and those that fall due meanwhile; return the number of deliveries."""
         return await self.run(burst=True)
 
     async def _new_run(self, burst: bool = False, most: int | None = None) -> Driver | MultiQueueRun:

@@ -10,38 +10,38 @@ from delayq.model.units import Seconds
 
 
 class Message(Delivery[P], eq=False, gc=False):
-    """A delivery, and what may be done with it. Each method raises StaleReceipt when it is no longer ours."""
+    """A delivery of a message. Each method raises StaleReceipt if the delivery is no longer yours."""
 
     async def ack(self, then: Iterable[Outgoing] = ()) -> None:
         """Settle the message as done.
 
         Args:
-            then: up to 100 messages of the same queue, 4 MiB together, that are sent in the same step: wholly with the
-                ack, or not at all. In a queue with shards, they live on this message's shard: leave their ids out.
+            then: up to 100 messages of the same queue, 4 MiB together, that are sent in the same step: all of them
+                with the ack, or none. In a queue with shards, they live on this message's shard: leave their ids out.
 
         Raises:
-            InvalidInput: for any of `then`; OtherShard, when an id belongs to another shard. Nothing was changed.
+            InvalidInput: for any of `then`; OtherShard, if an id belongs to another shard. Nothing was changed.
             DuplicateMessage: one of `then` with on_conflict="error" has an id that exists. Nothing was changed.
         """
         await self._owner.settle(self, AckAndSend(then) if then else DONE)
 
     async def nack(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
-        """Give the delivery up as failed: the message is retried, or dead when no retry is left.
+        """Fail the delivery: the message is retried, or becomes a dead letter if no retry is left.
 
         Args:
-            delay: seconds (0 or more) or a timedelta until the next attempt; the queue's backoff when None.
+            delay: seconds (0 or more) or a timedelta until the next attempt; None for the queue's backoff.
             error: kept with the message.
         """
         await self._owner.settle(self, failed(delay, error))
 
     async def extend(self, seconds: Seconds) -> None:
-        """Let the lease end `seconds` (0.001 to 86,400) from now."""
+        """Make the lease end `seconds` (0.001 to 86,400) from now."""
         await self._owner.extend(self, seconds)
 
     async def release(self) -> None:
-        """Hand the message back unstarted; it costs no retry."""
+        """Hand the message back unstarted, without using a retry."""
         await self._owner.settle(self, RELEASED)
 
     async def reject(self, reason: str = "rejected", error: BaseException | str | None = None) -> None:
-        """Send the message to the dead letters, whatever retries are left."""
+        """Move the message to the dead letters, even if retries are left."""
         await self._owner.settle(self, dead(reason, error))

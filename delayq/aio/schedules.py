@@ -16,10 +16,10 @@ from delayq.transport.executor_async import Executor
 
 
 class Schedules:
-    """Messages that are sent again and again, as cron does it: `Queue.schedules`.
+    """Messages that are sent at set times, like cron: `Queue.schedules`.
 
-    There is no process that sends them: the next occurrence of a schedule waits in the queue, and whoever is handed
-    it sends the one after that. So each slot is sent once, however many consumers there are.
+    There is no scheduler process: the next occurrence of a schedule waits in the queue, and the consumer that is
+    handed it sends the one after it. So each slot is sent once, no matter how many consumers there are.
     """
 
     def __init__(self, context: QueueContext, executor: Executor) -> None:
@@ -42,23 +42,23 @@ class Schedules:
         headers: Headers | None = None,
         timeout: Seconds | None = None,
     ) -> Schedule:
-        """Store a schedule, or change the one of this name; one that is the same is left as it is.
+        """Create a schedule, or change the one with this name; an identical one is left as it is.
 
-        A changed one takes its waiting occurrence along, and goes on with its next slot from now. One that is paused
-        stays so. One whose end is past is stored as finished.
+        A change replaces the waiting occurrence and continues with the next slot from now. A paused schedule stays
+        paused. One whose end is past is stored as finished.
 
         Args:
             name: 1 to 224 bytes.
-            when: five fields, six with the seconds in front, "@daily" and the like, or "every 90s".
+            when: five fields, six with seconds in front, "@daily" and the like, or "every 90s".
             payload: of each occurrence; as `Queue.send` takes it.
-            timezone: a name of the IANA's.
-            missed: what becomes of slots that no consumer was there for: "once" runs one late, "skip" none that is
-                later than `grace`, "all" each of them, in order.
+            timezone: an IANA name, such as "Europe/Berlin".
+            missed: what to do with slots missed while no consumer ran: "once" runs one of them late, "skip" skips
+                those later than `grace`, "all" runs each of them, in order.
             grace: seconds or a timedelta, for "skip"; a minute when None.
-            start: leave out slots that are earlier; aware.
-            end: leave out slots that are later; aware. After the last one, the schedule is finished.
-            jitter: delay each slot by a time of its own, less than these seconds or this timedelta (at most 366 days),
-                and never to the next one. It is computed from queue, name and slot.
+            start: skip earlier slots; an aware datetime.
+            end: skip later slots; an aware datetime. After the last one, the schedule is finished.
+            jitter: delay each slot by less than this, seconds or a timedelta (at most 366 days), and never up to
+                the next slot. The delay is computed from queue, name and slot.
             max_retries, headers, timeout: of each occurrence; as `Queue.send` takes them.
 
         Raises:
@@ -69,23 +69,23 @@ class Schedules:
         return await self._executor.execute(schedules.add(self._context, prepared))
 
     async def get(self, name: str) -> Schedule | None:
-        """Return what is known of a schedule; None when there is none."""
+        """Return what is known about a schedule; None if it does not exist."""
         return await self._executor.execute(schedules.get(self._context, name))
 
     async def pause(self, name: str) -> bool:
-        """Let a schedule rest: its waiting occurrence is withdrawn. False when there is no such schedule."""
+        """Pause a schedule: its waiting occurrence is withdrawn. Return False if there is no such schedule."""
         return await self._executor.execute(schedules.pause(self._context, name))
 
     async def resume(self, name: str) -> bool:
-        """Let a schedule go on with its next slot from now; what it missed in its pause stays so."""
+        """Resume a schedule with its next slot from now; slots missed in the pause stay missed."""
         return await self._executor.execute(schedules.resume(self._context, name))
 
     async def remove(self, name: str) -> bool:
-        """Forget a schedule with its waiting occurrence; one that runs is finished. False when there was none."""
+        """Remove a schedule and its waiting occurrence; a running one finishes. Return False if there was none."""
         return await self._executor.execute(schedules.remove(self._context, name))
 
     async def run_now(self, name: str) -> SentMessage:
-        """Send an occurrence out of turn, also of a schedule that is paused; its slots stay as they are.
+        """Send an extra occurrence, even of a paused schedule; its slots stay as they are.
 
         Raises:
             InvalidInput: there is no such schedule.
@@ -93,10 +93,10 @@ class Schedules:
         return await self._executor.execute(schedules.run_now(self._context, name))
 
     async def next(self, n: int = 5, name: str | None = None) -> list[Slot]:
-        """Return the next `n` (1 to 100,000) slots, of one schedule or of all that are still to fire, earliest first.
+        """Return the next `n` (1 to 100,000) slots, of one schedule or of all, earliest first.
 
-        They are those that will be handled if a consumer is there from now on: one that is overdue comes first,
-        unless it is to be skipped.
+        These are the slots that will run if a consumer is there from now on: an overdue one comes first, unless it
+        will be skipped.
 
         Raises:
             InvalidInput: there is no such schedule.

@@ -20,8 +20,8 @@ class Clock(BaseClock):
     """The time of queues in memory: it stands until the test moves it.
 
     `advance` lets time pass while nobody handles messages, `run_for` and `run_until` let it pass with a consumer at
-    work, and `run_due` is a consumer at work while it stands. Handlers run in the test's thread, one at a time, and
-    their messages become what they become in life.
+    work, and `run_due` is a consumer at work while it stands.
+    Handlers run in the test's thread, one at a time, and their messages become what they become in life.
 
     Args:
         start: an aware datetime; the present, in whole milliseconds, when None.

@@ -15,7 +15,7 @@ from tests.harness.pages import PAGES, Block, blocks, name, without_variables
 from tests.harness.tree import ROOT
 
 RUNNABLE = {"python", "console"}
-SHOWN = {"", "sh", "toml", "{toctree}", "{eval-rst}"}  # pictures, what a reader runs in a checkout, and parts of the site
+SHOWN = {"", "sh", "toml", "{toctree}", "{eval-rst}"}  # pictures, commands of a checkout, and parts of the site
 SECONDS = 800  # some blocks are programs of Spark's
 QUICK = ROOT / "README.md"  # the others run in `make test-all`
 RUN = [page for page in PAGES if any(block.language in RUNNABLE for block in blocks(page))]
