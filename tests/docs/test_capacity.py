@@ -60,7 +60,7 @@ def test_table_of_loads_is_what_the_command_tells():
                 show_duration(lake["hydrate_seconds"]),
             ]
         )
-    assert table("How much for how many") == "\n".join(map(line, rows))
+    assert table("Sizes by number of messages") == "\n".join(map(line, rows))
 
 
 def test_table_of_bytes_is_what_is_computed():
