@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,24 +12,49 @@ from pathlib import Path
 import pytest
 
 from delayq.transport.embedded import open_store
-from tests.harness.pages import PAGES, Block, blocks, name, without_variables
+from tests.conftest import StartServer
+from tests.harness.aws import running_aws
+from tests.harness.pages import GUIDES, PAGES, Block, blocks, name, without_variables
 from tests.harness.tree import ROOT
 
 RUNNABLE = {"python", "console"}
 SHOWN = {"", "sh", "toml", "{toctree}", "{eval-rst}"}  # pictures, commands of a checkout, and parts of the site
 SECONDS = 800  # some blocks are programs of Spark's
 QUICK = ROOT / "README.md"  # the others run in `make test-all`
+OWN_PACKAGES = {"arq.md": ["arq==0.28.0", "redis==5.3.1", "pyjwt"]}  # of a guide: other versions than the tests have
 RUN = [page for page in PAGES if any(block.language in RUNNABLE for block in blocks(page))]
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A reader's, in an empty folder: delayq on the PATH, the embedded store, and a terminal's prompt output."""
+def environment(
+    page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[dict[str, str]]:
+    """A reader's, in an empty folder: delayq on the PATH, the embedded store, and a terminal's prompt output.
+
+    A guide in docs/from also has the server that it moves messages from: BROKER_URL, or the variables of AWS.
+    """
     outside = {"DELAYQ_URL", "DELAYQ_HOME"}
     kept = {key: value for key, value in os.environ.items() if key not in outside}
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    with open_store(tmp_path / ".delayq"):  # one server for all commands, or each would start one
-        yield kept | {"PATH": programs, "PYTHONUNBUFFERED": "1"}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(open_store(tmp_path / ".delayq"))  # one server for all commands, or each would start one
+        variables = {"PATH": programs, "PYTHONUNBUFFERED": "1"}
+        if page == GUIDES / "sqs.md":
+            variables |= stack.enter_context(running_aws())
+        elif page.parent == GUIDES:
+            start_server: StartServer = request.getfixturevalue("start_server")
+            variables["BROKER_URL"] = start_server(port=True).url
+            if packages := OWN_PACKAGES.get(page.name):
+                folder = tmp_path_factory.mktemp("packages")
+                install(packages, folder)
+                variables["PYTHONPATH"] = str(folder)
+        yield kept | variables
+
+
+def install(packages: list[str], folder: Path) -> None:
+    """Install these packages, without what they depend on, into a folder for PYTHONPATH."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(folder), *packages], check=True)
 
 
 @pytest.mark.timeout(900)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.harness.tree import ROOT
 
+GUIDES = ROOT / "docs" / "from"  # for people who come from elsewhere
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"])
 
 _FENCED = re.compile(r"^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

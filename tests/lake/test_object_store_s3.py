@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import http.client
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,9 +11,9 @@ import pytest
 from delayq import Outgoing, Queue
 from delayq.lake.doctor import examine
 from delayq.lake.hydrate import HourLoaded, hydrate
+from tests.harness.aws import running_aws
 from tests.harness.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered
-from tests.harness.servers import RedisServer, free_port
-from tests.harness.waiting import eventually
+from tests.harness.servers import RedisServer
 
 pytestmark = pytest.mark.full
 
@@ -25,34 +23,19 @@ LAKE = "s3://bucket/lake"
 @pytest.fixture(scope="module")
 def store() -> Iterator[None]:
     """A store with a bucket, which is where pyarrow looks for S3."""
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        assert eventually(lambda: put(port, "/bucket") == 200)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-            patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-                patch.setenv(name, "any")
-            patch.setenv("AWS_REGION", "us-east-1")
-            yield
-    finally:
-        process.kill()
-        process.wait()
+    with running_aws() as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        assert put(variables["AWS_ENDPOINT_URL"], "/bucket") == 200
+        yield
 
 
-def put(port: int, path: str) -> int | None:
-    """Make something; the status, or None while nobody listens."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+def put(server: str, path: str) -> int:
+    """Make something, and return the status."""
+    connection = http.client.HTTPConnection(server.removeprefix("http://"), timeout=60)
     try:
         connection.request("PUT", path)
         return connection.getresponse().status
-    except OSError:
-        return None
     finally:
         connection.close()
 
